@@ -54,9 +54,9 @@ class Socket:
     """The platform as the gateway sees it: a line of JSON each way."""
 
     def __init__(self, path: str) -> None:
-        from hermes.gateway.adapter import Can
+        from hermes.gateway.adapter import Capabilities
 
-        self.name, self.can = "telegram", Can()
+        self.name, self.capabilities = "telegram", Capabilities()
         self._path = path
         self._writer: asyncio.StreamWriter | None = None
 
@@ -85,13 +85,15 @@ class Socket:
         receipt = await receive(Event(source, told["text"], told["at"]), ())
         self._say(ack=told["id"], state=receipt.state, seconds=monotonic() - began)
 
-    async def send(self, to: Any, text: str, *, once: str, reply_to: Any = None, silent: bool = False) -> str:
+    async def send(
+        self, to: Any, text: str, *, idempotency_key: str, reply_to: Any = None, silent: bool = False
+    ) -> str:
         if self._writer is None:
             from hermes.gateway.adapter import Unreachable
 
             raise Unreachable("not connected yet")
         self._say(chat=to.chat_id, text=text)
-        return once
+        return idempotency_key
 
     async def edit(self, to: Any, message_id: str, text: str) -> None:
         self._say(chat=to.chat_id, text=text)
@@ -115,7 +117,7 @@ async def serve(path: str) -> None:
     from hermes.agent.factory import StandardFactory
     from hermes.db.session_db import SessionDB
     from hermes.gateway.app import Gateway
-    from hermes.gateway.sessions.agents import StandardMinds
+    from hermes.gateway.sessions.agents import StandardAgentProvider
     from hermes.gateway.settings import GatewaySettings, PlatformSettings
 
     class Quick(StandardFactory):
@@ -130,7 +132,7 @@ async def serve(path: str) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     db = SessionDB(spool=True)
-    gateway = Gateway(db, settings, {"telegram": Socket(path)}, StandardMinds(Quick()))
+    gateway = Gateway(db, settings, {"telegram": Socket(path)}, StandardAgentProvider(Quick()))
     await gateway.start()
     await stop.wait()
     await gateway.close()
@@ -146,7 +148,7 @@ class Platform:
         self.work = work
         self.acked: dict[str, float] = {}
         self.states: Counter[str] = Counter()
-        self.arrived: Counter[str] = Counter()
+        self.handle_arrival: Counter[str] = Counter()
         self.notices = 0
         self.memory: asyncio.Future[int] | None = None
         self.connected = asyncio.Event()
@@ -173,7 +175,7 @@ class Platform:
 
     def _heard(self, text: str) -> None:
         if text.startswith("answer to "):
-            self.arrived[text.removeprefix("answer to ")] += 1
+            self.handle_arrival[text.removeprefix("answer to ")] += 1
         else:
             self.notices += 1
 
@@ -209,7 +211,7 @@ async def settled(platform: Platform, wanted: Callable[[], bool], patience: floa
     """Until it is as wanted, or nothing has happened for a while."""
     last, since = None, monotonic()
     while not wanted() and monotonic() - since < patience:
-        now = (len(platform.acked), sum(platform.arrived.values()), platform.notices)
+        now = (len(platform.acked), sum(platform.handle_arrival.values()), platform.notices)
         if now != last:
             last, since = now, monotonic()
         await asyncio.sleep(0.05)
@@ -235,11 +237,11 @@ async def measure(arguments: argparse.Namespace, work: Path) -> int:
     began = monotonic()
     for message in first:
         platform.deliver(message)
-    await settled(platform, lambda: sum(platform.arrived.values()) >= len(first))
+    await settled(platform, lambda: sum(platform.handle_arrival.values()) >= len(first))
     seconds = monotonic() - began
     taken = sorted(platform.acked.values())
     print("everything at once")
-    print(f"  messages answered        {sum(platform.arrived.values()):>8,} of {len(first):,}")
+    print(f"  messages answered        {sum(platform.handle_arrival.values()):>8,} of {len(first):,}")
     print(f"  messages per second      {len(first) / seconds:>8.0f}")
     print(f"  receipt to stored, p50   {taken[len(taken) // 2] * 1000:>8.0f} ms")
     print(f"  receipt to stored, p99   {taken[int(len(taken) * 0.99)] * 1000:>8.0f} ms")
@@ -249,7 +251,7 @@ async def measure(arguments: argparse.Namespace, work: Path) -> int:
     for message in steady:  # about a hundred a second, as people would
         platform.deliver(message)
         await asyncio.sleep(0.01)
-    await settled(platform, lambda: all(platform.arrived[one["id"]] for one in steady))
+    await settled(platform, lambda: all(platform.handle_arrival[one["id"]] for one in steady))
     taken = sorted(platform.acked.values())
     print("a hundred a second")
     print(f"  receipt to stored, p50   {taken[len(taken) // 2] * 1000:>8.1f} ms")
@@ -261,15 +263,15 @@ async def measure(arguments: argparse.Namespace, work: Path) -> int:
     for message in second:
         platform.deliver(message)
     ids = [one["id"] for one in second]
-    await settled(platform, lambda: sum(platform.arrived[one] for one in ids) >= len(ids) // 4)
+    await settled(platform, lambda: sum(platform.handle_arrival[one] for one in ids) >= len(ids) // 4)
     await platform.kill()
     acked_before = len(platform.acked)
-    arrived_before = sum(platform.arrived[one] for one in ids)
+    arrived_before = sum(platform.handle_arrival[one] for one in ids)
     await platform.start_gateway()
     for message in second:  # what was not acknowledged is delivered again
         if message["id"] not in platform.acked:
             platform.deliver(message)
-    await settled(platform, lambda: all(platform.arrived[one["id"]] for one in second), 20.0)
+    await settled(platform, lambda: all(platform.handle_arrival[one["id"]] for one in second), 20.0)
     await platform.end()
     print("killed (-9) in the middle, and started again")
     print(f"  acknowledged, answered before the kill  {acked_before:,}, {arrived_before:,}")
@@ -298,8 +300,8 @@ def report(work: Path, platform: Platform, messages: list[dict[str, Any]]) -> in
     ids = [one["id"] for one in messages]
     lost = [one for one in ids if not with_mark[one]]
     twice = [one for one in ids if with_mark[one] > 1 or answers[one] > 1]
-    unanswered = [one for one in ids if not platform.arrived[one] and one not in unknown]
-    shown_twice = [one for one in ids if platform.arrived[one] > 1]
+    unanswered = [one for one in ids if not platform.handle_arrival[one] and one not in unknown]
+    shown_twice = [one for one in ids if platform.handle_arrival[one] > 1]
     print(f"  lost                     {len(lost):>8,}")
     print(f"  worked on twice          {len(twice):>8,}")
     print(f"  delivery unknown         {len(unknown):>8,}  (told: {platform.notices:,})")

@@ -17,10 +17,10 @@ from hermes.atomic_files import lock_private_folder
 from hermes.chat.input.prompt_line import history_file
 from hermes.config import config_file, dotenv
 from hermes.gateway.inbound.pairing import Pairings
-from hermes.gateway.ops.status_file import the_only_one
+from hermes.gateway.ops.status_file import lock_gateway
 from hermes.home_check import _is_writable_by_others, check_home
-from hermes.server.history_index import Known
-from hermes.store.spool.append_files import locked
+from hermes.server.history_index import HistoryIndex
+from hermes.store.spool.append_files import lock_file
 from hermes.store.sqlite.damage_mark import mark_damaged
 from hermes_state import SessionDB
 
@@ -154,7 +154,7 @@ def lock_pairings(home: Path) -> None:
 
 
 def run_gateway(home: Path) -> None:
-    with the_only_one(home / "gateway"):
+    with lock_gateway(home / "gateway"):
         pass
 
 
@@ -164,12 +164,12 @@ def lock_folder(home: Path) -> None:
 
 
 def put_mark(home: Path) -> None:
-    known = Known(home / "conversations.jsonl")
+    known = HistoryIndex(home / "conversations.jsonl")
     known.put("a", "b")
 
 
 def lock_spool_file(home: Path) -> None:
-    with locked(home / "spool" / "1.jsonl"):
+    with lock_file(home / "spool" / "1.jsonl"):
         pass
 
 

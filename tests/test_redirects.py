@@ -18,8 +18,8 @@ from hermes.agent.models.openai import OpenAIModel
 from hermes.cli.command import Refused
 from hermes.cli.gateway.connection_test import tried
 from hermes.gateway.adapter import Misconfigured
-from hermes.gateway.platforms.matrix.login import signed_in, wanted
-from hermes.gateway.platforms.matrix.state import Kept
+from hermes.gateway.platforms.matrix.login import read_account_settings, sign_in
+from hermes.gateway.platforms.matrix.state import StateFiles
 
 KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789"
 CODES = (301, 302, 303, 307, 308)
@@ -134,5 +134,5 @@ async def test_matrix_sends_token_and_password_nowhere_else(
 ) -> None:
     settings = {"homeserver": chosen.url, "user_id": "@a:b", "encryption": False, secret: KEY}
     with pytest.raises(Misconfigured, match="redirects"):
-        await signed_in(wanted(settings), Kept(home / "matrix"))
+        await sign_in(read_account_settings(settings), StateFiles(home / "matrix"))
     assert (len(chosen.seen), other.seen) == (1, [])

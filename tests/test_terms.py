@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hermes.store.matching import Literal, MessageText, matches, phrase, word
+from hermes.store.query_tree import Literal, MessageText, make_phrase, make_word, matches
 from hermes.store.sqlite.search.fts_input import distinct_words, list_tokens, split_tokens
 from hermes.terms import (
     MAX_TERM,
@@ -230,9 +230,9 @@ def test_fts5_finds_the_terms_that_the_evaluator_finds(
 ) -> None:
     text = text.encode("utf-8", "replace").decode()
     for leaf in (
-        word(text[start : start + length], prefix=star),
-        phrase(text[start:]),
-        word(typed, prefix=star),
+        make_word(text[start : start + length], prefix=star),
+        make_phrase(text[start:]),
+        make_word(typed, prefix=star),
     ):
         if leaf is None or isinstance(leaf, Literal):
             continue
@@ -241,8 +241,10 @@ def test_fts5_finds_the_terms_that_the_evaluator_finds(
         table.execute("INSERT INTO t VALUES (?, ?)", split_tokens(text))
         by_index = table.execute("SELECT count(*) FROM t WHERE t MATCH ?", (demand,)).get == 1
         message = MessageText.of(text)
-        assert by_index == message.holds(leaf.terms, leaf.prefix_last)
-        assert matches(leaf, message) == (by_index and (leaf.literal is None or message.says(leaf.literal)))
+        assert by_index == message.has_terms(leaf.terms, leaf.prefix_last)
+        assert matches(leaf, message) == (
+            by_index and (leaf.literal is None or message.has_literal(leaf.literal))
+        )
 
 
 def test_a_piece_of_a_spaceless_run_is_found_wherever_it_was_cut_out() -> None:
@@ -250,6 +252,6 @@ def test_a_piece_of_a_spaceless_run_is_found_wherever_it_was_cut_out() -> None:
     text = MessageText.of(f"x {unicodedata.normalize('NFD', run)}.")
     for start in range(len(run)):
         for end in range(start + 1, len(run) + 1):
-            leaf = word(run[start:end])
+            leaf = make_word(run[start:end])
             assert leaf is not None
             assert matches(leaf, text), run[start:end]

@@ -1,7 +1,7 @@
 """Fold text and split it into terms, for the index and for queries alike.
 
 The invariant: `index_text` is the only split there is. What it writes is what the full-text table holds, what
-the evaluator in `hermes.store.matching` reads and what a query is translated into, so the three cannot drift.
+the evaluator in `hermes.store.query_tree` reads and what a query is translated into, so the three cannot drift.
 (ASCII is split in the same way by the table's own tokenizer, see `hermes.store.sqlite.search.fts_input`.)
 
 *Folding* is NFKC and case folding; combining marks are dropped on Latin, Greek and Cyrillic letters only

@@ -78,7 +78,7 @@ async def test_a_conversation_is_kept_and_leaving_tells_how_to_come_back(
     assert "echo · 2 in · 3 out · $0.01" in shown
     assert f"Resume this session with:\n  hermes --resume {row['id']}\n\nSession:  {row['id']}\n" in shown
     assert "Messages: 4 (2 user, 0 tool calls)" in shown
-    assert db.leases.holder(row["id"]) is None
+    assert db.leases.find_holder(row["id"]) is None
 
 
 async def test_one_in_which_nothing_was_said_leaves_nothing_behind(db: SessionDB, typing: Typing) -> None:

@@ -151,7 +151,7 @@ def test_a_day_in_the_terminal(window: Window, db: SessionDB, tmp_path: Path) ->
     window.sees("three", "Resume this session with:", 'hermes -c "my project"', "(4 user, 0 tool calls)")
     session = db.tip("my project")
     assert session is not None
-    until(lambda: db.leases.holder(session) is None)
+    until(lambda: db.leases.find_holder(session) is None)
     # Nothing was said in it since the process was killed, so it is as that left it.
     assert stored(db, "my project")[0] == "line one\nline two"
     assert len(stored(db, "my project")) == 4

@@ -65,7 +65,7 @@ async def test_the_next_message_begins_a_new_session(
     row = db.get_session(new)
     assert row is not None
     assert (row["parent_session_id"], row["cwd"], row["system_prompt"]) == (None, str(tmp_path), "Repeat.")
-    assert db.leases.holder(new) is not None
+    assert db.leases.find_holder(new) is not None
     assert notes_of(await hear(talk, "and now?")) == []
     assert talk.session_id == new
     if how == "trash_session":

@@ -22,7 +22,7 @@ from hermes.cli.gateway.setup import FIELDS
 from hermes.config import config_file, dotenv
 from hermes.gateway import registry
 from hermes.gateway.inbound.pairing import Pairings
-from hermes.gateway.ops.status_file import NAME, read_status, the_only_one, write_status
+from hermes.gateway.ops.status_file import NAME, lock_gateway, read_status, write_status
 from tests.cli.conftest import Hermes
 
 TOKEN = "123456:" + "MadeUpForThisTest"
@@ -100,7 +100,7 @@ def test_settings_that_make_no_sense_are_told_before_anything_starts(hermes: Her
 
 def test_a_second_gateway_of_a_home_is_refused(hermes: Hermes) -> None:
     write_status(clock.now(), {})
-    with the_only_one():
+    with lock_gateway():
         done = hermes("gateway", API_SERVER_KEY=SECRET)
     assert done.returncode == 1
     assert f"runs already (process {os.getpid()})" in done.stderr
@@ -441,7 +441,7 @@ def test_a_secret_that_no_platform_reads_is_kept_and_told(hermes: Hermes) -> Non
         for field in fields:
             is_secret = field.name in registry.PLATFORMS[platform].secrets
             assert field.is_secret == is_secret
-            name = registry.variable(platform, field.name)
+            name = registry.environment_variable(platform, field.name)
             assert not is_secret or hermes("config", "set", name, TOKEN).stderr == ""
 
 

@@ -20,7 +20,7 @@ HOUR, DAY = 3600, 86400
 HEAVY = (
     *("rich", "asyncio", "pydantic", "sqlite3", "httpx2", "openai", "textual", "prompt_toolkit"),
     *("dataclasses", "inspect", "json", "logging", "msgspec", "ruamel", "subprocess"),
-    *("hermes.recall", "hermes.terms", "hermes.store.matching", "hermes.store.values"),
+    *("hermes.recall", "hermes.terms", "hermes.store.query_tree", "hermes.store.values"),
     *(
         "hermes.store.sqlite.search.index",
         "hermes.store.sqlite.search.substring",

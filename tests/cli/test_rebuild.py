@@ -34,7 +34,7 @@ def test_a_lost_store_comes_back_with_people_and_chats(
     hermes: Hermes, home: Path, db: SessionDB, mirrored: dict[str, str]
 ) -> None:
     before, said = everything(db), contexts(db)
-    live = {key: db.routing.live_session(key) for key in mirrored}
+    live = {key: db.routing.find_live_session(key) for key in mirrored}
     db.close()
     for file in home.glob("state.db*"):
         file.unlink()
@@ -47,9 +47,9 @@ def test_a_lost_store_comes_back_with_people_and_chats(
     with SessionDB() as again:
         assert everything(again) == before
         assert contexts(again) == said
-        assert {key: again.routing.live_session(key) for key in mirrored} == live
+        assert {key: again.routing.find_live_session(key) for key in mirrored} == live
         assert again.verify().ok
-        assert again.scoped(ANN).live_session("agent:main:telegram:dm:42")
+        assert again.scoped(ANN).find_live_session("agent:main:telegram:dm:42")
 
 
 def test_it_never_overwrites_and_a_dry_run_makes_nothing(
@@ -118,7 +118,7 @@ def test_transcripts_of_the_reference_are_taken(hermes: Hermes, home: Path, tmp_
         row = db.get_session("a1b2c3d4")
         assert row is not None
         assert (row["source"], row["model"]) == ("telegram", "m")
-        assert db.scoped(ANN).live_session("agent:main:telegram:dm:42") == "a1b2c3d4"
+        assert db.scoped(ANN).find_live_session("agent:main:telegram:dm:42") == "a1b2c3d4"
         assert len(db.get_messages("e5f6a7b8")) == 1
 
 
@@ -153,4 +153,4 @@ def test_transcripts_of_another_folder_bring_no_chats_and_owners_unless_trusted(
         assert ("Left out: 2 chats" in done.stdout) == (not trust)
         with SessionDB(into) as again:
             owners = {session["owner"] for session in again.export_all()}
-            assert (len(again.routing.all()), owners == {""}) == (chats, not trust)
+            assert (len(again.routing.list_routes()), owners == {""}) == (chats, not trust)

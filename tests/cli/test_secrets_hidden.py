@@ -37,7 +37,7 @@ COMMANDS = (
     ("config", "get", "platforms.api-server.keys.ann"),
     ("config", "get", "platforms.api-server.headers.Authorization"),
     *(("config", "get", one.key_env) for one in PROVIDERS),
-    *(("config", "get", variable) for name in PLATFORM_NAMES for variable in registry.secrets(name)),
+    *(("config", "get", variable) for name in PLATFORM_NAMES for variable in registry.secret_variables(name)),
     ("config", "get", "model.base_url"),
     ("config", "set", "agent.max_steps", "9"),
     ("config", "unset", "agent.max_steps"),
@@ -65,7 +65,7 @@ def write_canaries(home: Path, where: str) -> None:
         values["platforms"] = {**platforms, "api-server": {**platforms["api-server"], **NESTED}}
     else:
         variables |= {
-            registry.variable(name, secret): value
+            registry.environment_variable(name, secret): value
             for name, secrets in platforms.items()
             for secret, value in secrets.items()
         }

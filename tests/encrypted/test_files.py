@@ -72,10 +72,10 @@ def test_a_file_that_a_person_wrote_is_read_and_sealed_at_the_next_change(store:
 
 
 def test_an_attachment_that_waits_is_sealed(store: Path, home: Path) -> None:
-    path = received_files._keep(TEXT.encode())
+    path = received_files._store_file(TEXT.encode())
     assert files_that_tell(home) == []
     attachment = Attachment("file", "a.txt", "text/plain", len(TEXT), str(path))
-    assert TEXT in received_files._told(attachment)
+    assert TEXT in received_files._describe_file(attachment)
     picture = Attachment("image", "a.png", "image/png", len(TEXT), str(path))
     assert received_files._data_url(picture) is not None
 
@@ -157,10 +157,10 @@ def test_a_changed_bit_is_not_read_as_text(store: Path, home: Path) -> None:
         whole = file.read_bytes()
         file.write_bytes(whole[:-20] + bytes([whole[-20] ^ 1]) + whole[-19:])
         with pytest.raises(errors.SealBroken):
-            sealed_files().opened(file)
+            sealed_files().read_opened(file)
         file.write_bytes(whole.replace(b'"name": "', b'"name": "x', 1))
         with pytest.raises(errors.SealBroken):
-            sealed_files().opened(file)
+            sealed_files().read_opened(file)
 
 
 def test_without_the_library_it_is_said_what_to_install(store: Path, home: Path, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from hermes.agent.models.model import CallPiece, Finished, Piece, Request, Text
 from hermes.agent.tool import Tool, ToolContext, ToolFailed
 from hermes.gateway.adapter import Choice, Receipt
 from hermes.gateway.inbound_events import Event, Source
-from hermes.gateway.sessions.agents import StandardMinds, Whose
+from hermes.gateway.sessions.agents import AgentScope, StandardAgentProvider
 from hermes.gateway.settings import GatewaySettings
 from tests.gateway.world import ANN, Brain, Platform, WithBrain, World, said, settings_of
 
@@ -77,12 +77,12 @@ class AskingBrain(Brain):
                 yield piece
 
 
-class AskingMinds(StandardMinds):
+class AskingAgents(StandardAgentProvider):
     def __init__(self, standard: WithBrain, asker: Asker) -> None:
         super().__init__(standard)
         self._asker = asker
 
-    def _parts_of(self, whose: Whose) -> tuple[AgentComponents, Path]:
+    def _parts_of(self, whose: AgentScope) -> tuple[AgentComponents, Path]:
         parts, folder = super()._parts_of(whose)
 
         def make_tools(incognito: bool) -> Sequence[Tool]:
@@ -105,11 +105,11 @@ class ButtonPlatform(Platform):
         text: str,
         choices: Sequence[Choice],
         *,
-        once: str,
+        idempotency_key: str,
         reply_to: str | None = None,
         silent: bool = False,
     ) -> str | None:
-        sent = await self.send(to, text, once=once, reply_to=reply_to, silent=silent)
+        sent = await self.send(to, text, idempotency_key=idempotency_key, reply_to=reply_to, silent=silent)
         assert sent is not None
         self.buttons[sent] = tuple(choices)
         return sent
@@ -130,8 +130,8 @@ class AskingWorld(World):
         self.brain = AskingBrain()
         self.asker = Asker()
 
-    def minds(self) -> StandardMinds:
-        return AskingMinds(WithBrain(self.brain), self.asker)
+    def agents(self) -> StandardAgentProvider:
+        return AskingAgents(WithBrain(self.brain), self.asker)
 
     async def asked(self, who: Source, subject: str, **more: Any) -> str:
         """Somebody says something for which the model wants to act; the last message of the question."""

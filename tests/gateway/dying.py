@@ -24,7 +24,7 @@ from typing import Any, cast
 from hermes.agent.models.model import Piece, Request
 from hermes.gateway.app import Gateway
 from hermes.gateway.inbound_events import Event, Source
-from hermes.gateway.sessions.agents import StandardMinds
+from hermes.gateway.sessions.agents import StandardAgentProvider
 from hermes_state import SessionDB
 from tests.gateway.world import ANN, Brain, Platform, WithBrain, said, settings_of
 
@@ -96,9 +96,9 @@ async def live(texts: list[str], heard: list[str], steps: Steps) -> None:
     """A gateway from its start to its end. `heard` are the texts that an earlier one accepted."""
     db = SessionDB(spool=True)
     platform = MortalPlatform(steps)
-    minds = StandardMinds(WithBrain(Poisoned()))
+    agents = StandardAgentProvider(WithBrain(Poisoned()))
     store = cast(SessionDB, Mortal(db, steps))
-    gateway = Gateway(store, settings_of(), {"telegram": platform}, minds)
+    gateway = Gateway(store, settings_of(), {"telegram": platform}, agents)
     await gateway.start()
     while not platform.is_connected:
         await asyncio.sleep(0.001)
@@ -109,7 +109,7 @@ async def live(texts: list[str], heard: list[str], steps: Steps) -> None:
             source = ANN._replace(message_id=f"said-{number}")
             await platform.hear(Event(source, text, 1.8e9 + number, edits=edits))
             tell(accepted=text)
-        while db.inbox.waiting() or db.outbox.waiting():
+        while db.inbox.list_waiting() or db.outbox.list_waiting():
             await asyncio.sleep(0.002)
     await gateway.close()
     db.close()
@@ -163,7 +163,7 @@ def in_store(home: Path) -> dict[str, Any]:
     db = SessionDB(home / "state.db")
     try:
         sessions = db.export_all()
-        live = [db.routing.live_session(route.session_key) for route in db.routing.all()]
+        live = [db.routing.find_live_session(route.session_key) for route in db.routing.list_routes()]
         return {
             "sessions": len(sessions),
             "branches": sum(one["relation"] == "branch" for one in sessions),

@@ -17,8 +17,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
-from hermes.gateway.adapter import AdapterError, Can, Receipt, Receive, Undeliverable, Unreachable
-from hermes.gateway.inbound_events import Event, Offered, Source
+from hermes.gateway.adapter import AdapterError, Capabilities, Receipt, Receive, Undeliverable, Unreachable
+from hermes.gateway.inbound_events import Event, OfferedFile, Source
 
 
 class Call(NamedTuple):
@@ -40,14 +40,14 @@ class FakeAdapter:
     def __init__(
         self,
         name: str = "telegram",
-        can: Can | None = None,
+        can: Capabilities | None = None,
         *,
         measure: Callable[[str], int] = len,
         slow: float = 0.0,
         threads: bool = True,
     ) -> None:
         self.name = name
-        self.can = can or Can(longest=4000, edits=True)
+        self.capabilities = can or Capabilities(max_length=4000, edits=True)
         self.slow = slow
         """Seconds that every delivery takes."""
         self.calls: list[Call] = []
@@ -74,7 +74,7 @@ class FakeAdapter:
         """The next `times` calls of a verb end with this error; with `arrives` they are done nevertheless."""
         self._failures.setdefault(verb, []).extend([(error, arrives)] * times)
 
-    async def hear(self, event: Event, offered: Sequence[Offered] = ()) -> Receipt:
+    async def hear(self, event: Event, offered: Sequence[OfferedFile] = ()) -> Receipt:
         """Somebody says something. What becomes of it; whatever `receive` raises is raised here."""
         if self._receive is None:
             raise Unreachable("nobody listens")
@@ -113,15 +113,21 @@ class FakeAdapter:
             self._receive = self._broken = None
 
     async def send(
-        self, to: Source, text: str, *, once: str, reply_to: str | None = None, silent: bool = False
+        self,
+        to: Source,
+        text: str,
+        *,
+        idempotency_key: str,
+        reply_to: str | None = None,
+        silent: bool = False,
     ) -> str | None:
-        error = await self._told(Call("send", to, text, reply_to, once, silent))
-        if not (self.can.idempotent and once in self._sent):
-            self._sent[once] = f"m{len(self.messages) + 1}"
-            self.messages[self._sent[once]] = text
+        error = await self._told(Call("send", to, text, reply_to, idempotency_key, silent))
+        if not (self.capabilities.idempotent and idempotency_key in self._sent):
+            self._sent[idempotency_key] = f"m{len(self.messages) + 1}"
+            self.messages[self._sent[idempotency_key]] = text
         if error:
             raise error
-        return self._sent[once]
+        return self._sent[idempotency_key]
 
     async def edit(self, to: Source, message_id: str, text: str) -> None:
         error = await self._told(Call("edit", to, text, message_id))
@@ -146,8 +152,8 @@ class FakeAdapter:
     async def _told(self, call: Call) -> Exception | None:
         """Note the call, take the time it takes, and fail; the error of one that fails after it was done."""
         self.calls.append(call._replace(at=asyncio.get_running_loop().time()))
-        if self._measure(call.text) > self.can.longest:
-            raise Undeliverable(f"longer than {self.can.longest}")
+        if self._measure(call.text) > self.capabilities.max_length:
+            raise Undeliverable(f"longer than {self.capabilities.max_length}")
         await asyncio.sleep(self.slow)
         return self._fail_or_not(call.verb)
 

@@ -8,11 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hermes.gateway.commands.command_context import Answer, Asked, Happening, Topics
-from hermes.gateway.commands.table import find
+from hermes.gateway.commands.command_context import CommandContext, CommandReply
+from hermes.gateway.commands.command_table import find_command
 from hermes.gateway.inbound.chat_approvals import NOTHING_WAITS, PendingApproval
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.sessions.session_keys import is_shared_multi_user_session, principal_of, session_key
+from hermes.gateway.incidents import Incident
+from hermes.gateway.sessions.session_keys import (
+    is_shared_multi_user_session,
+    make_principal,
+    make_session_key,
+)
+from hermes.gateway.sessions.topics import UserTopics
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 from hermes.store.chats.leases import Lease
 from hermes_state import SessionDB
@@ -35,17 +41,17 @@ def thread(who: str) -> Source:
 
 
 class Chat:
-    """A person at a chat. It is the `Here` of its own commands."""
+    """A person at a chat. It is the `CommandChat` of its own commands."""
 
     def __init__(self, db: SessionDB, source: Source, settings: GatewaySettings = OWNED) -> None:
         self.db, self.source, self.settings = db, source, settings
-        self.store = db.scoped(principal_of(source))
-        self.shared = is_shared_multi_user_session(source, **settings.keying._asdict())
-        self.key = session_key(source, settings.keying)
+        self.store = db.scoped(make_principal(source))
+        self.is_shared = is_shared_multi_user_session(source, **settings.keying._asdict())
+        self.key = make_session_key(source, settings.keying)
         self.working_since: float | None = None
         self.waiting = 0
-        self.happened: Sequence[Happening] = ()
-        self.topics: Topics | None = None
+        self.incidents: Sequence[Incident] = ()
+        self.topics: UserTopics | None = None
         self.was_trashed = False
         self.due: float | None = None
         self.kept: dict[str, object] = {}
@@ -53,23 +59,23 @@ class Chat:
         self.compresses_when_saving = False
         self.focus: list[str | None] = []
         self._lease: Lease | None = None
-        self._at_once = False
+        self._run_at_once = False
 
     # What commands use
 
     @property
     def session_id(self) -> str | None:
-        return self.store.live_session(self.key)
+        return self.store.find_live_session(self.key)
 
     @property
     def epoch(self) -> int | None:
-        return None if self._at_once or self._lease is None else self._lease.epoch
+        return None if self._run_at_once or self._lease is None else self._lease.epoch
 
     @property
     def waiting_approvals(self) -> Sequence[PendingApproval]:
         return ()
 
-    def answer_approval(self, asked: Asked, *, allowed: bool) -> str:
+    def answer_approval(self, context: CommandContext, *, allowed: bool) -> str:
         return NOTHING_WAITS
 
     def stop(self) -> bool:
@@ -79,14 +85,14 @@ class Chat:
     async def begin(self) -> str:
         known = self.session_id
         if known is None:
-            known = self.store.create_session(shared=self.shared, session_key=self.key)
-            alone = not self.shared and self.source.chat_type != "dm"
+            known = self.store.create_session(shared=self.is_shared, session_key=self.key)
+            alone = not self.is_shared and self.source.chat_type != "dm"
             self.store.route(self.key, known, alone=alone)
         self._hold(known)
         return known
 
-    async def moved(self, session_id: str) -> None:
-        assert not self._at_once, "what is answered at once changes nothing"
+    async def switch_to(self, session_id: str) -> None:
+        assert not self._run_at_once, "what is answered at once changes nothing"
         self._hold(session_id)
 
     async def save(self) -> None:
@@ -105,17 +111,17 @@ class Chat:
     async def types(self, text: str) -> str:
         return (await self.answer(text)).text
 
-    async def answer(self, text: str) -> Answer:
-        found = find(text)
+    async def answer(self, text: str) -> CommandReply:
+        found = find_command(text)
         assert found is not None, f"{text!r} is no command"
         command, words = found
         if self.session_id is not None:
             self._hold(self.session_id)
-        self._at_once = command.at_once
+        self._run_at_once = command.at_once
         try:
             return await command.run(self._asked(words))
         finally:
-            self._at_once = False
+            self._run_at_once = False
             self._let_go()
 
     async def talks(self, *said: str, title: str | None = None) -> str:
@@ -140,8 +146,8 @@ class Chat:
         assert found is not None
         return found
 
-    def _asked(self, words: str) -> Asked:
-        return Asked(
+    def _asked(self, words: str) -> CommandContext:
+        return CommandContext(
             self.source,
             words,
             self.store,

@@ -12,9 +12,9 @@ from hermes.gateway.adapter import Choice
 from hermes.gateway.inbound.approval_text import (
     MOST_PARTS,
     Measure,
-    choices_of,
     fence_code,
-    question_parts,
+    format_question,
+    make_choices,
     split_code,
 )
 from hermes.gateway.platforms.matrix.formatting import measure as in_bytes
@@ -25,7 +25,7 @@ from tests.gateway.telegram_markup import parsed
 
 NASTY = st.text(alphabet=st.sampled_from("`~\n\t ab>#-*|é😀\u202e\u200b\r\x1b"), max_size=400)
 TEXTS = st.one_of(NASTY, st.text(max_size=200))
-MEASURES = st.sampled_from([len, formatting.units, in_bytes])
+MEASURES = st.sampled_from([len, formatting.count_units, in_bytes])
 
 
 @given(TEXTS)
@@ -76,7 +76,7 @@ def test_the_whole_command_and_the_whole_diff_are_in_the_question(
     subject: str, diff: str, small: bool
 ) -> None:
     longest = 1200 if small else 4096
-    parts = question_parts("k7f2", ApprovalRequest(subject * 9, "why", diff=diff), 600, longest)
+    parts = format_question("k7f2", ApprovalRequest(subject * 9, "why", diff=diff), 600, longest)
     assert parts is not None
     wanted = make_visible(subject * 9) + make_visible(diff)
     assert "".join(code for part in parts for code in code_in(part)) == wanted
@@ -87,15 +87,15 @@ def test_the_whole_command_and_the_whole_diff_are_in_the_question(
 def test_on_telegram_the_command_is_seen_as_it_is(subject: str) -> None:
     """Through the Markdown of the question, Telegram's HTML and its rules."""
     request = ApprovalRequest(subject, "why")
-    parts = question_parts("k7f2", request, 600, formatting.LONGEST, formatting.units)
+    parts = format_question("k7f2", request, 600, formatting.LONGEST, formatting.count_units)
     assert parts is not None
     (part,) = parts
-    assert make_visible(subject) in parsed(formatting.html_of(part)).text
+    assert make_visible(subject) in parsed(formatting.render_html(part)).text
 
 
 def test_a_long_command_comes_in_numbered_parts_and_the_last_message_asks() -> None:
     command = "\n".join(f"echo line {number}" for number in range(600))
-    parts = question_parts("k7f2", ApprovalRequest(command, "writes"), 600, 4096)
+    parts = format_question("k7f2", ApprovalRequest(command, "writes"), 600, 4096)
     assert parts is not None
     assert [part.splitlines()[0] for part in parts[:-1]] == [
         "`k7f2` part 1 of 3",
@@ -108,18 +108,18 @@ def test_a_long_command_comes_in_numbered_parts_and_the_last_message_asks() -> N
 
 
 def test_what_does_not_fit_into_a_few_messages_is_not_asked() -> None:
-    assert question_parts("k7f2", ApprovalRequest("x" * 4096 * MOST_PARTS, ""), 600, 4096) is None
+    assert format_question("k7f2", ApprovalRequest("x" * 4096 * MOST_PARTS, ""), 600, 4096) is None
     assert (
-        question_parts("k7f2", ApprovalRequest("ls", "", diff="+\n" * 4096 * MOST_PARTS), 600, 4096) is None
+        format_question("k7f2", ApprovalRequest("ls", "", diff="+\n" * 4096 * MOST_PARTS), 600, 4096) is None
     )
-    assert question_parts("k7f2", ApprovalRequest("ls", ""), 600, 160) is None
+    assert format_question("k7f2", ApprovalRequest("ls", ""), 600, 160) is None
 
 
 def test_the_choices_are_those_of_the_request() -> None:
     request = ApprovalRequest(
         "git commit -m x", "writes", (Scope.COMMAND, Scope.PREFIX), "git commit", "", "/w"
     )
-    (text,) = question_parts("k7f2", request, 600, 4096) or []
+    (text,) = format_question("k7f2", request, 600, 4096) or []
     for line in (
         "- `/approve k7f2` once",
         "- `/approve k7f2 always` this command from now on, in `/w`",
@@ -127,13 +127,13 @@ def test_the_choices_are_those_of_the_request() -> None:
         "Without an answer within 10 minutes it is not done.",
     ):
         assert line in text.splitlines()
-    assert [choice.text for choice in choices_of("k7f2", request)] == [
+    assert [choice.text for choice in make_choices("k7f2", request)] == [
         "/approve k7f2",
         "/approve k7f2 always",
         "/approve k7f2 like",
         "/deny k7f2",
     ]
-    assert choices_of("k7f2", ApprovalRequest("ls", "")) == (
+    assert make_choices("k7f2", ApprovalRequest("ls", "")) == (
         Choice("✓ Once", "/approve k7f2"),
         Choice("✗ No", "/deny k7f2"),
     )
@@ -142,12 +142,12 @@ def test_the_choices_are_those_of_the_request() -> None:
 @pytest.mark.parametrize("prefix", ["", "a`b", "a\u202eb", "a\nb", " a", "x" * 200])
 def test_a_prefix_that_cannot_be_shown_exactly_is_not_offered(prefix: str) -> None:
     request = ApprovalRequest("a", "", (Scope.PREFIX,), prefix)
-    assert "like" not in "".join(choice.text for choice in choices_of("k7f2", request))
+    assert "like" not in "".join(choice.text for choice in make_choices("k7f2", request))
 
 
 def test_a_reason_cannot_pass_for_a_choice() -> None:
     request = ApprovalRequest("ls", "x\n- `/approve k7f2` harmless\n```\nls\n```")
-    (text,) = question_parts("k7f2", request, 600, 4096) or []
+    (text,) = format_question("k7f2", request, 600, 4096) or []
     assert code_in(text) == ["ls"]
     assert [line for line in text.splitlines() if "harmless" in line] == [
         line for line in text.splitlines() if line.startswith("Why I ask:")

@@ -10,7 +10,7 @@ import pytest
 
 from hermes import audit_log
 from hermes.agent import transcript
-from hermes.gateway.adapter import Can, Undeliverable, Unreachable
+from hermes.gateway.adapter import Capabilities, Undeliverable, Unreachable
 from hermes.gateway.inbound.chat_approvals import NOTHING_WAITS
 from hermes.gateway.inbound.pairing import Pairings
 from hermes.gateway.inbound_events import Source
@@ -79,7 +79,7 @@ async def test_a_typed_yes_is_a_message_like_any_other() -> None:
         for text in ("yes", "approve", "ok /approve"):
             await world.says(ANN, text)
         await world.says(ANN, "/approve", edits="said-1")  # nor is a changed message an answer
-        assert [one.state for one in world.db.inbox.waiting()] == ["working", *["queued"] * 4]
+        assert [one.state for one in world.db.inbox.list_waiting()] == ["working", *["queued"] * 4]
         assert world.asker.done == []
         await world.says(ANN, "/deny")
         await world.quiet()
@@ -92,7 +92,7 @@ async def test_yes_is_said_into_the_answer_where_messages_are() -> None:
     async with AskingWorld(settings) as world:
         await world.asked(ANN, "ls")
         await world.says(ANN, "yes")
-        await world.until(lambda: len(world.db.inbox.waiting()) == 2)
+        await world.until(lambda: len(world.db.inbox.list_waiting()) == 2)
         assert world.asker.done == []
         await world.asks(ANN, "/deny")
         assert world.talk(ANN).count("yes") == 1
@@ -277,7 +277,7 @@ async def test_what_cannot_be_shown_whole_is_refused_and_both_are_told() -> None
 
 
 async def test_a_long_command_is_shown_in_parts_before_it_can_be_approved() -> None:
-    platform = ButtonPlatform(can=Can(longest=1000, edits=True))
+    platform = ButtonPlatform(can=Capabilities(max_length=1000, edits=True))
     async with AskingWorld(platform=platform) as world:
         command = "; ".join(f"echo {number}" for number in range(300))
         await world.asked(ANN, command)
@@ -289,11 +289,11 @@ async def test_a_long_command_is_shown_in_parts_before_it_can_be_approved() -> N
 
 
 async def test_a_question_of_which_a_part_does_not_arrive_is_refused() -> None:
-    platform = ButtonPlatform(can=Can(longest=1000, edits=True))
+    platform = ButtonPlatform(can=Capabilities(max_length=1000, edits=True))
     platform.fail("send", Undeliverable("no"))
     async with AskingWorld(platform=platform) as world:
         await world.says(ANN, f"use ask {json.dumps({'subject': 'ls ' * 500})}")
-        await world.until(lambda: world.db.routing.all() and world.results())
+        await world.until(lambda: world.db.routing.list_routes() and world.results())
         await world.quiet()
         assert "could not be delivered" in world.results()[0]
         assert world.asker.done == []
@@ -360,11 +360,11 @@ async def test_the_lease_is_renewed_while_it_waits(monkeypatch: pytest.MonkeyPat
     async with AskingWorld() as world:
         await world.asked(ANN, "ls")
         session = world.session_of(ANN)
-        first = world.db.leases.holder(session)
+        first = world.db.leases.find_holder(session)
         assert first is not None
 
         def is_renewed() -> bool:
-            now = world.db.leases.holder(session)
+            now = world.db.leases.find_holder(session)
             return now is not None and now.expires_at > first.expires_at
 
         await world.until(is_renewed)
@@ -418,7 +418,7 @@ async def test_a_button_can_say_nothing_but_such_a_command() -> None:
         (message,) = platform.buttons
         for text in ("yes", "/new", "/undo 3"):
             assert (await platform.press(ANN, message, text)).state == "ignored"
-        assert len(world.db.inbox.waiting()) == 1
+        assert len(world.db.inbox.list_waiting()) == 1
         await world.asks(ANN, "/deny")
 
 

@@ -19,12 +19,11 @@ import pytest
 
 from hermes.agent.factory import FOR_EVERYBODY
 from hermes.agent.tools import make_standard_tools
-from hermes.gateway.commands import table
+from hermes.gateway.commands import command_table
 from hermes.gateway.inbound.pairing import Pairings
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.ops.status_file import gateway_folder
-from hermes.gateway.sessions.session_keys import Keying
-from hermes.gateway.settings import GatewaySettings
+from hermes.gateway.settings import GatewaySettings, Keying
 from hermes_state import SessionDB
 from tests.gateway.world import ANN, BOB, World, file, in_group, in_thread, settings_of
 
@@ -112,7 +111,7 @@ def _use(tool: str, **arguments: object) -> str:
 
 def tried_commands(known: Known) -> list[str]:
     tried = []
-    for one in table.COMMANDS:
+    for one in command_table.COMMANDS:
         flags = re.findall(r"--\w+", one.usage)
         tried.append(f"/{one.name}")
         tried += [f"/{one.name} {word}" for word in known.words]
@@ -254,7 +253,7 @@ async def test_a_room_knows_what_was_said_in_it_and_nobodys_private_words(place:
         before = len(world.brain.requests)
         for who in (ANN, BOB):
             await world.restart()  # whoever speaks first there gets no more than the others
-            for one in table.COMMANDS:
+            for one in command_table.COMMANDS:
                 for words in ("", " 1", " my word", f" {TITLE}", f" {known.ids[0]}"):
                     await world.asks(place(who), f"/{one.name}{words}")
             await world.asks(place(who), _use("session_search", query="my word"))

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from hermes import errors
 from hermes.gateway.commands.command_context import Command
-from hermes.gateway.commands.table import COMMANDS, find
+from hermes.gateway.commands.command_table import COMMANDS, find_command
 from hermes_state import SessionDB
 from tests.gateway.here import Chat, dm, group
 
-NAMES = sorted(name for one in COMMANDS for name in (one.name, *one.also))
+NAMES = sorted(name for one in COMMANDS for name in (one.name, *one.aliases))
 HOLDS = """
 import sys
 from hermes_state import SessionDB
@@ -30,7 +30,7 @@ WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30).map(str.s
 
 
 def found(text: str) -> tuple[Command, str]:
-    command = find(text)
+    command = find_command(text)
     assert command is not None
     return command
 
@@ -41,20 +41,20 @@ def test_a_command_is_found_in_any_case_with_the_bots_name_and_with_words(
 ) -> None:
     typed = "".join(data.draw(st.sampled_from([letter, letter.upper()])) for letter in name)
     command, rest = found(f"/{typed}{bot} {words}")
-    assert name in (command.name, *command.also)
+    assert name in (command.name, *command.aliases)
     if "--" not in command.usage:
         assert rest == words
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_command_or_is_not(text: str) -> None:
-    result = find(text)
+    result = find_command(text)
     assert (result is None) or text.lstrip().startswith("/")
 
 
 @given(WORDS)
 def test_what_does_not_begin_with_a_slash_is_said_to_the_agent(text: str) -> None:
-    assert text.startswith("/") or find(text) is None
+    assert text.startswith("/") or find_command(text) is None
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_what_does_not_begin_with_a_slash_is_said_to_the_agent(text: str) -> Non
     ],
 )
 def test_a_path_or_a_number_is_no_command(text: str) -> None:
-    assert find(text) is None
+    assert find_command(text) is None
 
 
 @pytest.mark.parametrize("dash", ["--", "—", "–", "−", "―", "‐‐"])

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hermes.gateway.commands.table import COMMANDS
+from hermes.gateway.commands.command_table import COMMANDS
 from hermes.gateway.inbound_events import Source
+from hermes.gateway.sessions.topics import UserTopics
 from hermes_state import SessionDB
 from tests.gateway.here import Chat, dm, group, thread
-from tests.gateway.test_commands_place import TopicsOf
 
 SECRET = "xyzzy"
 TITLE = "Plugh Project"
@@ -50,7 +50,7 @@ def guesses(ids: list[str]) -> list[str]:
 async def test_not_yours_is_not_found(db: SessionDB, place: Callable[[str], Source]) -> None:
     ids = await theirs(db)
     bob = Chat(db, place("bob"))
-    bob.topics = TopicsOf(db, "bob")
+    bob.topics = UserTopics(db, "dm-bob", "bob")
     bob.topics.enable()
     mine = await bob.talks("hello", title="Mine")
     for command in ("/resume", "/topic"):
@@ -94,7 +94,7 @@ async def test_no_command_tells_of_anybody_else(db: SessionDB, place: Callable[[
     before = [db.get_session(one) for one in ids]
     for one in COMMANDS:
         bob = Chat(db, place("bob")._replace(user_id=f"bob-{one.name}"))
-        bob.topics = TopicsOf(db, "bob")
+        bob.topics = UserTopics(db, "dm-bob", "bob")
         assert told(await bob.types(f"/{one.name}"), ids) == []
         await bob.talks("hello")
         assert told(await bob.types(f"/{one.name}"), ids) == []

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from hermes.gateway import platform_connections
-from hermes.gateway.adapter import Limited, Misconfigured, Receipt, Unreachable
+from hermes.gateway.adapter import Misconfigured, RateLimited, Receipt, Unreachable
 from hermes.gateway.inbound_events import Event
 from hermes.gateway.platform_connections import Connections, PlatformState
 from hermes.gateway.settings import PlatformSettings
@@ -54,7 +54,7 @@ async def test_it_is_hopeless_only_when_nothing_can_be_connected_any_more() -> N
     wrong, good = FakeAdapter("telegram"), FakeAdapter("matrix")
     wrong.fail("run", Misconfigured("no such bot"))
     watched = Watched(telegram=wrong, matrix=good)
-    watched.connections.leave_out("webhook", "its secret is short")
+    watched.connections.add_broken("webhook", "its secret is short")
     watched.connections.open()
     await watched.until(("webhook", "misconfigured"), ("telegram", "misconfigured"), ("matrix", "up"))
     assert not watched.connections.hopeless.is_set()
@@ -67,7 +67,7 @@ async def test_it_is_hopeless_only_when_nothing_can_be_connected_any_more() -> N
 
 
 @pytest.mark.parametrize(
-    "problem", [Unreachable("no net"), Limited("slow down", 0.01), OSError("no"), KeyError("x")]
+    "problem", [Unreachable("no net"), RateLimited("slow down", 0.01), OSError("no"), KeyError("x")]
 )
 async def test_whatever_breaks_it_is_tried_again(problem: Exception) -> None:
     one = FakeAdapter("telegram")

@@ -6,10 +6,16 @@ import asyncio
 
 import pytest
 
-from hermes.gateway.adapter import AdapterError, Can, Doubtful, Limited, Undeliverable, Unreachable
-from hermes.gateway.context import Letter
+from hermes.gateway.adapter import (
+    AdapterError,
+    Capabilities,
+    DeliveryUnknown,
+    RateLimited,
+    Undeliverable,
+    Unreachable,
+)
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.outbound.delivery import UNKNOWN
+from hermes.gateway.outbound.delivery import UNKNOWN, OutgoingMessage
 from tests.gateway.world import ANN, BOB, Platform, World, full_disk, settings_of
 
 
@@ -23,27 +29,27 @@ async def test_what_did_not_arrive_is_sent_again_and_keeps_its_place() -> None:
         await world.says(ANN, "first")
         await world.says(ANN, "second")
         await world.until(lambda: world.platform.told("send"))
-        world.gateway.delivery.hurry("telegram")
+        world.gateway.delivery.retry_now("telegram")
         await world.quiet()
         assert world.heard(ANN) == ["you said: first", "you said: second"]
 
 
 async def test_one_chat_that_cannot_be_reached_does_not_hold_up_another() -> None:
     async with World() as world:
-        world.platform.fail("send", Limited("slow down", 600), times=1)
+        world.platform.fail("send", RateLimited("slow down", 600), times=1)
         await world.says(ANN, "first")
         await world.until(lambda: world.platform.told("send"))
         await world.says(BOB, "hello")
         await world.until(lambda: world.heard(BOB) == ["you said: hello"])
         assert world.heard(ANN) == []
-        world.gateway.delivery.hurry("telegram")
+        world.gateway.delivery.retry_now("telegram")
         await world.quiet()
         assert world.heard(ANN) == ["you said: first"]
 
 
 async def test_who_is_limited_waits_as_long_as_the_platform_says() -> None:
     async with World() as world:
-        world.platform.fail("send", Limited("slow down", 0.3), times=2)
+        world.platform.fail("send", RateLimited("slow down", 0.3), times=2)
         await world.asks(ANN, "hello")
         first, second, third = world.platform.told("send")
         assert second.at - first.at >= 0.3
@@ -58,7 +64,9 @@ async def test_what_will_never_arrive_is_given_up_and_the_next_is_sent() -> None
         assert states(world) == ["failed", "sent"]
 
 
-@pytest.mark.parametrize("problem", [Doubtful("no answer came"), ZeroDivisionError("a mistake of ours")])
+@pytest.mark.parametrize(
+    "problem", [DeliveryUnknown("no answer came"), ZeroDivisionError("a mistake of ours")]
+)
 @pytest.mark.parametrize("arrives", [True, False])
 async def test_what_may_have_arrived_is_not_sent_twice_but_told_once(
     problem: Exception, arrives: bool
@@ -73,26 +81,26 @@ async def test_what_may_have_arrived_is_not_sent_twice_but_told_once(
 
 async def test_that_a_notice_is_in_doubt_is_not_told() -> None:
     async with World() as world:
-        world.platform.fail("send", Doubtful("no answer came"), times=2)
+        world.platform.fail("send", DeliveryUnknown("no answer came"), times=2)
         assert await world.asks(ANN, "hello") == []
         assert states(world) == ["unknown", "unknown"]
 
 
-@pytest.mark.parametrize("problem", [Doubtful("no answer came"), Unreachable("no net")])
+@pytest.mark.parametrize("problem", [DeliveryUnknown("no answer came"), Unreachable("no net")])
 async def test_where_it_does_not_show_what_is_in_doubt_is_sent_again(problem: AdapterError) -> None:
-    async with World(platform=Platform(can=Can(idempotent=True))) as world:
+    async with World(platform=Platform(can=Capabilities(idempotent=True))) as world:
         world.platform.fail("send", problem, arrives=True)
         await world.says(ANN, "hello")
         await world.until(lambda: world.platform.told("send"))
         await world.until(lambda: "sending" not in states(world))
-        world.gateway.delivery.hurry("telegram")
+        world.gateway.delivery.retry_now("telegram")
         await world.quiet()
         assert world.heard(ANN) == ["you said: hello"]
         assert len(world.platform.told("send")) == 2
 
 
 async def test_a_long_answer_comes_in_parts_in_order() -> None:
-    async with World(platform=Platform(can=Can(longest=100))) as world:
+    async with World(platform=Platform(can=Capabilities(max_length=100))) as world:
         words = " ".join(f"word{number}" for number in range(60))
         parts = await world.asks(ANN, words)
         assert len(parts) > 4
@@ -124,7 +132,7 @@ async def test_what_is_answered_while_the_gateway_ends_is_still_sent() -> None:
         world.let_go("on")
         await closing
         assert world.heard(ANN) == world.heard(BOB) == ["well, you said: hold on"]
-        assert world.db.inbox.waiting() == []
+        assert world.db.inbox.list_waiting() == []
 
 
 async def test_what_could_not_be_sent_is_sent_by_the_next_process() -> None:
@@ -139,17 +147,17 @@ async def test_what_could_not_be_sent_is_sent_by_the_next_process() -> None:
 
 async def test_what_is_for_a_platform_that_is_not_connected_waits_and_hurts_nobody() -> None:
     async with World() as world:
-        letter = Letter(Source("matrix", "!a"), "hello").to_dict()
-        world.db.outbox.put("agent:main:matrix:dm:!a", "matrix", letter, "once")
+        letter = OutgoingMessage(Source("matrix", "!a"), "hello").to_dict()
+        world.db.outbox.enqueue("agent:main:matrix:dm:!a", "matrix", letter, "once")
         await world.restart()
 
         def waits() -> float:
-            (entry,) = [one for one in world.db.outbox.waiting() if one.platform == "matrix"]
+            (entry,) = [one for one in world.db.outbox.list_waiting() if one.platform == "matrix"]
             return 0.0 if entry.error is None else entry.changed_at
 
         await world.until(waits)
         tried = waits()
-        world.gateway.delivery.hurry("telegram")
+        world.gateway.delivery.retry_now("telegram")
         await world.says(ANN, "hello")
         await world.until(lambda: world.heard(ANN) == ["you said: hello"])
         assert waits() == tried

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hermes.gateway.inbound.mailbox import GIVEN_UP
-from hermes.gateway.inbound.process_message import HALF_WAY
+from hermes.gateway.inbound.message_processor import HALF_WAY
 from hermes.gateway.outbound.delivery import UNKNOWN
 from tests.gateway.dying import GONE
 

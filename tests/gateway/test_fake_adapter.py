@@ -7,14 +7,21 @@ from collections.abc import Sequence
 
 import pytest
 
-from hermes.gateway.adapter import Can, Doubtful, Limited, Receipt, Undeliverable, Unreachable
-from hermes.gateway.inbound_events import Event, Offered, Source
+from hermes.gateway.adapter import (
+    Capabilities,
+    DeliveryUnknown,
+    RateLimited,
+    Receipt,
+    Undeliverable,
+    Unreachable,
+)
+from hermes.gateway.inbound_events import Event, OfferedFile, Source
 from tests.gateway.fake_adapter import FakeAdapter
 
 ANN = Source("telegram", "42", user_id="42")
 
 
-async def accepted(event: Event, offered: Sequence[Offered]) -> Receipt:
+async def accepted(event: Event, offered: Sequence[OfferedFile]) -> Receipt:
     return Receipt("accepted", event.text)
 
 
@@ -41,7 +48,7 @@ async def test_a_connection_that_is_lost_can_be_made_again() -> None:
 
 async def test_it_shows_what_it_was_told_and_changes_it() -> None:
     adapter = FakeAdapter()
-    sent = await adapter.send(ANN, "one", once="a")
+    sent = await adapter.send(ANN, "one", idempotency_key="a")
     assert sent is not None
     await adapter.edit(ANN, sent, "two")
     assert adapter.texts == ["two"]
@@ -51,24 +58,24 @@ async def test_it_shows_what_it_was_told_and_changes_it() -> None:
 
 async def test_it_fails_as_often_as_it_was_asked_to() -> None:
     adapter = FakeAdapter()
-    adapter.fail("send", Limited("slow down", 3), times=2)
+    adapter.fail("send", RateLimited("slow down", 3), times=2)
     for _ in range(2):
-        with pytest.raises(Limited):
-            await adapter.send(ANN, "one", once="a")
-    await adapter.send(ANN, "one", once="a")
+        with pytest.raises(RateLimited):
+            await adapter.send(ANN, "one", idempotency_key="a")
+    await adapter.send(ANN, "one", idempotency_key="a")
     assert (adapter.texts, len(adapter.told("send"))) == (["one"], 3)
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_what_arrived_in_doubt_is_seen_twice_unless_it_is_idempotent(idempotent: bool) -> None:
-    adapter = FakeAdapter(can=Can(idempotent=idempotent))
-    adapter.fail("send", Doubtful("no answer"), arrives=True)
-    with pytest.raises(Doubtful):
-        await adapter.send(ANN, "one", once="a")
-    await adapter.send(ANN, "one", once="a")
+    adapter = FakeAdapter(can=Capabilities(idempotent=idempotent))
+    adapter.fail("send", DeliveryUnknown("no answer"), arrives=True)
+    with pytest.raises(DeliveryUnknown):
+        await adapter.send(ANN, "one", idempotency_key="a")
+    await adapter.send(ANN, "one", idempotency_key="a")
     assert adapter.texts == (["one"] if idempotent else ["one", "one"])
 
 
 async def test_what_is_too_long_is_not_taken() -> None:
     with pytest.raises(Undeliverable):
-        await FakeAdapter(can=Can(longest=3)).send(ANN, "four", once="a")
+        await FakeAdapter(can=Capabilities(max_length=3)).send(ANN, "four", idempotency_key="a")

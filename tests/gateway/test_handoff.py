@@ -34,7 +34,7 @@ class Office:
         made.sees("❯")
         return made
 
-    def talking(self) -> tuple[Terminal, str, str]:
+    def conversation(self) -> tuple[Terminal, str, str]:
         """A conversation at a terminal in which something was said: the terminal, the session, the word."""
         word = f"apple{next(WORDS)}x"
         terminal = self.terminal()
@@ -85,7 +85,7 @@ def office(usual: Office) -> Office:
 def test_a_conversation_goes_to_telegram_and_comes_back(office: Office) -> None:
     stage, model, ann = office.stage, office.model, office.ann
     here, key = stage.dm(ann), key_of(stage, stage.dm(ann))
-    terminal, session, apple = office.talking()
+    terminal, session, apple = office.conversation()
     before = len(stage.heard(here))
 
     terminal.says("/handoff telegram")
@@ -119,7 +119,7 @@ def test_a_conversation_goes_to_telegram_and_comes_back(office: Office) -> None:
 
 
 def test_a_platform_that_is_not_connected(office: Office) -> None:
-    terminal, session, apple = office.talking()
+    terminal, session, apple = office.conversation()
     terminal.says("/handoff matrix")
     terminal.sees("the gateway is connected to telegram")
     assert office.state(session).get("state") is None
@@ -127,7 +127,7 @@ def test_a_platform_that_is_not_connected(office: Office) -> None:
 
 
 def test_a_platform_that_cannot_be_reached(office: Office) -> None:
-    terminal, session, apple = office.talking()
+    terminal, session, apple = office.conversation()
     office.stage.refuse_everything()
     terminal.says("/handoff telegram")
     terminal.sees("Not handed over: Telegram could not send a message")
@@ -137,7 +137,7 @@ def test_a_platform_that_cannot_be_reached(office: Office) -> None:
 
 def test_given_up_at_the_terminal(office: Office) -> None:
     stage, here = office.stage, office.stage.dm(office.ann)
-    terminal, session, apple = office.talking()
+    terminal, session, apple = office.conversation()
     before = len(stage.heard(here))
     with office.gateway.frozen():
         terminal.says("/handoff telegram")
@@ -159,7 +159,7 @@ def test_without_a_home_channel_until_somebody_names_one(offices: Callable[..., 
     office = offices(home=False)
     office.gateway.be_up()
     stage, here = office.stage, office.stage.dm(office.ann)
-    terminal, session, apple = office.talking()
+    terminal, session, apple = office.conversation()
     terminal.says("/handoff telegram")
     terminal.sees("Not handed over: telegram has no home channel")
     assert office.state(session)["state"] == "failed"
@@ -175,7 +175,7 @@ def test_without_a_home_channel_until_somebody_names_one(offices: Callable[..., 
 
 def test_without_a_gateway(offices: Callable[..., Office]) -> None:
     office = offices(home=True)
-    terminal, session, apple = office.talking()
+    terminal, session, apple = office.conversation()
     terminal.says("/handoff telegram")
     terminal.sees("No gateway runs for this home")
     assert office.state(session).get("state") is None

@@ -10,9 +10,9 @@ from hermes.gateway.adapter import Undeliverable
 from hermes.gateway.mirror.sessions_json import IndexFile
 from hermes.gateway.sessions import handoffs
 from hermes.gateway.sessions.legacy_routing import read_entries
-from hermes.gateway.sessions.session_keys import Keying, owner_of
-from hermes.gateway.sessions.session_lookup import source_of
-from hermes.gateway.settings import GatewaySettings, ResetPolicy
+from hermes.gateway.sessions.session_keys import find_owner
+from hermes.gateway.sessions.session_lookup import restore_source
+from hermes.gateway.settings import GatewaySettings, Keying, ResetPolicy
 from tests.gateway.world import (
     ANN,
     BOB,
@@ -77,10 +77,10 @@ async def test_whose_it_is_now_is_known_without_a_word_of_theirs() -> None:
     async with World(at_home()) as world:
         session = begun(world)
         await handed_over(world, session)
-        [route] = world.db.routing.of_session(session)
+        [route] = world.db.routing.list_by_session(session)
         keying = world.gateway.settings.keying
         owner = (world.db.get_session(session) or {})["owner"]
-        assert owner == owner_of(ANN) == owner_of(source_of(world.db, route, keying), keying)
+        assert owner == find_owner(ANN) == find_owner(restore_source(world.db, route, keying), keying)
         mirror = IndexFile(world.db, world.db.db_path.parent / "elsewhere")
         await asyncio.to_thread(mirror.write)
         entries, _ = read_entries(world.db.db_path.parent / "elsewhere" / "sessions.json")
@@ -94,7 +94,7 @@ async def test_what_begins_there_afterwards_is_of_that_platform() -> None:
         await world.asks(ANN, "hello")
         fresh = world.db.get_session(world.session_of(ANN)) or {}
         assert (fresh["source"], fresh["chat_type"], fresh["chat_id"]) == ("telegram", "dm", ANN.chat_id)
-        assert fresh["owner"] == owner_of(ANN)
+        assert fresh["owner"] == find_owner(ANN)
 
 
 async def test_in_a_group_it_goes_on_in_a_thread_of_its_own_that_all_share() -> None:
@@ -122,7 +122,7 @@ async def test_where_it_cannot_go_it_stays(settings: GatewaySettings, platform: 
         state = await handed_over(world, session, platform)
         assert state["state"] == "failed"
         assert why in str(state["error"])
-        assert world.db.routing.of_session(session) == []
+        assert world.db.routing.list_by_session(session) == []
         assert world.db.get_session(session) is not None
         assert (world.db.get_session(session) or {})["owner"] == ""
 
@@ -142,7 +142,7 @@ async def test_what_was_not_told_is_not_handed_over_and_the_next_is(problem: Exc
         session = begun(world)
         world.platform.fail("send", problem)
         assert (await handed_over(world, session))["state"] == "failed"
-        assert world.db.routing.of_session(session) == []
+        assert world.db.routing.list_by_session(session) == []
         assert (await handed_over(world, session))["state"] == "completed"
         assert world.session_of(ANN) == session
 

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from hermes import __version__, clock
 from hermes.errors import StoreFull, make_error
 from hermes.gateway.ops import health
-from hermes.gateway.ops.health import Waiting, Watched, health_app
+from hermes.gateway.ops.health import HealthSources, QueueSizes, health_app
 from hermes.gateway.ops.metrics import GatewayMetrics
 from hermes.gateway.platform_connections import PlatformState
 from hermes.secrets import join_example
@@ -38,13 +38,13 @@ class Gateway:
         if self.problem:
             raise self.problem
 
-    async def waiting(self) -> Waiting:
+    async def waiting(self) -> QueueSizes:
         await self.write()
-        return Waiting(inbox=3, outbox=1)
+        return QueueSizes(inbox=3, outbox=1)
 
     @property
-    def watched(self) -> Watched:
-        return Watched(clock.now() - 60, lambda: self.platforms, self.write, self.waiting, self.metrics)
+    def watched(self) -> HealthSources:
+        return HealthSources(clock.now() - 60, lambda: self.platforms, self.write, self.waiting, self.metrics)
 
 
 async def test_a_gateway_that_is_well() -> None:

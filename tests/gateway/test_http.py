@@ -365,7 +365,8 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
-from hermes.gateway.http.host import serve
+from hermes.gateway.http.host import error_handlers, serve
+from hermes.gateway.http.limits import BodyPool, Limits, set_limits
 
 async def store(request):
     files = [open(sys.executable, "rb") for _ in range(40)]  # as a store with its connections does

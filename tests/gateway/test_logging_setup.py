@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hermes.gateway.ops.logging_setup import set_up_logs, without
+from hermes.gateway.ops.logging_setup import redact_all, set_up_logs
 
 TOKEN = "123456:" + "MadeUpForThisTest"
 KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789"
@@ -63,11 +63,11 @@ def test_secrets_are_in_no_line_wherever_they_come_from(capsys: pytest.CaptureFi
 
 
 def test_a_token_in_an_address_is_hidden_though_nobody_knows_it() -> None:
-    assert without([], f"GET /bot{TOKEN}/getMe") == "GET /bot123456:[redacted Telegram bot address]/getMe"
+    assert redact_all([], f"GET /bot{TOKEN}/getMe") == "GET /bot123456:[redacted Telegram bot address]/getMe"
 
 
 def test_a_secret_is_hidden_as_it_stands_in_an_address_too() -> None:
-    assert without(["s3/cr t"], "GET /?t=s3%2Fcr%20t and s3/cr t") == "GET /?t=[redacted] and [redacted]"
+    assert redact_all(["s3/cr t"], "GET /?t=s3%2Fcr%20t and s3/cr t") == "GET /?t=[redacted] and [redacted]"
 
 
 def test_libraries_are_quiet_about_what_people_say(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from hermes.agent.transcript import StoredRecord
 from hermes.db.scoped_store import ScopedStore
-from hermes.gateway.adapter import Can, Unreachable
+from hermes.gateway.adapter import Capabilities, Unreachable
 from hermes.gateway.inbound import received_files
-from hermes.gateway.inbound.process_message import NO_STORE
-from hermes.gateway.inbound_events import Offered, Source
-from hermes.gateway.sessions.agents import Mind, StandardMinds, Whose
+from hermes.gateway.inbound.message_processor import NO_STORE
+from hermes.gateway.inbound_events import OfferedFile, Source
+from hermes.gateway.sessions.agents import AgentScope, PreparedAgent, StandardAgentProvider
 from tests.gateway.world import (
     ANN,
     BOB,
@@ -148,7 +148,7 @@ async def test_steer_says_it_into_the_answer() -> None:
         await world.says(ANN, "twice a todo {}")
         await world.holds("a")
         await world.says(ANN, "but briefly")
-        await world.until(lambda: len(world.db.inbox.waiting()) == 2)
+        await world.until(lambda: len(world.db.inbox.list_waiting()) == 2)
         world.let_go("a")
         await world.quiet()
         assert "but briefly" in world.talk(ANN)
@@ -226,15 +226,17 @@ async def test_of_several_edits_only_the_last_is_answered() -> None:
 class LateWorld(World):
     """In which it takes a while to know whom to ask: until then there is no answer that could be stopped."""
 
-    def minds(self) -> StandardMinds:
+    def agents(self) -> StandardAgentProvider:
         self.asked, self.known = asyncio.Event(), asyncio.Event()
         world = self
 
-        class Late(StandardMinds):
-            async def mind(self, whose: Whose, store: ScopedStore, record: StoredRecord) -> Mind:
+        class Late(StandardAgentProvider):
+            async def prepare_agent(
+                self, whose: AgentScope, store: ScopedStore, record: StoredRecord
+            ) -> PreparedAgent:
                 world.asked.set()
                 await world.known.wait()
-                return await super().mind(whose, store, record)
+                return await super().prepare_agent(whose, store, record)
 
         return Late(WithBrain(self.brain))
 
@@ -284,7 +286,7 @@ async def test_a_text_file_is_in_the_conversation_and_gone_afterwards() -> None:
     async with World() as world:
         answer = await world.asks(ANN, "look", offered=[file("a.txt", b"all of it")])
         assert "all of it" in answer[0]
-        await world.until(lambda: list(received_files.folder().iterdir()) == [])
+        await world.until(lambda: list(received_files.incoming_folder().iterdir()) == [])
         assert "a.txt" in world.talk(ANN)[0]
 
 
@@ -303,16 +305,19 @@ async def test_what_is_too_large_or_cannot_be_fetched_is_told() -> None:
         return b"x" * 2_000_000
 
     offered = [
-        Offered("file", "big.bin", "application/zip", 3_000_000, breaks),
-        Offered("file", "lost.txt", "text/plain", 3, breaks),
-        Offered("file", "liar.txt", "text/plain", 3, lies),
+        OfferedFile("file", "big.bin", "application/zip", 3_000_000, breaks),
+        OfferedFile("file", "lost.txt", "text/plain", 3, breaks),
+        OfferedFile("file", "liar.txt", "text/plain", 3, lies),
     ]
     async with World(settings_of(largest_attachment_mb=1.0)) as world:
         answer = (await world.asks(ANN, "look", offered=offered))[0]
         assert "[file big.bin: larger than 1 MB, not fetched]" in answer
         assert "[file lost.txt: could not be fetched" in answer
         assert "[file liar.txt: larger than 1 MB, not kept]" in answer
-        assert not received_files.folder().is_dir() or list(received_files.folder().iterdir()) == []
+        assert (
+            not received_files.incoming_folder().is_dir()
+            or list(received_files.incoming_folder().iterdir()) == []
+        )
 
 
 async def test_a_file_that_never_comes_uses_up_the_time_of_the_others(
@@ -332,7 +337,7 @@ async def test_a_file_that_never_comes_uses_up_the_time_of_the_others(
         return b"here"
 
     names = {"first.txt": at_once, "never.txt": never, "last.txt": soon}
-    offered = [Offered("file", name, "text/plain", 4, fetch) for name, fetch in names.items()]
+    offered = [OfferedFile("file", name, "text/plain", 4, fetch) for name, fetch in names.items()]
     async with World() as world:
         answer = (await world.asks(ANN, "look", offered=offered))[0]
         assert "[file first.txt]" in answer
@@ -522,15 +527,15 @@ async def test_a_preview_that_cannot_be_shown_changes_nothing() -> None:
         await world.holds("on")
         await world.until(lambda: world.platform.told("send"))
         world.let_go("on")
-        await world.until(lambda: not world.db.inbox.waiting())
-        world.gateway.delivery.hurry("telegram")
+        await world.until(lambda: not world.db.inbox.list_waiting())
+        world.gateway.delivery.retry_now("telegram")
         await world.quiet()
         assert world.heard(ANN) == ["well, you said: hold on"]
 
 
 @pytest.mark.parametrize("says_more", [True, False])
 async def test_where_a_message_gets_one_answer_it_is_the_one_that_counts(says_more: bool) -> None:
-    async with World(platform=Platform(can=Can(says_more=says_more))) as world:
+    async with World(platform=Platform(can=Capabilities(allows_many_replies=says_more))) as world:
         await world.asks(ANN, "hello")
         told = await world.asks(ANN, "/retry")
         assert told[-1] == "you said: hello"
@@ -543,7 +548,7 @@ async def test_a_message_that_was_claimed_without_our_hearing_of_it_is_answered(
         await world.says(ANN, "hold on")
         await world.holds("on")
         key = (await world.says(ANN, "and this")).session_key
-        (first, *_) = world.db.inbox.waiting(key)
+        (first, *_) = world.db.inbox.list_waiting(key)
         world.db.inbox.claim(first.session_key, first.epoch, first.session_id, alongside=True)
         world.let_go("on")
         await world.quiet()

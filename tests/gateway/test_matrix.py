@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nio import ToDeviceMessage
 
-from hermes.gateway.adapter import Limited, Misconfigured, Receipt, Undeliverable, Unreachable
-from hermes.gateway.inbound_events import Event, Offered, Source
+from hermes.gateway.adapter import Misconfigured, RateLimited, Receipt, Undeliverable, Unreachable
+from hermes.gateway.inbound_events import Event, OfferedFile, Source
 from hermes.gateway.platforms.matrix import Matrix, formatting, room_events
 from hermes.gateway.settings import PlatformSettings
 from tests.gateway.synapse import WITHIN, Account, People, Person, Synapse, eventually
@@ -32,7 +32,7 @@ class Gateway:
         self.adapter = Matrix(settings, folder)
         self.state = "accepted"
         self.broken = False
-        self._inbox: asyncio.Queue[tuple[Event, Sequence[Offered]]] = asyncio.Queue()
+        self._inbox: asyncio.Queue[tuple[Event, Sequence[OfferedFile]]] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> Gateway:
@@ -61,11 +61,11 @@ class Gateway:
     async def hears(self) -> Event:
         return (await self.hears_with_files())[0]
 
-    async def hears_with_files(self) -> tuple[Event, Sequence[Offered]]:
+    async def hears_with_files(self) -> tuple[Event, Sequence[OfferedFile]]:
         async with asyncio.timeout(WITHIN):
             return await self._inbox.get()
 
-    async def _receive(self, event: Event, offered: Sequence[Offered]) -> Receipt:
+    async def _receive(self, event: Event, offered: Sequence[OfferedFile]) -> Receipt:
         if self.broken:
             raise OSError("the disk is full")
         self._inbox.put_nowait((event, offered))
@@ -149,7 +149,7 @@ async def test_a_private_chat_both_ways(people: People, gateways: Gateways) -> N
     )
     await gateway.adapter.typing(event.source)
     await eventually(lambda: gateways.user_id in alice.client.rooms[room].typing_users)
-    sent = await gateway.adapter.send(event.source, "**bold** <b>raw</b>", once="1", reply_to=said)
+    sent = await gateway.adapter.send(event.source, "**bold** <b>raw</b>", idempotency_key="1", reply_to=said)
     (answer,) = await alice.heard(room)
     assert (answer.event_id, answer.reply_to, answer.silent) == (sent, said, False)
     assert answer.text == "**bold** <b>raw</b>"
@@ -159,7 +159,7 @@ async def test_a_private_chat_both_ways(people: People, gateways: Gateways) -> N
     _, changed = await alice.heard(room, 2)
     assert changed.edits == sent
     assert changed.content["m.new_content"]["formatted_body"] == "final <em>text</em>"
-    await gateway.adapter.send(event.source, "by the way", once="2", silent=True)
+    await gateway.adapter.send(event.source, "by the way", idempotency_key="2", silent=True)
     assert (await alice.heard(room, 3))[-1].silent
 
 
@@ -177,7 +177,7 @@ async def test_in_a_group_we_listen_to_what_is_said_to_us(people: People, gatewa
         "Kitchen",
     )
     assert (event.source.user_id, event.source.user_name) == (bob.user_id, "Bob")
-    answer = await gateway.adapter.send(event.source, "Noon.", once="1", reply_to=event.message_id)
+    answer = await gateway.adapter.send(event.source, "Noon.", idempotency_key="1", reply_to=event.message_id)
     await alice.heard(room, 3)
     await bob.say(room, "thanks a lot")
     (heard,) = [one for one in await bob.heard(room, 2) if one.sender == gateways.user_id]
@@ -210,7 +210,7 @@ async def test_threads_are_told_apart_and_answered_inside(people: People, gatewa
     inside = await gateway.hears()
     assert (main.source.thread_id, inside.source.thread_id) == (None, root)
     assert (inside.text, inside.reply_to) == ("and this", None)
-    await gateway.adapter.send(inside.source, "I see.", once="1")
+    await gateway.adapter.send(inside.source, "I see.", idempotency_key="1")
     answer = next(one for one in await bob.heard(room, 4) if one.sender == gateways.user_id)
     assert (answer.thread, answer.reply_to) == (root, inside.message_id)
     assert answer.relation["is_falling_back"] is True
@@ -273,14 +273,14 @@ async def test_an_encrypted_chat_survives_a_restart(people: People, gateways: Ga
     await alice.say(room, "a secret")
     event = await gateway.hears()
     assert event.text == "a secret"
-    await gateway.adapter.send(event.source, "kept", once="1")
+    await gateway.adapter.send(event.source, "kept", idempotency_key="1")
     (answer,) = await alice.heard(room)
     assert (answer.text, answer.decrypted) == ("kept", True)
     await gateway.stop()
     await alice.say(room, "said with the same key, while you were away")
     gateway = await gateways.started()
     assert (await gateway.hears()).text == "said with the same key, while you were away"
-    await gateway.adapter.send(event.source, "still me", once="2")
+    await gateway.adapter.send(event.source, "still me", idempotency_key="2")
     assert [one.text for one in await alice.heard(room, 2)] == ["kept", "still me"]
     assert len(gateways_devices(alice, gateways)) == 1
     await gateway.stop()
@@ -303,7 +303,7 @@ async def test_an_encrypted_group_with_threads_answers_and_new_versions(
     room = await _group(gateways, alice, bob, encrypted=True)
     root = await alice.say(room, "Hermes, a riddle")
     event = await gateway.hears()
-    answer = await gateway.adapter.send(event.source._replace(thread_id=root), "Go on.", once="1")
+    answer = await gateway.adapter.send(event.source._replace(thread_id=root), "Go on.", idempotency_key="1")
     for person in (alice, bob):
         heard = next(
             one for one in await person.heard(room, 2 if person is bob else 1) if one.event_id == answer
@@ -317,9 +317,9 @@ async def test_an_encrypted_group_with_threads_answers_and_new_versions(
     assert (event.text, event.edits, event.source.thread_id) == ("what has keys but no locks?", said, root)
     await alice.client.room_invite(room, carol.user_id)
     await carol.join(room)
-    client = gateway.adapter._connected()
+    client = gateway.adapter._require_client()
     await eventually(lambda: carol.user_id in client.rooms[room].users)
-    await gateway.adapter.send(event.source, "A piano.", once="2")
+    await gateway.adapter.send(event.source, "A piano.", idempotency_key="2")
     assert (await carol.heard(room))[-1].text == "A piano."  # who came later reads what is said from then on
 
 
@@ -371,10 +371,10 @@ async def test_nothing_goes_in_the_clear_into_an_encrypted_room(people: People, 
     event = await gateway.hears()
     await alice.client.room_put_state(room, "m.room.encryption", {"algorithm": "m.megolm.v1.aes-sha2"})
     await alice.client.room_put_state(room, "m.room.topic", {"topic": "secrets"})
-    client = gateway.adapter._connected()
+    client = gateway.adapter._require_client()
     await eventually(lambda: client.rooms[room].topic)
     with pytest.raises(Undeliverable, match="encrypted"):
-        await gateway.adapter.send(event.source, "secret", once="1")
+        await gateway.adapter.send(event.source, "secret", idempotency_key="1")
 
 
 # --- once, and not lost --------------------------------------------------------------------------
@@ -385,12 +385,12 @@ async def test_what_is_sent_twice_is_seen_once(people: People, gateways: Gateway
     alice = await people("alice")
     gateway = await gateways.started()
     to = await _talk(alice, gateway, gateways, encrypted=encrypted)
-    first = await gateway.adapter.send(to, "only once", once="turn/1:a b")
-    assert await gateway.adapter.send(to, "only once", once="turn/1:a b") == first
+    first = await gateway.adapter.send(to, "only once", idempotency_key="turn/1:a b")
+    assert await gateway.adapter.send(to, "only once", idempotency_key="turn/1:a b") == first
     await gateway.stop()
     gateway = await gateways.started()
-    assert await gateway.adapter.send(to, "only once", once="turn/1:a b") == first
-    await gateway.adapter.send(to, "another", once="turn/2")
+    assert await gateway.adapter.send(to, "only once", idempotency_key="turn/1:a b") == first
+    await gateway.adapter.send(to, "another", idempotency_key="turn/2")
     assert [one.text for one in await alice.heard(to.chat_id, 2)] == ["only once", "another"]
 
 
@@ -421,7 +421,7 @@ async def test_a_server_that_goes_away_and_comes_back(
     try:
         assert isinstance(await gateway.ended(), Unreachable)
         with pytest.raises(Unreachable):
-            await gateway.adapter.send(event.source, "lost?", once="1")
+            await gateway.adapter.send(event.source, "lost?", idempotency_key="1")
         with pytest.raises(Unreachable):
             await gateway.start()
     finally:
@@ -433,7 +433,7 @@ async def test_a_server_that_goes_away_and_comes_back(
         await alice.say(room, text)
     await gateway.start()
     assert [(await gateway.hears()).text for _ in said] == said
-    await gateway.adapter.send(event.source, "lost?", once="1")
+    await gateway.adapter.send(event.source, "lost?", idempotency_key="1")
     assert (await alice.heard(room))[0].text == "lost?"
 
 
@@ -495,16 +495,18 @@ async def test_each_way_in_which_it_fails(synapse: Synapse, people: People, gate
     await alice.say(room, "hello")
     event = await gateway.hears()
     with pytest.raises(Undeliverable):
-        await gateway.adapter.send(Source("matrix", "!nowhere:localhost"), "hello", once="1")
+        await gateway.adapter.send(Source("matrix", "!nowhere:localhost"), "hello", idempotency_key="1")
     await synapse.limit(gateways.user_id, per_second=1, burst=1)
-    spam = (gateway.adapter.send(event.source, "spam", once=f"spam {number}") for number in range(10))
-    with pytest.raises(Limited) as limited:
+    spam = (
+        gateway.adapter.send(event.source, "spam", idempotency_key=f"spam {number}") for number in range(10)
+    )
+    with pytest.raises(RateLimited) as limited:
         await asyncio.gather(*spam)
     assert 0 < limited.value.seconds < 60
     await synapse.limit(gateways.user_id, per_second=0, burst=0)
     await alice.client.room_kick(room, gateways.user_id)
     with pytest.raises(Undeliverable):
-        await gateway.adapter.send(event.source, "hello", once="2")
+        await gateway.adapter.send(event.source, "hello", idempotency_key="2")
     with pytest.raises(Undeliverable):
         await gateway.adapter.edit(event.source, event.source.message_id or "", "hello")
     await gateway.stop()
@@ -521,7 +523,7 @@ async def test_each_way_in_which_it_fails(synapse: Synapse, people: People, gate
     with pytest.raises(Unreachable):
         await gateways.started(homeserver="http://127.0.0.1:1")
     with pytest.raises(Unreachable):
-        await gateway.adapter.send(event.source, "hello", once="3")
+        await gateway.adapter.send(event.source, "hello", idempotency_key="3")
 
 
 async def test_signed_out_means_signing_in_as_a_new_device(people: People, gateways: Gateways) -> None:
@@ -534,7 +536,7 @@ async def test_signed_out_means_signing_in_as_a_new_device(people: People, gatew
     await other.client.logout()
     assert isinstance(await gateway.ended(), Unreachable)
     gateway = await gateways.started()
-    device = gateway.adapter._connected().device_id
+    device = gateway.adapter._require_client().device_id
     await eventually(lambda: device in alice.client.device_store[gateways.user_id])
     await alice.say(room, "welcome back")
     assert (await gateway.hears()).text == "welcome back"
@@ -553,12 +555,12 @@ async def test_the_longest_texts_fit(people: People, gateways: Gateways) -> None
     alice = await people("alice")
     gateway = await gateways.started()
     to = await _talk(alice, gateway, gateways, encrypted=True)
-    longest, said = gateway.adapter.can.longest, 0
+    longest, said = gateway.adapter.capabilities.max_length, 0
     for piece in ("a", "é", "🙂", '"', "*a*\n", "&", "- a\n"):
         text = piece * (longest // gateway.adapter.measure(piece))
         assert longest - 12 < gateway.adapter.measure(text) <= longest
         inside = to._replace(thread_id=to.message_id)
-        sent = await gateway.adapter.send(inside, text, once=piece, reply_to=to.message_id)
+        sent = await gateway.adapter.send(inside, text, idempotency_key=piece, reply_to=to.message_id)
         await gateway.adapter.edit(to, sent or "", text)
         said += 2
         first, second = (await alice.heard(to.chat_id, said))[-2:]
@@ -589,11 +591,11 @@ _JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(_NAMES), _JSON))
 def test_whatever_people_send_can_be_read(content: dict[str, Any]) -> None:
-    room_events.place(content)
-    said = room_events.read(content)
+    room_events.find_thread(content)
+    said = room_events.read_content(content)
     if said is not None:
         assert isinstance(said.text, str)
-        room_events.addresses(said, "@hermes:localhost", ["Hermes"])
+        room_events.is_addressed(said, "@hermes:localhost", ["Hermes"])
 
 
 @pytest.mark.parametrize(
@@ -610,9 +612,9 @@ def test_whatever_people_send_can_be_read(content: dict[str, Any]) -> None:
     ],
 )
 def test_how_we_are_called(text: str, called: bool, rest: str) -> None:
-    said = room_events.Said(text)
-    assert room_events.addresses(said, "@hermes:localhost", ["Hermes"]) is called
-    assert room_events.without_address(text, "@hermes:localhost", ["Hermes"]) == rest
+    said = room_events.RoomText(text)
+    assert room_events.is_addressed(said, "@hermes:localhost", ["Hermes"]) is called
+    assert room_events.strip_address(text, "@hermes:localhost", ["Hermes"]) == rest
 
 
 @pytest.mark.parametrize(
@@ -626,16 +628,16 @@ def test_how_we_are_called(text: str, called: bool, rest: str) -> None:
 )
 def test_an_answer_without_the_quote_before_it(body: str, quoted: str | None, text: str) -> None:
     related = {"m.in_reply_to": {"event_id": "$1"}}
-    said = room_events.read({"msgtype": "m.text", "body": body, "m.relates_to": related})
+    said = room_events.read_content({"msgtype": "m.text", "body": body, "m.relates_to": related})
     assert said
     assert (said.replies_to, said.quoted, said.text) == ("$1", quoted, text)
 
 
 def test_a_link_to_us_calls_us() -> None:
     html = '<a href="https://matrix.to/#/%40hermes%3Alocalhost">H</a> hi'
-    said = room_events.read({"msgtype": "m.text", "body": "H hi", "formatted_body": html})
+    said = room_events.read_content({"msgtype": "m.text", "body": "H hi", "formatted_body": html})
     assert said
-    assert room_events.addresses(said, "@hermes:localhost", [])
+    assert room_events.is_addressed(said, "@hermes:localhost", [])
 
 
 @pytest.mark.parametrize(
@@ -652,15 +654,15 @@ def test_a_link_to_us_calls_us() -> None:
     ],
 )
 def test_markdown_becomes_html(text: str, html: str) -> None:
-    assert formatting.html_of(text) == html
+    assert formatting.render_html(text) == html
 
 
 def test_plain_words_stay_plain() -> None:
-    assert "formatted_body" not in formatting.message("a < b & c")
+    assert "formatted_body" not in formatting.make_message("a < b & c")
 
 
 @given(st.text(max_size=2000))
 def test_every_text_that_is_short_enough_makes_an_event_that_is(text: str) -> None:
     assert formatting.measure(text) <= formatting.LONGEST
-    for content in (formatting.message(text), formatting.new_version("$x", text)):
+    for content in (formatting.make_message(text), formatting.make_edit("$x", text)):
         assert len(json.dumps(content)) < 47_000

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from hermes.gateway.ops.metrics import QUICK, Counter, GatewayMetrics, Gauge, Histogram, Metric, spelled
+from hermes.gateway.ops.metrics import QUICK, Counter, GatewayMetrics, Gauge, Histogram, Metric, format_value
 
 
 def written(metric: Metric) -> str:
@@ -94,7 +94,7 @@ def test_a_histogram_counts_what_is_at_most_each_bound(values: list[float]) -> N
     told = read_back(written(took))
     for bound in (*QUICK, math.inf):
         at_most = sum(value <= bound for value in values)
-        assert told["took_bucket", (("le", spelled(bound)),)] == at_most
+        assert told["took_bucket", (("le", format_value(bound)),)] == at_most
     assert told["took_count", ()] == len(values)
     assert told["took_sum", ()] == pytest.approx(math.fsum(values))
 
@@ -104,12 +104,12 @@ def test_a_histogram_counts_what_is_at_most_each_bound(values: list[float]) -> N
     [(0, "0"), (3.0, "3"), (2.5, "2.5"), (math.inf, "+Inf"), (-math.inf, "-Inf"), (math.nan, "NaN")],
 )
 def test_numbers_are_spelled_as_documented(value: float, text: str) -> None:
-    assert spelled(value) == text
+    assert format_value(value) == text
 
 
 @given(st.floats(allow_nan=False))
 def test_a_number_is_read_back_as_it_was(value: float) -> None:
-    assert float(spelled(value)) == value
+    assert float(format_value(value)) == value
 
 
 def test_backslash_quote_and_line_end_are_escaped() -> None:

@@ -14,17 +14,17 @@ from tests.rendered_texts import TEXTS, assert_shows, text_in
 @example("```python title=x.py\nprint()\n```")
 @example("a &amp; b")
 def test_telegram_shows_a_text_whole(text: str) -> None:
-    html = telegram_formatting.html_of(text)
+    html = telegram_formatting.render_html(text)
     parsed(html)
     assert_shows(text, text_in(html), marks="|")  # two of them hide what is between them
 
 
 @given(TEXTS)
 def test_matrix_shows_a_text_whole(text: str) -> None:
-    assert_shows(text, text_in(matrix_formatting.html_of(text)))
+    assert_shows(text, text_in(matrix_formatting.render_html(text)))
 
 
 def test_lines_stay_lines() -> None:
-    assert text_in(telegram_formatting.html_of("one\ntwo")) == "one\ntwo"
-    assert text_in(matrix_formatting.html_of("one\ntwo")).split() == ["one", "two"]
-    assert "<br" in matrix_formatting.html_of("one\ntwo")
+    assert text_in(telegram_formatting.render_html("one\ntwo")) == "one\ntwo"
+    assert text_in(matrix_formatting.render_html("one\ntwo")).split() == ["one", "two"]
+    assert "<br" in matrix_formatting.render_html("one\ntwo")

@@ -23,7 +23,7 @@ from hermes.gateway.inbound.pairing import (
     TRIES,
     Paired,
     Pairings,
-    code_in,
+    find_code,
 )
 
 
@@ -62,7 +62,7 @@ def test_a_code_lets_one_person_in_for_good_and_is_used_up(
     assert pairings.try_code("telegram", "2", "bob", code) is None
     clock.time += 10_000_000
     assert Pairings(folder).is_paired("telegram", "1")
-    assert Pairings(folder).all() == [made]
+    assert Pairings(folder).list_people() == [made]
 
 
 def test_a_code_is_eight_letters_that_nobody_confuses(pairings: Pairings) -> None:
@@ -108,7 +108,7 @@ def test_who_is_an_owner_stays_one(pairings: Pairings, clock: Clock) -> None:
     pairings.try_code("telegram", "1", "ann", pairings.make_code(owner=True))
     assert pairings.is_owner("telegram", "1")
     pairings.try_code("telegram", "1", "anna", pairings.make_code())
-    assert pairings.all() == [Paired("telegram", "1", "anna", True, since)]
+    assert pairings.list_people() == [Paired("telegram", "1", "anna", True, since)]
 
 
 def test_somebody_is_taken_out_by_id_or_name_and_a_running_gateway_notices(
@@ -159,7 +159,7 @@ def test_a_file_that_makes_no_sense_lets_nobody_new_in_and_is_not_overwritten(
     assert not Pairings(folder).is_paired("telegram", "1")
     for change in (
         pairings.make_code,
-        pairings.all,
+        pairings.list_people,
         lambda: pairings.revoke("telegram", "1"),
         lambda: pairings.try_code("telegram", "2", None, code),
     ):
@@ -217,7 +217,7 @@ def test_a_running_gateway_takes_no_other_key(pairings: Pairings, folder: Path, 
     pairings.try_code("telegram", "1", None, pairings.make_code())
     (home / "seal.key").write_text("00" * 32)
     other = Pairings(folder)
-    other.accept([*pairings.known()])
+    other.accept([*pairings.list_known()])
     add_stranger(folder)
     other.accept([Paired(**one) for one in json.loads((folder / FILE).read_text())["people"]])
     assert Pairings(folder).is_owner("telegram", "666")
@@ -299,7 +299,7 @@ def test_of_processes_that_send_one_code_at_once_one_gets_in(folder: Path) -> No
     with multiprocessing.get_context("spawn").Pool(3) as pool:
         let_in = pool.starmap(_pair, tries)
     assert sum(let_in) == 2
-    assert sorted(user.user_id[:LENGTH] for user in pairings.all()) == sorted([one, other])
+    assert sorted(user.user_id[:LENGTH] for user in pairings.list_people()) == sorted([one, other])
     assert os.listdir(folder).count(FILE) == 1
 
 
@@ -320,15 +320,15 @@ def test_of_processes_that_send_one_code_at_once_one_gets_in(folder: Path) -> No
     ],
 )
 def test_the_code_in_a_message(text: str, code: str | None) -> None:
-    assert code_in(text) == code
+    assert find_code(text) == code
 
 
 def test_of_people_who_talk_already_only_the_command_is_taken_for_a_code() -> None:
-    assert code_in("tpmqrrpw", alone=False) is None
-    assert code_in("/pair tpmqrrpw", alone=False) == "TPMQRRPW"
+    assert find_code("tpmqrrpw", alone=False) is None
+    assert find_code("/pair tpmqrrpw", alone=False) == "TPMQRRPW"
 
 
 @given(st.text())
 def test_any_text_holds_a_code_or_none(text: str) -> None:
-    code = code_in(text)
+    code = find_code(text)
     assert code is None or (len(code) == LENGTH and set(code) <= set(ALPHABET))

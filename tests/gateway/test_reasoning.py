@@ -5,9 +5,9 @@ from __future__ import annotations
 from hermes.agent.events import ApprovalAsked
 from hermes.agent.models.finish_reasons import CUT_AT_LENGTH, NO_ANSWER_WITHIN_LENGTH
 from hermes.agent.transcript import StoredRecord
-from hermes.gateway.inbound.inbox_recovery import answer_in
+from hermes.gateway.inbound.inbox_recovery import find_answer
 from hermes.gateway.ops.metrics import GatewayMetrics
-from hermes.gateway.outbound.answer import Answered, heard
+from hermes.gateway.outbound.answer import TurnAnswer, collect_answer
 from hermes_state import SessionDB
 from tests.agent.openai_server import ModelServer, Reply, chunk, says
 from tests.agent.test_turn_over_http import a_turn
@@ -17,10 +17,10 @@ def never(_: ApprovalAsked) -> None:
     raise AssertionError("nothing is to be allowed")
 
 
-async def answered(db: SessionDB, server: ModelServer) -> tuple[Answered, StoredRecord]:
+async def answered(db: SessionDB, server: ModelServer) -> tuple[TurnAnswer, StoredRecord]:
     record = StoredRecord(db)
     turn, model = a_turn(db, server, record)
-    made = await heard(turn.events("hello"), None, GatewayMetrics(), never)
+    made = await collect_answer(turn.events("hello"), None, GatewayMetrics(), never)
     await record.close()
     await model.close()
     return made, record
@@ -35,7 +35,7 @@ async def test_only_the_answer_is_sent(db: SessionDB) -> None:
     assert made.text == "The answer."
     rows = db.get_messages(record.session_id)
     assert rows[-1]["content"] == "<think>hm </think>\n\nThe answer."
-    again = answer_in(rows)  # after a restart
+    again = find_answer(rows)  # after a restart
     assert again is not None
     assert again["content"] == "The answer."
 
@@ -49,7 +49,7 @@ async def test_reasoning_that_only_ends_is_not_sent(db: SessionDB) -> None:
     assert made.text == "The answer."
     rows = db.get_messages(record.session_id)
     assert rows[-1]["content"] == "hm, yes\n</think>\n\nThe answer."
-    again = answer_in(rows)
+    again = find_answer(rows)
     assert again is not None
     assert again["content"] == "The answer."
 

@@ -9,10 +9,11 @@ import pytest
 from hermes import errors
 from hermes.gateway.commands.visible_conversations import IN_TRASH
 from hermes.gateway.inbound import received_files
+from hermes.gateway.inbound.chat_state import REPLACED, TRASHED
 from hermes.gateway.inbound.mailbox import BROKEN, MOST_TRIES
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.sessions.chat_state import REPLACED, TRASHED
-from hermes.gateway.sessions.session_keys import Keying, session_key
+from hermes.gateway.sessions.session_keys import make_session_key
+from hermes.gateway.settings import Keying
 from tests.gateway.world import (
     ANN,
     BOB,
@@ -74,7 +75,7 @@ async def test_strangers_leave_no_trace() -> None:
         assert world.heard(BOB) == []
         assert world.db.session_count() == 1
         assert "mischief" not in world.brain.told
-        assert not received_files.folder().exists()
+        assert not received_files.incoming_folder().exists()
 
 
 async def test_bots_are_strangers() -> None:
@@ -123,7 +124,7 @@ async def test_a_message_that_cannot_be_stored_is_not_accepted() -> None:
         with full_disk():
             with pytest.raises(errors.StoreError):
                 await world.says(ANN, "lost?", number="9", offered=[file("a.txt", b"a")])
-            assert list(received_files.folder().iterdir()) == []
+            assert list(received_files.incoming_folder().iterdir()) == []
         assert await world.asks(ANN, "lost?", number="9") == ["you said: lost?"]
 
 
@@ -186,7 +187,7 @@ async def test_a_conversation_thrown_away_during_an_answer_goes_on_in_another() 
         assert rows[0]["content"] == "hold gate"
         assert answer.startswith(rows[1]["content"])
         assert await world.asks(ANN, "next") == ["you said: next"]
-        assert world.db.inbox.waiting(session_key(ANN)) == []
+        assert world.db.inbox.list_waiting(make_session_key(ANN)) == []
 
 
 async def test_a_private_chat_is_of_one_person_whoever_else_speaks_in_it() -> None:

@@ -23,14 +23,14 @@ from hermes.config.gateway_keys import (
 from hermes.config.settings import read_settings
 from hermes.gateway import registry
 from hermes.gateway.inbound_events import CHAT_TYPES
-from hermes.gateway.sessions.session_keys import Keying
 from hermes.gateway.settings import (
     GatewaySettings,
+    Keying,
     PlatformSettings,
     ResetPolicy,
-    gateway_settings_from,
+    get_value,
+    parse_gateway_settings,
     read_gateway_settings,
-    value_at,
 )
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
@@ -270,7 +270,7 @@ def test_a_variable_that_makes_no_sense_is_named(monkeypatch: pytest.MonkeyPatch
 def test_whatever_stands_in_the_file_is_settings_or_one_line(values: dict[str, Any]) -> None:
     told = ""
     try:
-        gateway_settings_from(values, file="config.yaml")
+        parse_gateway_settings(values, file="config.yaml")
     except errors.BadConfig as problem:
         told = str(problem)
     assert "\n" not in told
@@ -346,12 +346,12 @@ def test_what_is_misspelt_is_told(home: Path, text: str, told: str) -> None:
 
 
 def test_what_is_not_installed_is_told_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [registry.not_installed(name) for name in PLATFORM_NAMES] == [None] * len(PLATFORM_NAMES)
+    assert [registry.install_hint(name) for name in PLATFORM_NAMES] == [None] * len(PLATFORM_NAMES)
     monkeypatch.setitem(sys.modules, "telegram", None)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    assert registry.not_installed("telegram") == "pip install 'hermes-sessions[telegram]'"
-    assert registry.not_installed("webhook") == "pip install 'hermes-sessions[gateway]'"
-    assert registry.not_installed("matrix") is None
+    assert registry.install_hint("telegram") == "pip install 'hermes-sessions[telegram]'"
+    assert registry.install_hint("webhook") == "pip install 'hermes-sessions[gateway]'"
+    assert registry.install_hint("matrix") is None
 
 
 def test_the_names_of_platforms_and_chats_are_the_same_everywhere() -> None:
@@ -361,7 +361,7 @@ def test_the_names_of_platforms_and_chats_are_the_same_everywhere() -> None:
 
 def test_every_setting_has_a_place_and_a_default_that_it_can_have() -> None:
     for key, setting in GATEWAY_SETTINGS.items():
-        value = value_at(GatewaySettings(), key)
+        value = get_value(GatewaySettings(), key)
         assert value is None or setting.kind.read(value) == value
     assert set(PLATFORM_SETTINGS) | {"name", "more"} == set(PlatformSettings._fields)
 
@@ -395,14 +395,14 @@ def shown(value: object) -> str:
 def test_the_page_tells_every_setting_its_default_and_nothing_else() -> None:
     part = PAGE.partition("## The gateway")[2].partition("Whatever else")[0]
     rows = [
-        f"| `{key}` | {shown(value_at(GatewaySettings(), key))} | {one.kind.expected} | {one.meaning} |"
+        f"| `{key}` | {shown(get_value(GatewaySettings(), key))} | {one.kind.expected} | {one.meaning} |"
         for key, one in GATEWAY_SETTINGS.items()
     ]
     for name, one in PLATFORM_SETTINGS.items():
         default = (
             None
             if name in ("enabled", "busy", "stream")
-            else value_at(GatewaySettings(), f"platforms.x.{name}")
+            else get_value(GatewaySettings(), f"platforms.x.{name}")
         )
         rows.append(f"| `platforms.<name>.{name}` | {shown(default)} | {one.kind.expected} | {one.meaning} |")
     assert re.findall(r"^\| `[a-z_<>.]+` \|.*$", part, re.MULTILINE) == rows
@@ -410,7 +410,7 @@ def test_the_page_tells_every_setting_its_default_and_nothing_else() -> None:
 
 def test_the_page_names_every_variable() -> None:
     needed = [
-        registry.variable(name, one)
+        registry.environment_variable(name, one)
         for name, platform in registry.PLATFORMS.items()
         for names in platform.needs
         for one in names

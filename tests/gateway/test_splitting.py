@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.gateway.outbound.splitting import Measure, beginning, pieces, split
+from hermes.gateway.outbound.splitting import Measure, fit_beginning, split_pieces, split_text
 
 
 def utf16(text: str) -> int:
@@ -79,7 +79,7 @@ LARGE = st.integers(100, 400)
 
 @given(ANY, LONGEST, MEASURES)
 def test_every_part_fits_and_none_is_empty(text: str, longest: int, measure: Measure) -> None:
-    for part in split(text, longest, measure):
+    for part in split_text(text, longest, measure):
         assert measure(part) <= longest
         assert part.strip()
 
@@ -88,7 +88,7 @@ def test_every_part_fits_and_none_is_empty(text: str, longest: int, measure: Mea
 def test_what_is_not_in_a_part_is_whitespace(text: str, longest: int, measure: Measure) -> None:
     """The law: bodies are slices of the text, in order, and only whitespace lies between them."""
     at = 0
-    for piece in pieces(text, longest, measure):
+    for piece in split_pieces(text, longest, measure):
         found = text.index(piece.body, at)
         assert not text[at:found].strip()
         at = found + len(piece.body)
@@ -98,7 +98,7 @@ def test_what_is_not_in_a_part_is_whitespace(text: str, longest: int, measure: M
 @given(ANY, LONGEST, MEASURES)
 def test_what_is_added_to_a_part_is_what_was_cut(text: str, longest: int, measure: Measure) -> None:
     """A fence that is closed is opened again by the next part, with the line that opened it in the text."""
-    found = pieces(text, longest, measure)
+    found = split_pieces(text, longest, measure)
     for earlier, later in pairwise(found):
         if earlier.after:
             assert later.before
@@ -109,7 +109,7 @@ def test_what_is_added_to_a_part_is_what_was_cut(text: str, longest: int, measur
 
 @given(ANY, MEASURES)
 def test_a_text_that_fits_is_one_part_as_it_is(text: str, measure: Measure) -> None:
-    assert split(text, max(1, measure(text)), measure) == ([text] if text.strip() else [])
+    assert split_text(text, max(1, measure(text)), measure) == ([text] if text.strip() else [])
 
 
 def open_fence(text: str) -> str | None:
@@ -127,21 +127,21 @@ def open_fence(text: str) -> str | None:
 
 @given(MARKDOWN, LARGE, MEASURES)
 def test_fences_are_balanced_in_every_part(text: str, longest: int, measure: Measure) -> None:
-    for part in split(text, longest, measure):
+    for part in split_text(text, longest, measure):
         assert open_fence(part) is None
 
 
 @given(MARKDOWN, LARGE, MEASURES)
 def test_every_row_of_a_table_has_a_head_in_its_part(text: str, longest: int, measure: Measure) -> None:
     plain = "\n\n".join(block for block in text.split("\n\n") if "```" not in block and "~~~" not in block)
-    for part in split(plain, longest, measure):
+    for part in split_text(plain, longest, measure):
         rows = [line for line in part.split("\n") if line in ("| 1 | 2 |", "| long cell here | b |")]
         assert not rows or "|---|:-:|" in part
 
 
 @given(MARKDOWN, st.integers(1, 300), MEASURES)
 def test_a_beginning_is_whole_and_fits(text: str, cut: int, measure: Measure) -> None:
-    shown = beginning(text[:cut], 120, measure)
+    shown = fit_beginning(text[:cut], 120, measure)
     assert measure(shown) <= 120
     assert open_fence(shown) is None
 
@@ -181,7 +181,7 @@ def test_what_a_reader_sees_as_one_character_is_never_cut(
     while (last := max(ends)) < len(text):
         ends.add(apsw.unicode.grapheme_next_break(text, last))
     at = 0
-    for part in split(text, longest, measure):
+    for part in split_text(text, longest, measure):
         at += len(part)
         assert at in ends
 
@@ -207,17 +207,17 @@ def test_what_a_reader_sees_as_one_character_is_never_cut(
     ],
 )
 def test_it_is_cut_where_a_reader_would(text: str, longest: int, parts: list[str]) -> None:
-    assert split(text, longest) == parts
+    assert split_text(text, longest) == parts
 
 
 def test_a_fence_that_is_cut_is_closed_and_opened_again_with_its_language() -> None:
     text = "Look:\n```python\nx = 1\n\ny = 2\nz = 3\n```\nDone."
-    assert split(text, 30) == ["Look:\n```python\nx = 1\n```", "```python\ny = 2\nz = 3\n```", "Done."]
+    assert split_text(text, 30) == ["Look:\n```python\nx = 1\n```", "```python\ny = 2\nz = 3\n```", "Done."]
 
 
 def test_a_fence_inside_of_another_is_its_text() -> None:
     text = "````md\n```py\nx\n```\n" + "more\n" * 6 + "````"
-    first, second = split(text, 40)
+    first, second = split_text(text, 40)
     assert first.startswith("````md\n```py\nx\n```\n")
     assert first.endswith("\n````")
     assert second.startswith("````md\nmore")
@@ -225,7 +225,7 @@ def test_a_fence_inside_of_another_is_its_text() -> None:
 
 def test_code_keeps_its_indentation_and_its_empty_lines() -> None:
     code = "\n".join(f"    line {number}" for number in range(8))
-    parts = split(f"```\n{code}\n```", 60)
+    parts = split_text(f"```\n{code}\n```", 60)
     inside = [part.removeprefix("```\n").removesuffix("\n```") for part in parts]
     assert "\n".join(inside) == code
     assert len(parts) == 2  # as full as they can be
@@ -233,24 +233,24 @@ def test_code_keeps_its_indentation_and_its_empty_lines() -> None:
 
 def test_code_that_fits_into_a_part_of_its_own_is_not_cut() -> None:
     code = "```\n" + "x = 1\n" * 10 + "```"
-    assert split(f"{'Words. ' * 8}\n\n{code}", 100) == [("Words. " * 8).strip(), code]
+    assert split_text(f"{'Words. ' * 8}\n\n{code}", 100) == [("Words. " * 8).strip(), code]
 
 
 def test_a_fence_in_a_quote_stays_in_the_quote() -> None:
-    parts = split("> ```sh\n> ls one\n> ls two\n> ls three\n> ```", 35)
+    parts = split_text("> ```sh\n> ls one\n> ls two\n> ls three\n> ```", 35)
     assert parts == ["> ```sh\n> ls one\n> ls two\n> ```", "> ```sh\n> ls three\n> ```"]
 
 
 def test_a_fence_that_nobody_closed_is_closed_in_every_part() -> None:
-    parts = split("```\n" + "word\n" * 20, 40)
+    parts = split_text("```\n" + "word\n" * 20, 40)
     assert all(open_fence(part) is None for part in parts)
-    assert beginning("Look:\n```py\nx = ", 100) == "Look:\n```py\nx =\n```"
+    assert fit_beginning("Look:\n```py\nx = ", 100) == "Look:\n```py\nx =\n```"
 
 
 def test_a_table_that_is_cut_has_its_head_again() -> None:
     head = "| name | size |\n|------|------|\n"
     rows = [f"| n{number} | {number} |" for number in range(8)]
-    parts = split(head + "\n".join(rows), 80)
+    parts = split_text(head + "\n".join(rows), 80)
     assert len(parts) > 1
     assert all(part.startswith(head) for part in parts)
     assert [row for part in parts for row in part.removeprefix(head).split("\n")] == rows
@@ -258,19 +258,19 @@ def test_a_table_that_is_cut_has_its_head_again() -> None:
 
 def test_a_frame_for_which_there_is_no_room_is_not_kept() -> None:
     text = f"```{'long' * 20}\ncode\n```"
-    assert all(len(part) <= 20 for part in split(text, 20))
+    assert all(len(part) <= 20 for part in split_text(text, 20))
 
 
 def test_a_table_inside_of_code_is_code() -> None:
     text = "```\n| a | b |\n|---|---|\n" + "| 1 | 2 |\n" * 9 + "```"
-    parts = split(text, 70)
+    parts = split_text(text, 70)
     assert len(parts) > 1
     assert all(part.startswith("```\n") and part.endswith("\n```") for part in parts)
     assert "".join(parts).count("---|---") == 1
 
 
 def test_a_flag_is_not_cut_in_two() -> None:
-    assert split("🇩🇪" * 5, 5) == ["🇩🇪🇩🇪", "🇩🇪🇩🇪", "🇩🇪"]
+    assert split_text("🇩🇪" * 5, 5) == ["🇩🇪🇩🇪", "🇩🇪🇩🇪", "🇩🇪"]
 
 
 def test_a_measure_that_does_not_only_add_up_is_kept_to() -> None:
@@ -278,7 +278,7 @@ def test_a_measure_that_does_not_only_add_up_is_kept_to() -> None:
         return len(text) + 60 * text.endswith("x")
 
     text = " ".join(["word", "six"] * 40)
-    parts = split(text, 100, with_a_surcharge)
+    parts = split_text(text, 100, with_a_surcharge)
     assert all(with_a_surcharge(part) <= 100 for part in parts)
     assert " ".join(parts) == text
 
@@ -323,5 +323,5 @@ def test_the_work_grows_with_the_text_and_not_with_its_square(unit: str) -> None
         return len(text)
 
     text = (unit * 100_000)[:100_000]
-    split(text, 1000, measure)
+    split_text(text, 1000, measure)
     assert asked <= 60 * len(text)

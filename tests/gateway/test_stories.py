@@ -7,7 +7,7 @@ import random
 import pytest
 
 from hermes.gateway import platform_connections
-from hermes.gateway.adapter import Limited, Unreachable
+from hermes.gateway.adapter import RateLimited, Unreachable
 from hermes.gateway.outbound import delivery
 from tests.gateway.world import ANN, BOB, World, in_group, in_thread, settings_of
 
@@ -40,7 +40,7 @@ async def test_each_message_is_answered_once_and_in_order(seed: int, busy: str) 
                 case "command":
                     await world.says(dice.choice(CHATS), dice.choice(COMMANDS), number=f"n{step}")
                 case "break":
-                    problem = dice.choice((Unreachable("no net"), Limited("slow down", 0.01)))
+                    problem = dice.choice((Unreachable("no net"), RateLimited("slow down", 0.01)))
                     world.platform.fail("send", problem)
                 case "restart" if dice.random() < 0.3:
                     await world.restart()

@@ -11,10 +11,10 @@ import pytest
 
 from hermes.gateway.adapter import (
     AdapterError,
-    Can,
-    Doubtful,
-    Limited,
+    Capabilities,
+    DeliveryUnknown,
     Misconfigured,
+    RateLimited,
     Undeliverable,
     Unreachable,
 )
@@ -24,7 +24,7 @@ from tests.gateway.fake_adapter import FakeAdapter
 from tests.gateway.simulated_time import simulated
 
 ANN = Source("telegram", "42", user_id="42", user_name="Ann")
-EDITS = Can(longest=200, edits=True, edit_every=2.0)
+EDITS = Capabilities(max_length=200, edits=True, edit_every=2.0)
 
 
 def told(
@@ -78,7 +78,7 @@ def test_an_answer_that_takes_its_time_is_one_message_that_grows() -> None:
 
 
 def test_edits_keep_to_the_pace_of_the_platform() -> None:
-    adapter = FakeAdapter(can=EDITS._replace(longest=4000))
+    adapter = FakeAdapter(can=EDITS._replace(max_length=4000))
     told(adapter, a_long_answer)
     times = edits_and_sends(adapter)
     assert times[0] >= FIRST_AFTER
@@ -119,7 +119,7 @@ def test_what_fits_into_one_message_is_shown_and_the_rest_is_not() -> None:
 
     adapter = FakeAdapter(can=EDITS)
     told(adapter, answer)
-    assert len(adapter.texts[0]) <= EDITS.longest
+    assert len(adapter.texts[0]) <= EDITS.max_length
     assert adapter.texts[0].endswith("words. ▌")
 
 
@@ -182,8 +182,8 @@ def test_what_was_discarded_before_it_was_seen_is_never_seen() -> None:
     assert told(adapter, answer) is None
 
 
-@pytest.mark.parametrize(("can", "stream"), [(Can(edits=False), True), (EDITS, False)])
-def test_without_edits_there_is_only_a_sign_that_somebody_types(can: Can, stream: bool) -> None:
+@pytest.mark.parametrize(("can", "stream"), [(Capabilities(edits=False), True), (EDITS, False)])
+def test_without_edits_there_is_only_a_sign_that_somebody_types(can: Capabilities, stream: bool) -> None:
     adapter = FakeAdapter(can=can)
     assert told(adapter, a_long_answer, stream=stream) is None
     assert {call.verb for call in adapter.calls} == {"typing"}
@@ -202,8 +202,8 @@ def test_typing_is_shown_before_the_first_word() -> None:
 
 
 def test_a_platform_that_has_too_much_is_left_in_peace_and_asked_less_often() -> None:
-    adapter = FakeAdapter(can=EDITS._replace(longest=4000))
-    adapter.fail("edit", Limited("slow down", 5))
+    adapter = FakeAdapter(can=EDITS._replace(max_length=4000))
+    adapter.fail("edit", RateLimited("slow down", 5))
     told(adapter, a_long_answer)
     times = edits_and_sends(adapter)
     assert times[2] - times[1] >= 5
@@ -212,7 +212,7 @@ def test_a_platform_that_has_too_much_is_left_in_peace_and_asked_less_often() ->
 
 def test_a_platform_that_has_too_much_from_the_start_gets_its_preview_later() -> None:
     adapter = FakeAdapter(can=EDITS)
-    adapter.fail("send", Limited("slow down", 3), times=1)
+    adapter.fail("send", RateLimited("slow down", 3), times=1)
     assert told(adapter, a_long_answer) == "m1"
 
 
@@ -228,7 +228,7 @@ def test_a_preview_of_which_nobody_knows_is_repeated_only_where_it_is_not_seen_t
     idempotent: bool, shown: str | None
 ) -> None:
     adapter = FakeAdapter(can=EDITS._replace(idempotent=idempotent))
-    adapter.fail("send", Doubtful("no answer"), arrives=True)
+    adapter.fail("send", DeliveryUnknown("no answer"), arrives=True)
     assert told(adapter, a_long_answer) == shown
     assert len(adapter.texts) == 1
 

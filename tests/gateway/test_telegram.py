@@ -18,15 +18,15 @@ import pytest
 
 from hermes.gateway.adapter import (
     Adapter,
-    Doubtful,
-    Limited,
+    DeliveryUnknown,
     Misconfigured,
+    RateLimited,
     Receipt,
     Undeliverable,
     Unreachable,
 )
 from hermes.gateway.http.limits import Limits, set_limits
-from hermes.gateway.inbound_events import Event, Offered, Source
+from hermes.gateway.inbound_events import Event, OfferedFile, Source
 from hermes.gateway.platforms import telegram
 from hermes.gateway.platforms.telegram import Telegram
 from hermes.gateway.settings import PlatformSettings
@@ -49,7 +49,7 @@ from tests.gateway.telegram_server import (
 )
 from tests.ports import reserve_port
 
-Heard = asyncio.Queue[tuple[Event, Sequence[Offered]]]
+Heard = asyncio.Queue[tuple[Event, Sequence[OfferedFile]]]
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ async def running(adapter: Telegram) -> AsyncIterator[Heard]:
     """The adapter at work; what it hears."""
     heard: Heard = asyncio.Queue()
 
-    async def receive(event: Event, offered: Sequence[Offered]) -> Receipt:
+    async def receive(event: Event, offered: Sequence[OfferedFile]) -> Receipt:
         heard.put_nowait((event, offered))
         return Receipt("accepted")
 
@@ -88,7 +88,7 @@ async def running(adapter: Telegram) -> AsyncIterator[Heard]:
 
 @asynccontextmanager
 async def running_into(
-    adapter: Telegram, receive: Callable[[Event, Sequence[Offered]], Awaitable[Receipt]]
+    adapter: Telegram, receive: Callable[[Event, Sequence[OfferedFile]], Awaitable[Receipt]]
 ) -> AsyncIterator[asyncio.Task[None]]:
     ready = asyncio.Event()
     task = asyncio.create_task(adapter.run(receive, ready.set))
@@ -106,7 +106,7 @@ async def event_in(heard: Heard) -> Event:
     return (await offered_in(heard))[0]
 
 
-async def offered_in(heard: Heard) -> tuple[Event, Sequence[Offered]]:
+async def offered_in(heard: Heard) -> tuple[Event, Sequence[OfferedFile]]:
     async with asyncio.timeout(60):
         return await heard.get()
 
@@ -144,7 +144,7 @@ async def test_in_a_group_it_hears_only_what_is_said_to_it(
     server: TelegramServer, adapter: Telegram, basic: bool
 ) -> None:
     alice, group = server.person("Alice"), server.group("Friends", basic=basic)
-    await adapter.send(place(group), "I am here.", once="1")
+    await adapter.send(place(group), "I am here.", idempotency_key="1")
     ours = server.sent[0]
     async with running(adapter) as heard:
         server.say(alice, "nice weather", chat=group)
@@ -205,8 +205,8 @@ async def test_a_topic_is_a_thread_and_the_general_one_too(server: TelegramServe
     assert (in_topic.source.thread_id, in_topic.source.chat_topic) == (str(topic), "Cats")
     assert in_topic.reply_to is None, "the opening of a topic is nothing that somebody said"
     assert in_general.source.thread_id == "1"
-    await adapter.send(in_topic.source, "here", once="1")
-    await adapter.send(in_general.source, "there", once="2")
+    await adapter.send(in_topic.source, "here", idempotency_key="1")
+    await adapter.send(in_general.source, "there", idempotency_key="2")
     await adapter.typing(in_topic.source)
     await adapter.typing(in_general.source)
     assert [sent.thread for sent in server.sent] == [topic, None]
@@ -414,7 +414,7 @@ async def test_a_message_is_acknowledged_only_when_it_was_accepted(
     accepted: list[str] = []
     refusing = True
 
-    async def receive(event: Event, offered: Sequence[Offered]) -> Receipt:
+    async def receive(event: Event, offered: Sequence[OfferedFile]) -> Receipt:
         if refusing and event.text == "second":
             raise OSError("the disk is full")
         accepted.append(event.text)
@@ -479,7 +479,7 @@ async def test_it_comes_back_after_the_connection_was_lost(server: TelegramServe
     alice = server.person("Alice")
     heard: list[str] = []
 
-    async def receive(event: Event, offered: Sequence[Offered]) -> Receipt:
+    async def receive(event: Event, offered: Sequence[OfferedFile]) -> Receipt:
         heard.append(event.text)
         return Receipt("accepted")
 
@@ -495,7 +495,7 @@ async def test_it_comes_back_after_the_connection_was_lost(server: TelegramServe
     await server.start()
     async with running_into(adapter, receive):
         await server.until_acknowledged()
-        assert await adapter.send(private(alice), "back", once="1")
+        assert await adapter.send(private(alice), "back", idempotency_key="1")
     assert heard == ["before", "meanwhile"]
 
 
@@ -521,7 +521,7 @@ async def test_another_program_with_the_same_bot_is_told(server: TelegramServer,
 
 async def test_being_told_to_wait_while_asking_is_told_on(server: TelegramServer, adapter: Telegram) -> None:
     server.will("getUpdates", too_many(7))
-    with pytest.raises(Limited) as told:
+    with pytest.raises(RateLimited) as told:
         await adapter.run(_nobody, lambda: None)
     assert told.value.seconds == 7
 
@@ -564,14 +564,14 @@ async def test_files_are_beside_the_methods_however_the_address_is_spelled(
     ],
 )
 def test_an_address_that_only_looks_like_that_of_the_methods(told: str, methods: str, files: str) -> None:
-    assert telegram.addresses(told) == (methods, files)
+    assert telegram.api_addresses(told) == (methods, files)
 
 
 async def test_the_token_is_not_logged(
     server: TelegramServer, adapter: Telegram, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        await adapter.send(private(server.person("Alice")), "hello", once="1")
+        await adapter.send(private(server.person("Alice")), "hello", idempotency_key="1")
     assert server.token not in caplog.text
 
 
@@ -580,7 +580,7 @@ async def test_the_token_is_not_logged(
 
 async def test_markdown_arrives_as_markup(server: TelegramServer, adapter: Telegram) -> None:
     alice = server.person("Alice")
-    message_id = await adapter.send(private(alice), "**Yes** & `no`", once="1")
+    message_id = await adapter.send(private(alice), "**Yes** & `no`", idempotency_key="1")
     [sent] = server.sent
     assert (sent.text, sent.source, sent.parse_mode) == (
         "Yes & no",
@@ -595,18 +595,18 @@ async def test_a_reply_names_its_message_unless_that_is_gone(
 ) -> None:
     alice = server.person("Alice")
     said = server.say(alice, "hello")["message"]["message_id"]
-    await adapter.send(private(alice), "to that", once="1", reply_to=str(said), silent=True)
-    await adapter.send(private(alice), "to nothing", once="2", reply_to="999")
+    await adapter.send(private(alice), "to that", idempotency_key="1", reply_to=str(said), silent=True)
+    await adapter.send(private(alice), "to nothing", idempotency_key="2", reply_to="999")
     assert [(sent.reply_to, sent.silent) for sent in server.sent] == [(said, True), (None, False)]
 
 
 async def test_the_longest_text_fits_as_telegram_counts(server: TelegramServer, adapter: Telegram) -> None:
     alice = server.person("Alice")
-    longest = "🙂" * (adapter.can.longest // 2)
-    assert adapter.measure(longest) == adapter.can.longest
-    await adapter.send(private(alice), longest, once="1")
+    longest = "🙂" * (adapter.capabilities.max_length // 2)
+    assert adapter.measure(longest) == adapter.capabilities.max_length
+    await adapter.send(private(alice), longest, idempotency_key="1")
     with pytest.raises(Undeliverable, match="too long"):
-        await adapter.send(private(alice), longest + "x", once="2")
+        await adapter.send(private(alice), longest + "x", idempotency_key="2")
     assert [sent.text for sent in server.sent] == [longest]
 
 
@@ -614,8 +614,8 @@ async def test_a_text_that_only_its_markup_makes_too_long_is_sent_as_it_is(
     server: TelegramServer, adapter: Telegram
 ) -> None:
     wide = f"| {'a' * 200} | b |\n|-|-|\n" + "| c | d |\n" * 200
-    assert adapter.measure(wide) <= adapter.can.longest
-    await adapter.send(private(server.person("Alice")), wide, once="1")
+    assert adapter.measure(wide) <= adapter.capabilities.max_length
+    await adapter.send(private(server.person("Alice")), wide, idempotency_key="1")
     assert (server.sent[0].text, server.sent[0].parse_mode) == (wide.strip(), None)
 
 
@@ -624,7 +624,7 @@ async def test_markup_that_telegram_does_not_take_is_sent_as_it_is(
 ) -> None:
     alice = server.person("Alice")
     server.will("sendMessage", CANNOT_PARSE)
-    message_id = await adapter.send(private(alice), "**odd**", once="1")
+    message_id = await adapter.send(private(alice), "**odd**", idempotency_key="1")
     assert [(sent.text, sent.parse_mode) for sent in server.sent] == [("**odd**", None)]
     server.will("editMessageText", CANNOT_PARSE)
     await adapter.edit(private(alice), str(message_id), "**odder**")
@@ -633,7 +633,7 @@ async def test_markup_that_telegram_does_not_take_is_sent_as_it_is(
 
 async def test_an_answer_grows_by_edits(server: TelegramServer, adapter: Telegram) -> None:
     to = private(server.person("Alice"))
-    message_id = str(await adapter.send(to, "It", once="1"))
+    message_id = str(await adapter.send(to, "It", idempotency_key="1"))
     await adapter.edit(to, message_id, "It **is**")
     await adapter.edit(to, message_id, "It **is**")
     [sent] = server.sent
@@ -652,7 +652,7 @@ async def test_a_thread_is_opened_where_there_are_threads(server: TelegramServer
     forum, group = server.group("Forum", forum=True), server.group("Friends")
     thread = await adapter.open_thread(place(forum), "n" * 200)
     assert thread
-    await adapter.send(place(forum, thread), "in here", once="1")
+    await adapter.send(place(forum, thread), "in here", idempotency_key="1")
     assert str(server.sent[0].thread) == thread
     assert await adapter.open_thread(place(group), "name") is None
     server.will("createForumTopic", refusal(400, "Bad Request: not enough rights to create a topic"))
@@ -665,7 +665,7 @@ async def test_a_group_that_became_another_chat_is_followed(
 ) -> None:
     group = server.group("Friends", basic=True)
     grown = server.migrate(group)
-    message_id = str(await adapter.send(place(group), "still there?", once="1"))
+    message_id = str(await adapter.send(place(group), "still there?", idempotency_key="1"))
     await adapter.edit(place(group), message_id, "there you are")
     await adapter.typing(place(group))
     assert [(sent.chat_id, sent.text) for sent in server.sent] == [(grown.id, "there you are")]
@@ -679,14 +679,14 @@ async def test_too_much_at_once_is_told_with_how_long_to_wait(
 ) -> None:
     to = private(server.person("Alice"))
     server.will("sendMessage", too_many(3), too_many(0))
-    with pytest.raises(Limited) as told:
-        await adapter.send(to, "hello", once="1")
+    with pytest.raises(RateLimited) as told:
+        await adapter.send(to, "hello", idempotency_key="1")
     assert told.value.seconds == 3
-    with pytest.raises(Limited) as told:
-        await adapter.send(to, "hello", once="1")
+    with pytest.raises(RateLimited) as told:
+        await adapter.send(to, "hello", idempotency_key="1")
     assert told.value.seconds == 1
     assert server.sent == []
-    assert await adapter.send(to, "hello", once="1")
+    assert await adapter.send(to, "hello", idempotency_key="1")
 
 
 async def test_what_will_never_arrive(server: TelegramServer, adapter: Telegram) -> None:
@@ -700,26 +700,26 @@ async def test_what_will_never_arrive(server: TelegramServer, adapter: Telegram)
         (place(server.group("Forum", forum=True), 99), "thread not found"),
     ):
         with pytest.raises(Undeliverable, match=f"(?i){why}"):
-            await adapter.send(to, "hello", once="1")
+            await adapter.send(to, "hello", idempotency_key="1")
     with pytest.raises(Undeliverable, match="numbers"):
         await adapter.edit(private(alice), "no number", "hello")
     with pytest.raises(Undeliverable, match="empty"):
-        await adapter.send(private(server.person("Bob")), " ", once="1")
+        await adapter.send(private(server.person("Bob")), " ", idempotency_key="1")
 
 
 async def test_what_certainly_did_not_arrive(server: TelegramServer, adapter: Telegram) -> None:
     to = private(server.person("Alice"))
     await server.stop()
     with pytest.raises(Unreachable):
-        await adapter.send(to, "hello", once="1")
+        await adapter.send(to, "hello", idempotency_key="1")
 
 
 @pytest.mark.parametrize("answer", [CUT, CUT_AFTER, INTERNAL, BAD_GATEWAY])
 async def test_what_may_have_arrived(server: TelegramServer, adapter: Telegram, answer: Any) -> None:
     to = private(server.person("Alice"))
     server.will("sendMessage", answer)
-    with pytest.raises(Doubtful):
-        await adapter.send(to, "hello", once="1")
+    with pytest.raises(DeliveryUnknown):
+        await adapter.send(to, "hello", idempotency_key="1")
     assert len(server.sent) == answer.done
 
 
@@ -729,8 +729,8 @@ async def test_no_answer_at_all_leaves_a_doubt(
     monkeypatch.setattr(telegram, "PATIENCE", 0.3)
     adapter = made(server, tmp_path)
     server.will("sendMessage", SILENT_AFTER)
-    with pytest.raises(Doubtful):
-        await adapter.send(private(server.person("Alice")), "hello", once="1")
+    with pytest.raises(DeliveryUnknown):
+        await adapter.send(private(server.person("Alice")), "hello", idempotency_key="1")
     assert len(server.sent) == 1
     await adapter.close()
 
@@ -739,7 +739,7 @@ async def test_an_edit_leaves_no_doubt_since_it_may_be_made_again(
     server: TelegramServer, adapter: Telegram
 ) -> None:
     to = private(server.person("Alice"))
-    message_id = str(await adapter.send(to, "one", once="1"))
+    message_id = str(await adapter.send(to, "one", idempotency_key="1"))
     server.will("editMessageText", CUT_AFTER)
     with pytest.raises(Unreachable):
         await adapter.edit(to, message_id, "two")
@@ -815,7 +815,7 @@ async def test_a_webhook_says_yes_only_when_the_message_was_accepted(
     adapter, _ = hooked
     tries = 0
 
-    async def receive(event: Event, offered: Sequence[Offered]) -> Receipt:
+    async def receive(event: Event, offered: Sequence[OfferedFile]) -> Receipt:
         nonlocal tries
         tries += 1
         if tries < 3:
@@ -849,5 +849,5 @@ async def test_a_webhook_that_cannot_be_is_told(server: TelegramServer, tmp_path
     await taken.close()
 
 
-async def _nobody(event: Event, offered: Sequence[Offered]) -> Receipt:
+async def _nobody(event: Event, offered: Sequence[OfferedFile]) -> Receipt:
     raise AssertionError("nobody said anything")

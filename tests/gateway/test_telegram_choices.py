@@ -13,11 +13,11 @@ import pytest
 
 from hermes.gateway.adapter import Choice, OffersChoices, Receipt
 from hermes.gateway.app import Gateway
-from hermes.gateway.inbound_events import Event, Offered, Source
+from hermes.gateway.inbound_events import Event, OfferedFile, Source
 from hermes.gateway.platforms.telegram import Telegram
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 from hermes_state import SessionDB
-from tests.gateway.asking_world import Asker, AskingBrain, AskingMinds
+from tests.gateway.asking_world import Asker, AskingAgents, AskingBrain
 from tests.gateway.telegram_server import BLOCKED, Person, Sent, TelegramServer
 from tests.gateway.world import WithBrain
 
@@ -51,13 +51,13 @@ class Heard:
         self.server, self.adapter, self.state = server, adapter, state
         self.events: list[Event] = []
 
-    async def receive(self, event: Event, offered: Sequence[Offered]) -> Receipt:
+    async def receive(self, event: Event, offered: Sequence[OfferedFile]) -> Receipt:
         self.events.append(event)
         return Receipt(self.state)
 
     async def offered(self, to: Person) -> Sent:
         source = Source("telegram", str(to.id), user_id=str(to.id))
-        await self.adapter.offer(source, "May I?", CHOICES, once="1")
+        await self.adapter.offer(source, "May I?", CHOICES, idempotency_key="1")
         return self.server.sent[-1]
 
 
@@ -138,7 +138,9 @@ async def test_a_text_that_no_button_can_carry_is_sent_without_buttons(
     ann = server.person("Ann")
     async with heard_by(server, tmp_path) as heard:
         source = Source("telegram", str(ann.id), user_id=str(ann.id))
-        await heard.adapter.offer(source, "May I?", [Choice("Yes", "/approve " + "ä" * 40)], once="1")
+        await heard.adapter.offer(
+            source, "May I?", [Choice("Yes", "/approve " + "ä" * 40)], idempotency_key="1"
+        )
         assert server.sent[0].buttons == ()
 
 
@@ -168,7 +170,7 @@ class Telegrammed:
         )
         self.db = SessionDB(spool=True)
         adapters = {"telegram": adapter_of(self.server, self.folder)}
-        self.gateway = Gateway(self.db, settings, adapters, AskingMinds(WithBrain(self.brain), self.asker))
+        self.gateway = Gateway(self.db, settings, adapters, AskingAgents(WithBrain(self.brain), self.asker))
         await self.gateway.start()
 
     async def end(self) -> None:

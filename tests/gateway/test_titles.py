@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermes.agent.factory import StandardFactory
-from hermes.gateway.sessions.agents import StandardMinds
+from hermes.gateway.sessions.agents import StandardAgentProvider
 from tests.agent.openai_server import ModelServer, Reply, says
 from tests.gateway.world import ANN, World
 
@@ -22,8 +22,8 @@ def server() -> Iterator[ModelServer]:
 
 
 class WithServer(World):
-    def minds(self) -> StandardMinds:
-        return StandardMinds(StandardFactory())
+    def agents(self) -> StandardAgentProvider:
+        return StandardAgentProvider(StandardFactory())
 
 
 async def test_a_message_that_comes_while_a_title_is_made_asks_for_no_other(

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes.cli.sessions import rebuild
-from hermes.gateway.mirror.transcript_lines import Copy
-from hermes.gateway.mirror.transcripts import ALL, OFF, Transcripts, chosen
+from hermes.gateway.mirror.transcript_lines import TranscriptState
+from hermes.gateway.mirror.transcripts import ALL, OFF, Transcripts, choose_transcripts
 from hermes.store.transfer import incoming_session
 from hermes.store.transfer.mirror_source import LARGE_COLUMNS, SMALL_COLUMNS
 from hermes_state import SessionDB
@@ -129,10 +129,10 @@ def test_only_conversations_with_a_chat_have_one_unless_all_are_asked_for(
 
 def test_an_encrypted_store_has_none_unless_somebody_says_so(home: Path) -> None:
     home.mkdir()
-    assert chosen(None, home / "state.db") == "gateway"
+    assert choose_transcripts(None, home / "state.db") == "gateway"
     (home / "state.db.key.json").write_text("{}")
-    assert chosen(None, home / "state.db") == "off"
-    assert chosen("all", home / "state.db") == "all"
+    assert choose_transcripts(None, home / "state.db") == "off"
+    assert choose_transcripts("all", home / "state.db") == "all"
 
 
 @pytest.mark.parametrize(("said", "files"), [("all", 1), ("gateway", 0), ("off", 0)])
@@ -379,7 +379,7 @@ def test_a_line_that_went_bad_is_told_again(
     file.write_bytes(file.read_bytes().replace(b"the second", b'the"second', 1))
     (folder / ".transcripts.json").unlink()
     Transcripts(db, folder).catch_up()
-    copy = Copy.of(file.read_bytes().splitlines())
+    copy = TranscriptState.from_lines(file.read_bytes().splitlines())
     assert len(copy.marks) == 2
     assert copy.columns is not None
 

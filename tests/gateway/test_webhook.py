@@ -30,21 +30,21 @@ from hermes import clock
 from hermes.errors import StoreFull, make_error
 from hermes.gateway.adapter import (
     Adapter,
-    Doubtful,
-    Limited,
+    DeliveryUnknown,
     Misconfigured,
+    RateLimited,
     Receipt,
     Undeliverable,
     Unreachable,
 )
 from hermes.gateway.http import host
 from hermes.gateway.http.limits import Limits, set_limits
-from hermes.gateway.inbound_events import Event, Offered, Source
+from hermes.gateway.inbound_events import Event, OfferedFile, Source
 from hermes.gateway.platforms.webhook import Webhook, callback_urls
 from hermes.gateway.platforms.webhook.callback_urls import Callbacks
 from hermes.gateway.platforms.webhook.replay_protection import SeenRequests
-from hermes.gateway.platforms.webhook.signed_request import proof_of, signature
-from hermes.gateway.sessions.session_keys import session_key
+from hermes.gateway.platforms.webhook.signed_request import check_signature, sign
+from hermes.gateway.sessions.session_keys import make_session_key
 from hermes.gateway.settings import PlatformSettings
 from hermes_state import SessionDB
 from tests.gateway.serving import client_of, served
@@ -62,14 +62,14 @@ class Core:
         self.state: str | None = None
         self.problem: Exception | None = None
         self.events: list[Event] = []
-        self.offered: list[Offered] = []
+        self.offered: list[OfferedFile] = []
         self.came = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def receive(self, event: Event, offered: Sequence[Offered]) -> Receipt:
+    async def receive(self, event: Event, offered: Sequence[OfferedFile]) -> Receipt:
         if self.problem:
             raise self.problem
-        key = session_key(event.source)
+        key = make_session_key(event.source)
         if self.state:
             return Receipt(self.state, key)
         taken = await asyncio.to_thread(
@@ -90,7 +90,7 @@ class Core:
         assert self.adapter is not None
         with suppress(Undeliverable):
             await self.adapter.send(
-                event.source, f"You said: {event.text}", once="o1", reply_to=event.message_id
+                event.source, f"You said: {event.text}", idempotency_key="o1", reply_to=event.message_id
             )
 
     async def next_event(self, count: int = 1) -> Event:
@@ -114,7 +114,7 @@ class Caller:
         self, told: Any, *, path: str = "/webhook", at: float | None = None, raw: bytes | None = None
     ) -> httpx2.Response:
         body = json.dumps(told).encode() if raw is None else raw
-        header = signature(self._secret, body, clock.now() if at is None else at)
+        header = sign(self._secret, body, clock.now() if at is None else at)
         return await self._client.post(path, content=body, headers={"X-Hermes-Signature": header})
 
     async def as_github(
@@ -215,7 +215,11 @@ def test_what_is_missing_or_wrong_is_one_clear_line(more: dict[str, Any], line: 
 
 def test_it_is_an_adapter_that_promises_nothing_about_seeing_things_once(folder: Path) -> None:
     adapter: Adapter = Webhook(PlatformSettings("webhook", more={"secret": SECRET}), folder)
-    assert (adapter.name, adapter.can.idempotent, adapter.can.edits) == ("webhook", False, False)
+    assert (adapter.name, adapter.capabilities.idempotent, adapter.capabilities.edits) == (
+        "webhook",
+        False,
+        False,
+    )
     assert adapter.measure("ä" * 3) == 3
 
 
@@ -265,20 +269,20 @@ async def test_each_of_several_that_wait_gets_its_own_answer(core: Core, folder:
         }
         await core.next_event(3)
         here = {event.text: event.source for event in core.events}
-        await adapter.send(here["b"], "to b\ud800", once="1", reply_to="b")
+        await adapter.send(here["b"], "to b\ud800", idempotency_key="1", reply_to="b")
         assert (await asked["b"]).json()["reply"] == "to b?"
         # What answers no message in particular goes to whoever of that person waits.
-        await adapter.send(here["c"]._replace(message_id=None), "to bob", once="2")
+        await adapter.send(here["c"]._replace(message_id=None), "to bob", idempotency_key="2")
         assert (await asked["c"]).json()["reply"] == "to bob"
         with pytest.raises(Undeliverable):
-            await adapter.send(here["c"], "to nobody", once="3", reply_to="c")
+            await adapter.send(here["c"], "to nobody", idempotency_key="3", reply_to="c")
         with pytest.raises(Undeliverable):  # ann waits, but for another answer
-            await adapter.send(here["b"], "more for b", once="4", reply_to="b")
+            await adapter.send(here["b"], "more for b", idempotency_key="4", reply_to="b")
         with pytest.raises(
             Undeliverable
         ):  # in private nothing says what it answers, but where it was said does
-            await adapter.send(here["b"], "still more for b", once="4")
-        await adapter.send(here["a"], "to a", once="5")
+            await adapter.send(here["b"], "still more for b", idempotency_key="4")
+        await adapter.send(here["a"], "to a", idempotency_key="5")
         assert (await asked["a"]).json()["reply"] == "to a"
 
 
@@ -294,14 +298,14 @@ async def test_what_one_person_is_told_in_a_group_does_not_reach_another(core: C
             event.source._replace(chat_id="other", message_id=None),
         ):
             with pytest.raises(Undeliverable, match="nobody waits for it"):
-                await core.adapter.send(to, "for ann alone", once="1")
+                await core.adapter.send(to, "for ann alone", idempotency_key="1")
         assert (await asked).status_code == 202
 
 
 async def test_an_answer_that_is_quicker_than_the_receipt_is_not_lost(core: Core, folder: Path) -> None:
-    async def receive(event: Event, offered: Sequence[Offered]) -> Receipt:
+    async def receive(event: Event, offered: Sequence[OfferedFile]) -> Receipt:
         assert core.adapter is not None
-        await core.adapter.send(event.source, "at once", once="1", reply_to=event.message_id)
+        await core.adapter.send(event.source, "at once", idempotency_key="1", reply_to=event.message_id)
         return Receipt("answered", "key")
 
     core.receive = receive  # type: ignore[method-assign]  # the test's own stand-in
@@ -316,7 +320,7 @@ async def test_an_answer_that_takes_too_long_is_not_waited_for(core: Core, folde
         assert (answer.status_code, answer.json()["accepted"]) == (202, True)
         assert core.adapter is not None
         with pytest.raises(Undeliverable):
-            await core.adapter.send(core.events[0].source, "late", once="1", reply_to="m1")
+            await core.adapter.send(core.events[0].source, "late", idempotency_key="1", reply_to="m1")
 
 
 async def test_whoever_does_not_want_to_wait_does_not(core: Core, folder: Path) -> None:
@@ -345,7 +349,7 @@ async def test_to_somebody_who_has_hung_up_nothing_is_delivered(core: Core, fold
             while core.adapter._waiting:
                 await asyncio.sleep(0.01)
         with pytest.raises(Undeliverable):
-            await core.adapter.send(event.source, "are you there?", once="1", reply_to="m1")
+            await core.adapter.send(event.source, "are you there?", idempotency_key="1", reply_to="m1")
 
 
 async def test_whoever_waits_when_we_end_is_told_that_the_message_is_accepted(
@@ -422,7 +426,7 @@ async def test_nobody_is_let_in_without_the_secret_and_nobody_is_told_why(core: 
     body = b'{"text": "let me in"}'
     now = clock.now()
     secret = SECRET.encode()
-    good = signature(secret, body, now)
+    good = sign(secret, body, now)
     wrong: list[dict[str, str]] = [
         {},
         {"X-Hermes-Signature": ""},
@@ -430,9 +434,9 @@ async def test_nobody_is_let_in_without_the_secret_and_nobody_is_told_why(core: 
         {"X-Hermes-Signature": good.partition(",")[2]},
         {"X-Hermes-Signature": good.partition(",")[0]},
         {"X-Hermes-Signature": good[:-1]},
-        {"X-Hermes-Signature": signature(b"another secret of ours", body, now)},
-        {"X-Hermes-Signature": signature(secret, body, now - 400)},
-        {"X-Hermes-Signature": signature(secret, body, now + 400)},
+        {"X-Hermes-Signature": sign(b"another secret of ours", body, now)},
+        {"X-Hermes-Signature": sign(secret, body, now - 400)},
+        {"X-Hermes-Signature": sign(secret, body, now + 400)},
         {"X-Hermes-Signature": f"t=²,v1={good[-64:]}"},
         {"X-Hermes-Signature": f"t={'9' * 5000},v1={good[-64:]}"},
         {"X-Hub-Signature-256": "sha256="},
@@ -457,16 +461,16 @@ async def test_nobody_is_let_in_without_the_secret_and_nobody_is_told_why(core: 
 @given(st.binary(max_size=200), st.binary(min_size=1, max_size=50), st.integers(-300, 300))
 def test_what_was_signed_is_recognised_and_nothing_else(body: bytes, other: bytes, off: int) -> None:
     now = 1_800_000_000.0
-    headers = {"X-Hermes-Signature": signature(SECRET.encode(), body, now + off)}
-    assert proof_of(SECRET.encode(), headers, body, now) is not None
-    assert proof_of(SECRET.encode(), headers, body + other, now) is None
-    assert proof_of(other + SECRET.encode(), headers, body, now) is None
+    headers = {"X-Hermes-Signature": sign(SECRET.encode(), body, now + off)}
+    assert check_signature(SECRET.encode(), headers, body, now) is not None
+    assert check_signature(SECRET.encode(), headers, body + other, now) is None
+    assert check_signature(other + SECRET.encode(), headers, body, now) is None
 
 
 @given(st.text(), st.text())
 def test_no_header_whatever_breaks_the_check(ours: str, githubs: str) -> None:
     for headers in ({"X-Hermes-Signature": ours}, {"X-Hub-Signature-256": githubs}):
-        assert proof_of(SECRET.encode(), headers, b"body", 1_800_000_000.0) is None
+        assert check_signature(SECRET.encode(), headers, b"body", 1_800_000_000.0) is None
 
 
 async def test_githubs_signature_is_good_and_the_same_event_again_is_a_duplicate(
@@ -481,7 +485,7 @@ async def test_githubs_signature_is_good_and_the_same_event_again_is_a_duplicate
         assert (await caller.as_github(event, "guid-2")).json() == {"duplicate": True}
         assert (await caller.as_github({**event, "action": "closed"}, "guid-3")).status_code == 202
     assert core.events[0].text == json.dumps(event, indent=2)
-    assert session_key(core.events[0].source) == "agent:main:webhook:group:github"
+    assert make_session_key(core.events[0].source) == "agent:main:webhook:group:github"
 
 
 async def test_githubs_signature_needs_a_number_because_it_is_good_for_ever(core: Core, folder: Path) -> None:
@@ -594,7 +598,7 @@ async def test_that_a_request_was_accepted_is_known_after_a_restart_and_when_the
     event = {"action": "opened", "number": 7}
     async with running(core, folder) as address, client_of(address) as client:
         assert (await Caller(client).as_github(event, "guid-1")).status_code == 202
-    (entry,) = db.inbox.waiting()
+    (entry,) = db.inbox.list_waiting()
     db.inbox.claim(entry.session_key)
     db.inbox.complete(entry.id)
     assert db.inbox.forget_done(-1) == 1
@@ -778,14 +782,14 @@ async def test_an_answer_is_posted_to_the_callback_address_signed_and_numbered(
     assert told == {"reply": "You said: Grüße", "message_id": "m1", "chat": "ops", "thread": None}
     assert headers["idempotency-key"] == "o1"
     assert headers["content-type"] == "application/json"
-    assert proof_of(SECRET.encode(), headers, body, clock.now()) is not None
+    assert check_signature(SECRET.encode(), headers, body, clock.now()) is not None
     assert "key=1" not in caplog.text
 
 
 async def test_the_address_is_kept_before_the_message_is_accepted(core: Core, folder: Path) -> None:
     kept: list[bytes] = []
 
-    async def receive(event: Event, offered: Sequence[Offered]) -> Receipt:
+    async def receive(event: Event, offered: Sequence[OfferedFile]) -> Receipt:
         kept.extend(file.read_bytes() for file in (folder / "callbacks").iterdir())
         return Receipt("accepted")
 
@@ -799,8 +803,9 @@ DOOMED = """
 import asyncio, sys
 from pathlib import Path
 from hermes.gateway.adapter import Receipt
+from hermes.gateway.http.limits import Limits, set_limits
+from hermes.gateway.sessions.session_keys import make_session_key
 from hermes.gateway.platforms.webhook import Webhook
-from hermes.gateway.sessions.session_keys import session_key
 from hermes.gateway.settings import PlatformSettings
 from hermes_state import SessionDB
 
@@ -811,7 +816,7 @@ adapter = Webhook(
 )
 
 async def receive(event, offered):
-    key = session_key(event.source)
+    key = make_session_key(event.source)
     await asyncio.to_thread(db.inbox.accept, key, "webhook", event.to_dict(), event.message_id)
     return Receipt("accepted", key)
 
@@ -842,17 +847,17 @@ async def test_an_answer_finds_its_callback_after_a_crash_and_is_forgotten_when_
         later = Webhook(
             PlatformSettings("webhook", more={"secret": SECRET, "callback_hosts": [host]}), folder
         )
-        (entry,) = db.inbox.waiting()
+        (entry,) = db.inbox.list_waiting()
         to = Event.from_dict(entry.event).source
-        await later.send(to, "This conversation starts afresh.", once="n1")
-        await later.send(to, "here I am", once="o1", reply_to="m1")
+        await later.send(to, "This conversation starts afresh.", idempotency_key="n1")
+        await later.send(to, "here I am", idempotency_key="o1", reply_to="m1")
         assert [told["reply"] for told, _, _ in receiver.got] == [
             "This conversation starts afresh.",
             "here I am",
         ]
         assert list((folder / "callbacks").iterdir()) == []
         with pytest.raises(Undeliverable):
-            await later.send(to, "once more", once="o2", reply_to="m1")
+            await later.send(to, "once more", idempotency_key="o2", reply_to="m1")
         await later.close()
 
 
@@ -862,8 +867,8 @@ async def test_what_a_receiver_refuses_is_tried_again_only_where_that_helps(core
         (500, {}, Unreachable),
         (503, {}, Unreachable),
         (408, {}, Unreachable),
-        (429, {"Retry-After": "7"}, Limited),
-        (503, {"Retry-After": "7"}, Limited),
+        (429, {"Retry-After": "7"}, RateLimited),
+        (503, {"Retry-After": "7"}, RateLimited),
         (400, {}, Undeliverable),
         (404, {}, Undeliverable),
         (410, {}, Undeliverable),
@@ -872,10 +877,10 @@ async def test_what_a_receiver_refuses_is_tried_again_only_where_that_helps(core
         for status, headers, kind in refusals:
             receiver.statuses = [(status, headers)]
             with pytest.raises(kind, match=f"^127.0.0.1 answered {status}$") as refused:
-                await adapter.send(to, "hello", once="o1", reply_to="m1")
-            if isinstance(refused.value, Limited):
+                await adapter.send(to, "hello", idempotency_key="o1", reply_to="m1")
+            if isinstance(refused.value, RateLimited):
                 assert refused.value.seconds == 7
-        await adapter.send(to, "hello", once="o1", reply_to="m1")
+        await adapter.send(to, "hello", idempotency_key="o1", reply_to="m1")
     assert {headers["idempotency-key"] for _, headers, _ in receiver.got} == {"o1"}
     assert len(receiver.got) == len(refusals) + 1
 
@@ -885,7 +890,7 @@ async def test_a_receiver_that_is_not_there_is_unreachable(core: Core, folder: P
         pass
     async with _asked(core, folder, f"{there}/back") as (adapter, to):
         with pytest.raises(Unreachable, match=r"^127.0.0.1 cannot be reached: "):
-            await adapter.send(to, "hello", once="o1", reply_to="m1")
+            await adapter.send(to, "hello", idempotency_key="o1", reply_to="m1")
 
 
 async def test_of_a_receiver_that_does_not_answer_nobody_can_tell_whether_it_arrived(
@@ -904,8 +909,8 @@ async def test_of_a_receiver_that_does_not_answer_nobody_can_tell_whether_it_arr
         server = await asyncio.start_server(behaviour, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         async with _asked(core, folder, f"http://127.0.0.1:{port}/back?key=secret") as (adapter, to):
-            with pytest.raises(Doubtful) as told:
-                await adapter.send(to, "hello", once="o1", reply_to="m1")
+            with pytest.raises(DeliveryUnknown) as told:
+                await adapter.send(to, "hello", idempotency_key="o1", reply_to="m1")
             assert "secret" not in str(told.value)
         server.close()
 
@@ -914,7 +919,7 @@ async def test_a_redirect_is_not_followed(core: Core, folder: Path) -> None:
     receiver = Receiver()
     async with served(receiver.app) as there, _asked(core, folder, f"{there}/elsewhere") as (adapter, to):
         with pytest.raises(Undeliverable, match=r"^127.0.0.1 answered 307$"):
-            await adapter.send(to, "hello", once="o1", reply_to="m1")
+            await adapter.send(to, "hello", idempotency_key="o1", reply_to="m1")
     assert receiver.got == []
 
 
@@ -935,7 +940,7 @@ async def test_a_host_that_is_allowed_no_more_is_not_called(core: Core, folder: 
             pass
         strict = Webhook(PlatformSettings("webhook", more={"secret": SECRET}), folder)
         with pytest.raises(Undeliverable, match="not allowed any more"):
-            await strict.send(to, "hello", once="o1", reply_to="m1")
+            await strict.send(to, "hello", idempotency_key="o1", reply_to="m1")
     assert receiver.got == []
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.sessions.session_keys import session_key
+from hermes.gateway.sessions.session_keys import make_session_key
 from hermes.gateway.sessions.whatsapp_identity import (
     canonical_whatsapp_identifier,
     expand_whatsapp_aliases,
@@ -103,21 +103,25 @@ def test_a_private_chat_has_one_key_whichever_name_whatsapp_uses(mappings: Path)
     map_to(mappings, LID, PHONE)
     map_to(mappings, PHONE, LID, reverse=True)
     names = (PHONE, f"+{PHONE}", f"{PHONE}@s.whatsapp.net", f"{LID}@lid", f"{LID}:5@lid")
-    assert {session_key(Source("whatsapp", name)) for name in names} == {f"agent:main:whatsapp:dm:{PHONE}"}
+    assert {make_session_key(Source("whatsapp", name)) for name in names} == {
+        f"agent:main:whatsapp:dm:{PHONE}"
+    }
 
 
 def test_a_person_in_a_group_has_one_key_and_the_group_keeps_its_id(mappings: Path) -> None:
     map_to(mappings, LID, PHONE)
     group = Source("whatsapp", "123-456@g.us", chat_type="group")
-    keys = {session_key(group._replace(user_id=name)) for name in (f"{PHONE}@s.whatsapp.net", f"{LID}@lid")}
+    keys = {
+        make_session_key(group._replace(user_id=name)) for name in (f"{PHONE}@s.whatsapp.net", f"{LID}@lid")
+    }
     assert keys == {f"agent:main:whatsapp:group:123-456@g.us:{PHONE}"}
 
 
 def test_other_platforms_know_nothing_of_it(mappings: Path) -> None:
     map_to(mappings, LID, PHONE)
-    assert session_key(Source("signal", LID)) == f"agent:main:signal:dm:{LID}"
+    assert make_session_key(Source("signal", LID)) == f"agent:main:signal:dm:{LID}"
 
 
 def test_identifiers_of_which_nothing_is_left_are_not_all_the_same_chat() -> None:
-    keys = {session_key(Source("whatsapp", name)) for name in ("@a", "@b", ":1@lid")}
+    keys = {make_session_key(Source("whatsapp", name)) for name in ("@a", "@b", ":1@lid")}
     assert len(keys) == 3

@@ -30,10 +30,10 @@ from hermes import clock
 from hermes.agent.components import ModelChoice
 from hermes.agent.factory import StandardFactory
 from hermes.agent.models.model import CallPiece, Finished, Model, Piece, Request, Text, Unreachable, Used
-from hermes.gateway.adapter import Can, Receipt
+from hermes.gateway.adapter import Capabilities, Receipt
 from hermes.gateway.app import Gateway
-from hermes.gateway.inbound_events import Event, Offered, Source
-from hermes.gateway.sessions.agents import StandardMinds
+from hermes.gateway.inbound_events import Event, OfferedFile, Source
+from hermes.gateway.sessions.agents import StandardAgentProvider
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 from hermes_state import SessionDB
 from tests.gateway.fake_adapter import FakeAdapter
@@ -154,18 +154,26 @@ class WithBrain(StandardFactory):
 class Platform(FakeAdapter):
     """It also knows where each message is to be seen."""
 
-    def __init__(self, name: str = "telegram", can: Can | None = None, **more: Any) -> None:
+    def __init__(self, name: str = "telegram", can: Capabilities | None = None, **more: Any) -> None:
         super().__init__(name, can, **more)
         self.where: dict[str, Source] = {}
 
     async def send(
-        self, to: Source, text: str, *, once: str, reply_to: str | None = None, silent: bool = False
+        self,
+        to: Source,
+        text: str,
+        *,
+        idempotency_key: str,
+        reply_to: str | None = None,
+        silent: bool = False,
     ) -> str | None:
         try:
-            return await super().send(to, text, once=once, reply_to=reply_to, silent=silent)
+            return await super().send(
+                to, text, idempotency_key=idempotency_key, reply_to=reply_to, silent=silent
+            )
         finally:
-            if once in self._sent:
-                self.where[self._sent[once]] = to
+            if idempotency_key in self._sent:
+                self.where[self._sent[idempotency_key]] = to
 
     @property
     def is_connected(self) -> bool:
@@ -209,12 +217,12 @@ class World:
 
     async def _start(self) -> None:
         self.db = SessionDB(spool=True)
-        self.gateway = Gateway(self.db, self.settings, self._platforms, self.minds())
+        self.gateway = Gateway(self.db, self.settings, self._platforms, self.agents())
         await self.gateway.start()
         await self.until(lambda: self.platform.is_connected)
 
-    def minds(self) -> StandardMinds:
-        return StandardMinds(WithBrain(self.brain))
+    def agents(self) -> StandardAgentProvider:
+        return StandardAgentProvider(WithBrain(self.brain))
 
     async def _end(self) -> None:
         await self.gateway.close()
@@ -227,7 +235,7 @@ class World:
         who: Source,
         text: str,
         *,
-        offered: Sequence[Offered] = (),
+        offered: Sequence[OfferedFile] = (),
         number: str | None = None,
         sent_at: float | None = None,
         **more: Any,
@@ -265,15 +273,15 @@ class World:
 
     async def quiet(self) -> None:
         """Wait until everything that came in was worked on, and everything that goes out has gone."""
-        await self.until(lambda: not self.db.inbox.waiting() and not self.db.outbox.waiting())
+        await self.until(lambda: not self.db.inbox.list_waiting() and not self.db.outbox.list_waiting())
 
     def session_of(self, who: Source) -> str:
         """Where somebody's chat goes on."""
-        from hermes.gateway.sessions.session_keys import chat_of
+        from hermes.gateway.sessions.session_keys import make_chat
 
-        route = self.db.routing.find(*chat_of(who, self.settings.keying))
+        route = self.db.routing.find(*make_chat(who, self.settings.keying))
         assert route is not None
-        live = self.db.routing.live_session(route.session_key)
+        live = self.db.routing.find_live_session(route.session_key)
         assert live is not None
         return live
 
@@ -282,11 +290,11 @@ class World:
         return [said(row["content"]) for row in self.db.get_context(self.session_of(who))]
 
 
-def file(name: str, content: bytes, kind: str = "file", media_type: str = "text/plain") -> Offered:
+def file(name: str, content: bytes, kind: str = "file", media_type: str = "text/plain") -> OfferedFile:
     async def fetch() -> bytes:
         return content
 
-    return Offered(kind, name, media_type, len(content), fetch)
+    return OfferedFile(kind, name, media_type, len(content), fetch)
 
 
 # ---------------------------------------------------------------- other programs

@@ -27,7 +27,7 @@ BAD_WRITES: dict[str, Verb] = {
     "ensure: source blank": lambda db: db.ensure_session("a", "\u00a0"),
     "route: platform blank": lambda db: db.routing.route("k", " ", "dm", "1", None, None, "a"),
     "inbox: platform empty": lambda db: db.inbox.accept("k", "", {}),
-    "outbox: platform empty": lambda db: db.outbox.put("k", "", {}, "once"),
+    "outbox: platform empty": lambda db: db.outbox.enqueue("k", "", {}, "once"),
     "create: model list": lambda db: db.create_session("new", "cli", model=LIST),
     "create: model_config text": lambda db: db.create_session("new", "cli", model_config="text"),
     "create: system_prompt list": lambda db: db.create_session("new", "cli", system_prompt=LIST),

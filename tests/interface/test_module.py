@@ -17,7 +17,7 @@ NOT_FOR_OPENING = (
     *HEAVY,
     *("dataclasses", "inspect", "json", "logging", "msgspec", "shlex", "shutil", "subprocess", "tempfile"),
     *("hermes.recall", "hermes.db.scoped_store", "hermes.secrets", "hermes.terms"),
-    *("hermes.store.matching", "hermes.store.spool.spool", "hermes.store.values"),
+    *("hermes.store.query_tree", "hermes.store.spool.spool", "hermes.store.values"),
     *(
         "hermes.store.sqlite.search.index",
         "hermes.store.sqlite.search.substring",

@@ -9,7 +9,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from hermes.recall.query.operators import parse, sanitize_fts5_query
-from hermes.store.matching import (
+from hermes.store.query_tree import (
     And,
     Literal,
     MessageText,
@@ -17,9 +17,9 @@ from hermes.store.matching import (
     Or,
     Phrase,
     Word,
+    list_positive_leaves,
     matches,
     needs_check,
-    wanted,
 )
 from hermes.store.sqlite.search.index_walk import format_fts5
 from hermes.text import extract_text, extract_tool_call_text
@@ -222,7 +222,7 @@ def test_any_string_is_a_query_and_always_the_same_one(query: str) -> None:
     assert parse(query) == tree
     if tree is not None:
         assert isinstance(needs_check(tree), bool)
-        assert wanted(tree) or isinstance(tree, Not)
+        assert list_positive_leaves(tree) or isinstance(tree, Not)
 
 
 TYPED = (

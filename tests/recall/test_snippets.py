@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hermes.recall.query.operators import parse
 from hermes.recall.snippets.snippets import make_snippet
-from hermes.store.matching import MessageText, matches
+from hermes.store.query_tree import MessageText, matches
 from tests.recall.test_query import fragments, texts
 
 

@@ -23,7 +23,7 @@ from hermes.agent.transcript import StoredRecord
 from hermes.db.scoped_store import ScopedStore
 from hermes.gateway.app import Gateway
 from hermes.gateway.ops.status_file import gateway_folder
-from hermes.gateway.sessions.agents import Mind, Minds, Whose
+from hermes.gateway.sessions.agents import AgentProvider, AgentScope, PreparedAgent
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 from hermes.server.api import ApiServer
 from hermes.server.request_handler import SESSION
@@ -85,14 +85,16 @@ class Parrot(EchoModel):
         yield Used(input_tokens=7, output_tokens=5, cache_read_tokens=2)
 
 
-class ParrotMinds:
+class ParrotAgents:
     def __init__(self) -> None:
         self.model = Parrot()
         self.processes = BackgroundProcesses()
-        self.whose: list[Whose] = []
+        self.scope: list[AgentScope] = []
 
-    async def mind(self, whose: Whose, store: ScopedStore, record: StoredRecord) -> Mind:
-        self.whose.append(whose)
+    async def prepare_agent(
+        self, whose: AgentScope, store: ScopedStore, record: StoredRecord
+    ) -> PreparedAgent:
+        self.scope.append(whose)
         working = AgentInputs(store, self.model, (), Path.home(), whose.platform, False, whose.about)
 
         async def prompt() -> str:
@@ -107,15 +109,15 @@ class ParrotMinds:
             price=PARTS.price,
             cwd=Path.home(),
         )
-        return Mind(agent, None, PARTS)
+        return PreparedAgent(agent, None, PARTS)
 
     async def close(self) -> None:
         await self.model.close()
 
 
 class House:
-    def __init__(self, gateway: Gateway, adapter: ApiServer, minds: Any) -> None:
-        self.gateway, self.adapter, self.minds, self.db = gateway, adapter, minds, gateway.db
+    def __init__(self, gateway: Gateway, adapter: ApiServer, agents: Any) -> None:
+        self.gateway, self.adapter, self.agents, self.db = gateway, adapter, agents, gateway.db
 
     @property
     def address(self) -> str:
@@ -132,9 +134,9 @@ class House:
 
 @asynccontextmanager
 async def open_house(
-    more: Mapping[str, Any] | None = None, minds: Minds | None = None, **settings: Any
+    more: Mapping[str, Any] | None = None, agents: AgentProvider | None = None, **settings: Any
 ) -> AsyncIterator[House]:
-    made = minds or ParrotMinds()
+    made = agents or ParrotAgents()
     owners = settings.pop("owners", frozenset())
     platform = PlatformSettings(
         "api-server", more={"key": KEY, "port": 0, **(more or {})}, owners=frozenset(owners)

@@ -234,7 +234,7 @@ async def test_a_question_that_got_no_answer_is_not_asked_twice() -> None:
     """Clients try again by themselves."""
     async with open_house() as house:
         hello, session = await ask(house, [user("hello")])
-        house.minds.model.failing = 1
+        house.agents.model.failing = 1
         more = [user("hello"), assistant(hello), user("history")]
         async with house.openai(max_retries=0) as client:
             with pytest.raises(openai.APIStatusError):
@@ -242,7 +242,7 @@ async def test_a_question_that_got_no_answer_is_not_asked_twice() -> None:
         told, same = await ask(house, more)
         assert same == session
         assert told == "user: hello|assistant: you said: hello"
-        house.minds.model.failing = 1
+        house.agents.model.failing = 1
         with pytest.raises(openai.APIStatusError):
             await ask(house, [user("first words")])
         _, begun = await ask(house, [user("first words")])

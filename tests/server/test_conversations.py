@@ -244,11 +244,11 @@ async def test_who_leaves_stops_the_answer_and_what_happened_is_kept(stream: boo
         body = {"messages": [user("forever")], "stream": stream}
         async with house.http(**{SESSION: "mine"}) as client:
             asking = asyncio.create_task(client.post("/v1/chat/completions", json=body))
-            await house.minds.model.has_spoken.wait()
+            await house.agents.model.has_spoken.wait()
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
         async with asyncio.timeout(60):
-            await house.minds.model.stopped.wait()
+            await house.agents.model.stopped.wait()
             while house.db.message_count() < 2:
                 await asyncio.sleep(0.01)
         told, session = await ask(house, [user("history")], session="mine", tries=5)
@@ -260,7 +260,7 @@ async def test_who_leaves_stops_the_answer_and_what_happened_is_kept(stream: boo
 async def test_the_end_of_the_gateway_stops_what_runs_and_keeps_it() -> None:
     async with open_house(drain_seconds=0.2) as house:
         asking = asyncio.create_task(ask(house, [user("forever")]))
-        await house.minds.model.has_spoken.wait()
+        await house.agents.model.has_spoken.wait()
     with pytest.raises((openai.APIStatusError, openai.APIConnectionError)):
         await asking
     db = SessionDB()
@@ -357,6 +357,6 @@ async def test_whose_machine_it_is_has_to_be_said() -> None:
     async with open_house({"keys": PEOPLE}, owners=["anna"]) as house:
         for key in (ANNA, BERT, KEY):
             await ask(house, [user("hi")], key=key)
-        assert [one.machine for one in house.minds.whose] == [True, False, False]
-        assert len({one.owner for one in house.minds.whose}) == 3
-        assert all(KEY not in one.owner for one in house.minds.whose)
+        assert [one.machine for one in house.agents.scope] == [True, False, False]
+        assert len({one.owner for one in house.agents.scope}) == 3
+        assert all(KEY not in one.owner for one in house.agents.scope)

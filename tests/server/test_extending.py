@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes.agent.events import Discarded, NotStored, Stored, TextDelta
-from hermes.server.completions import notes
-from hermes.server.history_index import Known
-from hermes.server.message_format import Said, spelled, stored, turns
+from hermes.server.completions import answer_notes
+from hermes.server.history_index import HistoryIndex
+from hermes.server.message_format import ChatMessage, encode_canonically, join_answers, messages_from_rows
 from hermes.server.request_handler import SESSION
 from hermes.server.turns import Answer
 from tests.server.house import ANNA, BERT, PEOPLE, House, assistant, open_house, user
@@ -150,7 +150,7 @@ def test_marks_are_those_that_were_put_last_also_after_a_restart(
     tmp_path_factory: Any, changes: list[tuple[str, str | None, bool]], most: int
 ) -> None:
     file: Path = tmp_path_factory.mktemp("marks") / "known.jsonl"
-    known, oracle = Known(file, most), dict[str, str]()
+    known, oracle = HistoryIndex(file, most), dict[str, str]()
     for conversation, mark, restart in changes:
         if oracle.get(conversation) != mark:
             oracle.pop(conversation, None)
@@ -160,7 +160,7 @@ def test_marks_are_those_that_were_put_last_also_after_a_restart(
                 del oracle[next(iter(oracle))]
         known.put(conversation, mark)
         if restart:
-            known = Known(file, most)
+            known = HistoryIndex(file, most)
             known.load()
         for one in "abc":
             assert known.find(one) == [name for name in reversed(oracle) if oracle[name] == one]
@@ -168,26 +168,26 @@ def test_marks_are_those_that_were_put_last_also_after_a_restart(
 
 def test_a_line_that_was_cut_off_costs_nothing_else(tmp_path: Path) -> None:
     file = tmp_path / "known.jsonl"
-    known = Known(file)
+    known = HistoryIndex(file)
     known.put("one", "a")
     known.put("two", "b")
     whole = file.read_bytes()
     file.write_bytes(whole + b'["three", "c')
-    known = Known(file)
+    known = HistoryIndex(file)
     known.load()
     known.put("four", "d")
-    known = Known(file)
+    known = HistoryIndex(file)
     known.load()
     assert [known.find(mark) for mark in "abcd"] == [["one"], ["two"], [], ["four"]]
 
 
 def test_the_file_does_not_grow_with_every_turn(tmp_path: Path) -> None:
     file = tmp_path / "known.jsonl"
-    known = Known(file)
+    known = HistoryIndex(file)
     for number in range(25_000):
         known.put(f"session {number % 3}", f"mark {number}")
     assert len(file.read_bytes().splitlines()) <= 10_010
-    again = Known(file)
+    again = HistoryIndex(file)
     again.load()
     assert again.find("mark 24999") == [f"session {24_999 % 3}"]
 
@@ -195,17 +195,22 @@ def test_the_file_does_not_grow_with_every_turn(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the spelling
 
 SAID = st.lists(
-    st.builds(Said, st.sampled_from(["user", "assistant"]), st.text('ab\n"\\,[]', max_size=3)), max_size=5
+    st.builds(ChatMessage, st.sampled_from(["user", "assistant"]), st.text('ab\n"\\,[]', max_size=3)),
+    max_size=5,
 )
 
 
 @given(SAID, SAID)
-def test_a_spelling_stands_for_one_conversation_only(one: list[Said], other: list[Said]) -> None:
-    assert (spelled(turns(one)) == spelled(turns(other))) == (turns(one) == turns(other))
-    assert turns(turns(one)) == turns(one)
+def test_a_spelling_stands_for_one_conversation_only(
+    one: list[ChatMessage], other: list[ChatMessage]
+) -> None:
+    assert (encode_canonically(join_answers(one)) == encode_canonically(join_answers(other))) == (
+        join_answers(one) == join_answers(other)
+    )
+    assert join_answers(join_answers(one)) == join_answers(one)
     rows = [{"role": said.role, "content": said.content} for said in one]
-    assert stored([*rows, {"role": "tool", "content": "x"}]) == turns(one)
-    assert json.loads(spelled(turns(one))) == [list(said) for said in turns(one)]
+    assert messages_from_rows([*rows, {"role": "tool", "content": "x"}]) == join_answers(one)
+    assert json.loads(encode_canonically(join_answers(one))) == [list(said) for said in join_answers(one)]
 
 
 # ---------------------------------------------------------------- an answer of several steps
@@ -227,9 +232,9 @@ def test_what_a_client_is_given_is_what_the_store_tells(steps: list[tuple[list[s
         events: list[Any] = [TextDelta(text) for text in lost]
         events += [Discarded("it broke", 0.0)] if lost else []
         events += [*(TextDelta(text) for text in kept), Stored(number, "assistant")]
-        shown += "".join(answer.hear(event) for event in events)
+        shown += "".join(answer.add(event) for event in events)
         rows.append({"role": "assistant", "content": "".join(kept) or None})
-    told = [said.content for said in stored(rows) if said.role == "assistant"]
+    told = [said.content for said in messages_from_rows(rows) if said.role == "assistant"]
     assert answer.text == "".join(told)
     if not any("".join(lost) for lost, _ in steps):
         assert shown == answer.text
@@ -238,7 +243,7 @@ def test_what_a_client_is_given_is_what_the_store_tells(steps: list[tuple[list[s
 def test_what_could_not_be_stored_is_told_beside_the_answer() -> None:
     answer = Answer()
     for event in (Stored(7, "user"), TextDelta("yes"), NotStored("assistant", "the disk is full", True)):
-        answer.hear(event)
+        answer.add(event)
     assert (answer.text, answer.said) == ("yes", 7)
-    told = notes(answer)["hermes"]["notes"]
+    told = answer_notes(answer)["hermes"]["notes"]
     assert told == ["not stored (the disk is full); it is kept beside the store until it can be"]

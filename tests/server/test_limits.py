@@ -16,8 +16,8 @@ from hermes.errors import StoreFailed, make_error
 from hermes.gateway.adapter import Misconfigured
 from hermes.gateway.settings import PlatformSettings
 from hermes.server.api import ApiServer
-from hermes.server.api_errors import from_error
-from hermes.server.message_format import Said, turns
+from hermes.server.api_errors import translate_error
+from hermes.server.message_format import ChatMessage, join_answers
 from hermes.server.request_handler import SESSION
 from hermes.store.people import Principal
 from tests.server.house import ANNA, BERT, KEY, PEOPLE, House, open_house, user
@@ -170,10 +170,10 @@ async def test_answers_that_wait_for_a_reader_count_as_memory_of_the_key() -> No
 
 def test_many_answers_in_a_row_are_joined_once() -> None:
     """Each was added to a text that had grown by then: minutes, for as many as fit into a body."""
-    rows = [Said("assistant", "x" * 100), Said("assistant", "")] * 50_000
-    one, question, other = turns([*rows, Said("user", "and?"), Said("assistant", "yes")])
+    rows = [ChatMessage("assistant", "x" * 100), ChatMessage("assistant", "")] * 50_000
+    one, question, other = join_answers([*rows, ChatMessage("user", "and?"), ChatMessage("assistant", "yes")])
     assert len(one.content) == 50_000 * 102 - 2
-    assert (question, other) == (Said("user", "and?"), Said("assistant", "yes"))
+    assert (question, other) == (ChatMessage("user", "and?"), ChatMessage("assistant", "yes"))
 
 
 # ---------------------------------------------------------------- strangers
@@ -234,8 +234,8 @@ async def test_more_connections_than_there_are_is_told_in_the_usual_shape() -> N
 
 def test_an_error_names_no_folder_and_no_secret() -> None:
     problem = make_error(StoreFailed, "cannot open /home/ann/.hermes/state.db\nTraceback: token=abc")
-    assert from_error(problem).message.startswith("cannot open state.db")
-    assert "/home" not in str(from_error(problem).body)
+    assert translate_error(problem).message.startswith("cannot open state.db")
+    assert "/home" not in str(translate_error(problem).body)
 
 
 @pytest.mark.parametrize(

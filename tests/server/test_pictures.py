@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hermes.gateway.adapter import Misconfigured
-from hermes.gateway.http.address_rules import AllowedHosts, Forbidden, is_public, targets_of
-from hermes.server.pictures import picture_type
+from hermes.gateway.http.address_rules import AllowedHosts, Forbidden, is_public, resolve_targets
+from hermes.server.pictures import detect_picture_type
 from tests.gateway.serving import served
 from tests.server.house import House, ask, assistant, open_house, user
 from tests.server.picture_server import GIF, PNG, PictureServer, listening
@@ -134,7 +134,7 @@ async def test_a_name_is_resolved_once_and_the_connection_goes_to_what_was_check
         asked.append((host, port))
         return answers.pop(0)
 
-    targets = await targets_of("https://Example.org/x.png?a=1", NOBODY, look_up)
+    targets = await resolve_targets("https://Example.org/x.png?a=1", NOBODY, look_up)
     assert [str(one.url) for one in targets] == [
         "https://93.184.216.34/x.png?a=1",
         "https://[2606:2800:220:1:248:1893:25c8:1946]/x.png?a=1",
@@ -143,7 +143,7 @@ async def test_a_name_is_resolved_once_and_the_connection_goes_to_what_was_check
     assert all(one.extensions == {"sni_hostname": "example.org"} for one in targets)
     assert asked == [("example.org", 443)]
     with pytest.raises(Forbidden):
-        await targets_of("https://example.org/x.png", NOBODY, look_up)
+        await resolve_targets("https://example.org/x.png", NOBODY, look_up)
 
 
 async def test_a_name_that_means_public_and_private_addresses_is_refused() -> None:
@@ -151,7 +151,7 @@ async def test_a_name_that_means_public_and_private_addresses_is_refused() -> No
         return ["93.184.216.34", "10.0.0.1"]
 
     with pytest.raises(Forbidden):
-        await targets_of("https://example.org/x.png", NOBODY, look_up)
+        await resolve_targets("https://example.org/x.png", NOBODY, look_up)
 
 
 @pytest.mark.parametrize(
@@ -188,12 +188,12 @@ def test_which_addresses_are_public(address: str, public: bool) -> None:
 
 
 def test_a_picture_is_known_by_its_bytes() -> None:
-    assert picture_type(PNG) == "image/png"
-    assert picture_type(b"\xff\xd8\xff\xe0") == "image/jpeg"
-    assert picture_type(GIF) == "image/gif"
-    assert picture_type(b"RIFF\0\0\0\0WEBPVP8 ") == "image/webp"
+    assert detect_picture_type(PNG) == "image/png"
+    assert detect_picture_type(b"\xff\xd8\xff\xe0") == "image/jpeg"
+    assert detect_picture_type(GIF) == "image/gif"
+    assert detect_picture_type(b"RIFF\0\0\0\0WEBPVP8 ") == "image/webp"
     for other in (b"", b"<svg", b"RIFF\0\0\0\0WAVE", b"\x89PNG", b"%PDF-1.7"):
-        assert picture_type(other) is None
+        assert detect_picture_type(other) is None
 
 
 def test_a_host_that_is_none_is_one_clear_line() -> None:

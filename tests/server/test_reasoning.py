@@ -56,6 +56,6 @@ async def test_a_response_that_was_cut_short_is_incomplete() -> None:
 
 def test_reasoning_that_only_ends_is_taken_back_from_the_answer() -> None:
     answer = Answer()
-    heard = [answer.hear(event) for event in (TextDelta("a plan"), Recast("a plan\n"), TextDelta("yes"))]
+    heard = [answer.add(event) for event in (TextDelta("a plan"), Recast("a plan\n"), TextDelta("yes"))]
     assert heard == ["a plan", "", f"{RECAST}yes"], "a client that reads along has the plan already"
     assert (answer.text, answer.reasoning) == ("yes", "a plan\n")

@@ -12,7 +12,7 @@ import pytest
 from openai import OpenAI
 
 from hermes.gateway.adapter import Adapter, Misconfigured, Undeliverable
-from hermes.gateway.app import Resident
+from hermes.gateway.app import ConversationAdapter
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.registry import adapter_class
 from hermes.gateway.settings import PlatformSettings
@@ -222,10 +222,10 @@ async def test_a_key_can_be_named_by_its_variable(monkeypatch: pytest.MonkeyPatc
 async def test_it_is_an_adapter_to_which_nothing_can_be_delivered(tmp_path: Path) -> None:
     server: Adapter = ApiServer(PlatformSettings("api-server", more={"key": KEY}), tmp_path)
     assert adapter_class("api-server") is ApiServer
-    assert isinstance(server, Resident)
+    assert isinstance(server, ConversationAdapter)
     to = Source("api-server", "", user_id="x")
     with pytest.raises(Undeliverable):
-        await server.send(to, "hello", once="x")
+        await server.send(to, "hello", idempotency_key="x")
     with pytest.raises(Undeliverable):
         await server.edit(to, "1", "hello")
     assert await server.open_thread(to, "x") is None

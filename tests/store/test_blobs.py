@@ -205,12 +205,12 @@ def test_any_structure_comes_back_as_it_was_given(content: Any) -> None:
     bytes_of = {one.hash: one.data for one in taken}
     assert repr(content) == before
     assert len(bytes_of) == len(list(taken))
-    assert set(attachments.mentioned(stored)) == set(bytes_of) or kind == "json"
+    assert set(attachments.find_hashes(stored)) == set(bytes_of) or kind == "json"
     decoded = json.loads(stored.removeprefix("\0json:"))
     assert (extract_text(decoded), make_preview(decoded)) == (extract_text(content), make_preview(content))
-    assert (attachments.put_back(decoded, bytes_of.get) if kind == "blobs" else decoded) == content
+    assert (attachments.restore_attachments(decoded, bytes_of.get) if kind == "blobs" else decoded) == content
     inline = "\0json:" + json.dumps(content)
-    assert attachments.likeness(stored, kind) == attachments.likeness(inline, "json")
+    assert attachments.make_comparable(stored, kind) == attachments.make_comparable(inline, "json")
 
 
 @given(st.lists(STRUCTURES, min_size=1, max_size=3), st.lists(STRUCTURES, min_size=1, max_size=3))

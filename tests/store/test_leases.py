@@ -56,7 +56,7 @@ def test_a_lease_says_who_works_where_and_until_when(db: SessionDB, session: str
     assert (lease.holder.host, lease.holder.pid) == (os.uname().nodename, os.getpid())
     assert lease.holder.surface == "terminal"
     assert lease.expires_at - lease.since == pytest.approx(60)
-    assert db.leases.holder("s") == lease
+    assert db.leases.find_holder("s") == lease
 
 
 def test_a_second_opener_is_told_who_is_there(db: SessionDB, session: str) -> None:
@@ -64,7 +64,7 @@ def test_a_second_opener_is_told_who_is_there(db: SessionDB, session: str) -> No
     with pytest.raises(errors.LeaseHeld, match="terminal") as told:
         db.leases.acquire("s", "gateway")
     assert told.value.holder == mine
-    assert db.leases.holder("s") == mine
+    assert db.leases.find_holder("s") == mine
 
 
 def test_asking_again_renews_ones_own_lease(db: SessionDB, session: str) -> None:
@@ -78,7 +78,7 @@ def test_renewing_moves_only_the_end(db: SessionDB, session: str) -> None:
     first = db.leases.acquire("s", "terminal", seconds=10)
     renewed = db.leases.renew(first, seconds=100)
     assert renewed == first._replace(expires_at=renewed.expires_at)
-    assert db.leases.holder("s") == renewed
+    assert db.leases.find_holder("s") == renewed
 
 
 def test_taking_over_always_wins_and_shuts_the_other_out(db: SessionDB, session: str) -> None:
@@ -98,7 +98,7 @@ def test_a_released_lease_is_free_and_the_next_epoch_is_higher(db: SessionDB, se
     old = db.leases.acquire("s", "terminal")
     assert db.leases.release(old) is True
     assert db.leases.release(old) is False
-    assert db.leases.holder("s") is None
+    assert db.leases.find_holder("s") is None
     with pytest.raises(errors.LeaseLost):
         db.leases.renew(old)
     assert db.leases.acquire("s", "terminal").epoch > old.epoch
@@ -107,7 +107,7 @@ def test_a_released_lease_is_free_and_the_next_epoch_is_higher(db: SessionDB, se
 def test_an_expired_lease_is_free(db: SessionDB, session: str) -> None:
     old = db.leases.acquire("s", "terminal")
     held_by(db, expires_at=1.0)
-    assert db.leases.holder("s") is None
+    assert db.leases.find_holder("s") is None
     assert db.leases.acquire("s", "gateway").epoch > old.epoch
 
 
@@ -131,25 +131,25 @@ def test_a_dead_holder_on_this_host_is_recognised_at_once(db: SessionDB, session
         held_by(db, holder_pid=dead_pid())
     else:
         held_by(db, holder_start="1")
-    assert db.leases.holder("s") is None
+    assert db.leases.find_holder("s") is None
     assert db.leases.acquire("s", "gateway").epoch > old.epoch
 
 
 def test_a_holder_that_ended_but_was_not_waited_for_is_dead(db: SessionDB, session: str) -> None:
     db.leases.acquire("s", "terminal", seconds=3600)
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    held_by(db, holder_pid=child.pid, holder_start=processes.start_of(child.pid))
-    assert db.leases.holder("s") is not None
+    held_by(db, holder_pid=child.pid, holder_start=processes.find_start(child.pid))
+    assert db.leases.find_holder("s") is not None
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is still in the list
-    assert db.leases.holder("s") is None
+    assert db.leases.find_holder("s") is None
     child.communicate()
 
 
 def test_a_holder_on_another_host_is_believed_until_it_expires(db: SessionDB, session: str) -> None:
     mine = db.leases.acquire("s", "terminal")
     held_by(db, holder_host="elsewhere", holder_pid=dead_pid())
-    there = db.leases.holder("s")
+    there = db.leases.find_holder("s")
     assert there is not None
     assert there.holder.host == "elsewhere"
     with pytest.raises(errors.LeaseHeld, match="elsewhere"):
@@ -161,12 +161,12 @@ def test_a_holder_on_another_host_is_believed_until_it_expires(db: SessionDB, se
 def test_where_there_is_no_proc_ps_tells_the_start_whatever_the_asker_speaks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    here = processes.start_by_ps(os.getpid())
+    here = processes.find_start_by_ps(os.getpid())
     assert here
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    assert processes.start_by_ps(os.getpid()) == here
-    assert processes.start_by_ps(dead_pid()) is None
+    assert processes.find_start_by_ps(os.getpid()) == here
+    assert processes.find_start_by_ps(dead_pid()) is None
 
 
 # --- the conversation
@@ -175,7 +175,7 @@ def test_where_there_is_no_proc_ps_tells_the_start_whatever_the_asker_speaks(
 def test_a_continuation_is_under_the_same_lease(db: SessionDB, conversation: tuple[str, str]) -> None:
     lease = db.leases.acquire("second", "terminal")
     assert lease.conversation_id == "first"
-    assert db.leases.holder("first") == lease._replace(session_id="first")
+    assert db.leases.find_holder("first") == lease._replace(session_id="first")
     with pytest.raises(errors.LeaseHeld):
         db.leases.acquire("first", "gateway")
     assert (fence(db, "first"), fence(db, "second")) == (lease.epoch, lease.epoch)
@@ -196,7 +196,7 @@ def test_a_session_that_joins_later_stands_behind_the_same_fence(db: SessionDB, 
 def test_a_subagent_is_a_conversation_of_its_own(db: SessionDB, session: str) -> None:
     db.leases.acquire("s", "terminal")
     db.create_session("helper", "cli", parent_session_id="s")
-    assert db.leases.holder("helper") is None
+    assert db.leases.find_holder("helper") is None
     assert fence(db, "helper") == 0
 
 
@@ -205,10 +205,10 @@ def test_when_the_first_session_is_deleted_its_holder_goes_on(
 ) -> None:
     lease = db.leases.acquire("second", "terminal")
     db.delete_session("first")
-    assert db.leases.holder("second") == lease._replace(conversation_id="second")
+    assert db.leases.find_holder("second") == lease._replace(conversation_id="second")
     renewed = db.leases.renew(lease)
     assert renewed == lease._replace(conversation_id="second", expires_at=renewed.expires_at)
-    assert db.leases.holder("second") == renewed
+    assert db.leases.find_holder("second") == renewed
     db.append_message("second", "user", "still here", lease_epoch=lease.epoch)
     assert db.leases.release(renewed) is True
 
@@ -293,7 +293,7 @@ def test_bad_arguments_are_refused_and_nothing_is_written(
 ) -> None:
     with pytest.raises(errors.InvalidArgument):
         ask(db)
-    assert db.leases.holder("s") is None
+    assert db.leases.find_holder("s") is None
 
 
 def test_an_unknown_session_cannot_be_worked_in(db: SessionDB) -> None:
@@ -301,13 +301,13 @@ def test_an_unknown_session_cannot_be_worked_in(db: SessionDB) -> None:
         db.leases.acquire("nobody", "terminal")
     with pytest.raises(errors.UnknownSession):
         db.leases.take_over("nobody", "terminal")
-    assert db.leases.holder("nobody") is None
+    assert db.leases.find_holder("nobody") is None
 
 
 def test_a_read_only_store_tells_who_is_there(db: SessionDB, session: str) -> None:
     lease = db.leases.acquire("s", "terminal")
     with SessionDB(db.db_path, read_only=True) as reading:
-        assert reading.leases.holder("s") == lease
+        assert reading.leases.find_holder("s") == lease
         with pytest.raises(errors.StoreReadOnly):
             reading.leases.acquire("s", "terminal")
 
@@ -357,7 +357,7 @@ def test_of_many_processes_that_want_it_one_gets_it(db: SessionDB, session: str)
                 got.append((worker.pid, worker.result()))
             except Refused as problem:
                 assert "LeaseHeld" in problem.kinds  # noqa: PT017
-        held = db.leases.holder("s")
+        held = db.leases.find_holder("s")
         assert held is not None
         assert got == [(held.holder.pid, held.epoch)]
     finally:
@@ -457,7 +457,7 @@ class AnyOrder(RuleBasedStateMachine):
     def at_most_one_holds_it_and_nothing_was_lost(self) -> None:
         if not hasattr(self, "db"):
             return
-        told = [self.db.leases.holder(session) for session in ("first", "second")]
+        told = [self.db.leases.find_holder(session) for session in ("first", "second")]
         assert [lease and lease.holder.surface for lease in told] == [
             self.holder if self.standing else None
         ] * 2

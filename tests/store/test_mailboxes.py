@@ -45,14 +45,14 @@ def test_an_accepted_message_waits_until_it_was_worked_on(db: SessionDB) -> None
     assert entry.event == {"text": "héllo", "n": [1, None]}
     assert (entry.session_key, entry.platform, entry.platform_message_id) == ("k", "telegram", "7")
     assert (entry.session_id, entry.state, entry.epoch, entry.error) == ("s", "queued", None, None)
-    assert db.inbox.waiting() == db.inbox.waiting("k") == [entry]
-    assert db.inbox.waiting("other") == []
+    assert db.inbox.list_waiting() == db.inbox.list_waiting("k") == [entry]
+    assert db.inbox.list_waiting("other") == []
 
     claimed = claim(db)
     assert claimed == entry._replace(state="working", changed_at=claimed.changed_at)
-    assert db.inbox.waiting() == [claimed]
+    assert db.inbox.list_waiting() == [claimed]
     assert db.inbox.complete(claimed.id) is True
-    assert db.inbox.waiting() == []
+    assert db.inbox.list_waiting() == []
 
 
 def test_the_same_platform_message_is_accepted_once(db: SessionDB) -> None:
@@ -70,7 +70,7 @@ def test_the_same_platform_message_is_accepted_once(db: SessionDB) -> None:
 def test_a_chat_is_worked_on_in_order_one_at_a_time(db: SessionDB) -> None:
     first, second = accept(db, "one"), accept(db, "two")
     other = accept(db, "elsewhere", key="k2")
-    assert db.inbox.keys_waiting() == ["k", "k2"]
+    assert db.inbox.list_waiting_keys() == ["k", "k2"]
     assert claim(db).id == first.id
     assert db.inbox.claim("k") is None
     assert claim(db, "k2").id == other.id
@@ -78,7 +78,7 @@ def test_a_chat_is_worked_on_in_order_one_at_a_time(db: SessionDB) -> None:
     assert claim(db).id == second.id
     db.inbox.complete(second.id)
     assert db.inbox.claim("k") is None
-    assert db.inbox.keys_waiting() == ["k2"]
+    assert db.inbox.list_waiting_keys() == ["k2"]
 
 
 def test_what_waits_is_counted_until_it_is_done(db: SessionDB) -> None:
@@ -86,18 +86,18 @@ def test_what_waits_is_counted_until_it_is_done(db: SessionDB) -> None:
     accept(db, "one")
     accept(db, "two")
     for _ in range(2):
-        counts.append((db.inbox.count_waiting(), len(db.inbox.waiting())))
+        counts.append((db.inbox.count_waiting(), len(db.inbox.list_waiting())))
         entry = claim(db)
-        counts.append((db.inbox.count_waiting(), len(db.inbox.waiting())))
+        counts.append((db.inbox.count_waiting(), len(db.inbox.list_waiting())))
         db.inbox.complete(entry.id)
-        db.outbox.put("k", "telegram", {"text": "answer"}, f"once {entry.id}")
+        db.outbox.enqueue("k", "telegram", {"text": "answer"}, f"once {entry.id}")
     assert counts == [(2, 2), (2, 2), (1, 1), (1, 1)]
     for left in (2, 1):
-        assert (db.outbox.count_waiting(), len(db.outbox.waiting())) == (left, left)
+        assert (db.outbox.count_waiting(), len(db.outbox.list_waiting())) == (left, left)
         sending = db.outbox.claim()
         assert sending is not None
         assert db.outbox.count_waiting() == left
-        db.outbox.sent(sending.id)
+        db.outbox.mark_sent(sending.id)
     assert (db.inbox.count_waiting(), db.outbox.count_waiting()) == (0, 0)
 
 
@@ -105,7 +105,7 @@ def test_only_what_was_claimed_completes(db: SessionDB) -> None:
     entry = accept(db, "one")
     assert db.inbox.complete(entry.id) is False
     assert db.inbox.complete(999) is False
-    assert db.inbox.waiting() == [entry]
+    assert db.inbox.list_waiting() == [entry]
     claim(db)
     assert db.inbox.complete(entry.id) is True
     assert db.inbox.complete(entry.id) is True  # to say it twice does no harm
@@ -139,7 +139,7 @@ def test_done_entries_are_forgotten_when_they_are_old(db: SessionDB) -> None:
     waiting = accept(db, "two")
     assert db.inbox.forget_done(3600) == 0
     assert db.inbox.forget_done(-1) == 2
-    assert db.inbox.waiting() == [waiting]
+    assert db.inbox.list_waiting() == [waiting]
     assert accept(db, "one", message="1")
 
 
@@ -147,10 +147,10 @@ def test_deleting_a_session_leaves_nothing_of_it_in_the_mailboxes(db: SessionDB,
     failed = accept(db, "a secret")
     claim(db, session="s")
     db.inbox.fail(failed.id, "why")
-    db.outbox.put("k", "telegram", {"text": "a secret answer"}, "once", "s")
+    db.outbox.enqueue("k", "telegram", {"text": "a secret answer"}, "once", "s")
     queued = db.inbox.accept("k", "telegram", {"text": "not said yet"}, session_id="s")
     db.delete_session("s")
-    assert db.inbox.waiting() == [queued]
+    assert db.inbox.list_waiting() == [queued]
     assert db.raw().execute("SELECT count(*) FROM inbox").fetchone()[0] == 1
     assert db.raw().execute("SELECT count(*) FROM outbox").fetchone()[0] == 0
 
@@ -224,7 +224,7 @@ def test_work_without_a_lease_gives_way_to_one_with(db: SessionDB, session: str)
 
 
 def put(db: SessionDB, text: str, key: str = "k", platform: str = "telegram") -> OutboxEntry:
-    return db.outbox.put(key, platform, {"text": text}, f"{key} {text}")
+    return db.outbox.enqueue(key, platform, {"text": text}, f"{key} {text}")
 
 
 def send(db: SessionDB, key: str | None = None) -> OutboxEntry:
@@ -234,18 +234,18 @@ def send(db: SessionDB, key: str | None = None) -> OutboxEntry:
 
 
 def test_a_delivery_waits_until_it_was_sent(db: SessionDB) -> None:
-    entry = db.outbox.put("k", "telegram", {"text": "hi"}, "once", "s")
+    entry = db.outbox.enqueue("k", "telegram", {"text": "hi"}, "once", "s")
     assert entry.payload == {"text": "hi"}
     assert (entry.session_key, entry.session_id, entry.platform) == ("k", "s", "telegram")
     assert (entry.idempotency_key, entry.state, entry.error) == ("once", "queued", None)
-    assert db.outbox.waiting() == db.outbox.waiting("k") == [entry]
-    assert db.outbox.waiting("other") == []
+    assert db.outbox.list_waiting() == db.outbox.list_waiting("k") == [entry]
+    assert db.outbox.list_waiting("other") == []
     claimed = send(db)
     assert claimed == entry._replace(state="sending", changed_at=claimed.changed_at)
-    assert db.outbox.sent(claimed.id, 99) is True
-    assert db.outbox.sent(claimed.id) is True
-    assert db.outbox.waiting() == []
-    known = db.outbox.put("k", "telegram", {"text": "hi"}, "once")
+    assert db.outbox.mark_sent(claimed.id, 99) is True
+    assert db.outbox.mark_sent(claimed.id) is True
+    assert db.outbox.list_waiting() == []
+    known = db.outbox.enqueue("k", "telegram", {"text": "hi"}, "once")
     assert (known.id, known.state, known.platform_message_id) == (entry.id, "sent", "99")
     assert known.payload == {}
 
@@ -255,7 +255,7 @@ def test_the_same_idempotency_key_is_the_same_entry(db: SessionDB) -> None:
     assert put(db, "one") == first
     send(db)
     assert put(db, "one").state == "sending"
-    assert len(db.outbox.waiting()) == 1
+    assert len(db.outbox.list_waiting()) == 1
 
 
 def test_a_chat_is_delivered_in_order_one_at_a_time(db: SessionDB) -> None:
@@ -265,7 +265,7 @@ def test_a_chat_is_delivered_in_order_one_at_a_time(db: SessionDB) -> None:
     assert db.outbox.claim("k") is None
     assert send(db).id == other.id
     assert db.outbox.claim() is None
-    db.outbox.sent(first.id)
+    db.outbox.mark_sent(first.id)
     assert send(db, "k").id == second.id
 
 
@@ -274,8 +274,8 @@ def test_what_is_tried_again_keeps_its_place_and_lets_other_chats_go_first(db: S
     put(db, "two")
     other = put(db, "elsewhere", key="k2")
     send(db)
-    assert db.outbox.failed(first.id, "rate limit", retry=True) is True
-    assert db.outbox.waiting("k")[0].error == "rate limit"
+    assert db.outbox.mark_failed(first.id, "rate limit", retry=True) is True
+    assert db.outbox.list_waiting("k")[0].error == "rate limit"
     assert send(db).id == other.id
     assert send(db).id == first.id
 
@@ -283,38 +283,38 @@ def test_what_is_tried_again_keeps_its_place_and_lets_other_chats_go_first(db: S
 def test_what_is_given_up_lets_the_next_go_on(db: SessionDB) -> None:
     first, second = put(db, "one"), put(db, "two")
     send(db)
-    assert db.outbox.failed(first.id, "the chat is gone", retry=False) is True
+    assert db.outbox.mark_failed(first.id, "the chat is gone", retry=False) is True
     known = put(db, "one")
     assert (known.state, known.error, known.payload) == ("failed", "the chat is gone", {"text": "one"})
-    assert db.outbox.failed(first.id, "again", retry=True) is False
+    assert db.outbox.mark_failed(first.id, "again", retry=True) is False
     assert send(db).id == second.id
 
 
 def test_only_what_is_being_sent_can_have_arrived_or_failed(db: SessionDB) -> None:
     entry = put(db, "one")
-    assert db.outbox.sent(entry.id) is False
-    assert db.outbox.failed(entry.id, "why", retry=False) is False
-    assert db.outbox.sent(999) is False
-    assert db.outbox.waiting() == [entry]
+    assert db.outbox.mark_sent(entry.id) is False
+    assert db.outbox.mark_failed(entry.id, "why", retry=False) is False
+    assert db.outbox.mark_sent(999) is False
+    assert db.outbox.list_waiting() == [entry]
 
 
 def test_a_lost_lease_writes_nothing_to_be_delivered(db: SessionDB, session: str) -> None:
     old = db.leases.acquire("s", "worker").epoch
-    kept = db.outbox.put("k", "telegram", {"text": "in time"}, "one", "s", old)
+    kept = db.outbox.enqueue("k", "telegram", {"text": "in time"}, "one", "s", old)
     assert kept.epoch == old
     db.leases.take_over("s", "other")
     with pytest.raises(errors.LeaseLost):
-        db.outbox.put("k", "telegram", {"text": "too late"}, "two", "s", old)
-    assert db.outbox.waiting() == [kept]
+        db.outbox.enqueue("k", "telegram", {"text": "too late"}, "two", "s", old)
+    assert db.outbox.list_waiting() == [kept]
 
 
 def test_what_is_settled_is_forgotten_when_it_is_old(db: SessionDB) -> None:
     put(db, "one")
     waiting = put(db, "two")
-    db.outbox.sent(send(db).id)
+    db.outbox.mark_sent(send(db).id)
     assert db.outbox.forget_sent(3600) == 0
     assert db.outbox.forget_sent(-1) == 1
-    assert db.outbox.waiting() == [waiting]
+    assert db.outbox.list_waiting() == [waiting]
     assert put(db, "one").state == "queued"
 
 
@@ -325,16 +325,16 @@ def test_what_a_dead_process_was_sending_is_sent_again_only_where_that_does_not_
     with Worker(CHAT_WORKERS) as victim:
         victim.ask("open_store", path=str(db.db_path))
         assert {victim.ask("claim_delivery"), victim.ask("claim_delivery")} == {again.id, unknown.id}
-        assert db.outbox.after_crash({"matrix"}) == []  # it lives
+        assert db.outbox.recover_after_crash({"matrix"}) == []  # it lives
         victim.kill()
-    (told,) = db.outbox.after_crash({"matrix"})
+    (told,) = db.outbox.recover_after_crash({"matrix"})
     assert told == unknown._replace(state="unknown", changed_at=told.changed_at)
-    assert db.outbox.after_crash({"matrix"}) == []
-    assert [(entry.id, entry.state) for entry in db.outbox.waiting()] == [
+    assert db.outbox.recover_after_crash({"matrix"}) == []
+    assert [(entry.id, entry.state) for entry in db.outbox.list_waiting()] == [
         (mine.id, "sending"),
         (again.id, "queued"),
     ]
-    assert db.outbox.sent(unknown.id, "5") is True  # the platform told it after all
+    assert db.outbox.mark_sent(unknown.id, "5") is True  # the platform told it after all
     assert send(db).id == again.id
 
 
@@ -342,10 +342,10 @@ def test_a_sender_on_another_host_is_believed_for_a_while(db: SessionDB) -> None
     entry = put(db, "one")
     send(db)
     db.raw().execute("""UPDATE outbox SET error = '{"host":"elsewhere","pid":1,"start":"1"}'""")
-    assert db.outbox.after_crash(set()) == []
-    assert db.outbox.failed(entry.id, "not mine to say", retry=True) is False
+    assert db.outbox.recover_after_crash(set()) == []
+    assert db.outbox.mark_failed(entry.id, "not mine to say", retry=True) is False
     db.raw().execute("UPDATE outbox SET changed_at = ?", (time.time() - 3600,))
-    assert [told.id for told in db.outbox.after_crash(set())] == [entry.id]
+    assert [told.id for told in db.outbox.recover_after_crash(set())] == [entry.id]
 
 
 # --- bad arguments
@@ -360,9 +360,9 @@ def test_a_sender_on_another_host_is_believed_for_a_while(db: SessionDB) -> None
         lambda db: db.inbox.accept("k", None, {}),
         lambda db: db.inbox.claim("k", "1"),
         lambda db: db.inbox.complete(1, 1.5),
-        lambda db: db.outbox.put("k", "telegram", None, "once"),
-        lambda db: db.outbox.put("k", "telegram", {}, None),
-        lambda db: db.outbox.after_crash("matrix"),
+        lambda db: db.outbox.enqueue("k", "telegram", None, "once"),
+        lambda db: db.outbox.enqueue("k", "telegram", {}, None),
+        lambda db: db.outbox.recover_after_crash("matrix"),
         lambda db: db.outbox.forget_sent(float("nan")),
     ],
 )
@@ -371,8 +371,8 @@ def test_bad_arguments_are_refused_and_nothing_is_written(
 ) -> None:
     with pytest.raises(errors.InvalidArgument):
         wrong(db)
-    assert db.inbox.waiting() == []
-    assert db.outbox.waiting() == []
+    assert db.inbox.list_waiting() == []
+    assert db.outbox.list_waiting() == []
 
 
 # --- real processes
@@ -393,7 +393,7 @@ def test_a_worker_that_slept_through_a_take_over_completes_nothing(db: SessionDB
         with pytest.raises(Refused) as refused:
             sleeper.result()
         assert "LeaseLost" in refused.value.kinds
-    assert [(known.state, known.epoch) for known in db.inbox.waiting()] == [("working", mine)]
+    assert [(known.state, known.epoch) for known in db.inbox.list_waiting()] == [("working", mine)]
     assert db.inbox.complete(entry.id, mine) is True
 
 
@@ -401,7 +401,7 @@ def test_every_accepted_message_is_worked_on_once_whoever_is_killed(db: SessionD
     rng, messages, path = random.Random(7), 200, str(db.db_path)
     accepted: list[int] = []
     worked: list[str] = []
-    while len(accepted) < messages or db.inbox.waiting("k"):
+    while len(accepted) < messages or db.inbox.list_waiting("k"):
         with Worker(CHAT_WORKERS) as platform, Worker(CHAT_WORKERS) as worker:
             platform.start("accept_until_killed", path=path, key="k", first=len(accepted), last=messages)
             worker.start("work_until_killed", path=path, key="k", session="s")
@@ -456,25 +456,25 @@ def test_what_comes_again_says_so(db: SessionDB, session: str) -> None:
 
 def test_a_delivery_without_an_answer_is_unknown_and_lets_the_next_go_on(db: SessionDB) -> None:
     for number in (1, 2):
-        db.outbox.put("k", "telegram", {"text": str(number)}, f"once-{number}")
+        db.outbox.enqueue("k", "telegram", {"text": str(number)}, f"once-{number}")
     first = db.outbox.claim("k")
     assert first is not None
-    assert db.outbox.doubtful(first.id) is True
-    assert db.outbox.doubtful(first.id) is False
+    assert db.outbox.mark_doubtful(first.id) is True
+    assert db.outbox.mark_doubtful(first.id) is False
     second = db.outbox.claim("k")
     assert second is not None
     assert second.payload == {"text": "2"}
-    assert db.outbox.sent(first.id, "77") is True  # it turned out to have arrived
+    assert db.outbox.mark_sent(first.id, "77") is True  # it turned out to have arrived
 
 
 def test_after_a_crash_what_can_be_repeated_by_its_nature_is_queued_again(db: SessionDB) -> None:
-    db.outbox.put("k", "telegram", {"text": "new"}, "new")
-    db.outbox.put("l", "telegram", {"text": "changed", "edits": "9"}, "edit")
+    db.outbox.enqueue("k", "telegram", {"text": "new"}, "new")
+    db.outbox.enqueue("l", "telegram", {"text": "changed", "edits": "9"}, "edit")
     with Worker(CHAT_WORKERS) as victim:
         victim.ask("open_store", path=str(db.db_path))
         assert victim.ask("claim_delivery")
         assert victim.ask("claim_delivery")
         victim.kill()
-    doubtful = db.outbox.after_crash([], lambda payload: bool(payload.get("edits")))
+    doubtful = db.outbox.recover_after_crash([], lambda payload: bool(payload.get("edits")))
     assert [entry.payload for entry in doubtful] == [{"text": "new"}]
-    assert [entry.idempotency_key for entry in db.outbox.waiting()] == ["edit"]
+    assert [entry.idempotency_key for entry in db.outbox.list_waiting()] == ["edit"]

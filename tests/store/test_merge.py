@@ -835,7 +835,7 @@ def test_a_dry_run_tells_what_a_merge_would_do(db: SessionDB, other: SessionDB) 
     with other.importing(dry_run=True, trusted=True) as taking:
         for one in given:
             taking.take(one)
-    dry = taking.told()
+    dry = taking.make_result()
     assert snapshot(other) == before
     assert dry._replace(updated=()) == other.import_sessions(given, trusted=True)._replace(updated=())
 
@@ -848,7 +848,7 @@ def test_a_dry_run_knows_what_it_was_given_before(db: SessionDB, other: SessionD
     with other.importing(dry_run=True) as taking:
         for one in [*given, *given]:
             taking.take(one)
-    assert taking.told() == other.import_sessions([*given, *given])._replace(newer_here={})
+    assert taking.make_result() == other.import_sessions([*given, *given])._replace(newer_here={})
     assert contents(other, "a") == ["one", "two"]
 
 

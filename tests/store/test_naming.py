@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes import errors
-from hermes.store.sessions.naming import Named
+from hermes.store.sessions.name_resolution import ResolvedName
 from hermes.store.sessions.selection import Selection
 from hermes_state import SessionDB
 
@@ -40,7 +40,7 @@ def test_part_of_a_title_is_enough_if_there_is_only_one(db: SessionDB) -> None:
     assert db.named("广西").id == "one"
     assert db.named("0%").id == "two"
     assert db.named("e_t").id == "two"
-    assert db.named("e%t") == Named(None, [])
+    assert db.named("e%t") == ResolvedName(None, [])
 
 
 def test_several_are_told_newest_activity_first_and_nobody_is_chosen(db: SessionDB) -> None:
@@ -57,7 +57,7 @@ def test_several_are_told_newest_activity_first_and_nobody_is_chosen(db: Session
 @pytest.mark.parametrize("name", ["", "   ", "nobody", "%", "_", "\\", "x" * 100_000, "\0"])
 def test_what_names_nothing_is_nobody(db: SessionDB, name: str) -> None:
     told(db, "one", title="title")
-    assert db.named(name) == Named(None, [])
+    assert db.named(name) == ResolvedName(None, [])
 
 
 def test_a_title_leads_to_the_end_of_its_conversation_and_the_trash_has_no_names(db: SessionDB) -> None:
@@ -66,8 +66,8 @@ def test_a_title_leads_to_the_end_of_its_conversation_and_the_trash_has_no_names
     assert db.named("my project").id == "second"
     assert db.named("my project #2").id == "second"
     db.trash_session("first")
-    assert db.named("my project") == Named(None, [])
-    assert db.named("first") == Named(None, [])
+    assert db.named("my project") == ResolvedName(None, [])
+    assert db.named("first") == ResolvedName(None, [])
 
 
 def test_what_a_shell_offers_starts_with_titles(db: SessionDB) -> None:

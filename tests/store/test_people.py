@@ -13,7 +13,7 @@ from hermes.db.scoped_store import ScopedLeases, ScopedStore
 from hermes.recall.tool.message_excerpt import Bounds
 from hermes.recall.tool.passages import Passages
 from hermes.store.chats.leases import Holder, Lease
-from hermes.store.people import Principal, person_in
+from hermes.store.people import Principal, find_person
 from hermes.store.sessions.selection import Selection
 from hermes_state import SessionDB
 
@@ -82,9 +82,9 @@ def test_different_people_and_rooms_have_different_owners(one: Any, other: Any) 
 
 @given(st.text(st.sampled_from(":%3A25x"), min_size=1), st.text(st.sampled_from(":%person"), min_size=1))
 def test_whose_something_is_can_be_read_from_its_owner(user: str, chat: str) -> None:
-    assert person_in(Principal("telegram", user).person) == user
-    assert person_in(Principal("telegram", None, chat).room) is None
-    assert person_in("") is None
+    assert find_person(Principal("telegram", user).person) == user
+    assert find_person(Principal("telegram", None, chat).room) is None
+    assert find_person("") is None
 
 
 def test_somebody_who_is_nobody_gets_no_handle(db: SessionDB) -> None:
@@ -196,11 +196,11 @@ VERBS: dict[str, Any] = {
     "take_over": lambda s, i: s.leases.take_over(i, "chat"),
     "renew": lambda s, i: s.leases.renew(lease_on(i)),
     "release": lambda s, i: s.leases.release(lease_on(i)),
-    "holder": lambda s, i: s.leases.holder(i),
+    "holder": lambda s, i: s.leases.find_holder(i),
     "follow": lambda s, i: s.follow(i),
     "route": lambda s, i: s.route(f"key of {i}", i),
-    "routed": lambda s, i: s.routed(f"key of {i}"),
-    "live": lambda s, i: s.live_session(f"key of {i}"),
+    "routed": lambda s, i: s.get_route(f"key of {i}"),
+    "live": lambda s, i: s.find_live_session(f"key of {i}"),
     "switch": lambda s, i: s.switch_session(f"key of {i}", i),
     "recover": lambda s, i: s.recover_session(),
     "pin": lambda s, i: s.pin_session(i),
@@ -269,9 +269,9 @@ def test_a_person_finds_their_own_trash_with_its_title(db: SessionDB, ann: Scope
 
 def acted(activity: Any) -> list[Any]:
     with activity as seen:
-        sessions = list(seen.sessions())
-        whole = [seen.whole(session.conversation) for session in sessions]
-        return [sessions, whole, seen.talk(), list(seen.calls())]
+        sessions = list(seen.list_sessions())
+        whole = [seen.read_whole(session.conversation) for session in sessions]
+        return [sessions, whole, seen.count_messages(), list(seen.list_calls())]
 
 
 def outcome(verb: Any, store: ScopedStore, session_id: str) -> str:

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes.store.retention.deletion import Retention, batches
-from hermes.store.retention.thinning import Thinning
+from hermes.store.retention.deletion import Retention, make_batches
+from hermes.store.retention.thinning import Thinner
 from hermes.store.sessions.selection import Selection
 from hermes_state import SessionDB
 from tests.store.repeating import Repeating
@@ -417,14 +417,14 @@ def test_a_dry_run_names_exactly_what_goes_longest_unused_first(db: SessionDB) -
 class Meanwhile(Retention):
     """A prune during which somebody speaks, after it has looked and before it deletes."""
 
-    def _prune_some(
+    def _prune_batch(
         self, roots: list[str], cutoff: float, only: Selection, ended_by: float | None
     ) -> list[str]:
         sql = (
             "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('revived', 'user', 'hi', ?)"
         )
         self._engine.raw().execute(sql, (time.time(),))
-        return super()._prune_some(roots, cutoff, only, ended_by)
+        return super()._prune_batch(roots, cutoff, only, ended_by)
 
 
 def test_activity_of_another_program_during_a_prune_spares_the_session(db: SessionDB) -> None:
@@ -436,7 +436,7 @@ def test_activity_of_another_program_during_a_prune_spares_the_session(db: Sessi
 
 def test_many_small_conversations_share_commits_and_big_ones_do_not(db: SessionDB) -> None:
     sizes = [(number, 1500 if number >= 448 else 0) for number in range(450)]
-    assert [len(batch) for batch in batches(sizes)] == [200, 200, 49, 1]
+    assert [len(batch) for batch in make_batches(sizes)] == [200, 200, 49, 1]
     for number in range(450):
         db.create_session(f"s{number:03}", "cli", started_at=ago(100 + number))
     db.raw().execute("UPDATE sessions SET ended_at = 1, end_reason = 'x'")
@@ -799,7 +799,7 @@ def test_maintenance_thins_only_where_it_is_told_to(tools: SessionDB) -> None:
 
 def test_a_thinning_done_again_after_a_commit_that_lasted_counts_once(tools: SessionDB) -> None:
     told = tools.thin(dry_run=True)
-    assert Thinning(Repeating(tools)).thin() == told
+    assert Thinner(Repeating(tools)).thin() == told
 
 
 @settings(max_examples=25)

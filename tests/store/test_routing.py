@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes import errors
-from hermes.store.chats.routing import Route, move
+from hermes.store.chats.routing import Route, move_chats
 from hermes.store.people import Principal
 from hermes_state import SessionDB
 
@@ -52,7 +52,7 @@ def test_a_chat_is_found_by_its_key_and_by_what_it_is(sessions: SessionDB) -> No
     assert route.created_at == route.updated_at
     assert sessions.routing.get("k") == route
     assert sessions.routing.find("telegram", "dm", "42") == route
-    assert sessions.routing.of_session("a") == [route]
+    assert sessions.routing.list_by_session("a") == [route]
     assert sessions.routing.get("other") is None
     assert sessions.routing.find("telegram", "dm", "43") is None
 
@@ -62,14 +62,14 @@ def test_routing_again_moves_the_chat_and_keeps_what_is_not_given(sessions: Sess
     second = sessions.routing.route("k", *DM, "b")
     assert second == first._replace(session_id="b", updated_at=second.updated_at)
     assert sessions.routing.route("k", *DM, "b", {}).entry == {}
-    assert len(sessions.routing.all()) == 1
+    assert len(sessions.routing.list_routes()) == 1
 
 
 def test_the_same_chat_under_another_spelling_is_the_same_row(sessions: SessionDB) -> None:
     sessions.routing.route("old:42", *DM, "a", {"n": 1})
     assert found(sessions.routing.route("new%3A42", *DM, "a")) == ("new%3A42", "a")
     assert sessions.routing.get("old:42") is None
-    assert [route.entry for route in sessions.routing.all()] == [{"n": 1}]
+    assert [route.entry for route in sessions.routing.list_routes()] == [{"n": 1}]
 
 
 def test_a_key_never_passes_to_another_chat(sessions: SessionDB) -> None:
@@ -102,16 +102,18 @@ def test_bad_arguments_are_refused_and_nothing_is_written(
 ) -> None:
     with pytest.raises(errors.HermesError):
         wrong(sessions)
-    assert sessions.routing.all() == []
+    assert sessions.routing.list_routes() == []
 
 
 def test_chats_are_listed_newest_first_and_since_a_moment(sessions: SessionDB) -> None:
     sessions.routing.route("k", *DM, "a")
     last = sessions.routing.route("g", *GROUP, "b")
-    assert [route.session_key for route in sessions.routing.all()] == ["g", "k"]
-    assert [route.session_key for route in sessions.routing.all(active_since=last.updated_at)] == ["g"]
+    assert [route.session_key for route in sessions.routing.list_routes()] == ["g", "k"]
+    assert [route.session_key for route in sessions.routing.list_routes(active_since=last.updated_at)] == [
+        "g"
+    ]
     sessions.routing.update("k", {"n": 1})
-    assert [(route.session_key, route.entry) for route in sessions.routing.all()] == [
+    assert [(route.session_key, route.entry) for route in sessions.routing.list_routes()] == [
         ("k", {"n": 1}),
         ("g", {}),
     ]
@@ -122,7 +124,7 @@ def test_a_removed_row_is_gone(sessions: SessionDB) -> None:
     sessions.routing.route("k", *DM, "a")
     assert sessions.routing.remove("k") is True
     assert sessions.routing.remove("k") is False
-    assert sessions.routing.all() == []
+    assert sessions.routing.list_routes() == []
 
 
 CHATS = st.tuples(
@@ -148,8 +150,8 @@ def test_the_same_five_parts_are_the_same_row_whatever_the_key(
             platform, kind, *parts = chat
             db.routing.route(key, platform, kind, parts[0], parts[1], parts[2], session)
             expected[chat] = (key, session)
-        assert {tuple(route[1:6]): (route[0], route[6]) for route in db.routing.all()} == expected
-        assert len(db.routing.all()) == len(expected)
+        assert {tuple(route[1:6]): (route[0], route[6]) for route in db.routing.list_routes()} == expected
+        assert len(db.routing.list_routes()) == len(expected)
         for chat, known in expected.items():
             assert found(db.routing.find(*chat)) == known
         for key in spellings:
@@ -220,21 +222,21 @@ def test_switching_an_unknown_chat_or_to_an_unknown_session_changes_nothing(sess
 
 def test_the_live_session_is_the_end_of_the_conversation_and_the_row_follows(sessions: SessionDB) -> None:
     sessions.routing.route("k", *DM, "a")
-    assert sessions.routing.live_session("k") == "a"
+    assert sessions.routing.find_live_session("k") == "a"
     continued(sessions, continued(sessions, "a", by="a2"), by="a3")
     with SessionDB(sessions.db_path, read_only=True) as reading:
-        assert reading.routing.live_session("k") == "a3"
+        assert reading.routing.find_live_session("k") == "a3"
         assert found(reading.routing.get("k")) == ("k", "a")
-    assert sessions.routing.live_session("k") == "a3"
+    assert sessions.routing.find_live_session("k") == "a3"
     assert found(sessions.routing.get("k")) == ("k", "a3")
-    assert sessions.routing.live_session("nobody") is None
+    assert sessions.routing.find_live_session("nobody") is None
 
 
 def test_a_deleted_session_leaves_no_route(sessions: SessionDB) -> None:
     sessions.routing.route("k", *DM, "a")
     sessions.delete_session("a")
-    assert sessions.routing.live_session("k") is None
-    assert sessions.routing.all() == []
+    assert sessions.routing.find_live_session("k") is None
+    assert sessions.routing.list_routes() == []
 
 
 def test_a_row_whose_session_another_program_deleted_is_removed(sessions: SessionDB) -> None:
@@ -243,24 +245,24 @@ def test_a_row_whose_session_another_program_deleted_is_removed(sessions: Sessio
     raw.execute("PRAGMA foreign_keys=OFF")
     raw.execute("DELETE FROM sessions WHERE id = 'a'")
     assert sessions.routing.get("k") is None
-    assert sessions.routing.live_session("k") is None
+    assert sessions.routing.find_live_session("k") is None
     assert raw.execute("SELECT count(*) FROM routing").fetchone()[0] == 0
 
 
 def test_a_session_in_the_trash_is_live_nowhere_until_it_comes_back(sessions: SessionDB) -> None:
     route = sessions.routing.route("k", *DM, "a")
     sessions.raw().execute("UPDATE sessions SET trashed_at = 1.0 WHERE id = 'a'")
-    assert sessions.routing.live_session("k") is None
+    assert sessions.routing.find_live_session("k") is None
     assert sessions.routing.get("k") is None
     assert sessions.routing.find(*DM) is None
     assert sessions.routing.find_by_origin("telegram", "42") is None
-    assert sessions.routing.of_session("a") == sessions.routing.all() == []
+    assert sessions.routing.list_by_session("a") == sessions.routing.list_routes() == []
     assert sessions.routing.recover(*DM) is None
     with pytest.raises(errors.UnknownSession):
         sessions.routing.route("k2", *GROUP, "a")
     sessions.raw().execute("UPDATE sessions SET trashed_at = NULL WHERE id = 'a'")
     assert sessions.routing.get("k") == route
-    assert sessions.routing.live_session("k") == "a"
+    assert sessions.routing.find_live_session("k") == "a"
 
 
 def test_a_chat_whose_session_is_in_the_trash_can_be_switched(sessions: SessionDB) -> None:
@@ -273,12 +275,12 @@ def test_moving_takes_every_chat_of_a_session_along(sessions: SessionDB) -> None
     sessions.routing.route("k", *DM, "a")
     sessions.routing.route("g", *GROUP, "a")
     sessions.routing.route("other", "discord", "dm", "1", "", "", "b")
-    moved = sessions._engine.write(lambda writer: move(writer, "a", "c", 5.0))
+    moved = sessions._engine.write(lambda writer: move_chats(writer, "a", "c", 5.0))
     assert moved == 2
-    assert {(route.session_key, route.session_id) for route in sessions.routing.all()} == {
+    assert {(route.session_key, route.session_id) for route in sessions.routing.list_routes()} == {
         *(("k", "c"), ("g", "c"), ("other", "b"))
     }
-    assert [route.updated_at for route in sessions.routing.of_session("c")] == [5.0, 5.0]
+    assert [route.updated_at for route in sessions.routing.list_by_session("c")] == [5.0, 5.0]
     assert (row(sessions, "c")["session_key"], row(sessions, "c")["chat_id"]) == ("k", "42")
 
 
@@ -310,7 +312,7 @@ def test_a_lost_row_is_recovered_from_what_was_really_used_last(db: SessionDB) -
     assert db.routing.recover(*DM) == "used"
     assert db.routing.recover("telegram", "dm", "43") is None
     assert db.routing.recover("discord", "dm", "42") is None
-    assert db.routing.all() == []  # it only says; the caller routes
+    assert db.routing.list_routes() == []  # it only says; the caller routes
 
 
 def test_of_two_equally_old_the_one_begun_later_counts(db: SessionDB) -> None:
@@ -346,7 +348,7 @@ def test_a_session_with_a_reset_child_is_never_recovered(db: SessionDB) -> None:
     db.create_session("child", "telegram", parent_session_id="parent", started_at=400)
     db.raw().execute("UPDATE sessions SET relation = 'reset', kind = 'chat' WHERE id = 'child'")
     assert db.routing.recover(*DM) is None
-    db._engine.write(lambda writer: move(writer, "parent", "child", 400.0))
+    db._engine.write(lambda writer: move_chats(writer, "parent", "child", 400.0))
     assert db.routing.recover(*DM) == "child"
 
 
@@ -424,7 +426,7 @@ def test_a_conversation_that_is_handed_over_is_theirs_and_goes_on_in_their_chat(
     ann.route("agent:main:telegram:dm:42", old)
 
     route = handed_over(db, first)
-    assert route.session_id == second == ann.live_session(route.session_key)
+    assert route.session_id == second == ann.find_live_session(route.session_key)
     assert row(db, old)["end_reason"] == "session_switch"
     assert [one["content"] for one in ann.get_messages(first)] == ["from the terminal"]
     assert ann.tip("plans") == second
@@ -467,4 +469,4 @@ def test_the_clocks_of_chats_say_when_a_person_last_spoke(sessions: SessionDB) -
     sessions.routing.route("l", *GROUP, "b")
     sessions.append_message("a", "user", "hello", timestamp=100.0)
     sessions.append_message("a", "assistant", "hi", timestamp=200.0)
-    assert [tuple(clock) for clock in sessions.routing.clocks()] == [("k", "telegram", "dm", "", 100.0)]
+    assert [tuple(clock) for clock in sessions.routing.list_clocks()] == [("k", "telegram", "dm", "", 100.0)]

@@ -96,7 +96,7 @@ def test_a_file_that_was_cut_short_is_damaged(sealed: SealedFiles, cut: int) -> 
     with pytest.raises(errors.SealBroken):
         sealed.read(file)
     with pytest.raises(errors.SealBroken):
-        sealed.opened(file)
+        sealed.read_opened(file)
 
 
 @given(st.binary(max_size=200))
@@ -131,7 +131,7 @@ def test_processes_add_to_one_history_at_once(sealed: SealedFiles) -> None:
         worker.start()
     for worker in workers:
         worker.join()
-    lines = sealed.opened(sealed.root / "chat_history").decode().splitlines()
+    lines = sealed.read_opened(sealed.root / "chat_history").decode().splitlines()
     assert lines[0] == "before"
     for number in range(3):
         assert [line for line in lines if line.startswith(f"{number}-")] == [

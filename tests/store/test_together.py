@@ -91,7 +91,7 @@ class TestContextAndCopies:
         talk(db, "s", "one", "two")
         branch = db.branch("s")
         talk(db, branch, "mine")
-        db.outbox.put("k", "telegram", {"text": "delivered once"}, "once", session_id="s")
+        db.outbox.enqueue("k", "telegram", {"text": "delivered once"}, "once", session_id="s")
         backup = db.backup()
         db.delete_session("s", purge=True)
         assert b"delivered once" not in backup.path.read_bytes()
@@ -147,7 +147,7 @@ class TestPeople:
             bob.route("k", private)
         with pytest.raises(errors.UnknownSession):
             bob.switch_session("k", private)
-        assert ann.live_session("k") == room
+        assert ann.find_live_session("k") == room
         assert bob.route("k:bob", private, alone=True).session_id == private
 
     def test_a_made_up_lease_frees_nobody(self, db: SessionDB) -> None:
@@ -155,7 +155,7 @@ class TestPeople:
         hers, his = ann.create_session(), bob.create_session()
         lease, mine = ann.leases.acquire(hers, "chat"), bob.leases.acquire(his, "chat")
         bob.leases.release(mine._replace(conversation_id=hers, epoch=lease.epoch))
-        assert ann.leases.holder(hers) is not None
+        assert ann.leases.find_holder(hers) is not None
 
     def test_a_platform_has_one_name(self, db: SessionDB) -> None:
         mine = db.scoped(Principal("api_server", "u")).create_session()
@@ -202,7 +202,7 @@ class TestChatsAndLeases:
         lease = db.leases.acquire("s", "terminal")
         child = db.begin_continuation("s", "sum")
         getattr(db, how)("s", **({"segment": True} if how == "trash_session" else {}))
-        held = db.leases.holder(child)
+        held = db.leases.find_holder(child)
         assert held is not None
         assert held.epoch == lease.epoch
         with pytest.raises(errors.LeaseHeld):
@@ -232,17 +232,17 @@ class TestChatsAndLeases:
         db.inbox.accept("k1", "telegram", {"text": "hi"}, "m1")
         db.routing.route("k2", "telegram", "dm", "1", "", "", "s")
         assert db.inbox.accept("k2", "telegram", {"text": "hi"}, "m1") is None
-        assert db.inbox.keys_waiting() == ["k2"]
+        assert db.inbox.list_waiting_keys() == ["k2"]
 
     def test_a_chat_follows_its_conversation_whatever_goes(self, db: SessionDB) -> None:
         db.create_session("s", "telegram")
         child = db.begin_continuation("s", "sum")
         assert db.routing.route("k", "telegram", "dm", "1", "", "", "s").session_id == child
         db.delete_session(child)
-        assert db.routing.live_session("k") == "s"
+        assert db.routing.find_live_session("k") == "s"
         again = db.begin_continuation("s", "sum")
         db.trash_session(again, segment=True)
-        assert db.routing.live_session("k") == "s"
+        assert db.routing.find_live_session("k") == "s"
         assert db.begin_continuation("s", "sum") != again
 
     def test_a_lost_route_is_not_recovered_to_a_subagent_or_an_undone_reset(self, db: SessionDB) -> None:
@@ -262,7 +262,7 @@ class TestChatsAndLeases:
         db.create_session("s", "telegram")
         db.routing.route("k", "telegram", "dm", "1", "", "", "s")
         db.branch("s", end_parent=False)
-        assert db.routing.live_session("k") == "s"
+        assert db.routing.find_live_session("k") == "s"
 
     def test_a_redelivered_message_can_be_recognised(self, db: SessionDB) -> None:
         db.create_session("s", "telegram")

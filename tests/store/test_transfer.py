@@ -550,7 +550,7 @@ def test_a_bad_session_in_between_is_refused_alone(other: SessionDB) -> None:
             taking.take({"messages": []})
         second = taking.take({**numbered("b", 2), "parent_session_id": "a"})
     assert (first.here, first.messages, second.here, second.messages) == ("a", 1, "b", 1)
-    assert taking.told().added == ("a", "b")
+    assert taking.make_result().added == ("a", "b")
     assert export(other, "b")["parent_session_id"] == "a"
 
 
@@ -567,7 +567,7 @@ def test_a_dry_run_tells_what_an_import_would_do(db: SessionDB, other: SessionDB
     with other.importing(dry_run=True) as taking:
         for one in [*given, *given]:
             taking.take(one)
-    dry = taking.told()
+    dry = taking.make_result()
     assert list(other.export_each()) == before
     real = other.import_sessions([*given, *given])
     assert (len(dry.added), dry.messages, list(dry.renamed)) == (len(real.added), real.messages, ["clash"])

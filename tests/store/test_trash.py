@@ -423,12 +423,12 @@ def test_days_must_be_a_number(talk: SessionDB, days: Any) -> None:
 
 def test_done_again_after_a_commit_that_lasted_it_says_the_same(talk: SessionDB) -> None:
     trash = Trash(Repeating(talk))
-    assert set(trash.put("one")) == THROWN
+    assert set(trash.trash_session("one")) == THROWN
     assert set(trash.restore("one")) == THROWN
     assert talk.get_session_title("one") == "birds"
-    trash.put("one")
+    trash.trash_session("one")
     assert trash.empty(Retention(Repeating(talk)), 0) == 4
-    assert trash.put("nobody") == trash.restore("nobody") == []
+    assert trash.trash_session("nobody") == trash.restore("nobody") == []
 
 
 # ---------------------------------------------------------------- algebra

@@ -249,9 +249,9 @@ def check_totals(db: SessionDB, calls: list[Any]) -> None:
     for totals in (everything, *each):
         summed = UsageLine()
         for line in totals.by_model:
-            summed = summed.plus(line.used)
+            summed = summed.add(line.used)
         assert summed == totals.total
     joined = UsageLine()
     for totals in each:
-        joined = joined.plus(totals.total)
+        joined = joined.add(totals.total)
     assert joined == expected

@@ -20,7 +20,7 @@ from typing import Any, cast
 import pytest
 
 from hermes import errors
-from hermes.store.spool import append_files, spool, writer
+from hermes.store.spool import append_files, spool, spool_writer
 from hermes.store.sqlite import (
     connection,
     connection_set,
@@ -297,7 +297,7 @@ def test_a_handler_closes_the_store_anywhere(home: Path, place: int) -> None:
 
 def test_a_handler_writes_while_the_spool_is_used(home: Path) -> None:
     """What the store cannot take is kept, by the interrupted call and by the handler, and stored once."""
-    watched = tuple(str(module.__file__) for module in (spool, append_files, writer))
+    watched = tuple(str(module.__file__) for module in (spool, append_files, spool_writer))
     expected: list[str] = []
     kept: list[Path | None] = []
     with SessionDB(spool=True) as db:

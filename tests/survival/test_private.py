@@ -217,7 +217,7 @@ def test_what_was_purged_after_a_kill_and_beside_others_is_gone(home: Path) -> N
 
 
 STEPS = (
-    "Retention.clean_up_after",  # the rows are gone, and nothing else is done
+    "Retention.remove_files_of",  # the rows are gone, and nothing else is done
     "remove_saved",
     "Spool.erase",
     "CopyEraser.erase",

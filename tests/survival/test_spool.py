@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from hermes import errors
 from hermes.store.people import Principal
-from hermes.store.spool import writer as patience
+from hermes.store.spool import spool_writer as patience
 from hermes_state import SessionDB
 from tests.survival.processes import LONG, Worker, impatient
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes import clock
-from hermes.store.people import LOCAL, person_in
+from hermes.store.people import LOCAL, find_person
 from hermes.text import make_printable
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def describe_owner(row: Row) -> str:
     owner = row.get("owner") or LOCAL
     if owner == LOCAL:
         return ""
-    person, place = person_in(owner), row.get("display_name") or row.get("chat_id")
+    person, place = find_person(owner), row.get("display_name") or row.get("chat_id")
     who = f"{row['source']}, {f'person {person}' if person else 'everybody in the chat'}"
     where = f"{row.get('chat_type') or 'chat'} {place}" if place else None
     thread = f"thread {row['thread_id']}" if row.get("thread_id") else None

@@ -56,7 +56,7 @@ async def follow(
         for row in await asyncio.to_thread(db.leases.follow, session_id, last):
             last = row["id"]
             show(row)
-        if await asyncio.to_thread(db.leases.holder, session_id) is None:
+        if await asyncio.to_thread(db.leases.find_holder, session_id) is None:
             return "Nobody works in it any more."
         try:
             await asyncio.wait_for(stop.wait(), POLL_S)
@@ -104,7 +104,7 @@ async def overtaken(chat: Chat, typed_text: str) -> None:
     """Another terminal has taken our conversation over; what was typed is not lost."""
     chat.prefill = typed_text
     session_id = await asyncio.to_thread(chat.talk.db.get_compression_tip, chat.talk.session_id)
-    lease = await asyncio.to_thread(chat.talk.db.leases.holder, session_id)
+    lease = await asyncio.to_thread(chat.talk.db.leases.find_holder, session_id)
     if lease is None:  # and has left it already
         await chat.recall(await chat.talk.resume(session_id, take_over=True))
     elif not await decide(chat, session_id, lease):

@@ -175,7 +175,7 @@ class Talk:
         except errors.LeaseHeld:
             raise
         except errors.StoreError as problem:
-            if await asyncio.to_thread(self.db.leases.holder, record.session_id) is not None:
+            if await asyncio.to_thread(self.db.leases.find_holder, record.session_id) is not None:
                 raise  # somebody may be at work in it
             return f"The store cannot be written now: {problem}"
         return None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes.store.processes import current_record
-from hermes.store.workspace import workspace_of
+from hermes.store.workspace import find_workspace
 
 
 class Place(NamedTuple):
@@ -28,7 +28,7 @@ def restored(stored: str | None, asked: Path | None, here: Path) -> Place:
 
 def branch_of(cwd: Path) -> str | None:
     """The git branch that is checked out here; None outside of git, or on no branch."""
-    git = workspace_of(cwd) / ".git"
+    git = find_workspace(cwd) / ".git"
     try:
         if git.is_file():  # a worktree says where its own folder is
             git = (git.parent / git.read_text(encoding="utf-8").partition("gitdir:")[2].strip()).resolve()
@@ -43,7 +43,7 @@ def belonging(cwd: Path) -> dict[str, str | None]:
     """What a new session's row says of where, and by whom, it was begun."""
     return {
         "cwd": str(cwd),
-        "workspace": str(workspace_of(cwd)),
+        "workspace": str(find_workspace(cwd)),
         "git_branch": branch_of(cwd),
         "process": current_record(),
     }

@@ -103,6 +103,6 @@ def revoke(arguments: argparse.Namespace) -> int:
 
 
 def _workspace(arguments: argparse.Namespace) -> str | None:
-    from hermes.store.workspace import workspace_of
+    from hermes.store.workspace import find_workspace
 
-    return None if arguments.workspace is None else str(workspace_of(arguments.workspace))
+    return None if arguments.workspace is None else str(find_workspace(arguments.workspace))

@@ -64,10 +64,10 @@ def refuse_own(store: Path, *files: Path, is_store: bool = False) -> None:
     What is itself a store may lie among the backups, and where one is missing. Nothing is written through a symbolic
     link either: somebody else may have put it there, or may change where it leads.
     """
-    from hermes.store.engine_choice import belongings_of
+    from hermes.store.engine_choice import list_store_files
 
     for one in dict.fromkeys((store, home.get_default_db_path())):
-        own = belongings_of(one)
+        own = list_store_files(one)
         for file in files:
             if is_store and file.absolute() == one.absolute() and _is_missing(one):
                 continue

@@ -73,7 +73,7 @@ def encrypt(arguments: argparse.Namespace) -> int:
     path = existing(arguments)
     if arguments.generate and arguments.key_file is not None:
         refuse_own(path, arguments.key_file)
-    key = stores.encryption_key(
+    key = stores.choose_encryption_key(
         path,
         key_file=arguments.key_file,
         keyring=arguments.keyring,

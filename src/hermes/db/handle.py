@@ -22,19 +22,19 @@ class Handle(ABC):
     """Whether this is a handle on the whole store, on which several people's sessions have the same title."""
 
     @abstractmethod
-    def _reading(self) -> Access:
+    def _read_access(self) -> Access:
         """Where verbs look things up."""
 
     @abstractmethod
-    def _writing(self, *session_ids: str) -> Access:
+    def _write_access(self, *session_ids: str) -> Access:
         """Where a verb writes that changes these sessions."""
 
     @abstractmethod
-    def _appending(self, session_id: str) -> Callable[..., int]:
+    def _get_append(self, session_id: str) -> Callable[..., int]:
         """What stores a message of this session, with the arguments of `Messages.append` in their order."""
 
     @staticmethod
-    def _quietly(verb: Callable[[], T], otherwise: T) -> T:
+    def _ignore_unknown(verb: Callable[[], T], otherwise: T) -> T:
         """For verbs that say nothing of a session that is not there."""
         try:
             return verb()

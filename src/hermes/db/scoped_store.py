@@ -14,9 +14,9 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from hermes import errors
-from hermes.db.conversations import Conversations
-from hermes.db.curation import Care
-from hermes.db.documented import Documented
+from hermes.db.conversation_verbs import ConversationVerbs
+from hermes.db.curation_verbs import CurationVerbs
+from hermes.db.documented_verbs import DocumentedVerbs
 from hermes.db.handle import Row
 from hermes.store.chats.leases import Lease, Leases
 from hermes.store.chats.routing import Route, Routing
@@ -25,14 +25,14 @@ from hermes.store.engine import Access, Engine, Scoped
 from hermes.store.people import Principal
 from hermes.store.sessions.families import Child
 from hermes.store.sessions.messages import Messages
-from hermes.store.sessions.sessions import Belonging, Sessions, new_name, new_session_id
+from hermes.store.sessions.sessions import SessionOrigin, Sessions, check_new_id, new_session_id
 
 if TYPE_CHECKING:
-    from hermes.store.spool.writer import Spooling
+    from hermes.store.spool.spool_writer import SpoolWriter
 
 
-class ScopedStore(Documented, Conversations, Care):
-    def __init__(self, engine: Engine, principal: Principal, spooling: Spooling | None = None) -> None:
+class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
+    def __init__(self, engine: Engine, principal: Principal, spooling: SpoolWriter | None = None) -> None:
         if not principal.owners:
             raise errors.make_error(errors.InvalidArgument, "a principal names a person or a room")
         self.principal = principal
@@ -40,22 +40,22 @@ class ScopedStore(Documented, Conversations, Care):
         self._scope = engine.scoped(principal.owners)
         self._spooling = spooling
 
-    def _reading(self) -> Access:
+    def _read_access(self) -> Access:
         return self._scope
 
-    def _writing(self, *session_ids: str) -> Access:
+    def _write_access(self, *session_ids: str) -> Access:
         return self._scope.owning(*session_ids)
 
-    def _appending(self, session_id: str) -> Callable[..., int]:
+    def _get_append(self, session_id: str) -> Callable[..., int]:
         if self._spooling is not None:
             return partial(self._spooling.append_for, self.principal.owners)
         return Messages(self._scope.owning(session_id)).append
 
-    def _child(self, **said: Any) -> Child:
+    def _make_child(self, **fields: Any) -> Child:
         """Ids are not for people to choose here: a refused one would tell that it exists."""
-        if "session_id" in said:
+        if "session_id" in fields:
             raise errors.make_error(errors.InvalidArgument, "the id of a new session cannot be chosen here")
-        return Child.of(**said)
+        return Child.of(**fields)
 
     def create_session(
         self,
@@ -76,29 +76,35 @@ class ScopedStore(Documented, Conversations, Care):
         An id that is asked for is made the owner's own, the same each time: nobody learns by asking which ids others
         have. As documented, a second call for the same id changes nothing.
         """
-        who = self.principal
-        owner = who.room if shared else who.person
+        principal = self.principal
+        owner = principal.room if shared else principal.person
         if not owner:
             raise errors.make_error(
                 errors.InvalidArgument, f"no {'room' if shared else 'person'} is known to own the session"
             )
-        belonging = Belonging(
-            owner, session_key, who.chat, who.chat_type, who.thread, display_name, json_or_none(origin)
+        belonging = SessionOrigin(
+            owner,
+            session_key,
+            principal.chat,
+            principal.chat_type,
+            principal.thread,
+            display_name,
+            json_or_none(origin),
         )
         fields: dict[str, Any] = {
             "model": model,
             "model_config": model_config,
             "system_prompt": system_prompt,
-            "user_id": who.user,
+            "user_id": principal.user,
             "started_at": started_at,
             "belonging": belonging,
         }
-        name = new_session_id() if session_id is None else _own_id(session_id, owner)
+        name = new_session_id() if session_id is None else _make_own_id(session_id, owner)
         if parent_session_id is not None:
             same = self._whole.scoped((owner,))  # a family has one owner
-            mine = Sessions(same.owning(parent_session_id))
-            return mine.create(name, who.platform, parent_session_id=parent_session_id, **fields)
-        return (self._spooling or Sessions(self._whole)).create(name, who.platform, **fields)
+            sessions = Sessions(same.owning(parent_session_id))
+            return sessions.create(name, principal.platform, parent_session_id=parent_session_id, **fields)
+        return (self._spooling or Sessions(self._whole)).create(name, principal.platform, **fields)
 
     # ---------------------------------------------------------------- who works in it, and which chat is in it
 
@@ -117,52 +123,54 @@ class ScopedStore(Documented, Conversations, Care):
 
         A chat that several people share goes only into a session that they share.
         """
-        who = self.principal
-        return Routing(self._fit_for(session_id, shared=not alone and who.chat_type != "dm")).route(
+        principal = self.principal
+        return Routing(
+            self._scope_to_owner(session_id, shared=not alone and principal.chat_type != "dm")
+        ).route(
             session_key,
-            who.platform,
-            who.chat_type,
-            who.chat,
-            who.thread,
-            who.user if alone else "",
+            principal.platform,
+            principal.chat_type,
+            principal.chat,
+            principal.thread,
+            principal.user if alone else "",
             session_id,
             entry,
         )
 
-    def routed(self, session_key: str) -> Route | None:
+    def get_route(self, session_key: str) -> Route | None:
         return Routing(self._scope).get(session_key)
 
-    def live_session(self, session_key: str) -> str | None:
+    def find_live_session(self, session_key: str) -> str | None:
         """Where the chat of this key goes on now; a row that lags behind is put right."""
-        route = self.routed(session_key)
+        route = self.get_route(session_key)
         if route is None:
             return None
-        return Routing(self._scope.owning(route.session_id)).live_session(session_key)
+        return Routing(self._scope.owning(route.session_id)).find_live_session(session_key)
 
     def switch_session(
         self, session_key: str, session_id: str, *, lease_epoch: int | None = None
     ) -> Route | None:
         """Go on in another session in the chat of this key; None for no such chat."""
-        route = self.routed(session_key)
+        route = self.get_route(session_key)
         if route is None:
             return None
         shared = not route.participant and route.chat_type != "dm"
-        mine = Routing(self._fit_for(session_id, route.session_id, shared=shared))
-        return mine.switch(session_key, session_id, lease_epoch=lease_epoch)
+        routing = Routing(self._scope_to_owner(session_id, route.session_id, shared=shared))
+        return routing.switch(session_key, session_id, lease_epoch=lease_epoch)
 
     def recover_session(self, session_key: str | None = None, *, alone: bool = False) -> str | None:
         """The session this person's chat was in, when its routing was lost."""
-        who = self.principal
+        principal = self.principal
         return Routing(self._scope).recover(
-            who.platform,
-            who.chat_type,
-            who.chat,
-            who.thread,
-            who.user if alone else "",
+            principal.platform,
+            principal.chat_type,
+            principal.chat,
+            principal.thread,
+            principal.user if alone else "",
             session_key=session_key,
         )
 
-    def _fit_for(self, *session_ids: str, shared: bool) -> Access:
+    def _scope_to_owner(self, *session_ids: str, shared: bool) -> Access:
         owner = self.principal.room if shared else self.principal.person or self.principal.room
         return self._whole.scoped((owner,) if owner else ()).owning(*session_ids)
 
@@ -183,15 +191,15 @@ class ScopedLeases:
         return Leases(self._scope.owning(lease.session_id)).renew(lease, seconds)
 
     def release(self, lease: Lease) -> bool:
-        mine = Leases(self._scope.owning(lease.session_id))
+        leases = Leases(self._scope.owning(lease.session_id))
         try:
-            return mine.release(lease)
+            return leases.release(lease)
         except errors.UnknownSession:
             return False
 
-    def holder(self, session_id: str) -> Lease | None:
-        return Leases(self._scope).holder(session_id)
+    def find_holder(self, session_id: str) -> Lease | None:
+        return Leases(self._scope).find_holder(session_id)
 
 
-def _own_id(session_id: str, owner: str) -> str:
-    return f"{new_name(session_id)}_{sha256(owner.encode()).hexdigest()[:12]}"
+def _make_own_id(session_id: str, owner: str) -> str:
+    return f"{check_new_id(session_id)}_{sha256(owner.encode()).hexdigest()[:12]}"

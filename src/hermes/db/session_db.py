@@ -1,5 +1,7 @@
-"""SessionDB: the public face of the store. What it shares with a person's own handle is in `documented`,
-`conversations` and `care`, what a gateway needs in `chats`; here is what concerns the whole store.
+"""SessionDB: the public face of the store, with the verbs that concern the whole store.
+
+`documented_verbs`, `conversation_verbs` and `curation_verbs` hold the verbs that it shares with `ScopedStore`,
+`chat_verbs` those of a gateway.
 
 It may be shared between threads; several processes may have the same file open. What a verb returns from is durable.
 """
@@ -12,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from hermes import errors, home
-from hermes.db.chats import Chats
-from hermes.db.conversations import Conversations
-from hermes.db.curation import Care
-from hermes.db.documented import Documented
+from hermes.db.chat_verbs import ChatVerbs
+from hermes.db.conversation_verbs import ConversationVerbs
+from hermes.db.curation_verbs import CurationVerbs
+from hermes.db.documented_verbs import DocumentedVerbs
 from hermes.db.handle import Row
 from hermes.home_check import check_home
-from hermes.store.arguments import database_path, optional_path
+from hermes.store.arguments import check_database_path, check_optional_path
 from hermes.store.engine_choice import (
     SCHEMA_VERSION,
     diagnose_file,
@@ -30,7 +32,7 @@ from hermes.store.engine_choice import (
 from hermes.store.meta import Meta
 from hermes.store.sessions import titles
 from hermes.store.sessions.messages import Messages
-from hermes.store.sessions.sessions import Belonging, Sessions
+from hermes.store.sessions.sessions import SessionOrigin, Sessions
 from hermes.store.sessions.titles import Titles
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from hermes.store.sessions.blobs import Blobs
     from hermes.store.sessions.selection import Selection
     from hermes.store.spool.spool import SpoolStatus
-    from hermes.store.spool.writer import Spooling
+    from hermes.store.spool.spool_writer import SpoolWriter
     from hermes.store.transfer.exporter import Transfer
     from hermes.store.transfer.importer import Import
     from hermes.store.values import Backup, Collected, Health, Imported, Optimized, Repair, ScrubReceipt
@@ -83,7 +85,7 @@ def format_session_db_unavailable(prefix: str = "Session database not available"
     return f"{prefix}: {cause}{hint}."
 
 
-class SessionDB(Documented, Conversations, Care, Chats):
+class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
     MAX_TITLE_LENGTH = titles.MAX_TITLE_LENGTH
     _sees_every_owner = True
 
@@ -109,10 +111,10 @@ class SessionDB(Documented, Conversations, Care, Chats):
         self._read_only, self._durability, self._spool = read_only, durability, spool
         try:
             # Absolute, for the process may go elsewhere: then the same name means another file.
-            given = optional_path("db_path", db_path)
-            if given is None:
+            path = check_optional_path("db_path", db_path)
+            if path is None:
                 check_home()
-            self.db_path = (given or home.get_default_db_path()).absolute()
+            self.db_path = (path or home.get_default_db_path()).absolute()
             self._open()
         except Exception as problem:
             _set_last_init_error(f"{type(problem).__name__}: {problem}")
@@ -134,24 +136,24 @@ class SessionDB(Documented, Conversations, Care, Chats):
         self._raw: Any = None
         self._lock = threading.RLock()  # where scripts written for the reference look for it
 
-    def _open_spool(self) -> Spooling | None:
+    def _open_spool(self) -> SpoolWriter | None:
         """Store what an earlier handle had to leave in the spool; and if this one is to use it, what it writes with."""
         keeps = self._spool and self._engine.spool_allowed
         if self._read_only or not (keeps or (self.db_path.parent / "spool").is_dir()):
             return None
-        from hermes.store.spool.writer import Spooling
+        from hermes.store.spool.spool_writer import SpoolWriter
 
-        spooling = Spooling(self._engine)
+        spooling = SpoolWriter(self._engine)
         spooling.replay_at_open()
         return spooling if keeps else None
 
-    def _reading(self) -> Access:
+    def _read_access(self) -> Access:
         return self._engine
 
-    def _writing(self, *session_ids: str) -> Access:
+    def _write_access(self, *session_ids: str) -> Access:
         return self._engine
 
-    def _appending(self, session_id: str) -> Callable[..., int]:
+    def _get_append(self, session_id: str) -> Callable[..., int]:
         return self._append
 
     # ---------------------------------------------------------------- sessions
@@ -177,7 +179,7 @@ class SessionDB(Documented, Conversations, Care, Chats):
         So is the id of a session in the trash (`SessionInTrash`, an `sqlite3.IntegrityError`): bring that back with
         `restore_session`, or delete it for good with `delete_session`, or choose another id.
         """
-        place = Belonging(workspace=workspace, cwd=cwd, git_branch=git_branch, process=process)
+        place = SessionOrigin(workspace=workspace, cwd=cwd, git_branch=git_branch, process=process)
         return (self._spooling or Sessions(self._engine)).create(
             session_id,
             source,
@@ -202,7 +204,7 @@ class SessionDB(Documented, Conversations, Care, Chats):
         return titles.sanitize_title(title)
 
     def get_next_title_in_lineage(self, title: str) -> str:
-        return Titles(self._engine).next_in_lineage(title)
+        return Titles(self._engine).find_next(title)
 
     # ---------------------------------------------------------------- lists and search
 
@@ -241,15 +243,15 @@ class SessionDB(Documented, Conversations, Care, Chats):
 
     def statistics(self) -> Statistics:
         """How much there is, and where the bytes are. It reads the whole store."""
-        from hermes.store.reports.statistics import statistics_of
+        from hermes.store.reports.statistics import collect_statistics
 
-        return statistics_of(self._engine)
+        return collect_statistics(self._engine)
 
     def text_bytes(self, session_ids: Iterable[str]) -> int:
         """How many bytes the messages of these sessions hold."""
-        from hermes.store.reports.statistics import text_bytes
+        from hermes.store.reports.statistics import count_text_bytes
 
-        return text_bytes(self._engine, session_ids)
+        return count_text_bytes(self._engine, session_ids)
 
     def prune_sessions(
         self,
@@ -266,7 +268,7 @@ class SessionDB(Documented, Conversations, Care, Chats):
         self, older_than_days: float = 90, source: str | None = None, *, only: Selection | None = None
     ) -> list[Row]:
         """What `prune_sessions` with the same arguments would delete."""
-        return self._retention.prune_candidates(older_than_days, source, only)
+        return self._retention.list_prune_candidates(older_than_days, source, only)
 
     def prune_empty_ghost_sessions(self, sessions_dir: Path | None = None) -> int:
         return self._retention.prune_empty_ghost_sessions(sessions_dir)
@@ -299,9 +301,9 @@ class SessionDB(Documented, Conversations, Care, Chats):
 
     def thin(self, older_than_days: float = 30, larger_than: int = 16_384, dry_run: bool = False) -> Thinned:
         """Cut large tool output of long unused conversations to its beginning and end."""
-        from hermes.store.retention.thinning import Thinning
+        from hermes.store.retention.thinning import Thinner
 
-        return Thinning(self._engine).thin(older_than_days, larger_than, dry_run)
+        return Thinner(self._engine).thin(older_than_days, larger_than, dry_run)
 
     # These managers are fetched when they are needed: opening, appending and listing need none of them.
 
@@ -331,9 +333,9 @@ class SessionDB(Documented, Conversations, Care, Chats):
 
     def scrub(self, secret: str, *, dry_run: bool = False) -> ScrubReceipt:
         """Remove one secret from every place of the home; running it again finishes what a crash cut short."""
-        from hermes.store.retention.secret_scrub import Scrubbing
+        from hermes.store.retention.secret_scrub import Scrubber
 
-        return Scrubbing(self._engine).scrub(secret, dry_run=dry_run)
+        return Scrubber(self._engine).scrub(secret, dry_run=dry_run)
 
     # ---------------------------------------------------------------- people
 
@@ -387,8 +389,8 @@ class SessionDB(Documented, Conversations, Care, Chats):
 
     def backup(self, target: Path | None = None) -> Backup:
         """A verified copy of the store, by default in its own folder of backups."""
-        place = optional_path("target", target)
-        return self._engine.backup(None if place is None else database_path(place))
+        place = check_optional_path("target", target)
+        return self._engine.backup(None if place is None else check_database_path(place))
 
     def restore(self, source: Path) -> None:
         """Put a backup in the place of this store, which is closed for it and opened again."""

@@ -1,8 +1,7 @@
-"""What an adapter is: one platform, spoken to with its own library. It knows nothing of sessions.
+"""The adapter seam: one platform behind its own library, without knowledge of sessions.
 
-An adapter receives (`run`) and delivers (`send`, `edit`, `typing`). What goes wrong it says in one of four ways,
-because what is to be done differs: it did not arrive and may be tried again, it was too much at once, it will never
-arrive, or nobody can tell whether it arrived.
+An adapter receives (`run`) and delivers (`send`, `edit`, `typing`). It reports a failed delivery as one of four errors,
+because each calls for another reaction: not delivered and worth a retry, rate limited, never deliverable, or unknown.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from hermes.errors import HermesError
-from hermes.gateway.inbound_events import Event, Offered, Source
+from hermes.gateway.inbound_events import Event, OfferedFile, Source
 
 
 class Receipt(NamedTuple):
-    """What became of a message that was handed in. When it is given, the message may be acknowledged."""
+    """The result of handing a message in. Once it is returned, the message may be acknowledged."""
 
     state: str
     """accepted, duplicate, answered (a command, at once), unauthorised, limited, ignored (nothing in it), or failed (it
@@ -23,24 +22,24 @@ class Receipt(NamedTuple):
     session_key: str | None = None
 
 
-Receive = Callable[[Event, Sequence[Offered]], Awaitable[Receipt]]
+Receive = Callable[[Event, Sequence[OfferedFile]], Awaitable[Receipt]]
 """Hand a message in. It returns when the message is durable; if it raises, the platform must not be told that it was
 accepted, so that it delivers the message again."""
 
 
-class Can(NamedTuple):
-    """What a platform can do."""
+class Capabilities(NamedTuple):
+    """The capabilities of a platform."""
 
-    longest: int = 4000
+    max_length: int = 4000
     """How long one message may be, as `measure` counts."""
     edits: bool = False
     """Whether a message that was sent can be changed, so that an answer can be seen as it comes."""
     idempotent: bool = False
     """Whether a second `send` with the same `once` shows nothing twice."""
     edit_every: float = 1.0
-    """Seconds between two edits of a message that nobody minds."""
-    says_more: bool = True
-    """Whether a message may get more than one answer. If not, nothing is said before the one that counts."""
+    """Seconds between two edits of a message that the platform tolerates."""
+    allows_many_replies: bool = True
+    """Whether a message may get more than one reply. If not, only the final answer is sent."""
 
 
 class Adapter(Protocol):
@@ -49,16 +48,22 @@ class Adapter(Protocol):
         """The documented name of the platform: `telegram`."""
 
     @property
-    def can(self) -> Can: ...
+    def capabilities(self) -> Capabilities: ...
 
     def measure(self, text: str) -> int:
-        """How long a text is, as the platform counts."""
+        """The length of a text as the platform counts it."""
 
     async def run(self, receive: Receive, ready: Callable[[], None]) -> None:
         """Connect, say that we are `ready`, and receive until cancelled. It may be called again after it raised."""
 
     async def send(
-        self, to: Source, text: str, *, once: str, reply_to: str | None = None, silent: bool = False
+        self,
+        to: Source,
+        text: str,
+        *,
+        idempotency_key: str,
+        reply_to: str | None = None,
+        silent: bool = False,
     ) -> str | None:
         """Deliver Markdown as a message in the platform's own dialect; its id there.
 
@@ -69,10 +74,10 @@ class Adapter(Protocol):
         """Change a message that was sent."""
 
     async def typing(self, to: Source) -> None:
-        """Show that an answer is on its way, where that can be shown; for some seconds."""
+        """Show for some seconds that an answer is being made, where the platform can."""
 
     async def open_thread(self, to: Source, name: str) -> str | None:
-        """A new thread in a chat, for a conversation that moves there; None where there are no threads."""
+        """Open a thread in a chat, for a conversation that moves there; None where there are no threads."""
 
     async def close(self) -> None: ...
 
@@ -98,7 +103,7 @@ class OffersChoices(Protocol):
         text: str,
         choices: Sequence[Choice],
         *,
-        once: str,
+        idempotency_key: str,
         reply_to: str | None = None,
         silent: bool = False,
     ) -> str | None:
@@ -113,10 +118,10 @@ class AdapterError(HermesError):
 
 
 class Unreachable(AdapterError):
-    """It certainly did not arrive; it may the next time."""
+    """The delivery certainly failed; a retry may succeed."""
 
 
-class Limited(AdapterError):
+class RateLimited(AdapterError):
     """Too much at once: it did not arrive, and should be tried again after so many seconds."""
 
     def __init__(self, message: str, seconds: float) -> None:
@@ -125,12 +130,12 @@ class Limited(AdapterError):
 
 
 class Undeliverable(AdapterError):
-    """It will never arrive: the chat is gone, we were thrown out, the platform does not take it."""
+    """The delivery can never succeed: the chat is gone, the bot was removed, or the platform refuses the message."""
 
 
-class Doubtful(AdapterError):
-    """It was handed over, and no answer came: nobody can tell whether it arrived."""
+class DeliveryUnknown(AdapterError):
+    """The message was sent and no response came: whether it arrived is unknown."""
 
 
 class Misconfigured(AdapterError):
-    """What the platform needs is missing or wrong; trying again will not help."""
+    """A setting of the platform is missing or wrong; a retry will not help."""

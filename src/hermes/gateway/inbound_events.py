@@ -1,4 +1,4 @@
-"""What a platform tells us: who said what, where. Plain values, which the inbox keeps as JSON."""
+"""Inbound messages of platforms as plain values, which the inbox stores as JSON."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Source(NamedTuple):
     @property
     def description(self) -> str:
         name = self.chat_name or self.chat_id
-        told = {
+        text = {
             "dm": f"DM with {self.user_name or self.chat_name or self.user_id or self.chat_id}",
             "group": f"group: {name}",
             "channel": f"channel: {name}",
         }.get(self.chat_type, name)
-        return f"{told}, thread: {self.thread_id}" if self.thread_id else told
+        return f"{text}, thread: {self.thread_id}" if self.thread_id else text
 
     @property
     def storable(self) -> Source:
@@ -68,17 +68,17 @@ class Source(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """The documented shape of an origin."""
-        told = self._asdict()
-        always = {"platform": self.platform} | {name: told[name] for name in _ALWAYS}
-        return always | {name: told[name] for name in _IF_ANY if told[name]}
+        data = self._asdict()
+        always = {"platform": self.platform} | {name: data[name] for name in _ALWAYS}
+        return always | {name: data[name] for name in _IF_ANY if data[name]}
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> Source:
+    def from_dict(cls, data: Mapping[str, Any]) -> Source:
         """The same back. What it does not know is left out; a platform that nobody knows is a `ValueError`."""
-        platform = canonical_source(str(told.get("platform") or ""))
+        platform = canonical_source(str(data.get("platform") or ""))
         if platform not in PLATFORMS:
             raise errors.make_error(errors.InvalidArgument, f"nobody knows the platform {platform!r:.40}")
-        texts: dict[str, Any] = {name: _text(told.get(name)) for name in (*_ALWAYS, *_IF_ANY)}
+        texts: dict[str, Any] = {name: _text_or_none(data.get(name)) for name in (*_ALWAYS, *_IF_ANY)}
         kind = texts.pop("chat_type") or "dm"
         if kind not in CHAT_TYPES:
             raise errors.make_error(errors.InvalidArgument, f"there is no chat type {kind!r}")
@@ -97,7 +97,7 @@ class Attachment(NamedTuple):
     path: str
 
 
-class Offered(NamedTuple):
+class OfferedFile(NamedTuple):
     """A file that a platform would give us. Nobody fetches it before it is known that the person may talk to us."""
 
     kind: str
@@ -137,20 +137,20 @@ class Event(NamedTuple):
         return {
             **self._asdict(),
             "source": self.source.to_dict(),
-            "attachments": [one._asdict() for one in self.attachments],
+            "attachments": [attachment._asdict() for attachment in self.attachments],
         }
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> Event:
+    def from_dict(cls, data: Mapping[str, Any]) -> Event:
         """The same back; `InvalidArgument` for what another version of this program may have kept."""
         try:
             return cls(
-                Source.from_dict(told["source"]),
-                told["text"],
-                told["sent_at"],
-                tuple(Attachment(**one) for one in told["attachments"]),
-                told["reply_to"],
-                told["edits"],
+                Source.from_dict(data["source"]),
+                data["text"],
+                data["sent_at"],
+                tuple(Attachment(**attachment) for attachment in data["attachments"]),
+                data["reply_to"],
+                data["edits"],
             )
         except (KeyError, TypeError, AttributeError) as problem:
             raise errors.make_error(
@@ -158,10 +158,10 @@ class Event(NamedTuple):
             ) from None
 
 
-def said_first(message_id: str | None) -> str | None:
+def original_message_id(message_id: str | None) -> str | None:
     """The message on the platform, whichever version of it was meant."""
     return None if message_id is None else message_id.partition(VERSION)[0]
 
 
-def _text(value: object) -> str | None:
+def _text_or_none(value: object) -> str | None:
     return None if value is None or value == "" else str(value)

@@ -1,4 +1,4 @@
-"""What only a platform knows of its settings, read as what it means; `Misconfigured` says what is wrong with it."""
+"""Readers for settings that belong to one platform. `Misconfigured` says what is wrong with a value."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from hermes.gateway.adapter import Misconfigured
 from hermes.gateway.http.host import LAST_PORT
 
 
-def several(path: str, value: object) -> list[str]:
+def read_list(path: str, value: object) -> list[str]:
     """A list, or a text with commas, as the environment has it."""
-    given = value.split(",") if isinstance(value, str) else value or []
-    if not isinstance(given, list | tuple):
+    items = value.split(",") if isinstance(value, str) else value or []
+    if not isinstance(items, list | tuple):
         raise Misconfigured(f"{path} must be a list")
-    return [str(one).strip() for one in given if str(one).strip()]
+    return [str(item).strip() for item in items if str(item).strip()]
 
 
-def number(path: str, value: object, most: float) -> float:
+def read_number(path: str, value: object, most: float) -> float:
     try:
-        given = float(str(value))
+        number = float(str(value))
     except ValueError:
-        given = -1
-    if not 0 <= given <= most:
+        number = -1
+    if not 0 <= number <= most:
         raise Misconfigured(f"{path} is a number up to {most:g}, not {redact_text(repr(value))}")
-    return given
+    return number
 
 
-def port(path: str, value: object) -> int:
-    return int(number(path, value, LAST_PORT))
+def read_port(path: str, value: object) -> int:
+    return int(read_number(path, value, LAST_PORT))
 
 
-def whole(path: str, value: object, low: int, high: int) -> int:
+def read_integer(path: str, value: object, low: int, high: int) -> int:
     text = str(value)
     if not (text.isascii() and text.isdigit() and len(text) < 12 and low <= int(text) <= high):
         raise Misconfigured(f"{path} is a whole number from {low} to {high}, not {value!r}")

@@ -1,4 +1,4 @@
-"""How often somebody did something lately, for as many people as may come, in memory that has a bound."""
+"""Rate limits in bounded memory, for any number of people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MOST = 10_000
 """People who are remembered; of more, those are forgotten who have been quiet longest."""
 
 
-class Recently:
+class RecentEvents:
     """What happened within the last `seconds`, by who did it."""
 
     def __init__(self, seconds: float, most: int = MOST) -> None:
@@ -19,8 +19,8 @@ class Recently:
         return sum(now - then < self._seconds for then in self._times.get(who, ()))
 
     def add(self, who: str, now: float) -> None:
-        kept = [then for then in self._times.pop(who, ()) if now - then < self._seconds]
-        self._times[who] = [*kept, now]
+        times = [then for then in self._times.pop(who, ()) if now - then < self._seconds]
+        self._times[who] = [*times, now]
         if len(self._times) > self._most:
             self._times.popitem(last=False)
 
@@ -33,7 +33,7 @@ class _Bucket:
         self.told: float | None = None
 
 
-class Buckets:
+class TokenBuckets:
     """So many in a minute for each, and as many at once: what was used comes back little by little."""
 
     def __init__(self, per_minute: int, most: int = MOST) -> None:

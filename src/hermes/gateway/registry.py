@@ -1,6 +1,6 @@
-"""The platforms there are: where each one's adapter is, what it needs to be told, and what has to be installed.
+"""The registry of platforms: the adapter, the required settings and the packages of each.
 
-Nothing is imported before a platform is connected: an adapter brings its SDK with it.
+An adapter, with its SDK, is imported only when its platform is connected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Platform(NamedTuple):
     secrets: tuple[str, ...]
     """What of its settings nobody may see, and belongs into .env."""
     by_secret: bool = False
-    """Whether whoever knows its secret may talk. There are no people to let in, then."""
+    """Whether a shared secret gives access, instead of lists of people."""
 
 
 PLATFORMS: Mapping[str, Platform] = {
@@ -70,32 +70,32 @@ PLATFORMS: Mapping[str, Platform] = {
 
 def adapter_class(name: str) -> Any:
     """The class that speaks with a platform, imported now."""
-    module, _, made = PLATFORMS[name].adapter.partition(":")
-    return getattr(import_module(module), made)
+    module, _, class_name = PLATFORMS[name].adapter.partition(":")
+    return getattr(import_module(module), class_name)
 
 
-def variable(platform: str, name: str) -> str:
+def environment_variable(platform: str, name: str) -> str:
     """How a setting of a platform is called in the environment: `TELEGRAM_BOT_TOKEN`."""
     return f"{platform}_{name}".upper().replace("-", "_")
 
 
-def secrets(platform: str) -> list[str]:
+def secret_variables(platform: str) -> list[str]:
     """How its secrets are called in the environment."""
-    return [variable(platform, name) for name in PLATFORMS[platform].secrets]
+    return [environment_variable(platform, name) for name in PLATFORMS[platform].secrets]
 
 
-def missing(platform: str, more: Mapping[str, Any]) -> list[str]:
+def missing_settings(platform: str, more: Mapping[str, Any]) -> list[str]:
     """What it still needs, by the names of variables; empty if it has everything."""
     return [
-        " or ".join(variable(platform, name) for name in names if name not in IN_THE_FILE)
+        " or ".join(environment_variable(platform, name) for name in names if name not in IN_THE_FILE)
         for names in PLATFORMS[platform].needs
         if not any(more.get(name) for name in names)
     ]
 
 
-def not_installed(platform: str) -> str | None:
-    """How to install what is missing for it; None if nothing is."""
-    known = PLATFORMS[platform]
-    if all(find_spec(name) is not None for name in known.modules):
+def install_hint(platform: str) -> str | None:
+    """The command that installs missing packages; None if none is missing."""
+    entry = PLATFORMS[platform]
+    if all(find_spec(name) is not None for name in entry.modules):
         return None
-    return f"pip install 'hermes-sessions[{known.extra}]'"
+    return f"pip install 'hermes-sessions[{entry.extra}]'"

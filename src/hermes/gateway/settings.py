@@ -1,4 +1,4 @@
-"""What the gateway can be told in config.yaml, every default, and what of it the environment gives."""
+"""Settings of the gateway: defaults, and values from config.yaml and the environment."""
 
 from __future__ import annotations
 
@@ -14,12 +14,18 @@ from hermes.config.setting_kinds import Kind
 from hermes.config.settings import check_kind, expand_variables, make_refusal
 from hermes.gateway import registry
 from hermes.gateway.http.limits import Limits
-from hermes.gateway.sessions.session_keys import Keying
 from hermes.session_kinds import canonical_source
 
-ALSO = {"home_room": "home_channel"}
+ENVIRONMENT_ALIASES = {"home_room": "home_channel"}
 """Other names of settings in the environment: `MATRIX_HOME_ROOM`."""
 EVERYBODY = "*"
+
+
+class Keying(NamedTuple):
+    """Which people share a session."""
+
+    group_sessions_per_user: bool = True
+    thread_sessions_per_user: bool = False
 
 
 class ResetPolicy(NamedTuple):
@@ -57,8 +63,8 @@ class PlatformSettings(NamedTuple):
 
     def __repr__(self) -> str:
         """Without what only the platform knows: there are secrets in it, and a log is no place for them."""
-        told = self._replace(more=dict.fromkeys(self.more, "…"))
-        return f"PlatformSettings{tuple(told)!r}"
+        redacted = self._replace(more=dict.fromkeys(self.more, "…"))
+        return f"PlatformSettings{tuple(redacted)!r}"
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -103,21 +109,21 @@ class GatewaySettings(NamedTuple):
     @property
     def enabled(self) -> dict[str, PlatformSettings]:
         """The platforms that are to be connected."""
-        return {name: one for name, one in self.platforms.items() if one.enabled}
+        return {name: platform for name, platform in self.platforms.items() if platform.enabled}
 
     @property
     def secrets(self) -> frozenset[str]:
-        return frozenset().union(*(one.secrets for one in self.platforms.values()))
+        return frozenset().union(*(platform.secrets for platform in self.platforms.values()))
 
     def policy_for(self, platform: str, chat_type: str, thread_id: str | None = None) -> ResetPolicy:
         """A platform's own policy, else that of the type of chat, else the general one."""
-        return self._decided(platform, chat_type, thread_id)[1]
+        return self._find_policy(platform, chat_type, thread_id)[1]
 
     def policy_name(self, platform: str, chat_type: str, thread_id: str | None = None) -> str:
         """Where in the file that policy stands."""
-        return self._decided(platform, chat_type, thread_id)[0]
+        return self._find_policy(platform, chat_type, thread_id)[0]
 
-    def _decided(self, platform: str, chat_type: str, thread_id: str | None) -> tuple[str, ResetPolicy]:
+    def _find_policy(self, platform: str, chat_type: str, thread_id: str | None) -> tuple[str, ResetPolicy]:
         """A thread is one of a group: what is not said of threads is as in the group."""
         if platform in self.reset_by_platform:
             return f"reset_by_platform.{platform}", self.reset_by_platform[platform]
@@ -134,28 +140,29 @@ class GatewaySettings(NamedTuple):
 
 def read_gateway_settings() -> GatewaySettings:
     """All of it: the environment wins over `.env`, that over `config.yaml`, and that over the defaults."""
-    return gateway_settings_from(config_file.read(), file=str(config_file.get_path()))
+    return parse_gateway_settings(config_file.read(), file=str(config_file.get_path()))
 
 
-def gateway_settings_from(values: Mapping[str, Any], *, file: str) -> GatewaySettings:
+def parse_gateway_settings(values: Mapping[str, Any], *, file: str) -> GatewaySettings:
     """The same from what stands in a file, which need not be in its place yet."""
-    reading = _Reading(values, file)
-    found = {key: value for key in GATEWAY_SETTINGS for value in reading.general(key)}
-    reset = ResetPolicy(**_inside("session_reset", found))
+    reader = _SettingsReader(values, file)
+    values_by_key = {key: value for key in GATEWAY_SETTINGS for value in reader.read_general(key)}
+    reset = ResetPolicy(**_section_values("session_reset", values_by_key))
     settings = GatewaySettings(
-        keying=Keying(**{name: value for name, value in found.items() if "." not in name}),
+        keying=Keying(**{name: value for name, value in values_by_key.items() if "." not in name}),
         reset=reset,
-        reset_by_type=reading.policies("reset_by_type", reset),
-        reset_by_platform=reading.policies("reset_by_platform", reset),
-        **_inside("gateway", found),
+        reset_by_type=reader.read_policies("reset_by_type", reset),
+        reset_by_platform=reader.read_policies("reset_by_platform", reset),
+        **_section_values("gateway", values_by_key),
     )
-    every = ((name, reading.platform(name, settings)) for name in PLATFORM_NAMES)
+    every = ((name, reader.read_platform(name, settings)) for name in PLATFORM_NAMES)
     return settings._replace(
-        platforms={name: one for name, one in every if one is not None}, origins=reading.origins
+        platforms={name: platform for name, platform in every if platform is not None},
+        origins=reader.origins,
     )
 
 
-def value_at(settings: GatewaySettings, key: str) -> Any:
+def get_value(settings: GatewaySettings, key: str) -> Any:
     """What stands at a dotted path, its default if nobody set it; None if that is nothing."""
     section, _, rest = key.partition(".")
     if not rest:
@@ -170,83 +177,88 @@ def value_at(settings: GatewaySettings, key: str) -> Any:
     return sorted(value) if isinstance(value, frozenset) else value
 
 
-def _inside(section: str, found: Mapping[str, Any]) -> dict[str, Any]:
+def _section_values(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
     prefix = f"{section}."
-    return {key.removeprefix(prefix): value for key, value in found.items() if key.startswith(prefix)}
+    return {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
 
 
-class _Reading:
+class _SettingsReader:
     """What the file and the environment say, and where each value that was taken came from."""
 
     def __init__(self, values: Mapping[str, Any], file: str) -> None:
         self.values, self.file = values, file
         self.origins: dict[str, str] = {}
-        here = {name: told for name, told in os.environ.items() if told.strip()}
-        kept = {**dotenv.read(), **here}
-        self.variables = {name: told.strip() for name, told in kept.items() if told.strip()}
+        environment = {name: value for name, value in os.environ.items() if value.strip()}
+        variables = {**dotenv.read(), **environment}
+        self.variables = {name: value.strip() for name, value in variables.items() if value.strip()}
 
-    def general(self, key: str) -> Iterator[Any]:
+    def read_general(self, key: str) -> Iterator[Any]:
         """The value of a setting of the gateway as a whole; none if nobody set it."""
         section, _, name = key.rpartition(".")
         inner = self._section(section, key) if section else self.values
         kind = GATEWAY_SETTINGS[key].kind
-        yield from self._value(key, kind, inner.get(name), gateway_keys.VARIABLES.get(key, ""))
+        yield from self._read_value(key, kind, inner.get(name), gateway_keys.VARIABLES.get(key, ""))
 
-    def policies(self, section: str, general: ResetPolicy) -> dict[str, ResetPolicy]:
+    def read_policies(self, section: str, general: ResetPolicy) -> dict[str, ResetPolicy]:
         """Policies of their own; what one does not say is as in the general one."""
         names = gateway_keys.CHAT_TYPES if section == "reset_by_type" else PLATFORM_NAMES
-        made = {}
-        for owner, said in self._owned(section, f"{names[0]}: {{mode: daily}}").items():
+        policies = {}
+        for owner, section_values in self._read_owned(section, f"{names[0]}: {{mode: daily}}").items():
             if owner not in names:
                 continue
-            known = {
+            fields = {
                 name: value
                 for name, setting in RESET_SETTINGS.items()
-                for value in self._value(f"{section}.{owner}.{name}", setting.kind, said.get(name))
+                for value in self._read_value(
+                    f"{section}.{owner}.{name}", setting.kind, section_values.get(name)
+                )
             }
-            made[owner] = general._replace(**known)
-        return made
+            policies[owner] = general._replace(**fields)
+        return policies
 
-    def platform(self, name: str, general: GatewaySettings) -> PlatformSettings | None:
+    def read_platform(self, name: str, general: GatewaySettings) -> PlatformSettings | None:
         """What is set of a platform; None if nothing is."""
-        said = self._owned("platforms", "telegram: {enabled: true}").get(name, {})
-        prefix = registry.variable(name, "")
+        section_values = self._read_owned("platforms", "telegram: {enabled: true}").get(name, {})
+        prefix = registry.environment_variable(name, "")
         variables = {
-            ALSO.get(rest, rest): variable
+            ENVIRONMENT_ALIASES.get(rest, rest): variable
             for variable in self.variables
             if variable.startswith(prefix) and (rest := variable.removeprefix(prefix).lower())
         }
-        found = {
-            one: value
-            for one in dict.fromkeys([*said, *variables])
-            for value in self._value(
-                f"platforms.{name}.{one}", _kind(one), said.get(one), variables.get(one, "")
+        settings = {
+            setting: value
+            for setting in dict.fromkeys([*section_values, *variables])
+            for value in self._read_value(
+                f"platforms.{name}.{setting}",
+                _kind_of(setting),
+                section_values.get(setting),
+                variables.get(setting, ""),
             )
         }
-        if not found:
+        if not settings:
             return None
-        more = {one: value for one, value in found.items() if one not in PLATFORM_SETTINGS}
-        known = {one: value for one, value in found.items() if one in PLATFORM_SETTINGS}
-        known.setdefault("enabled", not registry.missing(name, more))
-        made = PlatformSettings(
-            **{"busy": general.busy, "stream": general.stream, **known}, name=name, more=more
+        more = {setting: value for setting, value in settings.items() if setting not in PLATFORM_SETTINGS}
+        fields = {setting: value for setting, value in settings.items() if setting in PLATFORM_SETTINGS}
+        fields.setdefault("enabled", not registry.missing_settings(name, more))
+        platform = PlatformSettings(
+            **{"busy": general.busy, "stream": general.stream, **fields}, name=name, more=more
         )
-        self._refuse_everybody(made)
-        return made
+        self._refuse_everybody(platform)
+        return platform
 
-    def _value(self, key: str, kind: Kind | None, said: object, variable: str = "") -> Iterator[Any]:
+    def _read_value(self, key: str, kind: Kind | None, written: object, variable: str = "") -> Iterator[Any]:
         if variable in self.variables:
             self.origins[key] = variable
-            yield _of_text(kind, key, self.variables[variable], variable)
-        elif said is not None:
+            yield _parse_text(kind, key, self.variables[variable], variable)
+        elif written is not None:
             self.origins[key] = self.file
-            meant = expand_variables(key, said, self.file)
+            meaning = expand_variables(key, written, self.file)
             if kind is None:
-                yield str(meant) if gateway_keys.is_secret(key) else meant
-            elif isinstance(meant, str) and meant != said:
-                yield _of_text(kind, key, meant, self.file, written=said)
+                yield str(meaning) if gateway_keys.is_secret(key) else meaning
+            elif isinstance(meaning, str) and meaning != written:
+                yield _parse_text(kind, key, meaning, self.file, written=written)
             else:
-                yield check_kind(kind, key, said, self.file)
+                yield check_kind(kind, key, written, self.file)
 
     def _section(self, name: str, example: str) -> Mapping[str, Any]:
         inner = self.values.get(name)
@@ -256,49 +268,56 @@ class _Reading:
             )
         return inner or {}
 
-    def _owned(self, section: str, example: str) -> dict[str, Mapping[str, Any]]:
+    def _read_owned(self, section: str, example: str) -> dict[str, Mapping[str, Any]]:
         """Settings of several, by the documented names of those whose they are."""
-        made: dict[str, Mapping[str, Any]] = {}
+        sections: dict[str, Mapping[str, Any]] = {}
         for owner, inner in self._section(section, example).items():
             if inner is not None and not isinstance(inner, Mapping):
                 raise errors.BadConfig(
                     f"{self.file}: {section}.{owner} must hold settings such as {example}, not {describe_type(inner)}"
                 )
             name = canonical_source(str(owner))
-            made[name] = {**made.get(name, {}), **{str(key): value for key, value in (inner or {}).items()}}
-        return made
+            sections[name] = {
+                **sections.get(name, {}),
+                **{str(key): value for key, value in (inner or {}).items()},
+            }
+        return sections
 
-    def _refuse_everybody(self, made: PlatformSettings) -> None:
+    def _refuse_everybody(self, platform: PlatformSettings) -> None:
         """A star among names would be overlooked; who lets everybody in has to say so."""
-        for field, people in (("allowed_users", made.allowed_users), ("owners", made.owners)):
-            if EVERYBODY in people and not (field == "owners" and registry.PLATFORMS[made.name].by_secret):
-                key = f"platforms.{made.name}.{field}"
-                instead = f"; platforms.{made.name}.allow_all lets everybody in" if field != "owners" else ""
+        for field, people in (("allowed_users", platform.allowed_users), ("owners", platform.owners)):
+            if EVERYBODY in people and not (
+                field == "owners" and registry.PLATFORMS[platform.name].by_secret
+            ):
+                key = f"platforms.{platform.name}.{field}"
+                instead = (
+                    f"; platforms.{platform.name}.allow_all lets everybody in" if field != "owners" else ""
+                )
                 raise errors.BadConfig(f"{self.origins[key]}: {key} must name people, not everybody{instead}")
 
 
-def _kind(name: str) -> Kind | None:
-    known = PLATFORM_SETTINGS.get(name)
-    return known.kind if known else gateway_keys.PLATFORM_KINDS.get(name)
+def _kind_of(name: str) -> Kind | None:
+    setting = PLATFORM_SETTINGS.get(name)
+    return setting.kind if setting else gateway_keys.PLATFORM_KINDS.get(name)
 
 
-def _of_text(kind: Kind | None, key: str, text: str, origin: str, written: object = None) -> Any:
+def _parse_text(kind: Kind | None, key: str, text: str, origin: str, written: object = None) -> Any:
     """What a text in a variable stands for, which may be a number or a yes. `written` is what the file says instead."""
     if kind is None:
         return text
-    for meant in _meanings(text):
+    for meaning in _possible_values(text):
         try:
-            return kind.read(meant)
+            return kind.read(meaning)
         except ValueError:
             continue
     raise make_refusal(kind, key, text if written is None else written, origin)
 
 
-def _meanings(text: str) -> Iterator[object]:
+def _possible_values(text: str) -> Iterator[object]:
     yield text
-    for words, meant in ((("true", "yes", "on", "1"), True), (("false", "no", "off", "0"), False)):
+    for words, meaning in ((("true", "yes", "on", "1"), True), (("false", "no", "off", "0"), False)):
         if text.lower() in words:
-            yield meant
+            yield meaning
     for number in (int, float):
         try:
             yield number(text)

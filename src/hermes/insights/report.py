@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from hermes import clock, errors
 from hermes.insights.tally import Tally
 from hermes.insights.tool_counts import NO_SKILLS, ToolUse
-from hermes.store.arguments import whole
+from hermes.store.arguments import check_integer
 from hermes.store.reports.activity import Activity
 
 
@@ -31,7 +31,7 @@ class InsightsEngine:
 
     def generate(self, days: int = 30, source: str | Sequence[str] | None = None) -> dict[str, Any]:
         """The report on sessions that began in the last `days`; of one source, of several, or of all."""
-        if whole("days", days) < 1:
+        if check_integer("days", days) < 1:
             raise errors.make_error(errors.InvalidArgument, f"days must be 1 or more, not {days}")
         sources = [source] if isinstance(source, str) else source
         now = clock.now()
@@ -41,14 +41,14 @@ class InsightsEngine:
         }
         with self._db.activity(now - days * clock.DAY, sources) as activity:
             tally = Tally()
-            for session in activity.sessions():
+            for session in activity.list_sessions():
                 tally.add(session)
             if not tally.total:
                 return {**report, **_make_empty()}
             tools = ToolUse()
-            for at, calls in activity.calls():
+            for at, calls in activity.list_calls():
                 tools.add(at, calls)
-            talk = activity.talk()
+            talk = activity.count_messages()
             return {
                 **report,
                 "generated_at": now,

@@ -160,7 +160,7 @@ class Tally:
 
     @staticmethod
     def _add_family(name: str, line: Line, activity: Activity) -> dict[str, Any]:
-        whole_one = activity.whole(name)
+        whole_one = activity.read_whole(name)
         in_all = Bill(whole_one.spent)
         return {
             "id": name,

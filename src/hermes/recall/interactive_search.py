@@ -23,10 +23,10 @@ from hermes.recall.ranking.matched_terms import find_matched_terms
 from hermes.recall.ranking.question_words import Question
 from hermes.recall.ranking.ranked_search import RankedSearch
 from hermes.recall.ranking.result_rows import Found, explain_match, make_result_row, make_row
-from hermes.store.arguments import whole
+from hermes.store.arguments import check_integer
 from hermes.store.engine import Access, Reader
-from hermes.store.matching import EVERYTHING, And, Node, Word
-from hermes.store.sessions.lineage import ROOT, tip
+from hermes.store.query_tree import EVERYTHING, And, Node, Word
+from hermes.store.sessions.lineage import ROOT, find_tip
 from hermes.store.values import Hit, MessageFilter, SearchResults
 from hermes.terms import fold
 from hermes.text import extract_text
@@ -106,7 +106,7 @@ class InteractiveSearch:
         unfinished: bool = False,
     ) -> FoundConversations:
         """`unfinished`: it is still being typed, so that its last word counts as the beginning of one, too."""
-        limit = whole("limit", limit)
+        limit = check_integer("limit", limit)
         closing = _close_groups(query) if unfinished else ""
         reading = read(query + closing, clock.now())
         results = FoundConversations(reading)
@@ -288,7 +288,7 @@ def _make_title_row(reader: Reader, root: str) -> dict[str, Any] | None:
     if row is None:
         return None
     source, kind, _archived, started_at, last_active = row
-    live = tip(reader, root)
+    live = find_tip(reader, root)
     title, preview = reader.row(TITLE, live) or (None, "")
     first, role, session_id = reader.row(SAID, root) or (None, None, live)
     return {

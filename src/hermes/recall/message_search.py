@@ -18,9 +18,9 @@ from hermes.recall.query.prompt_language import Reading, read
 from hermes.recall.query.search_arguments import make_filter, parse_order
 from hermes.recall.query.substring_fallback import search_partial
 from hermes.recall.snippets.snippets import make_snippet, may_match
-from hermes.store.arguments import whole
+from hermes.store.arguments import check_integer
 from hermes.store.engine import Access
-from hermes.store.matching import EVERYTHING, Node, Or, word
+from hermes.store.query_tree import EVERYTHING, Node, Or, make_word
 from hermes.store.values import Hit, MessageFilter, SearchResults
 from hermes.text import extract_text, extract_tool_call_text
 
@@ -55,7 +55,7 @@ class MessageSearch:
         from hermes.recall.ranking.question_words import is_question
 
         results = SearchResults()
-        limit, offset = whole("limit", limit), max(0, whole("offset", offset))
+        limit, offset = check_integer("limit", limit), max(0, check_integer("offset", offset))
         order = parse_order(sort)
         message_filter = make_filter(source_filter, exclude_sources, role_filter, after, before)
         tree = parse(query) if isinstance(query, str) else None
@@ -97,7 +97,7 @@ class MessageSearch:
                 worth.setdefault(found.message_id, found.score)
         ordered = sorted(worth, key=lambda message_id: (-worth[message_id], -message_id))
         end = offset + limit if limit > 0 else None
-        leaves = tuple(leaf for term in question.terms if (leaf := word(term)) is not None)
+        leaves = tuple(leaf for term in question.terms if (leaf := make_word(term)) is not None)
         return self._engine.hits_of(ordered[offset:end]), Or(leaves) if leaves else None
 
 
@@ -177,7 +177,7 @@ class PromptSearch:
         Where no message holds the words, they are found as parts of words (`partial`). Where there are none either, the
         list is empty, and what is nearest to the words is offered in `nearest`.
         """
-        limit, offset = whole("limit", limit), max(0, whole("offset", offset))
+        limit, offset = check_integer("limit", limit), max(0, check_integer("offset", offset))
         results = FoundMessages()
         results.reading = reading = read(query if isinstance(query, str) else "", clock.now())
         if reading.is_empty or limit == 0:

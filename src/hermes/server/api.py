@@ -1,7 +1,7 @@
-"""The API server: the agent behind an interface that programs written for OpenAI's speak. See docs/api-server.md.
+"""The API server: the agent behind an OpenAI-compatible interface. See docs/api-server.md.
 
-Whoever asks waits for the answer, so it works in conversations itself and takes no part in the mailboxes. Nothing can
-be delivered to it: where nobody asks, nobody waits.
+A client waits for its answer, so the server runs turns itself and does not use the mailboxes. Nothing can be delivered
+to it when no request waits.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from hermes import home, secrets
-from hermes.gateway.adapter import Can, Undeliverable
+from hermes.gateway.adapter import Capabilities, Undeliverable
 from hermes.gateway.adapter import Receive as ReceiveMessage
-from hermes.gateway.context import Office
+from hermes.gateway.context import GatewayContext
 from hermes.gateway.http.address_rules import AllowedHosts
 from hermes.gateway.http.host import HOLDER, serve
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.platform_options import port, several
-from hermes.gateway.sessions.session_lookup import Places
+from hermes.gateway.platform_options import read_list, read_port
+from hermes.gateway.sessions.session_lookup import SessionLookup
 from hermes.gateway.settings import PlatformSettings
 from hermes.server import completions, responses, sessions_api
-from hermes.server.api_errors import Refused, error_body, from_error, refused_by_status
+from hermes.server.api_errors import Refused, error_body, refused_by_status, translate_error
 from hermes.server.api_keys import PLATFORM, Keys, Person
-from hermes.server.history_index import Known
+from hermes.server.history_index import HistoryIndex
 from hermes.server.key_limits import Limits
-from hermes.server.request_handler import SESSION, Desk, Gone
+from hermes.server.request_handler import SESSION, ClientGone, RequestHandler
 
 log = logging.getLogger(__name__)
 
@@ -48,38 +48,40 @@ LARGEST_BODY = 32 * 1024 * 1024
 CLIENT_GONE = 499
 EVERYBODY = "*"
 
-Work = Callable[[Desk, Request, Person], Awaitable[Response]]
+Work = Callable[[RequestHandler, Request, Person], Awaitable[Response]]
 
 
 class ApiServer:
     name = PLATFORM
-    can = Can(longest=1_000_000)
+    capabilities = Capabilities(max_length=1_000_000)
 
     def __init__(self, settings: PlatformSettings, folder: Path) -> None:
         more = settings.more
         self._keys = Keys(more)
         self._host = str(more.get("host") or "127.0.0.1")
-        self._wanted_port = port("platforms.api-server.port", more.get("port", PORT))
-        self._origins = several("platforms.api-server.cors_origins", more.get("cors_origins"))
+        self._wanted_port = read_port("platforms.api-server.port", more.get("port", PORT))
+        self._origins = read_list("platforms.api-server.cors_origins", more.get("cors_origins"))
         self._model = str(more.get("model_name") or MODEL)
         self._limits = Limits.read(more)
         hosts = "platforms.api-server.picture_hosts"
-        self._picture_hosts = AllowedHosts(hosts, several(hosts, more.get("picture_hosts")))
+        self._picture_hosts = AllowedHosts(hosts, read_list(hosts, more.get("picture_hosts")))
         self._folder = folder
-        self._desk: Desk | None = None
-        self._known = Known(folder / "conversations.jsonl")
+        self._handler: RequestHandler | None = None
+        self._known = HistoryIndex(folder / "conversations.jsonl")
         self.port: int | None = None
         """Where it listens, while it does."""
 
-    def move_in(self, office: Office, _places: Places) -> None:
-        self._desk = Desk(office, self._known, self._keys, self._model, self._limits, self._picture_hosts)
+    def attach(self, context: GatewayContext, _places: SessionLookup) -> None:
+        self._handler = RequestHandler(
+            context, self._known, self._keys, self._model, self._limits, self._picture_hosts
+        )
 
     def measure(self, text: str) -> int:
         return len(text)
 
     async def run(self, _receive: ReceiveMessage, ready: Callable[[], None]) -> None:
-        desk = self._desk
-        assert desk is not None
+        handler = self._handler
+        assert handler is not None
 
         def listening(port: int) -> None:
             self.port = port
@@ -87,8 +89,8 @@ class ApiServer:
 
         home.make_private_folder(self._folder)
         await asyncio.to_thread(self._known.load)
-        desk.open()
-        app = application(desk, self._origins)
+        handler.open()
+        app = make_application(handler, self._origins)
         serving = asyncio.create_task(
             serve(
                 app,
@@ -102,21 +104,27 @@ class ApiServer:
         try:
             await asyncio.shield(serving)
         except asyncio.CancelledError:
-            await desk.close(desk.office.settings.drain_seconds)
+            await handler.close(handler.context.settings.drain_seconds)
             raise
         finally:
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
-            await desk.stop()
+            await handler.stop()
             self.port = None
 
     async def send(
-        self, to: Source, text: str, *, once: str, reply_to: str | None = None, silent: bool = False
+        self,
+        to: Source,
+        text: str,
+        *,
+        idempotency_key: str,
+        reply_to: str | None = None,
+        silent: bool = False,
     ) -> str | None:
-        _nobody_waits()
+        _raise_nobody_waits()
 
     async def edit(self, to: Source, message_id: str, text: str) -> None:
-        _nobody_waits()
+        _raise_nobody_waits()
 
     async def typing(self, to: Source) -> None:
         """Whoever asks knows that they wait."""
@@ -126,18 +134,18 @@ class ApiServer:
 
     async def close(self) -> None:
         """Connections are closed when `run` ends."""
-        if self._desk is not None:
-            self._desk.close_workers()
+        if self._handler is not None:
+            self._handler.close_workers()
 
 
-def application(desk: Desk, origins: list[str]) -> Starlette:
+def make_application(handler: RequestHandler, origins: list[str]) -> Starlette:
     def route(path: str, method: str, work: Work) -> Route:
-        return Route(path, _Endpoint(desk, work, origins), methods=[method])
+        return Route(path, _Endpoint(handler, work, origins), methods=[method])
 
     async def unknown(request: Request, problem: Exception) -> Response:
         assert isinstance(problem, HTTPException)
         try:
-            with desk.admission.admit(desk.person(request).name):
+            with handler.admission.admit(handler.person(request).name):
                 return refused_by_status(problem.status_code, problem.headers).response()
         except Refused as refused:
             return refused.response()
@@ -154,18 +162,18 @@ def application(desk: Desk, origins: list[str]) -> Starlette:
     )
     return Starlette(
         routes=[
-            route("/v1/models", "GET", _models),
-            route("/v1/models/{id}", "GET", _model),
+            route("/v1/models", "GET", _list_models),
+            route("/v1/models/{id}", "GET", _get_model),
             route("/v1/chat/completions", "POST", completions.complete),
-            route("/v1/responses", "POST", responses.create),
-            route("/v1/responses/{id}", "GET", responses.get),
-            route("/v1/responses/{id}", "DELETE", responses.delete),
-            route("/api/sessions", "GET", sessions_api.listed),
-            route("/api/sessions/search", "GET", sessions_api.search),
-            route("/api/sessions/{id}", "GET", sessions_api.one),
-            route("/api/sessions/{id}", "DELETE", sessions_api.delete),
-            route("/api/sessions/{id}/messages", "GET", sessions_api.messages),
-            route("/api/sessions/{id}/latest-descendant", "GET", sessions_api.latest_descendant),
+            route("/v1/responses", "POST", responses.create_response),
+            route("/v1/responses/{id}", "GET", responses.get_response),
+            route("/v1/responses/{id}", "DELETE", responses.delete_response),
+            route("/api/sessions", "GET", sessions_api.list_sessions),
+            route("/api/sessions/search", "GET", sessions_api.search_sessions),
+            route("/api/sessions/{id}", "GET", sessions_api.get_session),
+            route("/api/sessions/{id}", "DELETE", sessions_api.delete_session),
+            route("/api/sessions/{id}/messages", "GET", sessions_api.list_messages),
+            route("/api/sessions/{id}/latest-descendant", "GET", sessions_api.get_latest_descendant),
         ],
         middleware=[across] if origins else [],
         exception_handlers={HTTPException: unknown, Exception: broken},
@@ -175,55 +183,55 @@ def application(desk: Desk, origins: list[str]) -> Starlette:
 class _Endpoint:
     """One route. A request counts against the limits of its key until its answer is sent, streamed ones too."""
 
-    def __init__(self, desk: Desk, work: Work, origins: list[str]) -> None:
-        self._desk, self._work, self._origins = desk, work, origins
+    def __init__(self, handler: RequestHandler, work: Work, origins: list[str]) -> None:
+        self._handler, self._work, self._origins = handler, work, origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
         with ExitStack() as admitted:
             try:
                 person = self._admit(request)
-                admitted.enter_context(self._desk.admission.admit(person.name))
+                admitted.enter_context(self._handler.admission.admit(person.name))
             except Refused as refused:
                 answer = refused.response()
             else:
                 scope[HOLDER] = f"key {person.name}"
-                answer = await _answered(self._desk, request, self._work, person)
+                answer = await _answer_request(self._handler, request, self._work, person)
             await answer(scope, receive, send)
 
     def _admit(self, request: Request) -> Person:
         origin = request.headers.get("origin")
         if origin is not None and origin not in self._origins and EVERYBODY not in self._origins:
             raise Refused(403, "pages of this origin may not ask here (cors_origins)", code="origin_refused")
-        return self._desk.person(request)
+        return self._handler.person(request)
 
 
-async def _answered(desk: Desk, request: Request, work: Work, person: Person) -> Response:
+async def _answer_request(handler: RequestHandler, request: Request, work: Work, person: Person) -> Response:
     try:
-        return await work(desk, request, person)
+        return await work(handler, request, person)
     except HTTPException as problem:
         return refused_by_status(problem.status_code, problem.headers).response()
-    except (Gone, ClientDisconnect):
+    except (ClientGone, ClientDisconnect):
         return Response(status_code=CLIENT_GONE)
     except Exception as problem:
-        refused = from_error(problem)
+        refused = translate_error(problem)
         if refused.status == 500:
             log.error("a request broke: %s", secrets.redact(repr(problem)), exc_info=True)
         return refused.response()
 
 
-async def _models(desk: Desk, _request: Request, _person: Person) -> Response:
-    return JSONResponse({"object": "list", "data": [_told(desk)]})
+async def _list_models(handler: RequestHandler, _request: Request, _person: Person) -> Response:
+    return JSONResponse({"object": "list", "data": [_describe_model(handler)]})
 
 
-async def _model(desk: Desk, request: Request, _person: Person) -> Response:
-    desk.check_model({"model": request.path_params["id"]})
-    return JSONResponse(_told(desk))
+async def _get_model(handler: RequestHandler, request: Request, _person: Person) -> Response:
+    handler.check_model({"model": request.path_params["id"]})
+    return JSONResponse(_describe_model(handler))
 
 
-def _told(desk: Desk) -> dict[str, Any]:
-    return {"id": desk.model, "object": "model", "created": 0, "owned_by": "hermes"}
+def _describe_model(handler: RequestHandler) -> dict[str, Any]:
+    return {"id": handler.model, "object": "model", "created": 0, "owned_by": "hermes"}
 
 
-def _nobody_waits() -> NoReturn:
+def _raise_nobody_waits() -> NoReturn:
     raise Undeliverable("nothing can be delivered to the API: an answer goes to whoever asks")

@@ -1,4 +1,4 @@
-"""What goes wrong, as programs written for OpenAI's interface expect to be told."""
+"""Errors in the shape that OpenAI clients expect."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class Refused(Exception):
     @property
     def body(self) -> dict[str, Any]:
         kind = TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
-        told = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
-        return {"error": told}
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        return {"error": error}
 
     def response(self) -> Response:
         return JSONResponse(self.body, self.status, headers=self.headers)
 
 
-def bad(message: str, param: str | None = None, code: str | None = None) -> Refused:
+def bad_request(message: str, param: str | None = None, code: str | None = None) -> Refused:
     return Refused(400, message, param=param, code=code)
 
 
@@ -76,27 +76,27 @@ def error_body(status: int) -> bytes:
     return json.dumps(refused_by_status(status).body).encode()
 
 
-def no_such_session() -> Refused:
+def session_not_found() -> Refused:
     """The same for one that nobody has and for one that somebody else has."""
     return Refused(404, "there is no such session", code="session_not_found")
 
 
-def no_such_response() -> Refused:
+def response_not_found() -> Refused:
     return Refused(404, "there is no such response", code="response_not_found")
 
 
-def from_error(problem: Exception) -> Refused:
+def translate_error(problem: Exception) -> Refused:
     """What an error of the store or the model means for whoever asks."""
-    line = _one_line(str(problem))
+    line = _format_line(str(problem))
     match problem:
         case Refused():
             return problem
         case errors.LeaseHeld() | errors.LeaseLost():
             return Refused(409, line, code="session_busy", headers={"Retry-After": "5"})
         case errors.UnknownSession():
-            return no_such_session()
+            return session_not_found()
         case errors.InvalidArgument():
-            return bad(line)
+            return bad_request(line)
         case models.ContextOverflow():
             return Refused(400, line, code="context_length_exceeded")
         case models.ProviderBusy() | models.Unreachable():
@@ -111,5 +111,5 @@ def from_error(problem: Exception) -> Refused:
             return refused_by_status(500)
 
 
-def _one_line(text: str) -> str:
+def _format_line(text: str) -> str:
     return redact_line(" ".join(text.split()), LONGEST_LINE)

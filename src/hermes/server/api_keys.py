@@ -1,4 +1,4 @@
-"""Who asks: each key is a person of its own. A key is compared in constant time, and is in no log and no session."""
+"""API keys: each key is a person of its own. Keys are compared in constant time, and are in no log and no session."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Person(NamedTuple):
     def source(self) -> Source:
         return Source(PLATFORM, "", user_id=self.name, user_name=self.name)
 
-    def mark(self, purpose: str, text: bytes) -> str:
+    def make_mark(self, purpose: str, text: bytes) -> str:
         """The same for the same text each time; nobody without the key can make it, or tell what it is of."""
         return hmac.new(self.secret, purpose.encode() + b"\0" + text, sha256).hexdigest()[:32]
 
@@ -49,11 +49,11 @@ class Keys:
         single = str(more.get("key") or "")
         if not single and not named:
             raise Misconfigured("the key of the API server is missing: set API_SERVER_KEY")
-        keys = {str(name): _meant(str(name), key) for name, key in named.items()}
+        keys = {str(name): _expand_key(str(name), key) for name, key in named.items()}
         short = [name for name, key in keys.items() if len(key) < SHORTEST_KEY]
         if short or (single and len(single) < SHORTEST_KEY):
-            whose = f"of {short[0]!r} (platforms.api-server.keys)" if short else "(API_SERVER_KEY)"
-            raise Misconfigured(f"the key {whose} is shorter than {SHORTEST_KEY} characters")
+            owner = f"of {short[0]!r} (platforms.api-server.keys)" if short else "(API_SERVER_KEY)"
+            raise Misconfigured(f"the key {owner} is shorter than {SHORTEST_KEY} characters")
         if single:
             keys.setdefault(sha256(single.encode()).hexdigest()[:FINGERPRINT], single)
         if len(set(keys.values())) < len(keys):
@@ -66,18 +66,18 @@ class Keys:
     def __repr__(self) -> str:
         return f"Keys of {len(self._people)}"
 
-    def who(self, authorization: str) -> Person | None:
+    def find_person(self, authorization: str) -> Person | None:
         """Whose key a request came with. It takes as long whoever it is."""
         scheme, _, key = authorization.partition(" ")
-        given = sha256(key.strip().encode("latin-1", "replace")).digest()
-        found = None
-        for known, person in self._people:
-            if hmac.compare_digest(known, given):
-                found = person
-        return found if scheme.lower() == "bearer" else None
+        digest = sha256(key.strip().encode("latin-1", "replace")).digest()
+        match = None
+        for key_digest, person in self._people:
+            if hmac.compare_digest(key_digest, digest):
+                match = person
+        return match if scheme.lower() == "bearer" else None
 
 
-def _meant(name: str, key: object) -> str:
+def _expand_key(name: str, key: object) -> str:
     """A key as it stands in the settings, which may name a variable."""
     try:
         return str(expand_variables(f"platforms.{PLATFORM}.keys.{name}", key, "config.yaml") or "")

@@ -1,9 +1,9 @@
-"""Which conversation a request goes on with: the one it names, the one it exactly extends, or a new one.
+"""Matches a request to a conversation: the one it names, the one it exactly extends, or a new one.
 
-A request that names its conversation is told when somebody else works in it; one that only looks like it gets one of
-its own. What a conversation holds is looked at while it is held.
+A request that names a conversation is refused while somebody else works in it; one that only extends it gets a new one.
+A conversation is compared only while it is locked.
 
-Sessions of the API are not reset by themselves, whatever the settings say of chats: a program that names one means it.
+Sessions of the API are never reset automatically, whatever the settings for chats say.
 """
 
 from __future__ import annotations
@@ -14,159 +14,173 @@ from typing import Any, NamedTuple
 
 from hermes import errors
 from hermes.db.scoped_store import ScopedStore
-from hermes.server.api_errors import Refused, no_such_response
+from hermes.server.api_errors import Refused, response_not_found
 from hermes.server.api_keys import Person
-from hermes.server.history_index import Known
-from hermes.server.locks import Holding, Place, mark_of
-from hermes.server.message_format import Asked, Said, stored
+from hermes.server.history_index import HistoryIndex
+from hermes.server.locks import ConversationLocks, LockedConversation, make_mark
+from hermes.server.message_format import ChatMessage, RequestMessages, messages_from_rows
 
 MOST_NAMESAKES = 1000
 """Sessions of one name that were thrown away, one after the other."""
 REPLACED = "The session named {name} is in the trash. This continues in a new session, {session}."
-NOTHING = Asked(None, (), Said("user", ""))
+NOTHING = RequestMessages(None, (), ChatMessage("user", ""))
 
 
 class Conversations:
-    def __init__(self, holding: Holding, known: Known) -> None:
-        self._holding, self._known = holding, known
+    def __init__(self, locks: ConversationLocks, index: HistoryIndex) -> None:
+        self._locks, self._index = locks, index
 
-    async def named(self, person: Person, name: str, asked: Asked) -> Place:
+    async def open_named(self, person: Person, name: str, request: RequestMessages) -> LockedConversation:
         """The session of this id, or the one that the client calls so. Only the last message is new there."""
-        store = self._holding.store(person)
-        session_id, is_another = await self._holding.work(person, _session_named, store, name)
+        store = self._locks.store(person)
+        session_id, is_another = await self._locks.run_in_thread(person, _open_named, store, name)
         make = partial(_make_named, store, name)
-        place = await self._holding.entered(person, session_id, asked, make)
-        if place is None:
-            raise _busy()
+        locked = await self._locks.lock(person, session_id, request, make)
+        if locked is None:
+            raise _refuse_busy()
         try:
-            rows = await self._holding.work(person, store.follow, session_id)
-            said = stored(rows)
+            rows = await self._locks.run_in_thread(person, store.follow, session_id)
+            messages = messages_from_rows(rows)
             if is_another and not rows:
-                place = place._replace(note=REPLACED.format(name=name, session=place.conversation))
-            if said and said[-1] == asked.new:
-                place = _again(place, rows)
-            elif not await self._holding.work(person, store.get_context, place.talking.session_id or ""):
-                await self._holding.remember(place, asked.before)
-            await self._holding.instruct(place, asked.instructions, keep=True)
+                locked = locked._replace(note=REPLACED.format(name=name, session=locked.conversation_id))
+            if messages and messages[-1] == request.new:
+                locked = _mark_repeated(locked, rows)
+            elif not await self._locks.run_in_thread(
+                person, store.get_context, locked.conversation.session_id or ""
+            ):
+                await self._locks.store_messages(locked, request.before)
+            await self._locks.update_instructions(locked, request.instructions, keep=True)
         except BaseException:
-            await self._holding.leave(place)
+            await self._locks.leave(locked)
             raise
-        return place
+        return locked
 
-    async def extended(self, person: Person, asked: Asked) -> Place:
+    async def open_extended(self, person: Person, request: RequestMessages) -> LockedConversation:
         """The conversation that the request extends exactly; else a new one that begins with all it says."""
-        again = (*asked.before, asked.new)
-        place = await self._standing_at(person, again, asked)
-        if place is None and asked.before:
-            place = await self._standing_at(person, asked.before, asked)
-        return place or await self.begun(person, asked)
+        again = (*request.before, request.new)
+        locked = await self._find_standing_at(person, again, request)
+        if locked is None and request.before:
+            locked = await self._find_standing_at(person, request.before, request)
+        return locked or await self.begin_new(person, request)
 
-    async def after(
-        self, person: Person, session_id: str, message_id: int, asked: Asked, *, fleeting: bool = False
-    ) -> Place:
+    async def continue_after(
+        self,
+        person: Person,
+        session_id: str,
+        message_id: int,
+        request: RequestMessages,
+        *,
+        is_temporary: bool = False,
+    ) -> LockedConversation:
         """Go on after the answer to a message: in its conversation if it is the last there, else in a branch."""
-        store = self._holding.store(person)
-        answered = await self._holding.work(person, answer_to, store, session_id, message_id)
-        place = None if fleeting else await self._holding.entered_if_free(person, session_id, asked)
+        store = self._locks.store(person)
+        answered = await self._locks.run_in_thread(person, find_answer, store, session_id, message_id)
+        locked = None if is_temporary else await self._locks.lock_if_free(person, session_id, request)
         try:
-            if place is not None:  # nobody writes from now on
-                answered = await self._holding.work(person, answer_to, store, session_id, message_id)
-                if answered.since and stored(answered.since) != (*asked.before, asked.new):
-                    await self._holding.leave(place)
-                    place = None
-            if place is None:
-                branch = await self._holding.work(
+            if locked is not None:  # nobody writes from now on
+                answered = await self._locks.run_in_thread(person, find_answer, store, session_id, message_id)
+                if answered.since and messages_from_rows(answered.since) != (*request.before, request.new):
+                    await self._locks.leave(locked)
+                    locked = None
+            if locked is None:
+                branch = await self._locks.run_in_thread(
                     person, partial(store.branch, *answered.end, end_parent=False)
                 )
-                place = await self._holding.entered(person, branch, asked)
-                assert place is not None
-                place = place._replace(fleeting=fleeting)
-                await self._holding.remember(place, asked.before)
+                locked = await self._locks.lock(person, branch, request)
+                assert locked is not None
+                locked = locked._replace(is_temporary=is_temporary)
+                await self._locks.store_messages(locked, request.before)
             elif answered.since:
-                place = _again(place, answered.since)
+                locked = _mark_repeated(locked, answered.since)
             else:
-                await self._holding.remember(place, asked.before)
-            await self._holding.instruct(place, asked.instructions)
+                await self._locks.store_messages(locked, request.before)
+            await self._locks.update_instructions(locked, request.instructions)
         except BaseException:
-            if place is not None:
-                await self._holding.leave(place)
+            if locked is not None:
+                await self._locks.leave(locked)
             raise
-        return place
+        return locked
 
     async def take_back(self, person: Person, session_id: str, message_id: int) -> None:
         """Take a message and its answer out of the conversation; of its only one, the conversation with it."""
-        store = self._holding.store(person)
-        await self._holding.work(person, answer_to, store, session_id, message_id)
-        place = await self._holding.entered(person, session_id, NOTHING)
-        if place is None:
-            raise _busy()
+        store = self._locks.store(person)
+        await self._locks.run_in_thread(person, find_answer, store, session_id, message_id)
+        locked = await self._locks.lock(person, session_id, NOTHING)
+        if locked is None:
+            raise _refuse_busy()
         try:
-            answered = await self._holding.work(person, answer_to, store, session_id, message_id)
+            answered = await self._locks.run_in_thread(person, find_answer, store, session_id, message_id)
             if answered.since:
                 raise Refused(409, "later responses build on this one: delete those first")
-            before = await self._holding.work(person, store.get_context, place.talking.session_id or "")
+            before = await self._locks.run_in_thread(
+                person, store.get_context, locked.conversation.session_id or ""
+            )
             if any(row["id"] < message_id for row in before):
-                live, epoch = place.talking.session_id or "", place.talking.epoch
-                await self._holding.work(
+                live, epoch = locked.conversation.session_id or "", locked.conversation.epoch
+                await self._locks.run_in_thread(
                     person, lambda: store.rewind_to_message(live, message_id, lease_epoch=epoch)
                 )
             else:
-                await self._holding.work(person, store.trash_session, place.conversation)
+                await self._locks.run_in_thread(person, store.trash_session, locked.conversation_id)
         finally:
-            await self._holding.leave(place)
+            await self._locks.leave(locked)
 
-    async def throw_away(self, person: Person, session_id: str) -> None:
+    async def trash(self, person: Person, session_id: str) -> None:
         """The whole conversation, into the trash."""
-        store = self._holding.store(person)
-        place = await self._holding.entered(person, session_id, NOTHING)
-        if place is None:
-            raise _busy()
+        store = self._locks.store(person)
+        locked = await self._locks.lock(person, session_id, NOTHING)
+        if locked is None:
+            raise _refuse_busy()
         try:
-            await self._holding.work(person, store.trash_session, place.conversation)
+            await self._locks.run_in_thread(person, store.trash_session, locked.conversation_id)
         finally:
-            await self._holding.leave(place)
+            await self._locks.leave(locked)
 
-    async def _standing_at(self, person: Person, said: Sequence[Said], asked: Asked) -> Place | None:
-        store = self._holding.store(person)
-        mark = await self._holding.work(person, mark_of, person, said)
-        for conversation in self._known.find(mark):
-            session = await self._holding.work(person, store.get_session, conversation)
+    async def _find_standing_at(
+        self, person: Person, messages: Sequence[ChatMessage], request: RequestMessages
+    ) -> LockedConversation | None:
+        store = self._locks.store(person)
+        mark = await self._locks.run_in_thread(person, make_mark, person, messages)
+        for conversation in self._index.find(mark):
+            session = await self._locks.run_in_thread(person, store.get_session, conversation)
             if session is None:
-                await self._holding.work(person, self._known.put, conversation, None)
+                await self._locks.run_in_thread(person, self._index.put, conversation, None)
                 continue
-            place = await self._holding.entered_if_free(person, conversation, asked)
-            if place is None:
+            locked = await self._locks.lock_if_free(person, conversation, request)
+            if locked is None:
                 continue
             try:
-                rows = await self._holding.work(person, store.follow, conversation)
-                if await self._holding.work(person, _says, rows, said):
-                    if said[-1] is asked.new:
-                        place = _again(place, rows)
-                    await self._holding.instruct(place, asked.instructions)
-                    return place
+                rows = await self._locks.run_in_thread(person, store.follow, conversation)
+                if await self._locks.run_in_thread(person, _matches, rows, messages):
+                    if messages[-1] is request.new:
+                        locked = _mark_repeated(locked, rows)
+                    await self._locks.update_instructions(locked, request.instructions)
+                    return locked
             except BaseException:
-                await self._holding.leave(place)
+                await self._locks.leave(locked)
                 raise
-            await self._holding.leave(place)  # it notes where the conversation really stands
+            await self._locks.leave(locked)  # it notes where the conversation really stands
         return None
 
-    async def begun(self, person: Person, asked: Asked, *, fleeting: bool = False) -> Place:
+    async def begin_new(
+        self, person: Person, request: RequestMessages, *, is_temporary: bool = False
+    ) -> LockedConversation:
         """A new one."""
-        store = self._holding.store(person)
+        store = self._locks.store(person)
         origin = person.source.to_dict()
-        session_id = await self._holding.work(person, lambda: store.create_session(origin=origin))
-        place = await self._holding.entered(person, session_id, asked)
-        assert place is not None
-        place = place._replace(fleeting=fleeting)
+        session_id = await self._locks.run_in_thread(person, lambda: store.create_session(origin=origin))
+        locked = await self._locks.lock(person, session_id, request)
+        assert locked is not None
+        locked = locked._replace(is_temporary=is_temporary)
         try:
-            await self._holding.remember(place, asked.before)
+            await self._locks.store_messages(locked, request.before)
         except BaseException:
-            await self._holding.leave(place)
+            await self._locks.leave(locked)
             raise
-        return place
+        return locked
 
 
-class Answered(NamedTuple):
+class AnsweredMessage(NamedTuple):
     """A person's message with what came of it."""
 
     rows: list[dict[str, Any]]
@@ -180,29 +194,29 @@ class Answered(NamedTuple):
         return last["session_id"], last["id"]
 
 
-def answer_to(store: ScopedStore, session_id: str, message_id: int) -> Answered:
+def find_answer(store: ScopedStore, session_id: str, message_id: int) -> AnsweredMessage:
     """What was answered to a message. One that is not there, or no more, was never answered."""
     rows = store.follow(session_id, message_id - 1) if store.get_session(session_id) else []
     if not rows or rows[0]["id"] != message_id:
-        raise no_such_response()
-    said = [number for number, row in enumerate(rows) if row["role"] == "user" and number]
-    end = said[0] if said else len(rows)
+        raise response_not_found()
+    positions = [number for number, row in enumerate(rows) if row["role"] == "user" and number]
+    end = positions[0] if positions else len(rows)
     if not any(row["role"] == "assistant" for row in rows[:end]):
-        raise no_such_response()
-    return Answered(rows[:end], rows[end:])
+        raise response_not_found()
+    return AnsweredMessage(rows[:end], rows[end:])
 
 
-def _says(rows: Sequence[dict[str, Any]], said: Sequence[Said]) -> bool:
-    return stored(rows) == tuple(said)
+def _matches(rows: Sequence[dict[str, Any]], messages: Sequence[ChatMessage]) -> bool:
+    return messages_from_rows(rows) == tuple(messages)
 
 
-def _again(place: Place, rows: Sequence[dict[str, Any]]) -> Place:
+def _mark_repeated(locked: LockedConversation, rows: Sequence[dict[str, Any]]) -> LockedConversation:
     """What is to be said was said, and is not answered: it is not said twice."""
-    said = [row["id"] for row in rows if row["role"] == "user"]
-    return place._replace(content=None, said_before=said[-1])
+    message_ids = [row["id"] for row in rows if row["role"] == "user"]
+    return locked._replace(content=None, repeated_message_id=message_ids[-1])
 
 
-def _busy() -> Refused:
+def _refuse_busy() -> Refused:
     return Refused(
         409,
         "another request is working in this conversation",
@@ -212,10 +226,10 @@ def _busy() -> Refused:
 
 
 def _make_named(store: ScopedStore, name: str) -> str:
-    return _session_named(store, name)[0]
+    return _open_named(store, name)[0]
 
 
-def _session_named(store: ScopedStore, name: str) -> tuple[str, bool]:
+def _open_named(store: ScopedStore, name: str) -> tuple[str, bool]:
     """The session that the client calls so, and whether it takes the place of one in the trash."""
     if store.get_session(name) is not None:
         return name, False

@@ -1,9 +1,8 @@
-"""Which conversations stand where: found by all that was said in them, also after a restart.
+"""An index from the history that a client sends to its conversation; it survives a restart.
 
-For each conversation a mark of what its client knows of it, made with the client's key: nobody can tell from a mark
-what was said. It is only a hint. What the store holds decides, so that nothing here has to be exact, or to last; a mark
-that is wrong or missing costs a new session and mixes nothing up. The store's own tables have no place for it: a row
-in the routing is a chat, which is mirrored and can be reset.
+Each conversation has a mark of what its client knows, made with the client's key, so a mark reveals nothing. The index
+is only a hint: the store decides. A wrong or missing mark costs a new session and mixes nothing up. It is no table of
+the store, because a row in the routing is a chat, which is mirrored and can be reset.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ MOST_ALIKE = 100
 SPARE_LINES = 10_000
 
 
-class Known:
+class HistoryIndex:
     """A line for each change, the later one counts; written anew when most lines count no more."""
 
     def __init__(self, file: Path, most: int = MOST) -> None:
@@ -93,6 +92,6 @@ class Known:
             self._write_anew()
 
     def _write_anew(self) -> None:
-        kept = b"".join(b"%s\n" % json.dumps(one).encode() for one in self._marks.items())
-        atomic_files.replace_file(self._file, kept)
+        lines = b"".join(b"%s\n" % json.dumps(item).encode() for item in self._marks.items())
+        atomic_files.replace_file(self._file, lines)
         self._lines = len(self._marks)

@@ -1,4 +1,4 @@
-"""What one key may ask for: requests per minute and at once, messages of a request, words of a search."""
+"""Limits of one key: requests per minute and at once, messages of a request, words of a search."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from hermes import clock
-from hermes.gateway.platform_options import whole
-from hermes.gateway.rate_limit import Buckets
-from hermes.server.api_errors import Refused, bad
+from hermes.gateway.platform_options import read_integer
+from hermes.gateway.rate_limit import TokenBuckets
+from hermes.server.api_errors import Refused, bad_request
 from hermes.terms import index_text
 
 LONGEST_QUERY = 2000
@@ -28,28 +28,32 @@ class Limits(NamedTuple):
     @classmethod
     def read(cls, more: Mapping[str, Any]) -> Limits:
         """From the settings of the platform; `Misconfigured` if a value makes no sense."""
-        given = {
-            name: whole(f"platforms.api-server.{name}", more[name], 1, 1_000_000)
+        values = {
+            name: read_integer(f"platforms.api-server.{name}", more[name], 1, 1_000_000)
             for name in cls._fields
             if more.get(name) is not None
         }
-        return cls(**given)
+        return cls(**values)
 
 
 class Admission:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._buckets = Buckets(limits.requests_per_minute)
+        self._buckets = TokenBuckets(limits.requests_per_minute)
         self._open: Counter[str] = Counter()
 
     @contextmanager
     def admit(self, key: str) -> Iterator[None]:
         """For as long as a request of this key takes, its answer included."""
         if self._open[key] >= self._limits.concurrent_requests:
-            raise _too_many(f"this key has {self._limits.concurrent_requests} requests open; wait for one", 1)
+            raise _refuse_too_many(
+                f"this key has {self._limits.concurrent_requests} requests open; wait for one", 1
+            )
         if not self._buckets.take(key, clock.now())[0]:
             most = self._limits.requests_per_minute
-            raise _too_many(f"this key sent more than {most} requests in a minute", math.ceil(60 / most))
+            raise _refuse_too_many(
+                f"this key sent more than {most} requests in a minute", math.ceil(60 / most)
+            )
         self._open[key] += 1
         try:
             yield
@@ -62,11 +66,11 @@ class Admission:
 def check_query(query: str, limits: Limits) -> None:
     """Count what is really searched for: `a-b-c` is three words, and a run of Chinese letters is many."""
     if len(query) > LONGEST_QUERY:
-        raise bad(f"q is longer than {LONGEST_QUERY:,} characters", "q", "query_too_long")
+        raise bad_request(f"q is longer than {LONGEST_QUERY:,} characters", "q", "query_too_long")
     words = [word for word in query.split() if word not in OPERATORS]
     if max(len(words), len(index_text(" ".join(words))[0].split())) > limits.search_words:
-        raise bad(f"q has more than {limits.search_words} words", "q", "query_too_long")
+        raise bad_request(f"q has more than {limits.search_words} words", "q", "query_too_long")
 
 
-def _too_many(message: str, seconds: int) -> Refused:
+def _refuse_too_many(message: str, seconds: int) -> Refused:
     return Refused(429, message, code="rate_limit_exceeded", headers={"Retry-After": str(seconds)})

@@ -1,7 +1,7 @@
-"""Holding a conversation while a request works in it, so that nobody writes between the look and the answer.
+"""Locks a conversation while a request works in it, so that nobody writes between the comparison and the answer.
 
-Among our own requests it is held by its first session, among processes by its lease: to the store, all requests of this
-process are one. When it is left, it is noted where it stands.
+Requests of this process lock by the first session of the conversation, processes by its lease: to the store, all
+requests of one process are the same holder. Unlocking updates the history index.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from hermes import errors
 from hermes.db.scoped_store import ScopedStore
-from hermes.gateway.context import Office
-from hermes.gateway.sessions.agents import Whose
-from hermes.gateway.sessions.conversation import Talking
+from hermes.gateway.context import GatewayContext
+from hermes.gateway.sessions.agents import AgentScope
+from hermes.gateway.sessions.conversation import Conversation
 from hermes.gateway.sessions.prompt_context import build_session_context_prompt
 from hermes.logs import get_logger
 from hermes.server.api_keys import Person
-from hermes.server.history_index import Known
-from hermes.server.message_format import Asked, Said, spelled, stored
+from hermes.server.history_index import HistoryIndex
+from hermes.server.message_format import ChatMessage, RequestMessages, encode_canonically, messages_from_rows
 from hermes.server.workers import Workers
 
 T = TypeVar("T")
@@ -32,18 +32,18 @@ INSTRUCTED = (
 INSTRUCTED_SO_FAR = "(These were the instructions of the program.)"
 
 
-class Place(NamedTuple):
+class LockedConversation(NamedTuple):
     """A conversation that a request holds."""
 
     person: Person
-    talking: Talking
-    conversation: str
+    conversation: Conversation
+    conversation_id: str
     """Its first session: the id that stays."""
     content: Any
     """What is to be said; None if it was said before and has got no answer yet."""
-    said_before: int | None = None
+    repeated_message_id: int | None = None
     """The message, in that case."""
-    fleeting: bool = False
+    is_temporary: bool = False
     """Whether it is thrown away when it is left."""
     note: str | None = None
     """What the client should know about the conversation."""
@@ -51,129 +51,147 @@ class Place(NamedTuple):
     @property
     def current(self) -> str:
         """The first session of the conversation as it goes on: another one if this was deleted meanwhile."""
-        return self.talking.replaced_by or self.conversation
+        return self.conversation.replaced_by or self.conversation_id
 
 
-class Holding:
-    def __init__(self, office: Office, known: Known, workers: Workers) -> None:
-        self._office, self._known, self._workers = office, known, workers
+class ConversationLocks:
+    def __init__(self, context: GatewayContext, index: HistoryIndex, workers: Workers) -> None:
+        self._context, self._index, self._workers = context, index, workers
         self._held: set[str] = set()
 
     def store(self, person: Person) -> ScopedStore:
-        return self._office.db.scoped(person.principal)
+        return self._context.db.scoped(person.principal)
 
-    async def work(self, person: Person, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    async def run_in_thread(
+        self, person: Person, work: Callable[P, T], *args: P.args, **options: P.kwargs
+    ) -> T:
         """In a thread, of which each key has few."""
         return await self._workers.run(person.name, work, *args, **options)
 
-    async def entered_if_free(self, person: Person, session_id: str, asked: Asked) -> Place | None:
+    async def lock_if_free(
+        self, person: Person, session_id: str, request: RequestMessages
+    ) -> LockedConversation | None:
         try:
-            return await self.entered(person, session_id, asked)
+            return await self.lock(person, session_id, request)
         except errors.LeaseHeld:
             return None
 
-    async def entered(
-        self, person: Person, session_id: str, asked: Asked, make_session: Callable[[], str] | None = None
-    ) -> Place | None:
+    async def lock(
+        self,
+        person: Person,
+        session_id: str,
+        request: RequestMessages,
+        make_session: Callable[[], str] | None = None,
+    ) -> LockedConversation | None:
         """Hold the conversation of a session; None if another request does, `LeaseHeld` if another process.
 
         `make_session` makes the one in which it continues should it be deleted meanwhile.
         """
         store = self.store(person)
-        root = await self.work(person, store.get_conversation_root, session_id) or session_id
+        root = await self.run_in_thread(person, store.get_conversation_root, session_id) or session_id
         if root in self._held:
             return None
         self._held.add(root)
 
         async def replace_session() -> str:
             make = make_session or (lambda: store.create_session(origin=person.source.to_dict()))
-            return await self.work(person, make)
+            return await self.run_in_thread(person, make)
 
-        whose = self._whose(person, asked.instructions)
-        talking = Talking(self._office.minds, store, whose, replace_session)
+        scope = self._make_scope(person, request.instructions)
+        conversation = Conversation(self._context.agents, store, scope, replace_session)
         try:
-            live = await self.work(person, store.get_compression_tip, session_id)
-            await talking.enter(live)
-            if await self.work(person, store.get_compression_tip, session_id) != live:
+            live = await self.run_in_thread(person, store.get_compression_tip, session_id)
+            await conversation.enter(live)
+            if await self.run_in_thread(person, store.get_compression_tip, session_id) != live:
                 raise errors.LeaseHeld("somebody else has just compressed this conversation")
         except BaseException:
             self._held.discard(root)
-            await talking.leave()
+            await conversation.leave()
             raise
-        return Place(person, talking, root, asked.new.content)
+        return LockedConversation(person, conversation, root, request.new.content)
 
-    async def leave(self, place: Place) -> None:
+    async def leave(self, locked: LockedConversation) -> None:
         """Let others work in it, and remember where it stands."""
         try:
-            if place.fleeting:
-                await self.work(place.person, place.talking.store.trash_session, place.current)
+            if locked.is_temporary:
+                await self.run_in_thread(
+                    locked.person, locked.conversation.store.trash_session, locked.current
+                )
             else:
-                await self.work(place.person, self._note, place)
+                await self.run_in_thread(locked.person, self._update_index, locked)
         except errors.StoreError as problem:
-            if place.fleeting:
+            if locked.is_temporary:
                 log.error("a conversation that was not to be stored could not be thrown away: %s", problem)
             # The other is not found by what was said, then.
         finally:
-            await place.talking.leave()
-            self._held.discard(place.conversation)
+            await locked.conversation.leave()
+            self._held.discard(locked.conversation_id)
 
-    def _note(self, place: Place) -> None:
-        store = place.talking.store
-        first = store.get_session(place.current)
+    def _update_index(self, locked: LockedConversation) -> None:
+        store = locked.conversation.store
+        first = store.get_session(locked.current)
         if first is None or first["parent_session_id"] is not None:
             return  # a branch does not hold all that its client knows
-        said = stored(store.follow(place.current))
-        self._known.put(place.current, mark_of(place.person, said) if said else None)
+        messages = messages_from_rows(store.follow(locked.current))
+        self._index.put(locked.current, make_mark(locked.person, messages) if messages else None)
 
-    async def remember(self, place: Place, said: Sequence[Said]) -> None:
+    async def store_messages(self, locked: LockedConversation, messages: Sequence[ChatMessage]) -> None:
         """Store what was said before, elsewhere."""
-        store, session_id, epoch = place.talking.store, place.talking.session_id, place.talking.epoch
+        store, session_id, epoch = (
+            locked.conversation.store,
+            locked.conversation.session_id,
+            locked.conversation.epoch,
+        )
         assert session_id is not None
-        if not said:
+        if not messages:
             return
 
         def keep() -> None:
             if not store.get_context(session_id):  # all of it, or nothing
-                rows = [{"role": one.role, "content": one.content} for one in said]
+                rows = [{"role": message.role, "content": message.content} for message in messages]
                 store.replace_messages(session_id, rows, lease_epoch=epoch)
                 return
-            for one in said:
-                store.append_message(session_id, one.role, one.content, lease_epoch=epoch)
+            for message in messages:
+                store.append_message(session_id, message.role, message.content, lease_epoch=epoch)
 
-        await self.work(place.person, keep)
+        await self.run_in_thread(locked.person, keep)
 
     # ---------------------------------------------------------------- what the agent is told
 
-    def _whose(self, person: Person, instructions: str | None) -> Whose:
-        office, source = self._office, person.source
+    def _make_scope(self, person: Person, instructions: str | None) -> AgentScope:
+        context, source = self._context, person.source
         about = build_session_context_prompt(
             source,
             shared=False,
-            platforms=list(office.adapters),
+            platforms=list(context.adapters),
             home_channels={
-                name: one.home_channel for name, one in office.settings.platforms.items() if one.home_channel
+                name: platform.home_channel
+                for name, platform in context.settings.platforms.items()
+                if platform.home_channel
             },
         )
         if instructions:
-            about = f"{about}\n\n{_instructed(instructions)}"
-        return Whose(person.principal.person, source.platform, office.doorkeeper.is_owner(source), about)
+            about = f"{about}\n\n{_format_instructions(instructions)}"
+        return AgentScope(person.principal.person, source.platform, context.access.is_owner(source), about)
 
-    async def instruct(self, place: Place, instructions: str | None, *, keep: bool = False) -> None:
+    async def update_instructions(
+        self, locked: LockedConversation, instructions: str | None, *, keep: bool = False
+    ) -> None:
         """If the instructions are others now, the prompt is made anew. With `keep`, none are those that are there."""
-        store, session_id = place.talking.store, place.talking.session_id
+        store, session_id = locked.conversation.store, locked.conversation.session_id
         assert session_id is not None
-        session = await self.work(place.person, store.get_session, session_id)
+        session = await self.run_in_thread(locked.person, store.get_session, session_id)
         prompt = None if session is None else session["system_prompt"]
         if prompt is None or (keep and instructions is None):
             return
-        same = _instructed(instructions) in prompt if instructions else INSTRUCTED not in prompt
+        same = _format_instructions(instructions) in prompt if instructions else INSTRUCTED not in prompt
         if not same:
-            await self.work(place.person, store.update_system_prompt, session_id, None)
+            await self.run_in_thread(locked.person, store.update_system_prompt, session_id, None)
 
 
-def _instructed(instructions: str) -> str:
+def _format_instructions(instructions: str) -> str:
     return f"{INSTRUCTED}\n\n{instructions}\n\n{INSTRUCTED_SO_FAR}"
 
 
-def mark_of(person: Person, said: Sequence[Said]) -> str:
-    return person.mark("conversation", spelled(said))
+def make_mark(person: Person, messages: Sequence[ChatMessage]) -> str:
+    return person.make_mark("conversation", encode_canonically(messages))

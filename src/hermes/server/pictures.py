@@ -1,7 +1,7 @@
-"""Pictures that a request names by their address: fetched by us and kept as data.
+"""Pictures that a request names by address: fetched here and stored as data.
 
-The model's endpoint would fetch them from where it stands, which may be a network that the client cannot reach. And
-what is behind an address changes: the conversation keeps what was seen.
+The model's endpoint would fetch them from its own network, which the client may not reach. And content behind an
+address changes, while the conversation keeps what was seen.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from hermes.gateway.http.address_rules import (
     Target,
     open_client,
     resolve,
-    targets_of,
+    resolve_targets,
 )
-from hermes.server.api_errors import Refused, bad
-from hermes.server.message_format import Asked, Said
+from hermes.server.api_errors import Refused, bad_request
+from hermes.server.message_format import ChatMessage, RequestMessages
 
 MOST_PICTURES = 16
 """By their address, in one request."""
@@ -47,14 +47,18 @@ class Pictures:
         self._kept: OrderedDict[tuple[str, str], tuple[float, str]] = OrderedDict()
         self._kept_bytes = 0
 
-    async def inline(self, key: str, asked: Asked, hold: Hold) -> Asked:
+    async def inline(self, key: str, request: RequestMessages, hold: Hold) -> RequestMessages:
         """The same request with data instead of addresses."""
-        said = (*asked.before, asked.new)
-        addresses = list(dict.fromkeys(url for one in said for url in _addresses(one.content)))
+        messages = (*request.before, request.new)
+        addresses = list(
+            dict.fromkeys(url for message in messages for url in _find_addresses(message.content))
+        )
         if not addresses:
-            return asked
+            return request
         if len(addresses) > MOST_PICTURES:
-            raise bad(f"more than {MOST_PICTURES} pictures by their address in one request", "image_url")
+            raise bad_request(
+                f"more than {MOST_PICTURES} pictures by their address in one request", "image_url"
+            )
         data: dict[str, str] = {}
         try:
             async with asyncio.timeout(WHOLE_S), open_client() as client:
@@ -62,28 +66,32 @@ class Pictures:
                     data[url] = await self._get(client, key, url, hold)
         except (Forbidden, httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError):
             # One line for every reason: else it would tell what there is in our network.
-            raise self._refused() from None
-        *before, new = (Said(one.role, _with_data(one.content, data)) for one in said)
-        return asked._replace(before=tuple(before), new=new)
+            raise self._fetch_error() from None
+        *before, new = (
+            ChatMessage(message.role, _replace_addresses(message.content, data)) for message in messages
+        )
+        return request._replace(before=tuple(before), new=new)
 
     async def _get(self, client: httpx2.AsyncClient, key: str, url: str, hold: Hold) -> str:
         now = asyncio.get_running_loop().time()
-        until, kept = self._kept.get((key, url), (0.0, ""))
+        until, cached = self._kept.get((key, url), (0.0, ""))
         if until > now:
-            hold(len(kept))
-            return kept
-        found = await self._fetch(client, url, hold)
-        media_type = picture_type(found)
+            hold(len(cached))
+            return cached
+        content = await self._fetch(client, url, hold)
+        media_type = detect_picture_type(content)
         if media_type is None:
             raise Forbidden("not a picture")
-        made = f"data:{media_type};base64,{base64.b64encode(found).decode()}"
-        self._keep((key, url), now + KEPT_S, made)
-        return made
+        data_url = f"data:{media_type};base64,{base64.b64encode(content).decode()}"
+        self._keep((key, url), now + KEPT_S, data_url)
+        return data_url
 
     async def _fetch(self, client: httpx2.AsyncClient, url: str, hold: Hold) -> bytes:
         for _ in range(MOST_REDIRECTS + 1):
             async with AsyncExitStack() as stack:
-                answer = await self._request(client, await targets_of(url, self._hosts, self._look_up), stack)
+                answer = await self._request(
+                    client, await resolve_targets(url, self._hosts, self._look_up), stack
+                )
                 if answer.status_code in REDIRECTS:
                     url = str(httpx2.URL(url).join(answer.headers.get("location", "")))
                     continue
@@ -113,24 +121,24 @@ class Pictures:
         raise Forbidden("no address")
 
     async def _read(self, answer: httpx2.Response, hold: Hold) -> bytes:
-        found = bytearray()
+        content = bytearray()
         async for chunk in answer.aiter_raw():
             hold(len(chunk) * 4 // 3)
-            found += chunk
-            if len(found) > self._largest:
+            content += chunk
+            if len(content) > self._largest:
                 raise Forbidden("too large")
-        return bytes(found)
+        return bytes(content)
 
     def _keep(self, name: tuple[str, str], until: float, data: str) -> None:
         _, old = self._kept.pop(name, (0.0, ""))
         self._kept[name] = (until, data)
         self._kept_bytes += len(data) - len(old)
         while self._kept_bytes > KEPT_BYTES:
-            _, (_, gone) = self._kept.popitem(last=False)
-            self._kept_bytes -= len(gone)
+            _, (_, removed) = self._kept.popitem(last=False)
+            self._kept_bytes -= len(removed)
 
-    def _refused(self) -> Refused:
-        return bad(
+    def _fetch_error(self) -> Refused:
+        return bad_request(
             "a picture could not be fetched: its address must be public, with https, and lead to a PNG, JPEG, GIF"
             f" or WebP of at most {self._largest / 1_000_000:g} MB",
             "image_url",
@@ -138,7 +146,7 @@ class Pictures:
         )
 
 
-def picture_type(data: bytes) -> str | None:
+def detect_picture_type(data: bytes) -> str | None:
     """What a file is by its first bytes, whatever its server calls it."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
@@ -149,13 +157,13 @@ def picture_type(data: bytes) -> str | None:
     return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
 
 
-def _addresses(content: Any) -> list[str]:
+def _find_addresses(content: Any) -> list[str]:
     parts = content if isinstance(content, list) else ()
     urls = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
     return [url for url in urls if not url.startswith("data:")]
 
 
-def _with_data(content: Any, data: dict[str, str]) -> Any:
+def _replace_addresses(content: Any, data: dict[str, str]) -> Any:
     if not isinstance(content, list):
         return content
     return [

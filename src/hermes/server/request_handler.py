@@ -1,4 +1,4 @@
-"""Where requests are taken in: who asks and how often, what they say, which conversation they mean, and their turn."""
+"""Handles requests: authentication, limits, body, conversation, and the turn."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from hermes.db.scoped_store import ScopedStore
-from hermes.gateway.context import Office
+from hermes.gateway.context import GatewayContext
 from hermes.gateway.http.address_rules import AllowedHosts
 from hermes.gateway.http.host import HOLD
 from hermes.gateway.http.json_body import TooComplex, check_depth, check_value_count
 from hermes.gateway.http.limits import current_guard
-from hermes.server.api_errors import Refused, bad
+from hermes.server.api_errors import Refused, bad_request
 from hermes.server.api_keys import Keys, Person
 from hermes.server.conversation_match import Conversations
-from hermes.server.history_index import Known
+from hermes.server.history_index import HistoryIndex
 from hermes.server.key_limits import Admission, Limits
-from hermes.server.locks import Holding, Place
-from hermes.server.message_format import Asked
+from hermes.server.locks import ConversationLocks, LockedConversation
+from hermes.server.message_format import RequestMessages
 from hermes.server.pictures import Pictures
 from hermes.server.turns import Answer, Piece, Turn
 from hermes.server.workers import Workers
@@ -46,37 +46,37 @@ SILENT = b": still at work\n\n"
 STOPPING_S = 5.0
 
 
-class Gone(Exception):
+class ClientGone(Exception):
     """Nobody waits for the answer any more."""
 
 
-class Desk:
+class RequestHandler:
     def __init__(
         self,
-        office: Office,
-        known: Known,
+        context: GatewayContext,
+        index: HistoryIndex,
         keys: Keys,
         model: str,
         limits: Limits,
         picture_hosts: AllowedHosts,
     ) -> None:
-        self.office, self.keys, self.model, self.limits = office, keys, model, limits
+        self.context, self.keys, self.model, self.limits = context, keys, model, limits
         self.admission = Admission(limits)
         self._workers = Workers()
-        self._pictures = Pictures(picture_hosts, office.settings.largest_attachment_mb)
-        self._holding = Holding(office, known, self._workers)
-        self.conversations = Conversations(self._holding, known)
+        self._pictures = Pictures(picture_hosts, context.settings.largest_attachment_mb)
+        self._locks = ConversationLocks(context, index, self._workers)
+        self.conversations = Conversations(self._locks, index)
         self._turns: set[Turn] = set()
         self._closing = False
 
     # ---------------------------------------------------------------- who asks, and what
 
     def store(self, person: Person) -> ScopedStore:
-        return self._holding.store(person)
+        return self._locks.store(person)
 
     def person(self, request: Request) -> Person:
-        found = self.keys.who(request.headers.get("authorization", ""))
-        if found is None:
+        person = self.keys.find_person(request.headers.get("authorization", ""))
+        if person is None:
             address = request.client.host if request.client else ""
             if not current_guard().is_wrong_key_allowed(address):
                 raise Refused(
@@ -91,15 +91,15 @@ class Desk:
                 code="invalid_api_key",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        return found
+        return person
 
     def limit(self, person: Person) -> None:
         """Refuse what is too much at once."""
         if self._closing:
-            raise _ending()
-        may, _ = self.office.doorkeeper.may_speak(person.source)
+            raise _refuse_ending()
+        may, _ = self.context.access.check_rate(person.source)
         if not may:
-            seconds = math.ceil(60 / self.office.settings.messages_per_minute)
+            seconds = math.ceil(60 / self.context.settings.messages_per_minute)
             raise Refused(
                 429,
                 f"too many messages: one more every {seconds} s",
@@ -108,16 +108,18 @@ class Desk:
             )
 
     def check_model(self, body: Mapping[str, Any]) -> None:
-        wanted = body.get("model")
-        if wanted is not None and wanted != self.model:
+        model = body.get("model")
+        if model is not None and model != self.model:
             raise Refused(
                 404,
-                f"there is no model {str(wanted)[:100]!r} here; there is {self.model!r}",
+                f"there is no model {str(model)[:100]!r} here; there is {self.model!r}",
                 code="model_not_found",
                 param="model",
             )
 
-    async def work(self, person: Person, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    async def run_in_thread(
+        self, person: Person, work: Callable[P, T], *args: P.args, **options: P.kwargs
+    ) -> T:
         """In a thread, of which each key has few."""
         return await self._workers.run(person.name, work, *args, **options)
 
@@ -125,11 +127,13 @@ class Desk:
         """What a request says: its body, as `understand` takes it."""
         # Not `request.body()`, which would keep the bytes for as long as the answer takes.
         sent = b"".join([chunk async for chunk in request.stream()])
-        return await self.work(person, lambda: understand(_parsed(sent)))
+        return await self.run_in_thread(person, lambda: understand(_parse_body(sent)))
 
-    async def with_pictures(self, request: Request, person: Person, asked: Asked) -> Asked:
+    async def inline_pictures(
+        self, request: Request, person: Person, messages: RequestMessages
+    ) -> RequestMessages:
         """The same with the pictures that it names by their address."""
-        return await self._pictures.inline(person.name, asked, request.scope[HOLD])
+        return await self._pictures.inline(person.name, messages, request.scope[HOLD])
 
     @staticmethod
     def session_name(request: Request) -> str | None:
@@ -138,54 +142,54 @@ class Desk:
         if name is None:
             return None
         if not name.strip() or len(name) > LONGEST_NAME or CONTROL.search(name):
-            raise bad(
+            raise bad_request(
                 f"{SESSION} must be a name of at most {LONGEST_NAME} characters, on one line", param=SESSION
             )
         return name
 
     # ---------------------------------------------------------------- a turn
 
-    async def turn(self, person: Person, name: str | None, asked: Asked) -> Turn:
+    async def begin_turn(self, person: Person, name: str | None, messages: RequestMessages) -> Turn:
         """Begin with the answer, in the conversation that is named or, without a name, in the one that is meant."""
         if name is None:
-            return await self.turn_at(self.conversations.extended(person, asked))
-        return await self.turn_at(self.conversations.named(person, name, asked))
+            return await self.begin_turn_in(self.conversations.open_extended(person, messages))
+        return await self.begin_turn_in(self.conversations.open_named(person, name, messages))
 
-    async def turn_at(self, finding: Awaitable[Place]) -> Turn:
-        place = await finding
+    async def begin_turn_in(self, finding: Awaitable[LockedConversation]) -> Turn:
+        locked = await finding
         if self._closing:
-            await self._holding.leave(place)
-            raise _ending()
-        turn = Turn(self._holding, place, self.office.metrics)
+            await self._locks.leave(locked)
+            raise _refuse_ending()
+        turn = Turn(self._locks, locked, self.context.metrics)
         self._turns.add(turn)
         turn.task.add_done_callback(lambda _: self._turns.discard(turn))
         return turn
 
     async def answer(self, request: Request, turn: Turn) -> Answer:
         """Wait for all of it."""
-        await _while_they_wait(request, turn, turn.over.wait())
+        await _wait_while_connected(request, turn, turn.over.wait())
         if turn.answer.failure is not None:
-            raise _with_session(turn.answer.failure, turn)
+            raise _add_session(turn.answer.failure, turn)
         return turn.answer
 
     async def stream(
         self,
         request: Request,
         turn: Turn,
-        tell: Callable[[AsyncIterator[Piece | None]], AsyncIterator[bytes]],
+        render: Callable[[AsyncIterator[Piece | None]], AsyncIterator[bytes]],
     ) -> Response:
         """The answer as it comes, in the words of `tell`."""
-        await _while_they_wait(request, turn, turn.begun(FIRST_WORD_S))
+        await _wait_while_connected(request, turn, turn.wait_until_begun(FIRST_WORD_S))
         if turn.over.is_set() and turn.answer.failure is not None and not turn.answer.text:
-            raise _with_session(turn.answer.failure, turn)
-        return _Stream(turn, tell(turn.pieces(SILENCE_S)))
+            raise _add_session(turn.answer.failure, turn)
+        return _Stream(turn, render(turn.pieces(SILENCE_S)))
 
     async def close(self, seconds: float) -> None:
         """No more turns. Those that run may come to their end; after so many seconds they are stopped, and kept."""
         self._closing = True
         running = [turn.over.wait() for turn in self._turns]
         if running:
-            await asyncio.wait([asyncio.create_task(one) for one in running], timeout=seconds)
+            await asyncio.wait([asyncio.create_task(waiting) for waiting in running], timeout=seconds)
         await self.stop()
 
     async def stop(self) -> None:
@@ -210,7 +214,7 @@ class _Stream(StreamingResponse):
     """Who leaves, before the first word or after it, stops the answer."""
 
     def __init__(self, turn: Turn, words: AsyncIterator[bytes]) -> None:
-        headers = {**told_session(turn), "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        headers = {**session_headers(turn), "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(words, headers=headers, media_type="text/event-stream")
         self._turn = turn
 
@@ -222,7 +226,7 @@ class _Stream(StreamingResponse):
                 self._turn.stop()
 
 
-def _parsed(sent: bytes) -> dict[str, Any]:
+def _parse_body(sent: bytes) -> dict[str, Any]:
     try:
         check_value_count(sent)
         body = json.loads(sent)
@@ -230,41 +234,41 @@ def _parsed(sent: bytes) -> dict[str, Any]:
     except TooComplex as problem:
         raise Refused(413, str(problem), code="request_too_complex") from None
     except (ValueError, RecursionError):
-        raise bad("the body is not JSON") from None
+        raise bad_request("the body is not JSON") from None
     if not isinstance(body, dict):
-        raise bad("the body must be a JSON object")
+        raise bad_request("the body must be a JSON object")
     return body
 
 
-def told_session(turn: Turn) -> dict[str, str]:
-    return {SESSION: turn.place.current}
+def session_headers(turn: Turn) -> dict[str, str]:
+    return {SESSION: turn.locked.current}
 
 
-def _with_session(failure: Refused, turn: Turn) -> Refused:
+def _add_session(failure: Refused, turn: Turn) -> Refused:
     """What was said is kept, and this is where it can be tried again."""
-    failure.headers |= told_session(turn)
+    failure.headers |= session_headers(turn)
     return failure
 
 
-def event(body: Mapping[str, Any], name: str | None = None) -> bytes:
+def format_event(body: Mapping[str, Any], name: str | None = None) -> bytes:
     """A server-sent event."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {json.dumps(body)}\n\n".encode()
 
 
-def _ending() -> Refused:
+def _refuse_ending() -> Refused:
     return Refused(503, "this server is ending", headers={"Retry-After": "5"})
 
 
-async def _while_they_wait(request: Request, turn: Turn, waiting: Coroutine[Any, Any, object]) -> None:
+async def _wait_while_connected(request: Request, turn: Turn, waiting: Coroutine[Any, Any, object]) -> None:
     """`Gone` if the client leaves meanwhile: then the turn is stopped, and what happened is kept."""
-    something, leaving = asyncio.create_task(waiting), asyncio.create_task(_left(request))
+    something, leaving = asyncio.create_task(waiting), asyncio.create_task(_wait_for_disconnect(request))
     try:
         await asyncio.wait([something, leaving], return_when=asyncio.FIRST_COMPLETED)
         if not something.done():
             turn.stop()
             await turn.over.wait()
-            raise Gone
+            raise ClientGone
     except asyncio.CancelledError:
         turn.stop()
         raise
@@ -273,6 +277,6 @@ async def _while_they_wait(request: Request, turn: Turn, waiting: Coroutine[Any,
         leaving.cancel()
 
 
-async def _left(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

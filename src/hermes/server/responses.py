@@ -1,7 +1,7 @@
-"""`/v1/responses`: made, streamed, gone on from, looked at again, deleted.
+"""`/v1/responses`: create, stream, continue, get, delete.
 
-Nothing is stored for it. The id of a response says which message of the person it answers, and is signed with the key
-it was made for; what was answered is in the conversation.
+Nothing is stored for a response. Its id names the message it answers and is signed with the key of its owner; the
+answer is in the conversation.
 """
 
 from __future__ import annotations
@@ -18,43 +18,45 @@ from starlette.responses import JSONResponse, Response
 
 from hermes import clock
 from hermes.agent.models.finish_reasons import FILTERED, LENGTH, normalize_reason
-from hermes.server.api_errors import Refused, bad, no_such_response
+from hermes.server.api_errors import Refused, bad_request, response_not_found
 from hermes.server.api_keys import Person
-from hermes.server.completions import notes, refuse_tools
-from hermes.server.conversation_match import answer_to
-from hermes.server.message_format import Asked, asked, stored
-from hermes.server.request_handler import SILENT, Desk, event, told_session
+from hermes.server.completions import answer_notes, refuse_tools
+from hermes.server.conversation_match import find_answer
+from hermes.server.message_format import RequestMessages, messages_from_rows, read_messages
+from hermes.server.request_handler import SILENT, RequestHandler, format_event, session_headers
 from hermes.server.turns import Answer, Piece, Turn
 
 PREFIX, SIGNATURE = "resp_", 32
 
 
-async def create(desk: Desk, request: Request, person: Person) -> Response:
-    name = desk.session_name(request)
+async def create_response(handler: RequestHandler, request: Request, person: Person) -> Response:
+    name = handler.session_name(request)
 
-    def understand(body: dict[str, Any]) -> tuple[dict[str, Any], Asked]:
-        _refuse_what_is_not_here(body)
-        desk.check_model(body)
-        return body, _said(body, desk.limits.most_messages)
+    def understand(body: dict[str, Any]) -> tuple[dict[str, Any], RequestMessages]:
+        _refuse_unsupported(body)
+        handler.check_model(body)
+        return body, _read_input(body, handler.limits.most_messages)
 
-    body, said = await desk.read(request, person, understand)
+    body, messages = await handler.read(request, person, understand)
     keep, streamed = body.get("store") is not False, body.get("stream") is True
     previous = body.get("previous_response_id")
     if name is not None and (previous is not None or not keep):
         other = "store: false" if previous is None else "previous_response_id"
-        raise bad(f"a named session and {other} cannot be asked for together")
-    after = None if previous is None else read_id(person, previous)
-    desk.limit(person)
-    said = await desk.with_pictures(request, person, said)
+        raise bad_request(f"a named session and {other} cannot be asked for together")
+    after = None if previous is None else decode_id(person, previous)
+    handler.limit(person)
+    messages = await handler.inline_pictures(request, person, messages)
     if after is not None:
-        finding = desk.conversations.after(person, *after, said, fleeting=not keep)
-        turn = await desk.turn_at(finding)
+        finding = handler.conversations.continue_after(person, *after, messages, is_temporary=not keep)
+        turn = await handler.begin_turn_in(finding)
     elif not keep:
-        turn = await desk.turn_at(desk.conversations.begun(person, said, fleeting=True))
+        turn = await handler.begin_turn_in(
+            handler.conversations.begin_new(person, messages, is_temporary=True)
+        )
     else:
-        turn = await desk.turn(person, name, said)
+        turn = await handler.begin_turn(person, name, messages)
     about = {
-        "model": desk.model,
+        "model": handler.model,
         "created_at": int(clock.now()),
         "instructions": body.get("instructions"),
         "previous_response_id": previous,
@@ -62,169 +64,183 @@ async def create(desk: Desk, request: Request, person: Person) -> Response:
         "store": keep,
     }
     if streamed:
-        return await desk.stream(request, turn, lambda pieces: _events(turn, pieces, about))
-    answer = await desk.answer(request, turn)
-    return JSONResponse(_completed(turn, answer, about), headers=told_session(turn))
+        return await handler.stream(request, turn, lambda pieces: _stream_events(turn, pieces, about))
+    answer = await handler.answer(request, turn)
+    return JSONResponse(_make_completed(turn, answer, about), headers=session_headers(turn))
 
 
-async def get(desk: Desk, request: Request, person: Person) -> Response:
-    session_id, message_id = read_id(person, request.path_params["id"])
-    answered = await desk.work(person, answer_to, desk.store(person), session_id, message_id)
-    texts = [one.content for one in stored(answered.rows) if one.role == "assistant"]
+async def get_response(handler: RequestHandler, request: Request, person: Person) -> Response:
+    session_id, message_id = decode_id(person, request.path_params["id"])
+    answered = await handler.run_in_thread(person, find_answer, handler.store(person), session_id, message_id)
+    texts = [message.content for message in messages_from_rows(answered.rows) if message.role == "assistant"]
     last = answered.rows[-1]
-    about = {"model": desk.model, "created_at": int(last["timestamp"]), "store": True}
-    cut = incomplete(last["finish_reason"])
+    about = {"model": handler.model, "created_at": int(last["timestamp"]), "store": True}
+    cut = describe_incomplete(last["finish_reason"])
     status = "incomplete" if cut or last["finish_reason"] == "interrupted" else "completed"
-    output = [_message(message_id, texts[-1] if texts else "", status)]
-    return JSONResponse(_response(request.path_params["id"], about, status, output) | cut)
+    output = [_make_message(message_id, texts[-1] if texts else "", status)]
+    return JSONResponse(_make_response(request.path_params["id"], about, status, output) | cut)
 
 
-async def delete(desk: Desk, request: Request, person: Person) -> Response:
-    made = request.path_params["id"]
-    await desk.conversations.take_back(person, *read_id(person, made))
-    return JSONResponse({"id": made, "object": "response", "deleted": True})
+async def delete_response(handler: RequestHandler, request: Request, person: Person) -> Response:
+    response_id = request.path_params["id"]
+    await handler.conversations.take_back(person, *decode_id(person, response_id))
+    return JSONResponse({"id": response_id, "object": "response", "deleted": True})
 
 
 # ---------------------------------------------------------------- ids
 
 
-def new_id(person: Person, session_id: str, message_id: int | None) -> str:
+def encode_id(person: Person, session_id: str, message_id: int | None) -> str:
     if message_id is None:  # it could not be stored, and so nobody can come back to it
         return f"{PREFIX}{os.urandom(SIGNATURE // 2).hex()}"
     place = f"{message_id}:{session_id}".encode()
-    told = base64.urlsafe_b64encode(place).decode().rstrip("=")
-    return f"{PREFIX}{person.mark('response', place)}{told}"
+    text = base64.urlsafe_b64encode(place).decode().rstrip("=")
+    return f"{PREFIX}{person.make_mark('response', place)}{text}"
 
 
-def read_id(person: Person, made: object) -> tuple[str, int]:
+def decode_id(person: Person, response_id: object) -> tuple[str, int]:
     """The session and the message. What was made for another key is not known here, like what never was."""
-    text = made.removeprefix(PREFIX) if isinstance(made, str) and made.startswith(PREFIX) else ""
-    signature, told = text[:SIGNATURE], text[SIGNATURE:]
+    text = (
+        response_id.removeprefix(PREFIX)
+        if isinstance(response_id, str) and response_id.startswith(PREFIX)
+        else ""
+    )
+    signature, encoded = text[:SIGNATURE], text[SIGNATURE:]
     try:
-        place = base64.urlsafe_b64decode(told.encode() + b"=" * (-len(told) % 4))
-        if not told or not hmac.compare_digest(signature.encode(), person.mark("response", place).encode()):
-            raise no_such_response()
+        place = base64.urlsafe_b64decode(encoded.encode() + b"=" * (-len(encoded) % 4))
+        if not encoded or not hmac.compare_digest(
+            signature.encode(), person.make_mark("response", place).encode()
+        ):
+            raise response_not_found()
         number, _, session_id = place.decode().partition(":")
         return session_id, int(number)
     except (binascii.Error, ValueError):
-        raise no_such_response() from None
+        raise response_not_found() from None
 
 
 # ---------------------------------------------------------------- what is said
 
 
-def _said(body: Mapping[str, Any], most: int) -> Asked:
+def _read_input(body: Mapping[str, Any], most: int) -> RequestMessages:
     instructions = body.get("instructions")
     if instructions is not None and not isinstance(instructions, str):
-        raise bad("instructions must be text", "instructions")
-    said = body.get("input")
-    messages = [{"role": "user", "content": said}] if isinstance(said, str) else said
-    return asked(messages, "input", most, instructions)
+        raise bad_request("instructions must be text", "instructions")
+    value = body.get("input")
+    messages = [{"role": "user", "content": value}] if isinstance(value, str) else value
+    return read_messages(messages, "input", most, instructions)
 
 
-def _refuse_what_is_not_here(body: Mapping[str, Any]) -> None:
+def _refuse_unsupported(body: Mapping[str, Any]) -> None:
     refuse_tools(body, "tools")
     for name in ("background", "conversation", "prompt"):
         if body.get(name):
-            raise bad(f"{name} is not supported here", name, "unsupported")
+            raise bad_request(f"{name} is not supported here", name, "unsupported")
     text = body.get("text")
     shape = text.get("format") if isinstance(text, Mapping) else None
     if shape not in (None, {"type": "text"}):
-        raise bad("answers are plain text here: text.format is not supported", "text", "unsupported")
+        raise bad_request("answers are plain text here: text.format is not supported", "text", "unsupported")
 
 
 # ---------------------------------------------------------------- what is answered
 
 
-async def _events(
+async def _stream_events(
     turn: Turn, pieces: AsyncIterator[Piece | None], about: Mapping[str, Any]
 ) -> AsyncIterator[bytes]:
     number = -1
 
-    def told(kind: str, **body: Any) -> bytes:
+    def format_body(kind: str, **body: Any) -> bytes:
         nonlocal number
         number += 1
-        return event({"type": kind, "sequence_number": number, **body}, kind)
+        return format_event({"type": kind, "sequence_number": number, **body}, kind)
 
-    made = _id_of(turn)
-    place = {"item_id": _item_id(turn.answer.said), "output_index": 0, "content_index": 0}
-    begun = _response(made, about, "in_progress", [])
-    yield told("response.created", response=begun)
-    yield told("response.in_progress", response=begun)
-    item = _message(turn.answer.said, None, "in_progress")
-    yield told("response.output_item.added", output_index=0, item=item)
-    yield told("response.content_part.added", **place, part=_text(""))
-    shown = ""
+    response_id = _make_response_id(turn)
+    place = {"item_id": _make_item_id(turn.answer.said), "output_index": 0, "content_index": 0}
+    response = _make_response(response_id, about, "in_progress", [])
+    yield format_body("response.created", response=response)
+    yield format_body("response.in_progress", response=response)
+    item = _make_message(turn.answer.said, None, "in_progress")
+    yield format_body("response.output_item.added", output_index=0, item=item)
+    yield format_body("response.content_part.added", **place, part=_make_text(""))
+    sent_text = ""
     async for piece in pieces:
         if piece is None or piece.is_reasoning:  # nothing is to be shown, but the answer is being made
             yield SILENT
             continue
-        shown += piece.text
-        yield told("response.output_text.delta", **place, delta=piece.text, logprobs=[])
+        sent_text += piece.text
+        yield format_body("response.output_text.delta", **place, delta=piece.text, logprobs=[])
     answer = turn.answer
     if answer.failure is not None:
-        yield told("response.failed", response=_failed(made, about, answer.failure, answer, shown))
+        yield format_body(
+            "response.failed", response=_make_failed(response_id, about, answer.failure, answer, sent_text)
+        )
         return
-    yield told("response.output_text.done", **place, text=shown, logprobs=[])
-    yield told("response.content_part.done", **place, part=_text(shown))
-    cut = incomplete(answer.reason)
+    yield format_body("response.output_text.done", **place, text=sent_text, logprobs=[])
+    yield format_body("response.content_part.done", **place, part=_make_text(sent_text))
+    cut = describe_incomplete(answer.reason)
     status = "incomplete" if cut else "completed"
-    item = _message(answer.said, shown, status)
-    yield told("response.output_item.done", output_index=0, item=item)
-    yield told(
+    item = _make_message(answer.said, sent_text, status)
+    yield format_body("response.output_item.done", output_index=0, item=item)
+    yield format_body(
         f"response.{status}",
-        response=_response(made, about, status, [item], _usage(answer)) | cut | notes(answer),
+        response=_make_response(response_id, about, status, [item], _format_usage(answer))
+        | cut
+        | answer_notes(answer),
     )
 
 
-def _completed(turn: Turn, answer: Answer, about: Mapping[str, Any]) -> dict[str, Any]:
-    cut = incomplete(answer.reason)
+def _make_completed(turn: Turn, answer: Answer, about: Mapping[str, Any]) -> dict[str, Any]:
+    cut = describe_incomplete(answer.reason)
     status = "incomplete" if cut else "completed"
-    output = [_message(answer.said, answer.text, status)]
-    return _response(_id_of(turn), about, status, output, _usage(answer)) | cut | notes(answer)
+    output = [_make_message(answer.said, answer.text, status)]
+    return (
+        _make_response(_make_response_id(turn), about, status, output, _format_usage(answer))
+        | cut
+        | answer_notes(answer)
+    )
 
 
-def incomplete(reason: str | None) -> dict[str, Any]:
+def describe_incomplete(reason: str | None) -> dict[str, Any]:
     """What tells that an answer was cut short; nothing if it was not."""
-    told = {LENGTH: "max_output_tokens", FILTERED: "content_filter"}.get(normalize_reason(reason) or "")
-    return {"incomplete_details": {"reason": told}} if told else {}
+    cause = {LENGTH: "max_output_tokens", FILTERED: "content_filter"}.get(normalize_reason(reason) or "")
+    return {"incomplete_details": {"reason": cause}} if cause else {}
 
 
-def _failed(
-    made: str, about: Mapping[str, Any], failure: Refused, answer: Answer, shown: str
+def _make_failed(
+    response_id: str, about: Mapping[str, Any], failure: Refused, answer: Answer, sent_text: str
 ) -> dict[str, Any]:
-    output = [_message(answer.said, shown, "incomplete")] if shown else []
+    output = [_make_message(answer.said, sent_text, "incomplete")] if sent_text else []
     error = {"code": "server_error", "message": failure.message}
-    return {**_response(made, about, "failed", output), "error": error}
+    return {**_make_response(response_id, about, "failed", output), "error": error}
 
 
-def _id_of(turn: Turn) -> str:
-    return new_id(turn.place.person, turn.place.current, turn.answer.said)
+def _make_response_id(turn: Turn) -> str:
+    return encode_id(turn.locked.person, turn.locked.current, turn.answer.said)
 
 
-def _item_id(message_id: int | None) -> str:
+def _make_item_id(message_id: int | None) -> str:
     return f"msg_{'unstored' if message_id is None else message_id}"
 
 
-def _message(message_id: int | None, text: str | None, status: str) -> dict[str, Any]:
-    content = [] if text is None else [_text(text)]
-    made = {"id": _item_id(message_id), "type": "message", "role": "assistant"}
-    return {**made, "status": status, "content": content}
+def _make_message(message_id: int | None, text: str | None, status: str) -> dict[str, Any]:
+    content = [] if text is None else [_make_text(text)]
+    message = {"id": _make_item_id(message_id), "type": "message", "role": "assistant"}
+    return {**message, "status": status, "content": content}
 
 
-def _text(text: str) -> dict[str, Any]:
+def _make_text(text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def _response(
-    made: str,
+def _make_response(
+    response_id: str,
     about: Mapping[str, Any],
     status: str,
     output: list[dict[str, Any]],
     usage: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     return {
-        "id": made,
+        "id": response_id,
         "object": "response",
         "status": status,
         "error": None,
@@ -238,15 +254,15 @@ def _response(
     }
 
 
-def _usage(answer: Answer) -> dict[str, Any] | None:
+def _format_usage(answer: Answer) -> dict[str, Any] | None:
     tokens = answer.tokens
     if tokens is None:
         return None
-    sent, cached, said, thought = tokens
+    sent, cached, answered, thought = tokens
     return {
         "input_tokens": sent,
         "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
-        "output_tokens": said,
+        "output_tokens": answered,
         "output_tokens_details": {"reasoning_tokens": thought},
-        "total_tokens": sent + said,
+        "total_tokens": sent + answered,
     }

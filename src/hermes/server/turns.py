@@ -1,4 +1,4 @@
-"""One turn for one request. It runs by itself, so that a client who leaves cannot tear it: it is stopped, and kept."""
+"""One turn for one request. It runs in its own task: a client that disconnects stops it, and the result is stored."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from hermes.agent.events import (
 )
 from hermes.agent.models.model import Used
 from hermes.gateway.ops.metrics import GatewayMetrics
-from hermes.server.api_errors import Refused, from_error
-from hermes.server.locks import Holding, Place
+from hermes.server.api_errors import Refused, translate_error
+from hermes.server.locks import ConversationLocks, LockedConversation
 from hermes.server.message_format import BETWEEN
 
 log = logging.getLogger(__name__)
@@ -61,15 +61,15 @@ class Answer:
         self._resumes_with = ""
         """What tells a client who reads along that the text it has is not the beginning of the answer."""
 
-    def hear(self, event: Event) -> str:
+    def add(self, event: Event) -> str:
         """Take in what happened; the text that a client who reads along is to be given."""
         match event:
             case TextDelta(text) if text:
                 between = BETWEEN if self._fresh and self._before else ""
-                shown = f"{self._resumes_with or between}{text}"
+                delta = f"{self._resumes_with or between}{text}"
                 self.text = f"{self.text}{between}{text}"
                 self._fresh, self._resumes_with = False, ""
-                return shown
+                return delta
             case ThoughtDelta(text):
                 self.reasoning += text
             case Recast() | Discarded():
@@ -80,7 +80,7 @@ class Answer:
                 self._before, self._fresh = self.text, True
                 self._reasoning_before = self.reasoning
             case NotStored():
-                self._hear_not_stored(event)
+                self._add_not_stored(event)
             case Counted(_, used):
                 self.used.append(used)
             case Note(text):
@@ -91,7 +91,7 @@ class Answer:
                 why = "the answer was stopped: this server is ending; what was said is kept"
                 self.failure = Refused(503, why, code="stopped")
             case Failed(_, error):
-                self.failure = from_error(error)
+                self.failure = translate_error(error)
             case _:
                 pass
         return ""
@@ -103,44 +103,46 @@ class Answer:
         self.text, self._fresh = self._before, True
         self.reasoning = self.reasoning + event.text if isinstance(event, Recast) else self._reasoning_before
 
-    def _hear_not_stored(self, event: NotStored) -> None:
+    def _add_not_stored(self, event: NotStored) -> None:
         if event.role == "assistant":
             self._before, self._fresh = self.text, True
             self._reasoning_before = self.reasoning
-        kept = "kept beside the store until it can be" if event.spooled else "lost when the server ends"
-        self.notes.append(f"not stored ({event.why}); it is {kept}")
+        consequence = (
+            "kept beside the store until it can be" if event.spooled else "lost when the server ends"
+        )
+        self.notes.append(f"not stored ({event.why}); it is {consequence}")
 
     @property
     def tokens(self) -> tuple[int, int, int, int] | None:
         """Sent, of those from a cache, answered, of those in thought; None if nobody said."""
-        if all(one.prompt_tokens is None and one.output_tokens is None for one in self.used):
+        if all(usage.prompt_tokens is None and usage.output_tokens is None for usage in self.used):
             return None
         return (
-            sum(one.prompt_tokens or 0 for one in self.used),
-            sum(one.cache_read_tokens or 0 for one in self.used),
-            sum(one.output_tokens or 0 for one in self.used),
-            sum(one.reasoning_tokens or 0 for one in self.used),
+            sum(usage.prompt_tokens or 0 for usage in self.used),
+            sum(usage.cache_read_tokens or 0 for usage in self.used),
+            sum(usage.output_tokens or 0 for usage in self.used),
+            sum(usage.reasoning_tokens or 0 for usage in self.used),
         )
 
 
 class Turn:
-    def __init__(self, holding: Holding, place: Place, metrics: GatewayMetrics) -> None:
-        self.place, self.answer = place, Answer()
-        self.answer.said = place.said_before
-        if place.note is not None:
-            self.answer.notes.append(place.note)
-        self._holding, self._metrics = holding, metrics
+    def __init__(self, locks: ConversationLocks, locked: LockedConversation, metrics: GatewayMetrics) -> None:
+        self.locked, self.answer = locked, Answer()
+        self.answer.said = locked.repeated_message_id
+        if locked.note is not None:
+            self.answer.notes.append(locked.note)
+        self._locks, self._metrics = locks, metrics
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
         self._heard, self._some = asyncio.Event(), asyncio.Event()
         self._stopping = False
         self.over = asyncio.Event()
         """The conversation is let go; what goes on is behind it."""
-        self.task = asyncio.create_task(self._work(), name=f"api turn in {place.conversation}")
+        self.task = asyncio.create_task(self._work(), name=f"api turn in {locked.conversation_id}")
 
     def stop(self) -> None:
         """End it at the next moment; what happened so far is kept."""
         self._stopping = True
-        self.place.talking.stop()
+        self.locked.conversation.stop()
 
     async def pieces(self, every: float) -> AsyncIterator[Piece | None]:
         """The answer as it comes; None where for so many seconds nothing came."""
@@ -155,7 +157,7 @@ class Turn:
                 return
             yield piece
 
-    async def begun(self, seconds: float) -> None:
+    async def wait_until_begun(self, seconds: float) -> None:
         """Wait until there is something to tell, or it is over; once the message is stored, not longer than that."""
         await self._heard.wait()
         with suppress(TimeoutError):
@@ -163,43 +165,43 @@ class Turn:
                 await self._some.wait()
 
     async def _work(self) -> None:
-        began, outcome, talking = clock.now(), "failed", self.place.talking
+        began, outcome, conversation = clock.now(), "failed", self.locked.conversation
         try:
-            async with aclosing(talking.say(self.place.content)) as events:
+            async with aclosing(conversation.say(self.locked.content)) as events:
                 async for event in events:
                     if self._stopping:
-                        talking.stop()
+                        conversation.stop()
                     if isinstance(event, Done | Interrupted):
                         outcome = "answered" if isinstance(event, Done) else "stopped"
                     if isinstance(event, Failed):
                         log.warning("a request to the API got no answer: %s", event.why)
-                    self._tell(event)
+                    self._publish(event)
                     self._heard.set()
         except Exception as problem:
             log.log(
-                logging.DEBUG if from_error(problem).status < 500 else logging.ERROR,
+                logging.DEBUG if translate_error(problem).status < 500 else logging.ERROR,
                 "a turn for the API broke off: %s",
                 secrets.redact(repr(problem)),
                 exc_info=True,
             )
-            self.answer.failure = from_error(problem)
+            self.answer.failure = translate_error(problem)
         finally:
-            await self._holding.leave(self.place)
+            await self._locks.leave(self.locked)
             self._metrics.turns.add(outcome)
             self._metrics.turn_seconds.observe(clock.now() - began)
             self._pieces.put_nowait(None)
             self._heard.set()
             self._some.set()
             self.over.set()
-        await talking.settle()
+        await conversation.settle()
 
-    def _tell(self, event: Event) -> None:
+    def _publish(self, event: Event) -> None:
         if isinstance(event, Counted):
-            self._metrics.spent(event.used)
-        shown = self.answer.hear(event)
+            self._metrics.count_usage(event.used)
+        delta = self.answer.add(event)
         if isinstance(event, ThoughtDelta) and event.text:
             self._pieces.put_nowait(Piece(event.text, is_reasoning=True))
             self._some.set()
-        elif shown:
-            self._pieces.put_nowait(Piece(shown))
+        elif delta:
+            self._pieces.put_nowait(Piece(delta))
             self._some.set()

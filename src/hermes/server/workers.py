@@ -1,7 +1,7 @@
 """Threads for the store and for heavy work of the API, shared fairly between keys.
 
-The event loop does nothing that takes long. A key has few threads at a time, whatever it asks for; what waits is begun
-in turn, one job of each key after the other. So a key that asks for much waits for itself, and not others for it.
+The event loop does nothing that takes long. A key has few threads at a time; waiting jobs start round-robin over the
+keys. So a key with many requests delays only itself.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Workers:
             self._release(key)
             raise
         # A job that nobody waits for any more still has its thread, until it ends.
-        job.add_done_callback(lambda _: _call(loop, partial(self._release, key)))
+        job.add_done_callback(lambda _: _run_and_report(loop, partial(self._release, key)))
         return await asyncio.wrap_future(job)
 
     def close(self) -> None:
@@ -77,6 +77,6 @@ class Workers:
         self._start_waiting()
 
 
-def _call(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
+def _run_and_report(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
     with suppress(RuntimeError):  # the loop is closed: nobody waits any more
         loop.call_soon_threadsafe(work)

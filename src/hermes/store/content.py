@@ -102,7 +102,7 @@ def json_or_none(value: object) -> str | None:
     return to_json(value) if value else None
 
 
-def document(name: str, value: object) -> str:
+def encode_document(name: str, value: object) -> str:
     """A mapping as JSON text, for what must come back as it was given: what JSON cannot say is refused."""
     if not isinstance(value, Mapping):
         raise errors.make_error(
@@ -116,26 +116,26 @@ def document(name: str, value: object) -> str:
         ) from None
 
 
-def from_document(text: str) -> dict[str, Any]:
+def decode_document(text: str) -> dict[str, Any]:
     """A stored mapping; an empty one, if another program has put something else in its place."""
     value = from_json(text, None)
     return value if isinstance(value, dict) else {}
 
 
-def uid_text(stored: Any) -> str | None:
+def format_uid(stored: Any) -> str | None:
     """A message's uid as text. Layout 1 stored the 16 bytes; None for a row of another program."""
     if isinstance(stored, bytes):
         return stored.hex()
     return stored if isinstance(stored, str) and not stored.strip(HEX_DIGITS) else None
 
 
-def readable_uid(stored: Any) -> str | None:
+def parse_uid(stored: Any) -> str | None:
     """The uid in a row from a damaged file; None if it is not one."""
-    uid = uid_text(stored)
+    uid = format_uid(stored)
     return uid if uid is not None and len(uid) == UID_DIGITS else None
 
 
-def calls_counted(role: str, tool_calls: object) -> int:
+def count_calls(role: str, tool_calls: object) -> int:
     """How many tool calls a message makes: the documented arithmetic."""
     if role == "tool" or tool_calls is None:
         return 0

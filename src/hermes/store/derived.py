@@ -84,35 +84,35 @@ def refresh(writer: Writer) -> bool:
     return writer.value(ANY_NOTED) is not None
 
 
-def note_untold(writer: Writer, sessions: Iterable[str], after: int) -> None:
+def note_outdated(writer: Writer, sessions: Iterable[str], after: int) -> None:
     """Note those of these sessions whose messages above an id say more than they do."""
     for session_id in sessions:
         if writer.value(UNTOLD, session_id, after) is not None:
             writer.run(NOTE, session_id)
 
 
-def activity_of(
+def find_activity(
     reader: Reader, session_id: str, started_at: Any
 ) -> tuple[float | None, float | None, str | None]:
     """(last_active, last_person_at, preview) of a session, from its messages alone. None if no clock says anything."""
-    said = reader.row(FIRST_SAID, session_id)
+    first_prompt = reader.row(FIRST_SAID, session_id)
     newest = reader.value(LAST_MESSAGE, session_id)
     return (
         newest if newest is not None else started_at if clock.is_time(started_at) else None,
         reader.value(LAST_PERSON, session_id),
-        None if said is None else make_preview(decode(said[0], said[1])),
+        None if first_prompt is None else make_preview(decode(first_prompt[0], first_prompt[1])),
     )
 
 
-def inferred_relation(parent_end: tuple[Any, Any], started_at: Any) -> str | None:
+def infer_relation(parent_end: tuple[Any, Any], started_at: Any) -> str | None:
     """What a child is to its parent where nobody recorded it: the documented rule, by reason and clock."""
     ended_at, reason = parent_end
     if not clock.is_time(ended_at) or not clock.is_time(started_at) or started_at < ended_at:
         return None
-    return relation_after(reason)
+    return find_relation(reason)
 
 
-def relation_after(end_reason: str | None) -> str | None:
+def find_relation(end_reason: str | None) -> str | None:
     """What a session is that is begun when its parent has ended so."""
     return {"compression": "compression", "branched": "branch"}.get(end_reason or "")
 
@@ -140,20 +140,20 @@ class Family:
         conversations: dict[str, None] = {}
         queue = dict.fromkeys(noted)
         for session_id in iterate_growing(queue):
-            link = self._link(session_id)
+            link = self._read_link(session_id)
             if link is None:
-                self._note_those_left_behind(session_id)
+                self._note_orphans(session_id)
                 continue
             started_at, old_root = link[2], link[6]
-            _relation, root, *_ = place = self._place(session_id, link)
+            _relation, root, *_ = place = self._compute_place(session_id, link)
             self._writer.run(SET_FAMILY, *place, session_id)
             if self._has_parent(session_id):
                 self._writer.run(SAME_OWNER, session_id)
             if root not in (session_id, old_root):
                 self._writer.run(JOIN_FENCE, session_id)
-            self._writer.run(SET_ACTIVITY, *activity_of(self._writer, session_id, started_at), session_id)
+            self._writer.run(SET_ACTIVITY, *find_activity(self._writer, session_id, started_at), session_id)
             conversations.update(dict.fromkeys((old_root or session_id, root, session_id)))
-            for misplaced in self._misplaced_children(session_id):
+            for misplaced in self._find_misplaced_children(session_id):
                 if len(queue) < len(noted) + AT_ONCE:
                     queue[misplaced] = None
                 else:
@@ -161,35 +161,35 @@ class Family:
         for session_id in conversations:
             self._writer.run(SET_CONVERSATION, session_id)
 
-    def _misplaced_children(self, session_id: str) -> Iterator[str]:
+    def _find_misplaced_children(self, session_id: str) -> Iterator[str]:
         for (child,) in self._writer.rows(CHILDREN, session_id):
-            link = self._link(child)
-            if link is not None and self._place(child, link) != link[5:9]:
+            link = self._read_link(child)
+            if link is not None and self._compute_place(child, link) != link[5:9]:
                 yield child
 
-    def _note_those_left_behind(self, gone: str) -> None:
-        for (other,) in self._writer.rows(CHILDREN, gone) + self._writer.rows(ROOTED_AT, gone):
+    def _note_orphans(self, session_id: str) -> None:
+        for (other,) in self._writer.rows(CHILDREN, session_id) + self._writer.rows(ROOTED_AT, session_id):
             self._writer.run(NOTE, other)
 
-    def _place(self, session_id: str, link: tuple[Any, ...]) -> tuple[str | None, str, int, str]:
+    def _compute_place(self, session_id: str, link: tuple[Any, ...]) -> tuple[str | None, str, int, str]:
         """(relation, root, listed, kind) as they should be."""
-        relation, root = self._relation(session_id), self._root(session_id)
+        relation, root = self._find_relation(session_id), self._find_root(session_id)
         starts = relation in ("branch", "reset") or (relation == "compression" and root == session_id)
-        kind = classify_session(link[0], child=self._works_for_another(root))
+        kind = classify_session(link[0], child=self._is_subagent(root))
         return relation, root, 1 if starts or not self._is_below(session_id) else 0, kind
 
-    def _link(self, session_id: str) -> tuple[Any, ...] | None:
+    def _read_link(self, session_id: str) -> tuple[Any, ...] | None:
         if session_id not in self._links:
             self._links[session_id] = self._writer.row(LINK, session_id)
         return self._links[session_id]
 
     def _has_parent(self, session_id: str) -> bool:
-        link = self._link(session_id)
+        link = self._read_link(session_id)
         return (
             link is not None
             and link[1] is not None
             and link[1] != session_id
-            and self._link(link[1]) is not None
+            and self._read_link(link[1]) is not None
         )
 
     def _is_below(self, session_id: str) -> bool:
@@ -203,7 +203,7 @@ class Family:
             at: str | None = session_id
             while at is not None and at not in line and at not in self._below:
                 line[at] = None
-                at = self._parent(at)
+                at = self._find_parent(at)
             self._below.update(dict.fromkeys(line, True))
             if at is None:
                 self._below[next(reversed(line))] = False
@@ -211,31 +211,31 @@ class Family:
                 self._below.update(dict.fromkeys(list(line)[list(line).index(at) :], False))
         return self._below[session_id]
 
-    def _parent(self, session_id: str) -> str | None:
-        link = self._link(session_id)
+    def _find_parent(self, session_id: str) -> str | None:
+        link = self._read_link(session_id)
         return link[1] if link is not None and self._has_parent(session_id) else None
 
-    def _works_for_another(self, root: str) -> bool:
+    def _is_subagent(self, root: str) -> bool:
         """Whether a conversation, given by its first session, is a subagent's; what continues it is one, too."""
-        relation = self._relation(root)
+        relation = self._find_relation(root)
         return relation == "delegate" or (relation is None and self._is_below(root))
 
-    def _relation(self, session_id: str) -> str | None:
-        link = self._link(session_id)
+    def _find_relation(self, session_id: str) -> str | None:
+        link = self._read_link(session_id)
         if link is None or not self._has_parent(session_id):
             return "delegate" if link is not None and link[5] == "delegate" else None
         if link[5] is not None:
             return str(link[5])
-        parent = self._link(link[1])
+        parent = self._read_link(link[1])
         assert parent is not None
-        return inferred_relation((parent[3], parent[4]), link[2])
+        return infer_relation((parent[3], parent[4]), link[2])
 
-    def _root(self, session_id: str) -> str:
+    def _find_root(self, session_id: str) -> str:
         walked: dict[str, None] = {}
         at = session_id
-        while at not in self._roots and self._relation(at) == "compression":
+        while at not in self._roots and self._find_relation(at) == "compression":
             walked[at] = None
-            link = self._link(at)
+            link = self._read_link(at)
             assert link is not None
             if link[1] in walked:  # a cycle: nobody is above, so each stands for itself
                 self._roots.update((member, member) for member in walked)

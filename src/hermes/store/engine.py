@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, LiteralString, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
-    from hermes.store.matching import Node
+    from hermes.store.query_tree import Node
     from hermes.store.retention.fingerprints import Fingerprint
-    from hermes.store.retention.spellings import Spellings
+    from hermes.store.retention.secret_spellings import Spellings
     from hermes.store.sealing.sealed_files import SealedFiles
     from hermes.store.values import (
         Backup,
@@ -89,7 +89,7 @@ class Access(Protocol):
     def search(
         self,
         tree: Node,
-        wanted: MessageFilter,
+        filters: MessageFilter,
         limit: int,
         offset: int,
         order: Order = "relevance",
@@ -104,7 +104,7 @@ class Access(Protocol):
     def candidates(
         self,
         terms: Sequence[str],
-        wanted: MessageFilter,
+        filters: MessageFilter,
         *,
         must: Node | None = None,
         days: Sequence[tuple[float, float]] = (),
@@ -136,7 +136,7 @@ class Engine(Access, Protocol):
         """The texts of a session's messages, tool calls and reasoning, also where another program wrote bytes that are
         not UTF-8."""
 
-    def erase_deleted(self, gone: Mapping[str, Fingerprint | None]) -> None:
+    def erase_deleted(self, sessions: Mapping[str, Fingerprint | None]) -> None:
         """Rewrite the store and its copies so that no byte of deleted sessions is left in them; StoreBusy, when all
         that can be done is done, if there is more to do later. Without a fingerprint only our own backups are known."""
 

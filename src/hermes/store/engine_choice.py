@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes import errors, home
-from hermes.store.arguments import database_path
+from hermes.store.arguments import check_database_path
 from hermes.store.engine import Engine
 from hermes.store.sqlite.engine import CopyEngine, SqliteEngine
 
@@ -32,7 +32,7 @@ def open_engine(path: Path, *, read_only: bool = False, durability: str = "full"
             errors.InvalidArgument, f"durability is 'full' or 'normal', not {durability!r}"
         )
     figures["synchronous"] = DURABILITY[durability]
-    store = database_path(path)
+    store = check_database_path(path)
     try:
         return SqliteEngine(store, read_only=read_only, **figures)
     except (errors.StoreTooNew, errors.StoreTooOld):
@@ -44,19 +44,19 @@ def open_engine(path: Path, *, read_only: bool = False, durability: str = "full"
 def remove_readable_copy(path: Path) -> None:
     from hermes.store.sqlite.upkeep import copy_cache
 
-    copy_cache.remove_copies(database_path(path))
+    copy_cache.remove_copies(check_database_path(path))
 
 
 def repair_file(path: Path, *, check_only: bool = False, keep_backup: bool = True) -> Repair:
     from hermes.store.sqlite.repair import repair
 
-    return repair.repair_file(database_path(path), check_only=check_only, keep_backup=keep_backup)
+    return repair.repair_file(check_database_path(path), check_only=check_only, keep_backup=keep_backup)
 
 
 def restore_file(path: Path, source: Path) -> None:
     from hermes.store.sqlite.upkeep.restore import restore
 
-    restore(database_path(path), database_path(source))
+    restore(check_database_path(path), check_database_path(source))
 
 
 def diagnose_file(path: Path, *, deep: bool = False) -> Diagnosis:
@@ -65,7 +65,7 @@ def diagnose_file(path: Path, *, deep: bool = False) -> Diagnosis:
     return diagnose(path, deep=deep)
 
 
-def belongings_of(store: Path) -> StoreFiles:
+def list_store_files(store: Path) -> StoreFiles:
     """Which files are the store's own, so that nothing else takes their place."""
     from hermes.store.sqlite.copies.store_files import StoreFiles
 
@@ -99,7 +99,7 @@ def encrypt_file(
     from hermes.store.sqlite.upkeep import conversion
 
     return conversion.encrypt_file(
-        database_path(path),
+        check_database_path(path),
         key,
         key_file=key_file,
         keep_plain_backups=keep_plain_backups,
@@ -107,7 +107,7 @@ def encrypt_file(
     )
 
 
-def encryption_key(
+def choose_encryption_key(
     path: Path,
     *,
     key_file: Path | None = None,
@@ -124,4 +124,4 @@ def encryption_key(
 def decrypt_file(path: Path) -> Converted:
     from hermes.store.sqlite.upkeep import conversion
 
-    return conversion.decrypt_file(database_path(path))
+    return conversion.decrypt_file(check_database_path(path))

@@ -16,7 +16,7 @@ MOST_FILES = 20_000
 PROGRAMS = frozenset({".git", "node_modules", ".venv", "__pycache__"})
 
 
-class Belongings(NamedTuple):
+class FoundFiles(NamedTuple):
     files: list[Path]
     open_here: list[Path]
     """Files that this process has open. They may be databases: to open one as a file, and to close it, would drop the
@@ -24,9 +24,9 @@ class Belongings(NamedTuple):
     complete: bool
 
 
-def files_below(folder: Path) -> Belongings:
-    mine = _open_here()
-    found = Belongings([], [], complete=True)
+def find_files(folder: Path) -> FoundFiles:
+    open_files = _find_open_files()
+    found = FoundFiles([], [], complete=True)
     waiting = deque([folder])
     while waiting:
         here = waiting.popleft()
@@ -39,23 +39,25 @@ def files_below(folder: Path) -> Belongings:
                 if entry.name not in PROGRAMS:
                     waiting.append(here / entry.name)
             elif entry.is_file(follow_symlinks=False):
-                (found.open_here if _identity(entry) in mine else found.files).append(here / entry.name)
+                (found.open_here if _identify_file(entry) in open_files else found.files).append(
+                    here / entry.name
+                )
         if len(found.files) >= MOST_FILES:
             return found._replace(files=found.files[:MOST_FILES], complete=False)
     return found
 
 
-def _open_here() -> set[tuple[int, int] | None]:
-    found: set[tuple[int, int] | None] = set()
+def _find_open_files() -> set[tuple[int, int] | None]:
+    identities: set[tuple[int, int] | None] = set()
     with suppress(FileNotFoundError):  # a system that does not tell
         for descriptor in Path("/dev/fd").iterdir():
             with suppress(OSError):  # the one by which the list is read
                 status = os.fstat(int(descriptor.name))
-                found.add((status.st_dev, status.st_ino))
-    return found
+                identities.add((status.st_dev, status.st_ino))
+    return identities
 
 
-def _identity(entry: os.DirEntry[str]) -> tuple[int, int] | None:
+def _identify_file(entry: os.DirEntry[str]) -> tuple[int, int] | None:
     try:
         status = entry.stat(follow_symlinks=False)
     except OSError:  # it has gone meanwhile

@@ -30,12 +30,12 @@ class Diagnosis(NamedTuple):
         return not any(finding.level in WRONG for finding in self.findings)
 
     def lines(self) -> list[str]:
-        told = [str(self.path)]
+        lines = [str(self.path)]
         for level, what, advice in self.findings:
-            told.append(f"{level:<8} {what}")
+            lines.append(f"{level:<8} {what}")
             if advice:
-                told.append(f"{'':8}   -> {advice}")
+                lines.append(f"{'':8}   -> {advice}")
         counts = Counter(finding.level for finding in self.findings)
         wrong = [format_count(counts[level], level) for level in WRONG if counts[level]]
-        told.append(", ".join(wrong) if wrong else "Nothing is wrong.")
-        return told
+        lines.append(", ".join(wrong) if wrong else "Nothing is wrong.")
+        return lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermes.store.arguments import optional_id, required_text
+from hermes.store.arguments import check_optional_id, require_text
 from hermes.store.engine import Engine
 
 GET = "SELECT value FROM state_meta WHERE key = ?"
@@ -20,5 +20,5 @@ class Meta:
             return reader.value(GET, key)  # type: ignore[no-any-return]
 
     def set(self, key: str, value: str | None) -> None:
-        name, text = required_text("key", key), optional_id("value", value)
+        name, text = require_text("key", key), check_optional_id("value", value)
         self._engine.write(lambda writer: writer.run(SET, name, text))

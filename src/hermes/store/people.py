@@ -27,13 +27,15 @@ class Principal(NamedTuple):
     @property
     def person(self) -> str:
         """The owner of what this person says in private; "" is nobody, never the local machine."""
-        return _owner(canonical_source(self.platform), "person", self.user) if self.user else ""
+        return _join_owner(canonical_source(self.platform), "person", self.user) if self.user else ""
 
     @property
     def room(self) -> str:
         """The owner of what is said where everybody shares one session."""
         return (
-            _owner(canonical_source(self.platform), "room", self.chat, self.thread or "") if self.chat else ""
+            _join_owner(canonical_source(self.platform), "room", self.chat, self.thread or "")
+            if self.chat
+            else ""
         )
 
     @property
@@ -42,14 +44,14 @@ class Principal(NamedTuple):
         return tuple(owner for owner in (self.person, self.room) if owner)
 
 
-def person_in(owner: str) -> str | None:
+def find_person(owner: str) -> str | None:
     """The person that an owner is, as their platform knows them; None for a room and for the local machine."""
     parts = owner.split(":")
     is_person = len(parts) == 3 and parts[1] == "person"
     return parts[2].replace("%3A", ":").replace("%25", "%") if is_person else None
 
 
-def _owner(*parts: str | None) -> str:
+def _join_owner(*parts: str | None) -> str:
     """Parts joined by colons; those inside a part are escaped, so that no two of them can be confused.
 
     A person sorts before a room: of two sessions with the same title one's own is meant.

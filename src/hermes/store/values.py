@@ -162,17 +162,17 @@ class Health(NamedTuple):
         return not self.damage and not self.drift
 
     def lines(self) -> list[str]:
-        told = [
+        lines = [
             f"{self.path}: {format_count(self.sessions, 'session')}, {format_count(self.messages, 'message')}"
         ]
-        told += [f"damaged: {what}" for what in self.damage]
-        told += [f"out of step: {what}" for what in self.drift]
+        lines += [f"damaged: {line}" for line in self.damage]
+        lines += [f"out of step: {line}" for line in self.drift]
         if self.waiting:
             waiting = format_count(self.waiting, "message is", "messages are")
-            told.append(f"{waiting} not indexed yet; searches read them directly")
-        told += self.notes
-        told.append("ok" if self.ok else "not ok: run `hermes sessions repair`")
-        return told
+            lines.append(f"{waiting} not indexed yet; searches read them directly")
+        lines += self.notes
+        lines.append("ok" if self.ok else "not ok: run `hermes sessions repair`")
+        return lines
 
 
 class Repair(NamedTuple):
@@ -186,11 +186,11 @@ class Repair(NamedTuple):
     ok: bool = True
 
     def lines(self) -> list[str]:
-        told = [str(self.path)] if not self.done else [*self.done]
-        told += [f"lost: {what}" for what in self.lost]
+        lines = [str(self.path)] if not self.done else [*self.done]
+        lines += [f"lost: {line}" for line in self.lost]
         if self.kept:
-            told.append(f"the damaged file is kept as {self.kept}")
-        return told
+            lines.append(f"the damaged file is kept as {self.kept}")
+        return lines
 
 
 class Backup(NamedTuple):
@@ -329,8 +329,8 @@ class ScrubReceipt(NamedTuple):
         return tuple(sorted({session for place in self.places for session in place.sessions}))
 
     def lines(self) -> list[str]:
-        told = [f"{place.place}: {place.occurrences}" for place in self.places]
-        told.append(f"{'found' if self.dry_run else 'removed'}: {self.occurrences}")
+        lines = [f"{place.place}: {place.occurrences}" for place in self.places]
+        lines.append(f"{'found' if self.dry_run else 'removed'}: {self.occurrences}")
         if self.sessions:
-            told.append(f"sessions: {', '.join(self.sessions)}")
-        return told + [f"left: {what}" for what in self.left]
+            lines.append(f"sessions: {', '.join(self.sessions)}")
+        return lines + [f"left: {line}" for line in self.left]

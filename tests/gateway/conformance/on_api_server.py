@@ -22,7 +22,7 @@ MOST_RETRIES = 20
 class OnApiServer(Stage):
     platform = "api-server"
     can = frozenset((stage.STRANGERS, stage.ASKS_AGAIN))
-    longest = 1_000_000
+    max_length = 1_000_000
     idempotent = False
 
     def __init__(self) -> None:

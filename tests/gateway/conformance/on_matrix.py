@@ -33,7 +33,7 @@ class OnMatrix(Stage):
             *(stage.LATER, stage.LIMITS, stage.SWALLOWS, stage.COMMANDS, stage.RECONNECTS, stage.FILES),
         }
     )
-    longest = LONGEST
+    max_length = LONGEST
     idempotent = True
 
     def __init__(self) -> None:

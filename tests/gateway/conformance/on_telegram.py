@@ -41,7 +41,7 @@ class OnTelegram(Stage):
             ),
         }
     )
-    longest = telegram_server.LONGEST
+    max_length = telegram_server.LONGEST
     idempotent = False
 
     def __init__(self) -> None:

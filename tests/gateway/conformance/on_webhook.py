@@ -33,7 +33,7 @@ class Asking(Stage):
 
     platform = "webhook"
     can = frozenset((stage.GROUPS, stage.THREADS, stage.STRANGERS, stage.TWICE, stage.COMMANDS, stage.FILES))
-    longest = 1_000_000
+    max_length = 1_000_000
     idempotent = False
 
     def __init__(self) -> None:

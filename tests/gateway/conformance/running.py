@@ -129,8 +129,10 @@ class Gateway:
     def session(self, key: str) -> Row:
         """Where a chat is now."""
         with self.store() as db:
-            row = db.get_session(db.routing.live_session(key) or key)
-            assert row is not None, f"there is no {key} among {[one.session_key for one in db.routing.all()]}"
+            row = db.get_session(db.routing.find_live_session(key) or key)
+            assert row is not None, (
+                f"there is no {key} among {[one.session_key for one in db.routing.list_routes()]}"
+            )
             return row
 
     def said(self, key: str) -> list[tuple[str, str]]:
@@ -142,7 +144,7 @@ class Gateway:
     def waiting(self, key: str) -> int:
         """How many messages of a chat are not done yet, that which is worked on among them."""
         with self.store() as db:
-            return len(db.inbox.waiting(key))
+            return len(db.inbox.list_waiting(key))
 
     def has_noted_preview(self, key: str) -> bool:
         """Whether it is known, for after a crash, which message shows the answer as it comes."""

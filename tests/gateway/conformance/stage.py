@@ -72,7 +72,7 @@ class Stage(ABC):
 
     platform: str
     can: frozenset[str]
-    longest: int
+    max_length: int
     """How long one message may be there."""
     idempotent: bool
     """Whether what is sent twice is shown once."""

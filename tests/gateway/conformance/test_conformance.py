@@ -231,8 +231,8 @@ def test_a_long_answer_comes_in_parts_that_the_platform_takes(
     until(lambda: long_words(word)[-1] in "".join(stage.heard(here)), lambda: stage.heard(here))
     parts = stage.heard(here)
     assert re.findall(rf"{word}\d+", "\n".join(parts)) == long_words(word)
-    assert all(len(part) <= stage.longest for part in parts)
-    assert len(parts) > 1 or sum(map(len, parts)) < stage.longest
+    assert all(len(part) <= stage.max_length for part in parts)
+    assert len(parts) > 1 or sum(map(len, parts)) < stage.max_length
     assert any(CODE in part for part in parts), "code that fits into one message is in one"
 
 

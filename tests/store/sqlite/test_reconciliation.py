@@ -91,7 +91,7 @@ def use(db: SessionDB) -> None:
     db.leases.release(lease)
     db.routing.route("key-new", "telegram", "dm", "9", None, None, "new", {"a": 1})
     assert db.inbox.accept("key-new", "telegram", {"text": "x"}, platform_message_id="n1") is not None
-    db.outbox.put("key-new", "telegram", {"text": "y"}, "once-new", session_id="new")
+    db.outbox.enqueue("key-new", "telegram", {"text": "y"}, "once-new", session_id="new")
     db.set_meta("new", "value")
     child = db.begin_continuation("new", "a summary", [db.get_messages("new")[0]["id"]])
     assert len(db.get_messages_as_conversation(child)) == 2
@@ -124,7 +124,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         db.leases.release(lease)
         db.routing.route("key", "telegram", "dm", "1", None, None, "first", {"a": 1})
         db.inbox.accept("key", "telegram", {"text": "x"}, platform_message_id="p1")
-        db.outbox.put("key", "telegram", {"text": "y"}, "once", session_id="first")
+        db.outbox.enqueue("key", "telegram", {"text": "y"}, "once", session_id="first")
         db.set_meta("some", "value")
         db.begin_continuation("first", "what was said", [1], session_id="tip")
         db.append_message("tip", "user", "and on")
@@ -276,7 +276,7 @@ def test_titles_that_came_in_twice_are_told_apart(store: Path) -> None:
     with SessionDB(store) as db:
         titles = [row["title"] for row in db.list_sessions_rich(include_children=True) if row["title"]]
         assert len({*titles}) == len(titles)
-        assert len(db.inbox.waiting("key")) == 2, "no event is dropped"
+        assert len(db.inbox.list_waiting("key")) == 2, "no event is dropped"
         assert db.verify().ok
 
 

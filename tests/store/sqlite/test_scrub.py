@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from hermes import errors
 from hermes.atomic_files import replace_file
-from hermes.store.retention.spellings import INSTEAD, Spellings
+from hermes.store.retention.secret_spellings import INSTEAD, Spellings
 from hermes_state import SessionDB
 from tests import reference_databases as reference
 
@@ -416,10 +416,10 @@ def test_no_spelling_is_left_and_a_second_time_finds_nothing(
     secret = secret.strip()
     wanted = Spellings(secret)
     spelled = spellings(secret)[which] if secret.isascii() or which != 4 else secret
-    cleaned, count = wanted.text_without(f"{before}{spelled}{after}")
+    cleaned, count = wanted.remove_from_text(f"{before}{spelled}{after}")
     assert count
     assert secret not in cleaned
-    assert wanted.text_without(cleaned) == (cleaned, 0)
+    assert wanted.remove_from_text(cleaned) == (cleaned, 0)
 
 
 @given(secrets, st.text(chars, max_size=10), st.text(chars, max_size=10), st.booleans())
@@ -427,7 +427,7 @@ def test_json_stays_valid_at_every_level(secret: str, before: str, after: str, a
     secret = secret.strip()
     inner = json.dumps({"a": before + secret + after, "n": [1.5, None]}, ensure_ascii=ascii_only)
     document = json.dumps({"arguments": inner, "text": before + secret + after}, ensure_ascii=ascii_only)
-    cleaned, count = Spellings(secret).text_without(document)
+    cleaned, count = Spellings(secret).remove_from_text(document)
     assert count
     assert secret not in cleaned
     value = json.loads(cleaned)
@@ -439,19 +439,19 @@ def test_json_stays_valid_at_every_level(secret: str, before: str, after: str, a
 @given(st.text(chars, max_size=60), secrets)
 def test_text_without_the_secret_is_left_byte_for_byte(text: str, secret: str) -> None:
     wanted = Spellings(secret)
-    cleaned, count = wanted.text_without(text)
+    cleaned, count = wanted.remove_from_text(text)
     assert count or cleaned == text
     assert secret.strip() not in cleaned
 
 
 def test_a_number_that_is_the_secret_goes_too() -> None:
-    cleaned, count = Spellings("48151623").text_without('{"pin": 48151623, "at": 1.5}')
+    cleaned, count = Spellings("48151623").remove_from_text('{"pin": 48151623, "at": 1.5}')
     assert (json.loads(cleaned), count) == ({"pin": INSTEAD, "at": 1.5}, 1)
 
 
 def test_an_escape_that_looks_like_the_secret_keeps_its_meaning() -> None:
     document = json.dumps({"text": "first\never-tell"})
-    cleaned, _ = Spellings("never-tell").text_without(document)
+    cleaned, _ = Spellings("never-tell").remove_from_text(document)
     assert "never-tell" not in cleaned
     assert json.loads(cleaned) == {"text": "first\never-tell"}
 

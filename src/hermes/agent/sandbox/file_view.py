@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from hermes import home
-from hermes.store.workspace import workspace_of
+from hermes.store.workspace import find_workspace
 
 SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/gnu/store", "/snap",
@@ -242,7 +242,7 @@ class View:
 
 def _find_workspace(directory: Path, person: Path) -> Path:
     """The project of a directory. A home that is a git repository is no project of the folders in it."""
-    found = workspace_of(directory).resolve()
+    found = find_workspace(directory).resolve()
     is_whole_home = person.is_relative_to(found) and not person.is_relative_to(directory)
     return directory if is_whole_home else found
 

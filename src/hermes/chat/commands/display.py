@@ -20,7 +20,7 @@ from hermes.config.redaction import redact_text
 from hermes.export import ancestry
 from hermes.export.formats import BY_ENDING, FORMATS
 from hermes.insights.number_format import format_dollars, format_number, format_plural, shorten_number
-from hermes.store.engine_choice import belongings_of
+from hermes.store.engine_choice import list_store_files
 from hermes.store.retention.session_files import SAVED
 from hermes.text import make_printable
 
@@ -79,7 +79,7 @@ async def save(chat: Chat, argument: str) -> None:
         return
     store = chat.talk.db.db_path
     file = chat.talk.cwd / Path(argument).expanduser()
-    if argument and (what := belongings_of(store).called(file)) is not None:
+    if argument and (what := list_store_files(store).called(file)) is not None:
         chat.screen.problem(f"'{file}' is {what}; name another file")
         return
     try:

@@ -16,7 +16,7 @@ from hermes.chat.view.call_view import view_edit, view_ended, view_reasoning, vi
 from hermes.chat.view.calls import TERMINAL, Call, Reasoning
 from hermes.chat.view.diffs import format_counts
 from hermes.chat.view.edits import Edit, read_edit
-from hermes.store.workspace import workspace_of
+from hermes.store.workspace import find_workspace
 from hermes.text import format_count, make_printable, reveal
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ async def _tell_of_commands(chat: Chat, calls: Iterable[Call]) -> None:
     ran = sum(call.name == TERMINAL and call.has_started for call in calls)
     if ran:
         chat.screen.note(f"{format_count(ran, 'command')} also ran and may have changed files (/output [n]).")
-    top = await asyncio.to_thread(workspace_of, chat.talk.cwd)
+    top = await asyncio.to_thread(find_workspace, chat.talk.cwd)
     if (top / ".git").exists():
         chat.screen.note("This is a git repository: `git status` and `git diff` show all changes.")
 

@@ -138,9 +138,9 @@ def _is_secret(name: str) -> bool:
 
 
 def _gateway_row(key: str, gateway: Any) -> dict[str, Any]:
-    from hermes.gateway.settings import value_at
+    from hermes.gateway.settings import get_value
 
-    return _shown_row(key, value_at(gateway, key), gateway.origins.get(key))
+    return _shown_row(key, get_value(gateway, key), gateway.origins.get(key))
 
 
 def _row(key: str, settings: Any = None) -> dict[str, Any]:
@@ -239,8 +239,8 @@ def _not_here(key: str) -> Refused:
     _, platform, name = key.split(".")
     if name in registry.IN_THE_FILE:
         return Refused(f"{key} holds several secrets; `hermes config edit` sets them")
-    variable = registry.variable(platform, name)
-    if variable in (known := registry.secrets(platform)):
+    variable = registry.environment_variable(platform, name)
+    if variable in (known := registry.secret_variables(platform)):
         return Refused(f"a secret belongs into .env: `hermes config set {variable}` asks for it")
     return Refused(
         f"{platform} has no secret {name}; `hermes config set NAME` asks for those it has: {', '.join(known)}"
@@ -253,7 +253,7 @@ def _tell_if_nobody_reads(variable: str) -> None:
 
     if (setting := gateway_keys.find_key(variable)) is not None:
         platform = setting.split(".")[1]
-        if variable not in (known := registry.secrets(platform)):
+        if variable not in (known := registry.secret_variables(platform)):
             complain(f"{platform} does not read {variable}; its secrets are {', '.join(known)}")
 
 

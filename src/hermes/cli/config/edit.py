@@ -54,12 +54,12 @@ def edit(_: argparse.Namespace) -> int:
 def _problem(file: Path) -> str | None:
     """What is wrong with settings that were written by hand, in one line."""
     from hermes.config.settings import make_settings
-    from hermes.gateway.settings import gateway_settings_from
+    from hermes.gateway.settings import parse_gateway_settings
 
     try:
         values = config_file.parse_text(file.read_text(encoding="utf-8-sig"), file)
         settings = make_settings(values, file=str(file))
-        gateway_settings_from(values, file=str(file))
+        parse_gateway_settings(values, file=str(file))
     except (errors.BadConfig, UnicodeDecodeError) as problem:
         return str(problem)
     if settings.warning:

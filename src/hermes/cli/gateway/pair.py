@@ -94,7 +94,7 @@ def platform_with_people(name: str) -> str:
 
 
 def _list(pairings: Pairings, *, as_json: bool) -> int:
-    people = pairings.all()
+    people = pairings.list_people()
     if as_json:
         say_json([one._asdict() for one in people])
         return DONE

@@ -11,15 +11,18 @@ from hermes.cli.gateway.pair import open_pairings
 from hermes.cli.io.output import complain
 from hermes.config import dotenv
 from hermes.gateway import registry
-from hermes.gateway.inbound.access_control import let_in
+from hermes.gateway.inbound.access_control import describe_access
 from hermes.gateway.ops.logging_setup import set_up_logs
-from hermes.gateway.ops.status_file import the_only_one
+from hermes.gateway.ops.status_file import lock_gateway
 from hermes.gateway.settings import GatewaySettings, PlatformSettings, read_gateway_settings
 from hermes.logs import get_logger
 
 HOW = (
     "`hermes gateway setup` connects one; or set, in the environment or in .env:",
-    *(f"{one.title}: {', '.join(registry.missing(name, {}))}" for name, one in registry.PLATFORMS.items()),
+    *(
+        f"{one.title}: {', '.join(registry.missing_settings(name, {}))}"
+        for name, one in registry.PLATFORMS.items()
+    ),
 )
 
 _log = get_logger("hermes.gateway")
@@ -43,14 +46,14 @@ def run(arguments: argparse.Namespace) -> int:
     from hermes.gateway.app import run_gateway
 
     pairings = open_pairings()
-    with the_only_one():
+    with lock_gateway():
         set_up_logs(
             verbose=arguments.verbose,
             as_json=arguments.json_logs,
             secrets=settings.secrets | dotenv.collect_secrets(),
         )
         settings = settings._replace(platforms=ready)
-        for name, people in let_in(settings, pairings):
+        for name, people in describe_access(settings, pairings):
             _log.info("%s: connecting; who may talk: %s", name, people)
         _record_start(settings)
         asyncio.run(run_gateway(settings))
@@ -73,9 +76,9 @@ def _ready(settings: GatewaySettings) -> dict[str, PlatformSettings]:
     """The platforms that have all that they need. What is wrong with another is told, and does not stop them."""
     ready = {}
     for name, platform in settings.enabled.items():
-        if missing := registry.missing(name, platform.more):
+        if missing := registry.missing_settings(name, platform.more):
             complain(f"{name} is not connected: set {', '.join(missing)}")
-        elif how := registry.not_installed(name):
+        elif how := registry.install_hint(name):
             complain(f"{name} is not connected: it is not installed; get it with: {how}")
         else:
             ready[name] = platform

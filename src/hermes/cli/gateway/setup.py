@@ -136,7 +136,7 @@ def _values(platform: str, arguments: argparse.Namespace, asking: bool) -> dict[
         value = _value(field, getattr(arguments, field.flag), asking)
         if value:
             values[field.name] = value
-    if missing := registry.missing(platform, values):
+    if missing := registry.missing_settings(platform, values):
         raise Refused(f"{platform} also needs {', '.join(missing)}; nothing was changed")
     return values
 
@@ -195,7 +195,7 @@ def _keep(platform: str, values: dict[str, str]) -> None:
         config_file.change_all(changes)
         say([f"Settings: {make_printable(str(config_file.get_path()))}"])
     for name in values.keys() - set(plain):
-        variable = registry.variable(platform, name)
+        variable = registry.environment_variable(platform, name)
         dotenv.change(variable, values[name])
         say([f"{variable} is in {make_printable(str(dotenv.get_path()))}"])
         if os.environ.get(variable, "").strip() not in ("", values[name]):
@@ -203,7 +203,7 @@ def _keep(platform: str, values: dict[str, str]) -> None:
 
 
 def _tell_what_is_next(platform: str, asking: bool) -> None:
-    if how := registry.not_installed(platform):
+    if how := registry.install_hint(platform):
         complain(f"it is not installed yet; get it with: {how}")
     if not registry.PLATFORMS[platform].by_secret:
         if asking and confirm(

@@ -11,8 +11,8 @@ from hermes.cli.command import DONE, REFUSED, Words, takes_json
 from hermes.cli.gateway.pair import open_pairings
 from hermes.cli.io.output import say, say_json
 from hermes.gateway import registry
-from hermes.gateway.inbound.access_control import let_in
-from hermes.gateway.ops.logging_setup import without
+from hermes.gateway.inbound.access_control import describe_access
+from hermes.gateway.ops.logging_setup import redact_all
 from hermes.gateway.ops.status_file import Status, read_status
 from hermes.gateway.settings import GatewaySettings, PlatformSettings, ResetPolicy, read_gateway_settings
 from hermes.text import format_count, make_printable
@@ -39,7 +39,7 @@ def status(arguments: argparse.Namespace) -> int:
 
 def _report(settings: GatewaySettings, running: Status | None) -> dict[str, Any]:
     pairings = open_pairings()
-    people = dict(let_in(settings, pairings))
+    people = dict(describe_access(settings, pairings))
     resets = {
         "default": settings.reset,
         **{f"{kind} chats": policy for kind, policy in settings.reset_by_type.items()},
@@ -79,9 +79,9 @@ def _platform(
         "enabled": platform.enabled,
         "state": seen.get("state"),
         "since": seen.get("since"),
-        "error": without(settings.secrets, str(error)) if error else None,
-        "missing": registry.missing(name, platform.more) if platform.enabled and not seen else [],
-        "install": registry.not_installed(name) if platform.enabled else None,
+        "error": redact_all(settings.secrets, str(error)) if error else None,
+        "missing": registry.missing_settings(name, platform.more) if platform.enabled and not seen else [],
+        "install": registry.install_hint(name) if platform.enabled else None,
         "who_may_talk": people.get(name, "as was set where the gateway was started"),
         "owners": sorted(platform.owners),
         "home_channel": platform.home_channel,

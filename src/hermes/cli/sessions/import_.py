@@ -145,7 +145,7 @@ def _decoded(text: bytes) -> Any:
 
 
 def _tell(taking: Import, unreadable: list[Unreadable], arguments: argparse.Namespace) -> None:
-    told = taking.told()
+    told = taking.make_result()
     read = taking.count + len(unreadable)
     if arguments.json:
         say_json(

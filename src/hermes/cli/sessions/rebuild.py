@@ -23,10 +23,10 @@ from hermes.cli.opened_store import place, refuse_own, sessions_folder
 from hermes.cli.sessions.import_ import describe_trust
 from hermes.config import config_file
 from hermes.errors import InvalidArgument
-from hermes.gateway.mirror.transcript_lines import META, Copy, moment
-from hermes.gateway.sessions.legacy_routing import TakenOver, call_it_done, read_entries, take_over
-from hermes.gateway.sessions.session_keys import Keying
-from hermes.store.arguments import database_path
+from hermes.gateway.mirror.transcript_lines import META, TranscriptState, parse_time
+from hermes.gateway.sessions.legacy_routing import ImportResult, import_file, mark_imported, read_entries
+from hermes.gateway.settings import Keying
+from hermes.store.arguments import check_database_path
 from hermes.text import format_count, make_printable
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def rebuild(arguments: argparse.Namespace) -> int:
     if not arguments.from_transcripts:
         raise WrongUsage("a store can be rebuilt --from-transcripts")
     folder = arguments.folder or sessions_folder(arguments)
-    into = database_path(arguments.into or place(arguments).with_name(NAME))
+    into = check_database_path(arguments.into or place(arguments).with_name(NAME))
     files = sorted(file for file in folder.glob("*.jsonl") if file.is_file())
     if not files:
         raise Refused(f"there are no transcripts in {folder}")
@@ -120,12 +120,12 @@ def _look(files: list[Path]) -> Found:
     return Found(good, left_out, sorted(_carried(ids, ranges)), messages, unreadable)
 
 
-def _read(file: Path, *, whole: bool = False) -> Copy:
+def _read(file: Path, *, whole: bool = False) -> TranscriptState:
     with file.open("rb") as lines:
-        return Copy.of(lines, whole=whole)
+        return TranscriptState.from_lines(lines, whole=whole)
 
 
-def _useless(copy: Copy) -> str | None:
+def _useless(copy: TranscriptState) -> str | None:
     if copy.deleted:
         return "deleted"
     if copy.columns is None and not copy.older_count:
@@ -168,8 +168,8 @@ def _make(found: Found, folder: Path, into: Path, *, trusted: bool) -> list[str]
         SessionDB(Path(aside) / NAME, durability="normal") as db,  # the copy of it is what has to last
     ):
         imported = _take(db, found, sources, trusted=trusted)
-        taken = take_over(db, folder / INDEX, _keying()) if trusted else TakenOver(0, [])
-        call_it_done(db)
+        taken = import_file(db, folder / INDEX, _keying()) if trusted else ImportResult(0, [])
+        mark_imported(db)
         db.backup(into)
     shown = make_printable(str(into))
     made = f"{format_count(len(imported.added), 'session')} ({format_count(imported.messages, 'message')})"
@@ -198,11 +198,11 @@ def _take(db: SessionDB, found: Found, sources: dict[str, Any], *, trusted: bool
             except InvalidArgument as problem:
                 found.unreadable.append(f"{file.name}: {problem}")
             progress.step(file.stat().st_size)
-    return taking.told()
+    return taking.make_result()
 
 
 def session_of(
-    session_id: str, copy: Copy, carried: list[tuple[int, str]], sources: dict[str, Any]
+    session_id: str, copy: TranscriptState, carried: list[tuple[int, str]], sources: dict[str, Any]
 ) -> dict[str, Any]:
     """A transcript in the form of an export."""
     if copy.columns is None:
@@ -211,7 +211,7 @@ def session_of(
             "id": session_id,
             "source": about.get("platform") or sources.get(session_id) or "unknown",
             "model": about.get("model"),
-            "started_at": moment(about.get("timestamp")),
+            "started_at": parse_time(about.get("timestamp")),
             "messages": [one for one in copy.older if one["role"] != META],
         }
     return {

@@ -1,14 +1,15 @@
-"""Commands about the chat itself: the home of a platform, and Telegram's topics."""
+"""Commands about the chat itself: approvals, the home of a platform, and Telegram's topics."""
 
 from __future__ import annotations
 
 import asyncio
 
 from hermes import clock, errors
-from hermes.gateway.commands.command_context import Answer, Asked, Command, Topics
-from hermes.gateway.commands.markdown_format import line_of, plain
-from hermes.gateway.commands.switching import go_to
-from hermes.gateway.commands.visible_conversations import busy_elsewhere, may_open, meant
+from hermes.gateway.commands.command_context import Command, CommandContext, CommandReply
+from hermes.gateway.commands.switching import switch_to
+from hermes.gateway.commands.visible_conversations import describe_busy, openable_filter, resolve_conversation
+from hermes.gateway.outbound.markdown_format import escape_line, format_conversation
+from hermes.gateway.sessions.topics import UserTopics
 
 TOPICS_HELP = (
     "With topics on, each topic of this private chat is a conversation of its own."
@@ -17,10 +18,18 @@ TOPICS_HELP = (
 )
 
 
-async def set_home(asked: Asked) -> Answer:
-    source = asked.source
-    if not asked.is_owner:
-        return Answer("Only an owner of this platform can choose its home.")
+async def approve(context: CommandContext) -> CommandReply:
+    return CommandReply(context.chat.answer_approval(context, allowed=True))
+
+
+async def deny(context: CommandContext) -> CommandReply:
+    return CommandReply(context.chat.answer_approval(context, allowed=False))
+
+
+async def set_home(context: CommandContext) -> CommandReply:
+    source = context.source
+    if not context.is_owner:
+        return CommandReply("Only an owner of this platform can choose its home.")
     home = {
         "home_channel": source.chat_id,
         "home_thread": source.thread_id,
@@ -28,25 +37,27 @@ async def set_home(asked: Asked) -> Answer:
         "home_user": source.participant,
     }
     for name, value in home.items():
-        await asyncio.to_thread(asked.keep_setting, f"platforms.{source.platform}.{name}", value)
-    return Answer(f"🏠 This chat is the home of {plain(source.platform)} now: handoffs and jobs come here.")
+        await asyncio.to_thread(context.store_setting, f"platforms.{source.platform}.{name}", value)
+    return CommandReply(
+        f"🏠 This chat is the home of {escape_line(source.platform)} now: handoffs and jobs come here."
+    )
 
 
-async def topic(asked: Asked) -> Answer:
-    topics, words = asked.topics, asked.words
+async def topic(context: CommandContext) -> CommandReply:
+    topics, words = context.topics, context.words
     if topics is None:
-        return Answer("Topics are there in private chats on Telegram only.")
+        return CommandReply("Topics are there in private chats on Telegram only.")
     if words.casefold() == "help":
-        return Answer(TOPICS_HELP)
+        return CommandReply(TOPICS_HELP)
     if words.casefold() == "off":
         await asyncio.to_thread(topics.disable)
-        return Answer("Topics are off. The conversations stay: `/resume` lists them.")
+        return CommandReply("Topics are off. The conversations stay: `/resume` lists them.")
     if not words:
-        return Answer(await asyncio.to_thread(_turned_on, asked, topics))
-    return Answer(await _put_into_topic(asked, topics, words))
+        return CommandReply(await asyncio.to_thread(_turn_topics_on, context, topics))
+    return CommandReply(await _put_into_topic(context, topics, words))
 
 
-def _turned_on(asked: Asked, topics: Topics) -> str:
+def _turn_topics_on(context: CommandContext, topics: UserTopics) -> str:
     if topics.is_enabled():
         lines = ["Topics are on: each topic is a conversation of its own."]
     else:
@@ -54,35 +65,43 @@ def _turned_on(asked: Asked, topics: Topics) -> str:
         lines = [
             "**Topics are on now.** Open a topic in this chat and write in it: it is a conversation of its own."
         ]
-    allows, now = may_open(asked), clock.now()
-    stored = ((row, asked.store.get_session(row["id"])) for row in topics.unlinked())
-    free = [row for row, known in stored if known is not None and allows(known)]
+    allows, now = openable_filter(context), clock.now()
+    stored = ((row, context.store.get_session(row["id"])) for row in topics.unlinked())
+    free = [row for row, session in stored if session is not None and allows(session)]
     if free:
         lines += ["In no topic yet; `/topic id` in a topic goes on there:"]
-        lines += [f"- {line_of(row, now)}" for row in free]
+        lines += [f"- {format_conversation(row, now)}" for row in free]
     return "\n".join(lines)
 
 
-async def _put_into_topic(asked: Asked, topics: Topics, words: str) -> str:
-    thread = asked.source.thread_id
+async def _put_into_topic(context: CommandContext, topics: UserTopics, words: str) -> str:
+    thread = context.source.thread_id
     if not thread:
         return "Say that in the topic in which the conversation is to go on."
     if not await asyncio.to_thread(topics.is_enabled):
         return "Topics are off; `/topic` turns them on."
-    row, problem = await asyncio.to_thread(meant, asked, words)
+    row, problem = await asyncio.to_thread(resolve_conversation, context, words)
     if row is None:
         return problem
-    busy = await asyncio.to_thread(busy_elsewhere, asked, row["id"])
+    busy = await asyncio.to_thread(describe_busy, context, row["id"])
     if busy is not None:
         return busy
     try:
-        await asyncio.to_thread(topics.bind, thread, asked.here.key, row["id"])
+        await asyncio.to_thread(topics.bind, thread, context.chat.key, row["id"])
     except errors.InvalidArgument:
         return "That conversation is in another topic already."
-    return await go_to(asked, row)
+    return await switch_to(context, row)
 
 
 COMMANDS = (
+    Command(
+        "approve",
+        approve,
+        "/approve [name] [always or like]",
+        "allow what I ask for: once, always, or what is like it; owners, in private",
+        at_once=True,
+    ),
+    Command("deny", deny, "/deny [name] [why]", "refuse what I ask for; owners, in private", at_once=True),
     Command(
         "sethome", set_home, "/sethome", "make this chat the platform's home, where handoffs and jobs go"
     ),

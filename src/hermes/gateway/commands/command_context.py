@@ -1,4 +1,4 @@
-"""What a command in a chat is given, and what it gives back. The commands are in `commands*.py`."""
+"""The types of slash commands: a command gets a `CommandContext` and returns a `CommandReply`."""
 
 from __future__ import annotations
 
@@ -8,33 +8,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from hermes.db.scoped_store import ScopedStore
 from hermes.gateway.adapter import Adapter
 from hermes.gateway.inbound_events import Source
+from hermes.gateway.incidents import Incident
+from hermes.gateway.sessions.topics import UserTopics
 from hermes.gateway.settings import GatewaySettings, ResetPolicy
 
 if TYPE_CHECKING:
     from hermes.gateway.inbound.chat_approvals import PendingApproval
 
 
-class Happening(NamedTuple):
-    """Something that befell a chat and that its sessions do not tell: it was paused, a delivery is unknown."""
-
-    at: float
-    text: str
-    """A sentence of ours, as Markdown; whatever comes from outside is made harmless in it."""
-
-
-class Here(Protocol):
-    """The conversation that a command was typed in, as it is at work."""
+class CommandChat(Protocol):
+    """The chat that a command was typed in."""
 
     @property
     def key(self) -> str: ...
 
     @property
-    def shared(self) -> bool:
+    def is_shared(self) -> bool:
         """Whether several people talk in it."""
 
     @property
     def session_id(self) -> str | None:
-        """Where it goes on; None if nothing was ever said."""
+        """The live session; None if there is none."""
 
     @property
     def was_trashed(self) -> bool:
@@ -46,54 +40,54 @@ class Here(Protocol):
 
     @property
     def working_since(self) -> float | None:
-        """When the answer that is being made now was begun."""
+        """When the running turn began."""
 
     @property
     def waiting(self) -> int:
-        """How many messages wait behind it."""
+        """How many messages wait."""
 
     @property
-    def happened(self) -> Sequence[Happening]:
-        """What befell this chat, in any order."""
+    def incidents(self) -> Sequence[Incident]:
+        """Incidents of this chat, in any order."""
 
     @property
     def waiting_approvals(self) -> Sequence[PendingApproval]:
-        """What the answer that is being made waits for."""
+        """Approvals that the running turn waits for."""
 
-    def answer_approval(self, asked: Asked, *, allowed: bool) -> str:
-        """Answer one of them; what the person is told."""
+    def answer_approval(self, context: CommandContext, *, allowed: bool) -> str:
+        """Answer an approval; returns the text for the person."""
 
     def stop(self) -> bool:
-        """Stop the answer that is being made; whether there was one."""
+        """Stop the running turn; whether there was one."""
 
     async def begin(self) -> str:
-        """The session of this chat; made if there is none."""
+        """The session of this chat; created if there is none."""
 
-    async def moved(self, session_id: str) -> None:
-        """The chat goes on in another session now; its lease is taken, the old one let go."""
+    async def switch_to(self, session_id: str) -> None:
+        """Continue in another session: take its lease and release the old one."""
 
     async def save(self) -> None:
-        """Give the agent its silent, bounded turn to keep what matters, before the conversation is left."""
+        """Let the agent save its memory, in a silent, bounded turn, before the conversation is left."""
 
     async def compress(self, focus: str | None) -> list[str]:
-        """Make room by hand; what happened, a line each."""
+        """Compress now; returns lines about the result."""
 
 
-class Asked(NamedTuple):
-    """A command, and who gave it."""
+class CommandContext(NamedTuple):
+    """A command with its arguments, its sender and their chat."""
 
     source: Source
     words: str
-    """What stands behind its name."""
+    """The text after the command's name."""
     store: ScopedStore
-    """As the person who asks may see it: their own sessions, and this room's."""
-    here: Here
+    """The store as the sender may see it: their own sessions, and this room's."""
+    chat: CommandChat
     settings: GatewaySettings
     adapters: Mapping[str, Adapter]
     """The platforms that are connected."""
-    keep_setting: Callable[[str, object], None]
+    store_setting: Callable[[str, object], None]
     """Writes one value of config.yaml, by its dotted path."""
-    topics: Topics | None = None
+    topics: UserTopics | None = None
     """Telegram's topics in private chats; None on other platforms."""
     next_reset: Callable[[], float | None] = lambda: None
     """When this chat would start afresh by itself if nobody spoke; None if it never would."""
@@ -113,33 +107,16 @@ class Asked(NamedTuple):
         return self.settings.policy_for(source.platform, source.chat_type, source.thread_id)
 
 
-class Topics(Protocol):
-    """The documented verbs of Telegram's topic mode, for one person's chat."""
-
-    def is_enabled(self) -> bool: ...
-
-    def enable(self) -> None: ...
-
-    def disable(self) -> None: ...
-
-    def binding(self, thread_id: str) -> dict[str, Any] | None: ...
-
-    def bind(self, thread_id: str, session_key: str, session_id: str) -> None:
-        """`ValueError` if the session is linked to another topic."""
-
-    def unlinked(self, limit: int = 10) -> list[dict[str, Any]]: ...
-
-
-class Answer(NamedTuple):
+class CommandReply(NamedTuple):
     text: str
     """Markdown, for a telephone."""
-    say: Any = None
-    """To be said to the agent next, as if the person had: for /retry."""
+    next_content: Any = None
+    """A message for the agent, as if the person had sent it: for `/retry`."""
 
 
 class Command(NamedTuple):
     name: str
-    run: Callable[[Asked], Awaitable[Answer]]
+    run: Callable[[CommandContext], Awaitable[CommandReply]]
     usage: str
     """How it is typed: `/title [name]`."""
     summary: str
@@ -149,5 +126,5 @@ class Command(NamedTuple):
     """Without words it only shows something: then, and only then, it is answered at once."""
     stops: bool = False
     """Stops the answer that is being made."""
-    also: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
     """Other names."""

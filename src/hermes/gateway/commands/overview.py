@@ -1,4 +1,4 @@
-"""Commands that only show something: conversations, what was said in them, this one, and what they cost."""
+"""Commands that only show something: conversations, search hits, status, usage, insights."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ import asyncio
 from typing import Any
 
 from hermes import clock
-from hermes.gateway.commands.command_context import Answer, Asked, Command
-from hermes.gateway.commands.markdown_format import code, line_of, name_of, plain, policy, snippet, when
+from hermes.gateway.commands.command_context import Command, CommandContext, CommandReply
 from hermes.gateway.commands.switching import resume
 from hermes.gateway.commands.visible_conversations import (
     describe_empty,
-    listed,
-    private_ones,
-    read_along,
-    visible_here,
+    describe_private,
+    has_audience,
+    list_conversations,
+    visibility_filter,
+)
+from hermes.gateway.outbound.markdown_format import (
+    describe_policy,
+    escape_line,
+    format_code,
+    format_conversation,
+    format_name,
+    format_snippet,
+    format_time,
 )
 from hermes.insights.number_format import (
     format_dollars,
@@ -29,148 +37,156 @@ DAYS, MOST_DAYS = 30, 9999
 FLAGS = {"--days": "days", "--source": "source"}
 
 
-async def sessions(asked: Asked) -> Answer:
-    if not asked.words:
-        return await resume(asked)
-    return Answer(await asyncio.to_thread(_with_words, asked))
+async def sessions(context: CommandContext) -> CommandReply:
+    if not context.words:
+        return await resume(context)
+    return CommandReply(await asyncio.to_thread(_list_matching, context))
 
 
-def _with_words(asked: Asked) -> str:
-    found, now = listed(asked, asked.words), clock.now()
-    lines = [f"- {line_of(row, now)}" for row in found.rows]
-    if found.more:
+def _list_matching(context: CommandContext) -> str:
+    listing, now = list_conversations(context, context.words), clock.now()
+    lines = [f"- {format_conversation(row, now)}" for row in listing.rows]
+    if listing.more:
         lines.append("… and more. `/search` looks into what was said.")
-    if found.private:
-        lines.append(private_ones(found.private))
+    if listing.private:
+        lines.append(describe_private(listing.private))
     return (
         "\n".join(lines)
         or "No conversation has that in its title or its first words; `/search` looks into all."
     )
 
 
-async def search(asked: Asked) -> Answer:
-    if not asked.words:
-        return Answer("Usage: `/search words`")
-    return Answer(await asyncio.to_thread(_found, asked))
+async def search(context: CommandContext) -> CommandReply:
+    if not context.words:
+        return CommandReply("Usage: `/search words`")
+    return CommandReply(await asyncio.to_thread(_format_hits, context))
 
 
-def _found(asked: Asked) -> str:
-    visible, now = visible_here(asked), clock.now()
-    limit = LOOKED_AT if read_along(asked) else FOUND
+def _format_hits(context: CommandContext) -> str:
+    visible, now = visibility_filter(context), clock.now()
+    limit = LOOKED_AT if has_audience(context) else FOUND
     lines: list[str] = []
-    shown = private = 0
-    results = asked.store.search_conversations(asked.words, limit)
+    count = private = 0
+    results = context.store.search_conversations(context.words, limit)
     for row in results:
-        stored = asked.store.get_session(row["tip_id"])
+        stored = context.store.get_session(row["tip_id"])
         if stored is None or not visible(stored):
             private += 1
-        elif shown < FOUND:
-            shown += 1
-            told = {**row, "id": row["tip_id"], "preview": stored["preview"]}
-            lines += [f"- {line_of(told, now)}", f"  {snippet(row['snippet'])}"]
+        elif count < FOUND:
+            count += 1
+            hit = {**row, "id": row["tip_id"], "preview": stored["preview"]}
+            lines += [f"- {format_conversation(hit, now)}", f"  {format_snippet(row['snippet'])}"]
     if results.relaxed and lines:
         lines.insert(0, "Nothing has all of that; the nearest:")
     if results.partial and lines:
-        lines.insert(0, f"No word matches; found as part of a word: {', '.join(map(code, results.parts))}")
+        lines.insert(
+            0, f"No word matches; found as part of a word: {', '.join(map(format_code, results.parts))}"
+        )
     if private:
-        lines.append(private_ones(private))
+        lines.append(describe_private(private))
     return "\n".join(lines) or "Nothing was found."
 
 
-async def status(asked: Asked) -> Answer:
-    return Answer(await asyncio.to_thread(_status, asked))
+async def status(context: CommandContext) -> CommandReply:
+    return CommandReply(await asyncio.to_thread(_format_status, context))
 
 
-def _status(asked: Asked) -> str:
-    here, source, now = asked.here, asked.source, clock.now()
-    rule = asked.policy
-    row = None if here.session_id is None else asked.store.get_session(here.session_id)
-    lines = [name_of(row) if row is not None else describe_empty(asked)]
-    if here.session_id is not None:
-        lines.append(f"Session: {code(here.session_id)}")
+def _format_status(context: CommandContext) -> str:
+    chat, source, now = context.chat, context.source, clock.now()
+    rule = context.policy
+    row = None if chat.session_id is None else context.store.get_session(chat.session_id)
+    lines = [format_name(row) if row is not None else describe_empty(context)]
+    if chat.session_id is not None:
+        lines.append(f"Session: {format_code(chat.session_id)}")
     if row is not None:
-        used = asked.store.usage_of(row["id"], True).total
+        used = context.store.usage_of(row["id"], True).total
         lines += [
-            f"Messages: {format_number(len(asked.store.get_context(row['id'])))} in the context",
+            f"Messages: {format_number(len(context.store.get_context(row['id'])))} in the context",
             f"Tokens: {shorten_number(used.input_tokens)} in, {shorten_number(used.output_tokens)} out",
-            f"Since: {when(row['started_at'], rule.timezone, now)}",
+            f"Since: {format_time(row['started_at'], rule.timezone, now)}",
         ]
-        lines += [f"Model: {code(row['model'])}"] if row["model"] else []
-    if here.working_since is not None:
-        lines.append(f"Working: for {format_duration(max(0.0, now - here.working_since))} (`/stop` stops it)")
+        lines += [f"Model: {format_code(row['model'])}"] if row["model"] else []
+    if chat.working_since is not None:
+        lines.append(f"Working: for {format_duration(max(0.0, now - chat.working_since))} (`/stop` stops it)")
     lines += [
-        f"Waiting for your approval: {code(one.name)} {code(one.request.subject)}"
-        f" (for {format_duration(max(0.0, one.expires_at - now))} more)"
-        for one in here.waiting_approvals
-        if asked.can_approve
+        f"Waiting for your approval: {format_code(approval.name)} {format_code(approval.request.subject)}"
+        f" (for {format_duration(max(0.0, approval.expires_at - now))} more)"
+        for approval in chat.waiting_approvals
+        if context.can_approve
     ]
-    if here.waiting:
-        lines.append(f"Waiting: {format_plural(here.waiting, 'message')}")
-    shared = ", shared by all who are here" if here.shared else ""
-    lines += [f"Platform: {plain(source.platform)}, {source.chat_type}{shared}", *reset_lines(asked)]
+    if chat.waiting:
+        lines.append(f"Waiting: {format_plural(chat.waiting, 'message')}")
+    shared = ", shared by all who are here" if chat.is_shared else ""
+    lines += [
+        f"Platform: {escape_line(source.platform)}, {source.chat_type}{shared}",
+        *describe_resets(context),
+    ]
     return "\n".join(lines)
 
 
-def reset_lines(asked: Asked) -> list[str]:
+def describe_resets(context: CommandContext) -> list[str]:
     """When this chat starts afresh by itself, and when that would be."""
-    rule = asked.policy
-    due = asked.next_reset()
-    lines = [f"Starts afresh: {policy(rule)}"]
-    return lines if due is None else [*lines, f"Next: {when(due, rule.timezone, clock.now())}"]
+    rule = context.policy
+    due = context.next_reset()
+    lines = [f"Starts afresh: {describe_policy(rule)}"]
+    return lines if due is None else [*lines, f"Next: {format_time(due, rule.timezone, clock.now())}"]
 
 
-async def usage(asked: Asked) -> Answer:
-    session = asked.here.session_id
+async def usage(context: CommandContext) -> CommandReply:
+    session = context.chat.session_id
     if session is None:
-        return Answer(f"{describe_empty(asked)} It has cost nothing.")
-    used = await asyncio.to_thread(asked.store.usage_of, session, True)
+        return CommandReply(f"{describe_empty(context)} It has cost nothing.")
+    used = await asyncio.to_thread(context.store.usage_of, session, True)
     if not used.by_model:
-        return Answer("No model was used in this conversation yet.")
-    lines = [f"**This conversation** · {_used(used.total)}"]
+        return CommandReply("No model was used in this conversation yet.")
+    lines = [f"**This conversation** · {_format_usage(used.total)}"]
     lines += [
-        f"- {code(line.model or 'unknown')}{'' if line.purpose == 'main' else ' (beside)'}: {_used(line.used)}"
+        f"- {format_code(line.model or 'unknown')}{'' if line.purpose == 'main' else ' (beside)'}:"
+        f" {_format_usage(line.used)}"
         for line in used.by_model
     ]
-    return Answer("\n".join(lines))
+    return CommandReply("\n".join(lines))
 
 
-def _used(used: Any) -> str:
+def _format_usage(used: Any) -> str:
     cost = used.estimated_cost_usd if used.actual_cost_usd is None else used.actual_cost_usd
     paid = f", {'~' if used.actual_cost_usd is None else ''}{format_dollars(cost)}" if cost else ""
     tokens = f"{shorten_number(used.input_tokens)} in, {shorten_number(used.output_tokens)} out"
     return f"{format_plural(used.calls, 'call')}, {tokens}{paid}"
 
 
-async def insights(asked: Asked) -> Answer:
+async def insights(context: CommandContext) -> CommandReply:
     from hermes.insights import InsightsEngine
     from hermes.insights.chat_report import format_markdown
 
-    if read_along(asked):
-        return Answer("These numbers tell of your private conversations, too: ask me in a private chat.")
-    wanted = _wanted(asked.words)
-    if wanted is None:
-        return Answer("Usage: `/insights [days] [--days N] [--source S]`")
-    days, source = wanted
-    report = await asyncio.to_thread(InsightsEngine(asked.store).generate, days, source)
-    return Answer(format_markdown(report))
+    if has_audience(context):
+        return CommandReply(
+            "These numbers tell of your private conversations, too: ask me in a private chat."
+        )
+    arguments = _parse_insights(context.words)
+    if arguments is None:
+        return CommandReply("Usage: `/insights [days] [--days N] [--source S]`")
+    days, source = arguments
+    report = await asyncio.to_thread(InsightsEngine(context.store).generate, days, source)
+    return CommandReply(format_markdown(report))
 
 
-def _wanted(words: str) -> tuple[int, str | None] | None:
+def _parse_insights(words: str) -> tuple[int, str | None] | None:
     """(days, source); None if it cannot be understood."""
-    told: dict[str, str] = {}
+    options: dict[str, str] = {}
     waiting = words.replace("=", " ").split()
     while waiting:
         word = waiting.pop(0)
         if word in FLAGS and waiting:
-            told[FLAGS[word]] = waiting.pop(0)
-        elif word.isdecimal() and "days" not in told:
-            told["days"] = word
+            options[FLAGS[word]] = waiting.pop(0)
+        elif word.isdecimal() and "days" not in options:
+            options["days"] = word
         else:
             return None
-    days = told.get("days", str(DAYS))
+    days = options.get("days", str(DAYS))
     if not days.isdecimal() or not 0 < int(days[:9]) <= MOST_DAYS:
         return None
-    return int(days), told.get("source")
+    return int(days), options.get("source")
 
 
 COMMANDS = (

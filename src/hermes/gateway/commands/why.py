@@ -1,4 +1,4 @@
-"""`/why`: what happened to this chat, and when, in sentences. Nobody should have to take a new start for a loss."""
+"""`/why`: what happened to this chat, and when, in sentences, so that nobody mistakes a new start for a loss."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from hermes import clock
-from hermes.gateway.commands.command_context import Answer, Asked, Command, Happening
-from hermes.gateway.commands.markdown_format import code, name_of, plain, when
-from hermes.gateway.commands.overview import reset_lines
-from hermes.gateway.commands.visible_conversations import describe_empty, held_here, visible_here
+from hermes.gateway.commands.command_context import Command, CommandContext, CommandReply
+from hermes.gateway.commands.overview import describe_resets
+from hermes.gateway.commands.visible_conversations import describe_empty, is_from_this_chat, visibility_filter
+from hermes.gateway.incidents import Incident
+from hermes.gateway.outbound.markdown_format import escape_line, format_code, format_name, format_time
 from hermes.store.sessions.lineage import Relative
 
 Row = dict[str, Any]
 
-TOLD, LOOKED_AT = 10, 100
+MOST_LISTED, MOST_SCANNED = 10, 100
 
 CAUSES = {
     "session_reset": "somebody asked for it with `/new`",
@@ -25,88 +26,96 @@ CAUSES = {
 }
 
 
-async def why(asked: Asked) -> Answer:
-    return Answer(await asyncio.to_thread(_told, asked))
+async def why(context: CommandContext) -> CommandReply:
+    return CommandReply(await asyncio.to_thread(_format_incidents, context))
 
 
-def _told(asked: Asked) -> str:
-    rule = asked.policy
-    happened = [*asked.here.happened, *_in_the_store(asked)]
-    happened.sort(key=lambda one: -one.at)
+def _format_incidents(context: CommandContext) -> str:
+    rule = context.policy
+    incidents = [*context.chat.incidents, *_stored_incidents(context)]
+    incidents.sort(key=lambda incident: -incident.at)
     now = clock.now()
-    lines = [f"- {when(one.at, rule.timezone, now)}: {one.text}" for one in happened[:TOLD]]
-    if len(happened) > TOLD:
+    lines = [
+        f"- {format_time(incident.at, rule.timezone, now)}: {incident.text}"
+        for incident in incidents[:MOST_LISTED]
+    ]
+    if len(incidents) > MOST_LISTED:
         lines.append("- … and more before that.")
-    return "\n".join([*(lines or [describe_empty(asked)]), *reset_lines(asked)])
+    return "\n".join([*(lines or [describe_empty(context)]), *describe_resets(context)])
 
 
-def _in_the_store(asked: Asked) -> Iterator[Happening]:
-    session = asked.here.session_id
-    tree = None if session is None else asked.store.family(session)
+def _stored_incidents(context: CommandContext) -> Iterator[Incident]:
+    session = context.chat.session_id
+    tree = None if session is None else context.store.family(session)
     if session is None or tree is None:
         return
-    family = {one.id: one for _, one in tree.walk()}
+    family = {relative.id: relative for _, relative in tree.walk()}
     seen: set[str] = set()
     at = family.get(session)
     while at is not None and at.id not in seen:
         seen.add(at.id)
         above = family.get(at.parent_session_id or "")
-        yield Happening(at.started_at, _came(at, above))
+        yield Incident(at.started_at, _describe_start(at, above))
         for child in at.children:
             if child.end_reason == "reset_undone" and child.ended_at is not None:
-                yield Happening(
-                    child.ended_at, f"A new start was undone with `/undo`: back in {_called(at)}."
+                yield Incident(
+                    child.ended_at, f"A new start was undone with `/undo`: back in {_format_session(at)}."
                 )
         at = above
-    yield from _left(asked)
-    yield from _handed_over(asked.store.get_session(session))
+    yield from _switches_away(context)
+    yield from _handoff_incidents(context.store.get_session(session))
 
 
-def _came(one: Relative, above: Relative | None) -> str:
+def _describe_start(session: Relative, above: Relative | None) -> str:
     if above is None:
-        return f"The conversation {_called(one)} began."
-    if one.relation == "compression":
+        return f"The conversation {_format_session(session)} began."
+    if session.relation == "compression":
         return (
-            f"It had become long: what was said before was summarised, and it went on as {_called(one)}."
+            f"It had become long: what was said before was summarised, and it went on as {_format_session(session)}."
             " Nothing is lost; `/search` finds it."
         )
-    if one.relation == "branch":
-        return f"It branched off from {_called(above)} with `/branch`."
+    if session.relation == "branch":
+        return f"It branched off from {_format_session(above)} with `/branch`."
     cause = CAUSES.get(above.end_reason or "")
-    told = f": {cause}" if cause else ""
-    return f"A new conversation began{told}. The one before is kept: {code(f'/resume {above.id}')}"
+    reason = f": {cause}" if cause else ""
+    return f"A new conversation began{reason}. The one before is kept: {format_code(f'/resume {above.id}')}"
 
 
-def _called(one: Relative) -> str:
-    return f"{name_of({'title': one.title})} {code(one.id)}" if one.title else code(one.id)
+def _format_session(session: Relative) -> str:
+    return (
+        f"{format_name({'title': session.title})} {format_code(session.id)}"
+        if session.title
+        else format_code(session.id)
+    )
 
 
-def _left(asked: Asked) -> Iterator[Happening]:
+def _switches_away(context: CommandContext) -> Iterator[Incident]:
     """Conversations of this chat that were left for another one."""
-    visible = visible_here(asked)
-    for row in asked.store.search_sessions(limit=LOOKED_AT):
+    visible = visibility_filter(context)
+    for row in context.store.search_sessions(limit=MOST_SCANNED):
         if row["end_reason"] != "session_switch" or row["ended_at"] is None:
             continue
-        stored = asked.store.get_session(row["id"])
+        stored = context.store.get_session(row["id"])
         if stored is None or not stored["message_count"]:
             continue
-        if held_here(asked, stored) and visible(stored):
-            yield Happening(
+        if is_from_this_chat(context, stored) and visible(stored):
+            yield Incident(
                 row["ended_at"],
-                f"This chat left {name_of(row)} for another conversation with `/resume`."
-                f" Back: {code('/resume ' + row['id'])}",
+                f"This chat left {format_name(row)} for another conversation with `/resume`."
+                f" Back: {format_code('/resume ' + row['id'])}",
             )
 
 
-def _handed_over(row: Row | None) -> Iterator[Happening]:
+def _handoff_incidents(row: Row | None) -> Iterator[Incident]:
     if row is None or row["handoff_state"] is None:
         return
-    platform = plain(row["handoff_platform"] or "a platform")
-    told = {
+    platform = escape_line(row["handoff_platform"] or "a platform")
+    text = {
         "completed": f"It was handed over to {platform} from the terminal.",
-        "failed": f"It was to be handed over to {platform}; that failed: {plain(row['handoff_error'] or '?', 200)}",
+        "failed": f"It was to be handed over to {platform}; that failed:"
+        f" {escape_line(row['handoff_error'] or '?', 200)}",
     }.get(row["handoff_state"], f"It is being handed over to {platform}.")
-    yield Happening(row["last_active"] or row["started_at"], told)
+    yield Incident(row["last_active"] or row["started_at"], text)
 
 
 COMMANDS = (Command("why", why, "/why", "what happened to this chat, and when", at_once=True),)

@@ -45,7 +45,7 @@ class AllowedHosts:
     """Hosts that the operator named: `example.org`, `example.org:8443`."""
 
     def __init__(self, setting: str, hosts: Iterable[str]) -> None:
-        self._hosts = frozenset(_host(setting, one) for one in hosts)
+        self._hosts = frozenset(_parse_host(setting, host) for host in hosts)
 
     def allows(self, url: str) -> bool:
         """A host that was named without a port is allowed on the ports that everybody uses."""
@@ -68,16 +68,18 @@ def open_client() -> httpx2.AsyncClient:
     library keeps quiet: its log would have every address, and there may be a key in one.
     """
     logging.getLogger("httpx2").setLevel(logging.WARNING)
-    once = httpx2.Limits(max_keepalive_connections=0)
-    return httpx2.AsyncClient(timeout=TIMEOUT, limits=once, follow_redirects=False, trust_env=False)
+    idempotency_key = httpx2.Limits(max_keepalive_connections=0)
+    return httpx2.AsyncClient(
+        timeout=TIMEOUT, limits=idempotency_key, follow_redirects=False, trust_env=False
+    )
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in addresses))
 
 
-async def targets_of(url: str, hosts: AllowedHosts, look_up: Resolve = resolve) -> list[Target]:
+async def resolve_targets(url: str, hosts: AllowedHosts, look_up: Resolve = resolve) -> list[Target]:
     """Where to connect for this address, the best place first; `Forbidden` if nowhere."""
     try:
         parsed = httpx2.URL(url)
@@ -89,11 +91,13 @@ async def targets_of(url: str, hosts: AllowedHosts, look_up: Resolve = resolve) 
         addresses = await look_up(host.strip("[]"), 443)
     except (httpx2.InvalidURL, UnicodeError, OSError) as problem:
         raise Forbidden("not an address that can be found") from problem
-    if not addresses or not all(is_public(one) for one in addresses):
+    if not addresses or not all(is_public(address) for address in addresses):
         raise Forbidden("not a public address")
     # The host stays in the Host header and in TLS, where the certificate is checked against it.
     headers, extensions = {"Host": parsed.netloc.decode("ascii")}, {"sni_hostname": host}
-    return [Target(parsed.copy_with(host=one), headers, extensions) for one in addresses[:MOST_ADDRESSES]]
+    return [
+        Target(parsed.copy_with(host=address), headers, extensions) for address in addresses[:MOST_ADDRESSES]
+    ]
 
 
 def is_public(text: str) -> bool:
@@ -113,11 +117,11 @@ def is_public(text: str) -> bool:
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 
-def _host(setting: str, told: str) -> tuple[str, int | None]:
+def _parse_host(setting: str, text: str) -> tuple[str, int | None]:
     try:
-        url = httpx2.URL(f"callback://{told}")
+        url = httpx2.URL(f"callback://{text}")
     except (httpx2.InvalidURL, UnicodeError) as problem:
-        raise Misconfigured(f"{setting}: {told!r} is no host: {problem}") from problem
+        raise Misconfigured(f"{setting}: {text!r} is no host: {problem}") from problem
     if not url.host or url.path not in ("", "/") or url.userinfo or url.query:
-        raise Misconfigured(f"{setting}: {told!r} is no host, nor host:port")
+        raise Misconfigured(f"{setting}: {text!r} is no host, nor host:port")
     return url.host, url.port

@@ -1,9 +1,8 @@
-"""Where everything that listens is served: one small host, with limits against those who mean harm.
+"""The HTTP host for everything in the gateway that listens, with limits against abuse.
 
-It runs in the event loop of whoever calls it, leaves signals to the process, says nothing on the terminal, and ends
-when it is cancelled. A body that is too large, or comes too slowly, is refused while it is read, as an answer that the
-app can put into its own words: an `HTTPException` with 413 or 408, or 503 if too many bytes are in memory already.
-How many connections and bytes that is, is in `http_limits`.
+It runs in the event loop of its caller, leaves signals to the process, prints nothing, and ends when it is cancelled. A
+body that is too large or too slow is refused while it is read. The app gets that as an `HTTPException` (413, 408, or
+503 if too many bytes are in memory) and can phrase the answer itself. `limits` holds the numbers.
 """
 
 from __future__ import annotations
@@ -60,11 +59,11 @@ Shape = Callable[[int], bytes]
 """The body of an error, as JSON, by its status."""
 
 
-def plain_shape(status: int) -> bytes:
+def plain_error_body(status: int) -> bytes:
     return json.dumps({"error": _phrase(status)}).encode()
 
 
-def error_handlers(shape: Shape = plain_shape) -> dict[Any, ExceptionHandler]:
+def error_handlers(shape: Shape = plain_error_body) -> dict[Any, ExceptionHandler]:
     """For an app: every error has this shape, also those that the framework would answer in plain text."""
 
     async def answer(_: Request, problem: Exception) -> Response:
@@ -83,14 +82,14 @@ async def serve(
     *,
     ready: Callable[[int], None] | None = None,
     largest_body: int = LARGEST_BODY,
-    shape: Shape = plain_shape,
+    shape: Shape = plain_error_body,
 ) -> None:
     """Serve until cancelled. Port 0 is any that is free; `ready` is told which, once requests are taken.
 
     `shape` makes the bodies of errors that no app sees: requests that are not HTTP, too many connections.
     """
     guard = current_guard()
-    sockets = await _bound(host, port)
+    sockets = await _bind_all(host, port)
     at = sockets[0].getsockname()[1]
 
     def listening() -> None:
@@ -99,8 +98,8 @@ async def serve(
             ready(at)
 
     config = uvicorn.Config(
-        _Bounded(app, largest_body, guard, shape),
-        http=_protocol(guard, shape),
+        _BodyLimit(app, largest_body, guard, shape),
+        http=_make_protocol(guard, shape),
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -124,54 +123,56 @@ async def serve(
             await running
         finally:  # also if nobody would wait even for that
             server.hang_up()
-            for one in sockets:
-                one.close()
+            for listener in sockets:
+                listener.close()
 
 
-async def _bound(host: str, port: int) -> list[socket.socket]:
+async def _bind_all(host: str, port: int) -> list[socket.socket]:
     """A socket for each address of the host, all with the same port."""
     if not 0 <= port <= LAST_PORT:
         raise Misconfigured(f"there is no port {port}: they end with {LAST_PORT}")
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as problem:
         raise Misconfigured(f"cannot listen on {host!r}: there is no such address") from problem
     sockets: list[socket.socket] = []
     refused: list[OSError] = []
-    for family, kind, protocol, _, address in dict.fromkeys(found):
+    for family, kind, protocol, _, address in dict.fromkeys(addresses):
         at = sockets[0].getsockname()[1] if sockets else port
         try:
-            sockets.append(_listening(family, kind, protocol, (address[0], at, *address[2:])))
+            sockets.append(_bind_socket(family, kind, protocol, (address[0], at, *address[2:])))
         except OSError as problem:
             refused.append(problem)
     # One address of several that this machine does not have (::1 where there is no IPv6) is not missed.
-    worst = next((one for one in refused if not sockets or one.errno not in NOT_HERE), None)
+    worst = next((error for error in refused if not sockets or error.errno not in NOT_HERE), None)
     if worst is not None:
-        for one in sockets:
-            one.close()
-        raise Misconfigured(_why(host, port, worst)) from worst
+        for error in sockets:
+            error.close()
+        raise Misconfigured(_describe_bind_error(host, port, worst)) from worst
     return sockets
 
 
-def _listening(
+def _bind_socket(
     family: socket.AddressFamily, kind: socket.SocketKind, protocol: int, address: tuple[Any, ...]
 ) -> socket.socket:
-    one = socket.socket(family, kind, protocol)
+    listener = socket.socket(family, kind, protocol)
     try:
         if os.name == "posix":  # elsewhere it would take the port away from another program
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        one.bind(address)
-        one.listen(0)  # so that a port that another program has shows now; the number follows with the server
-        one.setblocking(False)
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+        listener.listen(
+            0
+        )  # so that a port that another program has shows now; the number follows with the server
+        listener.setblocking(False)
     except OSError:
-        one.close()
+        listener.close()
         raise
-    return one
+    return listener
 
 
-def _why(host: str, port: int, problem: OSError) -> str:
+def _describe_bind_error(host: str, port: int, problem: OSError) -> str:
     where = f"port {port} of {host}"
     if problem.errno == errno.EADDRINUSE:
         return f"{where} is in use by another program"
@@ -194,8 +195,8 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        for one in sockets or ():
-            one.listen(BACKLOG)  # `backlog` above is also how many the event loop accepts in one go
+        for listener in sockets or ():
+            listener.listen(BACKLOG)  # `backlog` above is also how many the event loop accepts in one go
         self._ready()
 
     async def main_loop(self) -> None:
@@ -237,10 +238,10 @@ class _Connection(H11Protocol):
 
     @property
     def state(self) -> int:
-        asked: RequestResponseCycle | None = self.cycle
-        if asked is None or asked.response_complete:
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete:
             return IDLE
-        return RECEIVING if asked.more_body and not asked.response_started else BUSY
+        return RECEIVING if cycle.more_body and not cycle.response_started else BUSY
 
     def evict(self) -> None:
         self.transport.abort()
@@ -251,7 +252,7 @@ class _Connection(H11Protocol):
         if self._guard.connections.admit(self):
             self._wait_for_request()
         else:
-            transport.write(_raw_answer(503, self._shape))
+            transport.write(_raw_response(503, self._shape))
             self._close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -279,7 +280,7 @@ class _Connection(H11Protocol):
         if (
             self.state == IDLE
         ):  # else an answer is on its way, and a second one would be taken for a part of it
-            self.transport.write(_raw_answer(400, self._shape))
+            self.transport.write(_raw_response(400, self._shape))
         self._close()
 
     def timeout_keep_alive_handler(self) -> None:
@@ -301,11 +302,11 @@ class _Connection(H11Protocol):
         self._patience = self.loop.call_later(LINGER_S, self.transport.abort)
 
 
-def _protocol(guard: Guard, shape: Shape) -> Any:
+def _make_protocol(guard: Guard, shape: Shape) -> Any:
     return partial(_Connection, guard, shape)
 
 
-def _raw_answer(status: int, shape: Shape) -> bytes:
+def _raw_response(status: int, shape: Shape) -> bytes:
     body = shape(status)
     again = b"Retry-After: 5\r\n" if status == 503 else b""
     head = b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n" % (status, _phrase(status).encode())
@@ -319,7 +320,7 @@ def _phrase(status: int) -> str:
         return "Error"
 
 
-class _Bounded:
+class _BodyLimit:
     """Lets no more of a body through than is wanted, nor waits longer for it; and answers what an app left unsaid."""
 
     def __init__(self, app: ASGIApp, largest: int, guard: Guard, shape: Shape) -> None:
@@ -328,21 +329,21 @@ class _Bounded:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = scope.get("client")
         scope.setdefault(HOLDER, client[0] if client else "")
-        body = _Body(receive, self._largest, scope, self._guard)
+        body = _LimitedBody(receive, self._largest, scope, self._guard)
         scope[HOLD] = body.hold
-        begun = False
+        has_begun = False
 
-        async def sent(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            for piece in _pieces(message):
+        async def send_and_note(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            for piece in _split_body(message):
                 await send(piece)
 
         try:
-            await self._app(scope, body, sent)
+            await self._app(scope, body, send_and_note)
         except Exception as problem:
             log.error("a request broke: %s", secrets.redact(repr(problem)), exc_info=True)
-            if not begun:
+            if not has_begun:
                 answer = Response(
                     self._shape(500), 500, {"Connection": "close"}, media_type="application/json"
                 )
@@ -351,7 +352,7 @@ class _Bounded:
             body.release()
 
 
-def _pieces(message: Message) -> Iterator[Message]:
+def _split_body(message: Message) -> Iterator[Message]:
     """A long answer in pieces: the host waits between them until the client has read on."""
     body = memoryview(message.get("body", b""))
     while len(body) > PIECE:
@@ -360,13 +361,13 @@ def _pieces(message: Message) -> Iterator[Message]:
     yield {**message, "body": bytes(body)} if body else message
 
 
-class _Body:
+class _LimitedBody:
     """Refused is not hung up on: the answer would be lost while the other side still sends. The rest is let fall."""
 
     def __init__(self, receive: Receive, largest: int, scope: Scope, guard: Guard) -> None:
         self._receive, self._scope, self._pool = receive, scope, guard.bodies
         self._left = largest
-        self._announced = _announced(scope)
+        self._announced = _announced_length(scope)
         self._free = SMALL_BODY
         self._held: list[tuple[str, int]] = []
         self._whole = False
@@ -406,6 +407,6 @@ class _Body:
         self._held.clear()
 
 
-def _announced(scope: MutableMapping[str, Any]) -> int:
+def _announced_length(scope: MutableMapping[str, Any]) -> int:
     length: bytes = dict(scope.get("headers", ())).get(b"content-length", b"0")
     return int(length) if length.isdigit() else 0

@@ -26,7 +26,7 @@ def check_value_count(body: bytes | bytearray, most: int = MOST_VALUES) -> None:
 def check_depth(value: Any, deepest: int = DEEPEST) -> None:
     level = [value]
     for _ in range(deepest + 1):
-        level = [inner for one in level for inner in _containers(one)]
+        level = [inner for container in level for inner in _containers(container)]
         if not level:
             return
     raise TooComplex(f"the body is nested more than {deepest} levels deep")
@@ -34,4 +34,4 @@ def check_depth(value: Any, deepest: int = DEEPEST) -> None:
 
 def _containers(value: Any) -> Iterator[Any]:
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return (one for one in inside if isinstance(one, dict | list))
+    return (container for container in inside if isinstance(container, dict | list))

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from hermes import clock
-from hermes.gateway.rate_limit import Buckets
+from hermes.gateway.rate_limit import TokenBuckets
 
 MB = 1024 * 1024
 SMALL_BODY = 64 * 1024
@@ -64,7 +64,7 @@ class ConnectionTable:
         """Register a connection; False if there is no room and nobody to evict."""
         address = connection.address
         if self._addresses[address] >= self._per_address and not self._evict(
-            one for one in self._open if one.address == address
+            other for other in self._open if other.address == address
         ):
             return False
         if len(self._open) >= self._most and not self._evict(self._open):
@@ -89,10 +89,10 @@ class ConnectionTable:
     def _evict(self, candidates: Iterable[Connection]) -> bool:
         """The oldest idle one; else the oldest of which a body is on its way."""
         chosen: Connection | None = None
-        for one in candidates:
-            state = one.state
+        for other in candidates:
+            state = other.state
             if state == IDLE or (state == RECEIVING and chosen is None):
-                chosen = one
+                chosen = other
             if state == IDLE:
                 break
         if chosen is None:
@@ -130,16 +130,16 @@ class Guard:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.connections = ConnectionTable(most_connections(limits), limits.connections_per_address)
+        self.connections = ConnectionTable(connection_limit(limits), limits.connections_per_address)
         self.bodies = BodyPool(limits.bodies_mb * MB)
-        self._wrong_keys = Buckets(limits.wrong_keys_per_minute)
+        self._wrong_keys = TokenBuckets(limits.wrong_keys_per_minute)
 
     def is_wrong_key_allowed(self, address: str) -> bool:
         """Count a wrong key or signature; False if this address sent too many lately."""
         return self._wrong_keys.take(address, clock.now())[0]
 
 
-def most_connections(limits: Limits) -> int:
+def connection_limit(limits: Limits) -> int:
     """As many as are set, but no more than the file descriptors of the process allow."""
     descriptors = _soft_descriptor_limit()
     if descriptors is None:

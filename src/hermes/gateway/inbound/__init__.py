@@ -1,4 +1,4 @@
 """From a platform's message to a turn: router, mailbox, access control, pairing, approvals.
 
-Owns the order of messages in a chat and recovery of the inbox.
+Owns the state of a chat, the order of its messages and recovery of the inbox. Only `app` imports it.
 """

@@ -1,8 +1,8 @@
-"""Who may talk with the agent, whose machine it is, and how much one person may say.
+"""Access control: who may talk with the agent, who owns the machine, and how many messages one person may send.
 
-Nobody is let in unless somebody said so: by name (`allowed_users`, `owners`), by a code (`hermes gateway pair`), or
-with `allow_all`. Bots never are: two of them would talk for ever. Where a secret came with the request, that was the
-door.
+Nobody has access by default. Access is given by name (`allowed_users`, `owners`), by a code (`hermes gateway pair`), or
+to everybody (`allow_all`). Bots never have access, because two of them would talk for ever. On platforms with a shared
+secret, the secret gives access.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 
 from hermes import clock
 from hermes.errors import HermesError
-from hermes.gateway.inbound.pairing import Paired, Pairings, code_in
+from hermes.gateway.inbound.pairing import Paired, Pairings, find_code
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.rate_limit import Buckets
+from hermes.gateway.rate_limit import TokenBuckets
 from hermes.gateway.registry import PLATFORMS
 from hermes.gateway.settings import EVERYBODY, GatewaySettings, PlatformSettings
 from hermes.logs import get_logger
@@ -21,24 +21,24 @@ from hermes.logs import get_logger
 _log = get_logger(__name__)
 
 
-class Doorkeeper:
+class AccessControl:
     def __init__(
         self, settings: GatewaySettings, pairings: Pairings, now: Callable[[], float] = clock.now
     ) -> None:
         self._settings, self._pairings, self._now = settings, pairings, now
-        self._buckets = Buckets(settings.messages_per_minute)
+        self._buckets = TokenBuckets(settings.messages_per_minute)
 
-    def admits(self, source: Source) -> bool:
-        """Whether what they say reaches the store and the model."""
+    def is_admitted(self, source: Source) -> bool:
+        """Whether messages of this person reach the store and the model."""
         platform = self._settings.platforms.get(source.platform)
         if platform is None or source.is_bot:
             return False
-        if platform.allow_all or _by_secret(source.platform):
+        if platform.allow_all or _uses_shared_secret(source.platform):
             return True
         return (
             _is_among(platform.allowed_users, source)
             or _is_among(platform.owners, source)
-            or any(self._pairings.is_paired(source.platform, one) for one in _ids(source))
+            or any(self._pairings.is_paired(source.platform, user_id) for user_id in _user_ids(source))
         )
 
     def is_owner(self, source: Source) -> bool:
@@ -47,28 +47,33 @@ class Doorkeeper:
         if platform is None or source.is_bot:
             return False
         if _is_among(platform.owners, source) or (
-            EVERYBODY in platform.owners and _by_secret(source.platform)
+            EVERYBODY in platform.owners and _uses_shared_secret(source.platform)
         ):
             return True
-        return any(self._pairings.is_owner(source.platform, one) for one in _ids(source))
+        return any(self._pairings.is_owner(source.platform, user_id) for user_id in _user_ids(source))
 
     def can_approve(self, source: Source) -> bool:
         """Whether they can be asked to approve something here: an owner in a private chat.
 
         Behind a shared secret stands a program, which nobody can ask.
         """
-        return source.chat_type == "dm" and not _by_secret(source.platform) and self.is_owner(source)
+        return source.chat_type == "dm" and not _uses_shared_secret(source.platform) and self.is_owner(source)
 
-    def pairs(self, source: Source, text: str) -> Paired | None:
+    def try_pairing(self, source: Source, text: str) -> Paired | None:
         """Let a person in who sends a good code in a private chat; None if that is not what they do.
 
         Whoever is in already has to write `/pair CODE`: what else they say is for the agent.
         """
-        if source.chat_type != "dm" or source.is_bot or not source.user_id or _by_secret(source.platform):
+        if (
+            source.chat_type != "dm"
+            or source.is_bot
+            or not source.user_id
+            or _uses_shared_secret(source.platform)
+        ):
             return None
         if source.platform not in self._settings.platforms:
             return None
-        code = code_in(text, alone=not self.admits(source))
+        code = find_code(text, alone=not self.is_admitted(source))
         if code is None:
             return None
         try:
@@ -82,23 +87,23 @@ class Doorkeeper:
         """Why changes of the pairing file are ignored; None if they are not."""
         return self._pairings.check(report=True)
 
-    def may_speak(self, source: Source) -> tuple[bool, bool]:
-        """Whether it is not too much at once; if it is, whether they should be told now."""
+    def check_rate(self, source: Source) -> tuple[bool, bool]:
+        """(within the rate limit, if not: whether to notify the person now)."""
         if not self._settings.messages_per_minute:
             return True, False
         return self._buckets.take(f"{source.platform}:{source.participant or source.chat_id}", self._now())
 
 
-def let_in(settings: GatewaySettings, pairings: Pairings) -> Iterator[tuple[str, str]]:
+def describe_access(settings: GatewaySettings, pairings: Pairings) -> Iterator[tuple[str, str]]:
     """For each platform that is connected, who may talk there, in one line."""
-    paired = pairings.known()
+    paired = pairings.list_known()
     for name, platform in settings.enabled.items():
-        yield name, _told(platform, sum(one.platform == name for one in paired))
+        yield name, _describe_platform_access(platform, sum(person.platform == name for person in paired))
 
 
-def _told(platform: PlatformSettings, paired: int) -> str:
+def _describe_platform_access(platform: PlatformSettings, paired: int) -> str:
     name = platform.name
-    if _by_secret(name):
+    if _uses_shared_secret(name):
         return "whoever knows its secret"
     if platform.allow_all:
         return "everybody (allow_all)"
@@ -111,19 +116,21 @@ def _told(platform: PlatformSettings, paired: int) -> str:
     )
 
 
-def _by_secret(name: str) -> bool:
+def _uses_shared_secret(name: str) -> bool:
     return name in PLATFORMS and PLATFORMS[name].by_secret
 
 
-def _ids(source: Source) -> set[str]:
-    return {one for one in (source.user_id, source.user_id_alt) if one}
+def _user_ids(source: Source) -> set[str]:
+    return {user_id for user_id in (source.user_id, source.user_id_alt) if user_id}
 
 
 def _is_among(people: frozenset[str], source: Source) -> bool:
     """By an id, or by a name that nobody else can have; capitals do not matter in one."""
-    if not people.isdisjoint(_ids(source)):
+    if not people.isdisjoint(_user_ids(source)):
         return True
     if not source.handle:
         return False
     handle = source.handle.removeprefix("@").lower()
-    return any(one.removeprefix("@").lower() == handle for one in people if not one.lstrip("-").isdecimal())
+    return any(
+        person.removeprefix("@").lower() == handle for person in people if not person.lstrip("-").isdecimal()
+    )

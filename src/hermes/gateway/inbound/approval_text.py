@@ -1,8 +1,8 @@
-"""How an approval is asked for in a chat: the whole command, why it is asked, and how to answer.
+"""The text of an approval question: the whole command, the reason, and how to answer.
 
-The law: a person approves only what they were shown. The command and the diff are shown in code blocks that nothing
-inside can close, characters that cannot be seen are spelled out, and a long one is split so that the blocks, joined,
-are exactly the text. What does not fit into a few messages cannot be approved in a chat.
+Invariant: a person approves only what they were shown. Command and diff stand in code blocks that nothing inside can
+close. Invisible characters are spelled out. A long text is split so that the joined blocks are exactly the text. What
+does not fit into a few messages cannot be approved in a chat.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from hermes import clock
 from hermes.agent.approvals.request import ApprovalRequest, Scope
 from hermes.gateway.adapter import Choice
-from hermes.gateway.commands.markdown_format import code, plain
+from hermes.gateway.outbound.markdown_format import escape_line, format_code
 from hermes.insights.number_format import format_duration
 from hermes.text import make_visible
 
@@ -53,18 +53,18 @@ def split_code(text: str, longest: int, measure: Measure = len, language: str = 
         while bad - good > 1:
             middle = (good + bad) // 2
             good, bad = (middle, bad) if fits(start, middle) else (good, middle)
-        end = _nice_end(text, start, good)
+        end = _find_chunk_end(text, start, good)
         chunks.append(text[start:end])
         start = end
     return chunks
 
 
-def _nice_end(text: str, start: int, end: int) -> int:
+def _find_chunk_end(text: str, start: int, end: int) -> int:
     """Behind the last line end or space that leaves a chunk at least half full."""
     for gap in ("\n", " "):
-        found = text.rfind(gap, start + (end - start) // 2, end)
-        if found >= 0:
-            return found + 1
+        position = text.rfind(gap, start + (end - start) // 2, end)
+        if position >= 0:
+            return position + 1
     return end
 
 
@@ -74,12 +74,12 @@ def offered_scopes(request: ApprovalRequest) -> dict[str, Scope]:
     lasting = next((scope for scope in request.scopes if scope is not Scope.PREFIX), None)
     if lasting is not None:
         scopes["always"] = lasting
-    if Scope.PREFIX in request.scopes and _shows_exactly(request.prefix):
+    if Scope.PREFIX in request.scopes and _is_shown_exactly(request.prefix):
         scopes["like"] = Scope.PREFIX
     return scopes
 
 
-def _shows_exactly(prefix: str) -> bool:
+def _is_shown_exactly(prefix: str) -> bool:
     """Whether a person sees in one short piece of code what they would agree to."""
     return (
         0 < len(prefix) <= LONGEST_PREFIX
@@ -88,7 +88,7 @@ def _shows_exactly(prefix: str) -> bool:
     )
 
 
-def choices_of(name: str, request: ApprovalRequest) -> tuple[Choice, ...]:
+def make_choices(name: str, request: ApprovalRequest) -> tuple[Choice, ...]:
     """The answers as buttons; each stands for the command that could be typed."""
     labels = {
         Scope.COMMAND: "✓ Always this command",
@@ -101,7 +101,7 @@ def choices_of(name: str, request: ApprovalRequest) -> tuple[Choice, ...]:
     return (Choice("✓ Once", f"/approve {name}"), *lasting, Choice("✗ No", f"/deny {name}"))
 
 
-def question_parts(
+def format_question(
     name: str, request: ApprovalRequest, seconds: float, longest: int, measure: Measure = len
 ) -> list[str] | None:
     """The messages that ask, of which the last has the choices. None if the whole cannot be shown."""
@@ -110,8 +110,8 @@ def question_parts(
     blocks = [(make_visible(request.subject), "")]
     if request.diff:
         blocks.append((make_visible(request.diff), "diff"))
-    head = f"❓ **May I do this?** {code(name)}"
-    tail = "\n".join(_tail(name, request, seconds))
+    head = f"❓ **May I do this?** {format_code(name)}"
+    tail = "\n".join(_format_tail(name, request, seconds))
     together = "\n\n".join([head, *(fence_code(*block) for block in blocks), tail])
     room = longest - OUTCOME_ROOM
     if measure(together) <= room:
@@ -124,32 +124,32 @@ def question_parts(
     last = f"{head}\n\nIt is in the {len(chunks)} messages above, whole.\n\n{tail}"
     if len(chunks) > MOST_PARTS or measure(last) > room:
         return None
-    labels = (f"{code(name)} part {number} of {len(chunks)}" for number in range(1, len(chunks) + 1))
+    labels = (f"{format_code(name)} part {number} of {len(chunks)}" for number in range(1, len(chunks) + 1))
     return [
         *(f"{label}\n\n{fence_code(*chunk)}" for label, chunk in zip(labels, chunks, strict=True)),
         last,
     ]
 
 
-def _tail(name: str, request: ApprovalRequest, seconds: float) -> Iterator[str]:
+def _format_tail(name: str, request: ApprovalRequest, seconds: float) -> Iterator[str]:
     if any(text != make_visible(text) for text in (request.subject, request.diff)):
         yield "⚠ It holds characters that cannot be seen. They are shown as ⟨U+…⟩."
     if request.reason:
-        yield f"Why I ask: {plain(request.reason, LONGEST_REASON)}"
-    yield f"- {code(f'/approve {name}')} once"
-    where = f", in {code(request.workspace)}" if request.workspace else ""
+        yield f"Why I ask: {escape_line(request.reason, LONGEST_REASON)}"
+    yield f"- {format_code(f'/approve {name}')} once"
+    where = f", in {format_code(request.workspace)}" if request.workspace else ""
     meanings = {
         Scope.COMMAND: f"this command from now on{where}",
         Scope.EDITS: f"all edits from now on{where}",
         Scope.PREFIX: f"every command that begins with `{request.prefix}` from now on{where}",
     }
     for word, scope in offered_scopes(request).items():
-        yield f"- {code(f'/approve {name} {word}')} {meanings[scope]}"
-    yield f"- {code(f'/deny {name}')} no; what you write behind it is told to the agent"
-    yield f"Without an answer within {limit_of(seconds)} it is not done."
+        yield f"- {format_code(f'/approve {name} {word}')} {meanings[scope]}"
+    yield f"- {format_code(f'/deny {name}')} no; what you write behind it is told to the agent"
+    yield f"Without an answer within {format_limit(seconds)} it is not done."
 
 
-def limit_of(seconds: float) -> str:
+def format_limit(seconds: float) -> str:
     """`10 minutes`, `30 seconds`."""
     minutes = seconds / clock.MINUTE
     if minutes >= 1:

@@ -1,7 +1,7 @@
-"""The approvals of one chat: asked for as messages, answered by `/approve`, `/deny` or a button, or run out.
+"""The approvals of one chat: asked by message, answered by `/approve`, `/deny` or a button, or timed out.
 
-A request lives as long as the turn that asks for it, in memory: after a restart nothing waits, and nothing was run. It
-has a random name, so that an answer to an old question cannot be taken for one to a new question.
+A request lives in memory, as long as the turn that asks. After a restart nothing waits and nothing was run. A request
+has a random name, so that an answer to an old question cannot be mistaken for one to a new question.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING
 from hermes import audit_log, clock
 from hermes.agent.approvals.request import ApprovalRequest, Decision, Scope
 from hermes.agent.events import ApprovalAsked
-from hermes.gateway.commands.markdown_format import code
-from hermes.gateway.context import LONGEST_UNKNOWN, Letter, Office
-from hermes.gateway.inbound.approval_text import choices_of, limit_of, offered_scopes, question_parts
-from hermes.gateway.outbound.retry import surely
-from hermes.gateway.sessions import incidents
+from hermes.gateway import incidents
+from hermes.gateway.context import GatewayContext
+from hermes.gateway.inbound.approval_text import format_limit, format_question, make_choices, offered_scopes
+from hermes.gateway.outbound.delivery import DEFAULT_MAX_LENGTH, OutgoingMessage
+from hermes.gateway.outbound.markdown_format import format_code
+from hermes.gateway.outbound.retry import until_stored
 
 if TYPE_CHECKING:
-    from hermes.gateway.commands.command_context import Asked
-    from hermes.gateway.sessions.chat_state import Chat
+    from hermes.gateway.commands.command_context import CommandContext
+    from hermes.gateway.inbound.chat_state import Chat
 
 log = logging.getLogger(__name__)
 
@@ -66,12 +67,12 @@ class PendingApproval:
     """A request that waits, and the messages that ask for it."""
 
     def __init__(
-        self, name: str, asked: ApprovalAsked, decide: Decide, who: str | None, seconds: float
+        self, name: str, event: ApprovalAsked, decide: Decide, who: str | None, seconds: float
     ) -> None:
-        self.name, self.number, self.request = name, asked.number, asked.request
+        self.name, self.number, self.request = name, event.number, event.request
         self.decide, self.who = decide, who
         self.expires_at = clock.now() + seconds
-        self.once = f"approval:{secrets.token_hex(16)}"
+        self.idempotency_prefix = f"approval:{secrets.token_hex(16)}"
         self.question = ""
         """The last message of the question."""
         self.undelivered = 0
@@ -85,8 +86,8 @@ class PendingApproval:
 
 
 class Approvals:
-    def __init__(self, office: Office, chat: Chat) -> None:
-        self._office, self._chat = office, chat
+    def __init__(self, context: GatewayContext, chat: Chat) -> None:
+        self._context, self._chat = context, chat
         self._waiting: dict[str, PendingApproval] = {}
         self._finished: OrderedDict[str, str] = OrderedDict()
         """Outcomes by name, of the last ones."""
@@ -101,16 +102,16 @@ class Approvals:
 
     # ---------------------------------------------------------------- asking
 
-    def ask(self, asked: ApprovalAsked, decide: Decide, on_settled: Callable[[], None]) -> None:
+    def ask(self, event: ApprovalAsked, decide: Decide, on_settled: Callable[[], None]) -> None:
         """Ask the owner in this chat. `decide` answers the turn; `on_settled` is called when nothing waits any more."""
         name = self._new_name()
         pending = PendingApproval(
-            name, asked, decide, self._chat.source.participant, self._office.approval_seconds
+            name, event, decide, self._chat.source.participant, self._context.approval_seconds
         )
         self._waiting[name], self._on_settled = pending, on_settled
         task = asyncio.create_task(self._attend(pending), name=f"approval {name}")
         self._tasks[task] = pending
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_done)
 
     def _new_name(self) -> str:
         while True:
@@ -118,7 +119,7 @@ class Approvals:
             if name not in self._waiting and name not in self._finished:
                 return name
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_done(self, task: asyncio.Task[None]) -> None:
         pending = self._tasks.pop(task)
         if not task.cancelled() and (problem := task.exception()) is not None:
             log.error("an approval could not be asked for", exc_info=problem)
@@ -127,43 +128,47 @@ class Approvals:
 
     async def _attend(self, pending: PendingApproval) -> None:
         """Ask, wait for the answer, and show in the question what became of it."""
-        limit = limit_of(self._office.approval_seconds)
+        limit = format_limit(self._context.approval_seconds)
         try:
-            async with asyncio.timeout(self._office.approval_seconds):
+            async with asyncio.timeout(self._context.approval_seconds):
                 await self._post_question(pending)
                 await pending.over.wait()
         except TimeoutError:
             note = f"nobody answered within {limit}"
             outcome = f"⌛ Not done: {note}."
             if self._settle(pending, Decision(False, note=note), outcome):
-                await self._post(f"{outcome} {code(pending.name)}", f"{pending.once}:timeout")
-        await self._remember(f"An approval ({code(pending.name)}) was asked for. {pending.outcome}")
+                await self._post(
+                    f"{outcome} {format_code(pending.name)}", f"{pending.idempotency_prefix}:timeout"
+                )
+        await self._remember(f"An approval ({format_code(pending.name)}) was asked for. {pending.outcome}")
         await self._show_outcome(pending)
 
     async def _post_question(self, pending: PendingApproval) -> None:
-        office, chat = self._office, self._chat
-        adapter = office.adapters.get(chat.source.platform)
-        seconds = office.approval_seconds
+        context, chat = self._context, self._chat
+        adapter = context.adapters.get(chat.source.platform)
+        seconds = context.approval_seconds
         parts = (
-            question_parts(pending.name, pending.request, seconds, LONGEST_UNKNOWN)
+            format_question(pending.name, pending.request, seconds, DEFAULT_MAX_LENGTH)
             if adapter is None
-            else question_parts(pending.name, pending.request, seconds, adapter.can.longest, adapter.measure)
+            else format_question(
+                pending.name, pending.request, seconds, adapter.capabilities.max_length, adapter.measure
+            )
         )
         if parts is None:
             self._settle(pending, Decision(False, note=TOO_LONG_NOTE), "⚠ Refused: too long to be shown.")
-            await self._post(TOO_LONG, pending.once)
+            await self._post(TOO_LONG, pending.idempotency_prefix)
             return
         pending.undelivered = len(parts)
         for number, text in enumerate(parts, 1):
             if pending.over.is_set():
                 return
-            is_last, once = number == len(parts), f"{pending.once}:{number}"
-            office.watch_delivery(once, self._fate_of(pending, is_last))
-            choices = choices_of(pending.name, pending.request) if is_last else ()
-            await self._post_letter(Letter(chat.source, text, choices=choices), once)
+            is_last, idempotency_key = number == len(parts), f"{pending.idempotency_prefix}:{number}"
+            context.delivery.watch(idempotency_key, self._watch_delivery(pending, is_last))
+            choices = make_choices(pending.name, pending.request) if is_last else ()
+            await self._post_message(OutgoingMessage(chat.source, text, choices=choices), idempotency_key)
         pending.question = parts[-1]
 
-    def _fate_of(self, pending: PendingApproval, is_last: bool) -> Callable[[str, str | None], None]:
+    def _watch_delivery(self, pending: PendingApproval, is_last: bool) -> Callable[[str, str | None], None]:
         def tell(state: str, message_id: str | None) -> None:
             if state == "failed":  # what was not shown cannot be approved
                 note = UNDELIVERED_NOTE
@@ -183,70 +188,90 @@ class Approvals:
         if not pending.question:
             return
         await pending.fate_known.wait()
-        adapter = self._office.adapters.get(self._chat.source.platform)
-        if pending.message_id is not None and adapter is not None and adapter.can.edits:
+        adapter = self._context.adapters.get(self._chat.source.platform)
+        if pending.message_id is not None and adapter is not None and adapter.capabilities.edits:
             text = f"{pending.question}\n\n{pending.outcome}"
-            letter = Letter(self._chat.source, text, edits=pending.message_id)
-            await self._post_letter(letter, f"{pending.once}:outcome")
+            message = OutgoingMessage(self._chat.source, text, edits=pending.message_id)
+            await self._post_message(message, f"{pending.idempotency_prefix}:outcome")
 
-    async def _post(self, text: str, once: str) -> None:
-        await self._post_letter(Letter(self._chat.source, text), once)
+    async def _post(self, text: str, idempotency_key: str) -> None:
+        await self._post_message(OutgoingMessage(self._chat.source, text), idempotency_key)
 
-    async def _post_letter(self, letter: Letter, once: str) -> None:
+    async def _post_message(self, message: OutgoingMessage, idempotency_key: str) -> None:
         key, session = self._chat.key, self._chat.session_id
-        await surely(lambda: self._office.post(key, letter, once, session))
+        await until_stored(lambda: self._context.delivery.post(key, message, idempotency_key, session))
 
     async def _remember(self, text: str) -> None:
         """For `/why`. The request itself is not kept there: it must not outlive its conversation."""
-        await surely(lambda: asyncio.to_thread(incidents.note, self._office.db, self._chat.key, text))
+        await until_stored(
+            lambda: asyncio.to_thread(incidents.add_incident, self._context.db, self._chat.key, text)
+        )
 
     # ---------------------------------------------------------------- answering
 
-    def answer(self, asked: Asked, *, allowed: bool) -> str:
+    def answer(self, context: CommandContext, *, allowed: bool) -> str:
         """What a person is told who typed `/approve` or `/deny`, or pressed a button. It counts from now on."""
-        if not asked.can_approve:
+        if not context.can_approve:
             return NOTHING_WAITS  # as where nothing ever waits
-        is_new = asked.message_id is None or asked.message_id not in self._answers
-        if asked.message_id is not None:
-            self._answers.append(asked.message_id)
-        name, rest = _name_in(asked.words, anywhere=allowed)
-        found = self._find(asked, name, must_be_shown=allowed) if is_new else NOTHING_WAITS
-        if isinstance(found, str):
-            return found
-        return self._approve(found, rest) if allowed else self._deny(found, rest)
+        is_new = context.message_id is None or context.message_id not in self._answers
+        if context.message_id is not None:
+            self._answers.append(context.message_id)
+        name, rest = _split_name(context.words, anywhere=allowed)
+        pending = self._find(context, name, must_be_shown=allowed) if is_new else NOTHING_WAITS
+        if isinstance(pending, str):
+            return pending
+        return self._approve(pending, rest) if allowed else self._deny(pending, rest)
 
-    def _find(self, asked: Asked, name: str | None, *, must_be_shown: bool) -> PendingApproval | str:
+    def _find(
+        self, context: CommandContext, name: str | None, *, must_be_shown: bool
+    ) -> PendingApproval | str:
         """The request that is meant, or why there is none."""
-        mine = {one.name: one for one in self._waiting.values() if one.who == asked.source.participant}
+        mine = {
+            pending.name: pending
+            for pending in self._waiting.values()
+            if pending.who == context.source.participant
+        }
         if name is not None:
             return mine.get(name) or self._finished_text(name)
         if not mine:
             last = next(reversed(self._finished), None)
-            return NOTHING_WAITS if last is None else f"{NOTHING_WAITS} The last was {self._told(last)}"
+            return (
+                NOTHING_WAITS
+                if last is None
+                else f"{NOTHING_WAITS} The last was {self._describe_settled(last)}"
+            )
         if len(mine) > 1:
-            names = ", ".join(code(one) for one in mine)
-            return f"{len(mine)} requests wait: {names}. Say which, as in {code(f'/approve {next(iter(mine))}')}."
+            names = ", ".join(format_code(name) for name in mine)
+            example = format_code(f"/approve {next(iter(mine))}")
+            return f"{len(mine)} requests wait: {names}. Say which, as in {example}."
         (only,) = mine.values()
         # A command that was typed before the question arrived was meant for something else.
         was_shown = (
-            only.delivered_at is not None and asked.sent_at is not None and asked.sent_at >= only.delivered_at
+            only.delivered_at is not None
+            and context.sent_at is not None
+            and context.sent_at >= only.delivered_at
         )
         if must_be_shown and not was_shown:
-            return f"You sent that before you could see the question. If you mean it: {code(f'/approve {only.name}')}"
+            command = format_code(f"/approve {only.name}")
+            return f"You sent that before you could see the question. If you mean it: {command}"
         return only
 
     def _finished_text(self, name: str) -> str:
-        known = name in self._finished
-        return f"It is over: {self._told(name)}" if known else f"No request {code(name)} is waiting."
+        is_known = name in self._finished
+        return (
+            f"It is over: {self._describe_settled(name)}"
+            if is_known
+            else f"No request {format_code(name)} is waiting."
+        )
 
-    def _told(self, name: str) -> str:
-        return f"{code(name)}: {self._finished[name]}"
+    def _describe_settled(self, name: str) -> str:
+        return f"{format_code(name)}: {self._finished[name]}"
 
     def _approve(self, pending: PendingApproval, words: str) -> str:
         offered, word = offered_scopes(pending.request), words.lower()
         if word not in ("", "once", *offered):
             if word in ("always", "like"):
-                return f"That is not offered here. Once: {code(f'/approve {pending.name}')}"
+                return f"That is not offered here. Once: {format_code(f'/approve {pending.name}')}"
             return "Usage: `/approve [name] [once, always or like]`. Nothing was approved."
         scope = offered.get(word)
         lasting = {
@@ -256,11 +281,11 @@ class Approvals:
         }
         outcome = f"✓ Approved{lasting[scope] if scope else ', once'}."
         self._settle(pending, Decision(True, scope), outcome)
-        return f"{pending.outcome} {code(pending.name)}"
+        return f"{pending.outcome} {format_code(pending.name)}"
 
     def _deny(self, pending: PendingApproval, why: str) -> str:
         self._settle(pending, Decision(False, note=why[:LONGEST_NOTE]), "✗ Denied.")
-        return f"{pending.outcome} {code(pending.name)}"
+        return f"{pending.outcome} {format_code(pending.name)}"
 
     def _settle(self, pending: PendingApproval, decision: Decision, outcome: str) -> bool:
         """Answer the turn, once. False if it was answered before, or does not wait any longer."""
@@ -309,7 +334,7 @@ class Approvals:
             await asyncio.gather(*late, return_exceptions=True)
 
 
-def _name_in(words: str, *, anywhere: bool) -> tuple[str | None, str]:
+def _split_name(words: str, *, anywhere: bool) -> tuple[str | None, str]:
     """The request that is named, and the other words; behind `/deny` the name comes first."""
     if anywhere:
         typed = [word.strip("`").lower() for word in words.split()]

@@ -1,7 +1,7 @@
 """A seal for a file of the home: HMAC-SHA256 over its content, with a random key in `<home>/seal.key`.
 
-The key is read once and then kept in memory, so that a running gateway cannot be given another key and a file to fit.
-Whoever can read the key can make a seal: the sandbox keeps tools from that.
+The key is read once and then kept in memory, so that nobody can give a running gateway another key and a matching file.
+Whoever can read the key can make a seal; the sandbox keeps tools from reading it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BYTES = 32
 CREATED = "seal.created"
 
 
-class Seal:
+class FileSignature:
     def __init__(self, purpose: str) -> None:
         self._purpose = purpose
         """A seal of one file is no seal of another."""
@@ -52,7 +52,7 @@ class Seal:
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hmac.digest(self.hold_key(), f"{self._purpose}\n{canonical}".encode(), "sha256").hex()
 
-    def fits(self, content: Mapping[str, Any], seal: object) -> bool:
+    def matches(self, content: Mapping[str, Any], seal: object) -> bool:
         """Whether the seal is that of the content. Without a key none does."""
         if not self.has_key() or not isinstance(seal, str):
             return False

@@ -1,6 +1,6 @@
-"""Messages that were begun with before: by a process that is gone, or as an earlier version that was changed since.
+"""Recovery of messages that were processed before: by a process that is gone, or as an earlier version of an edit.
 
-What is in the conversation says how far anybody came, because every message is marked with the id it came under.
+Every stored message carries the id of its inbox entry, so the conversation shows how far processing came.
 """
 
 from __future__ import annotations
@@ -9,36 +9,38 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from hermes import reasoning
-from hermes.gateway.inbound_events import said_first
+from hermes.gateway.inbound_events import original_message_id
 
 if TYPE_CHECKING:
-    from hermes.gateway.sessions.chat_state import Chat
+    from hermes.gateway.inbound.chat_state import Chat
     from hermes.store.chats.inbox import InboxEntry
 
 Row = dict[str, Any]
 
 
-def mark(entry: InboxEntry) -> str:
+def message_mark(entry: InboxEntry) -> str:
     """By what a message of the inbox is known in the conversation."""
     return entry.platform_message_id or f"inbox:{entry.id}"
 
 
-async def stored(chat: Chat, entry: InboxEntry) -> list[Row] | None:
+async def find_following(chat: Chat, entry: InboxEntry) -> list[Row] | None:
     """What followed a message in the conversation; None if it was not stored there."""
     assert chat.session_id is not None
     rows = await asyncio.to_thread(chat.store.follow, chat.session_id, 0)
-    places = [number for number, row in enumerate(rows) if row["platform_message_id"] == mark(entry)]
-    return rows[places[-1] + 1 :] if places else None
+    positions = [
+        number for number, row in enumerate(rows) if row["platform_message_id"] == message_mark(entry)
+    ]
+    return rows[positions[-1] + 1 :] if positions else None
 
 
-def answer_in(rows: list[Row]) -> Row | None:
+def find_answer(rows: list[Row]) -> Row | None:
     """The answer to a message, in what followed it; its content without reasoning."""
     answers = (row for row in rows if row["role"] == "assistant" and not row["tool_calls"])
-    shown = ({**row, "content": reasoning.strip_reasoning(row["content"])} for row in answers)
-    return next((row for row in shown if row["content"]), None)
+    visible = ({**row, "content": reasoning.strip_reasoning(row["content"])} for row in answers)
+    return next((row for row in visible if row["content"]), None)
 
 
-async def taken_back(chat: Chat, message_id: str, *, again: bool) -> bool:
+async def take_back_edited(chat: Chat, message_id: str, *, again: bool) -> bool:
     """The last message of a person was changed: what came of it is taken back. Older ones are let be.
 
     Whoever comes `again` may find that it was taken back, and nothing said in its place.
@@ -59,4 +61,4 @@ async def taken_back(chat: Chat, message_id: str, *, again: bool) -> bool:
 
 
 def _is_version_of(row: Row, message_id: str) -> bool:
-    return said_first(row["platform_message_id"]) == message_id
+    return original_message_id(row["platform_message_id"]) == message_id

@@ -1,11 +1,11 @@
-"""Letting people in by a one-time code: made here at the machine, sent to the bot by whoever is to be let in.
+"""Access by a one-time code: made at the machine, sent to the bot by the person who wants access.
 
-`<home>/gateway/pairing.json` holds digests of the codes that are still good, and who used one. The command makes codes
-and takes people out again while the gateway runs, so every change is made under a lock, and a file that was changed is
-read again. Wrong codes are counted in memory only: a stranger cannot make us write.
+`<home>/gateway/pairing.json` holds digests of the valid codes, and the people who used one. The command line makes
+codes and revokes people while the gateway runs, so every change is made under a lock, and a changed file is read again.
+Wrong codes are counted in memory only, so that a stranger cannot cause writes.
 
-The file is sealed (`gateway/seal.py`). A change that another program made is ignored: whoever was let in before stays,
-nobody new is let in, and the log, `hermes gateway status` and `hermes doctor` say so.
+The file is sealed (`file_signature`). A change by another program is ignored: paired people stay, nobody new gets
+access, and the log, `hermes gateway status` and `hermes doctor` report it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from hermes import audit_log, caller, clock, errors
 from hermes.atomic_files import lock_private_folder, replace_file
-from hermes.gateway.inbound.file_signature import Seal
-from hermes.gateway.rate_limit import Recently
+from hermes.gateway.inbound.file_signature import FileSignature
+from hermes.gateway.rate_limit import RecentEvents
 from hermes.logs import get_logger
 
 FILE = "pairing.json"
@@ -48,7 +48,7 @@ class Paired(NamedTuple):
     since: float
 
 
-class _Kept(NamedTuple):
+class _PairingFile(NamedTuple):
     """What the file says."""
 
     codes: list[dict[str, Any]]
@@ -57,7 +57,7 @@ class _Kept(NamedTuple):
     """Grows with each change, so that an older file is not taken for a newer one."""
 
 
-_NOTHING = _Kept([], [])
+_NOTHING = _PairingFile([], [])
 
 
 class Pairings:
@@ -67,10 +67,10 @@ class Pairings:
         self._stamp: tuple[int, ...] | None = None
         self._kept = _NOTHING
         self._newest = 0
-        self._seal = Seal("hermes pairing")
+        self._seal = FileSignature("hermes pairing")
         self._reported: object = None
         self._lock = threading.Lock()
-        self._wrong = Recently(clock.HOUR)
+        self._wrong = RecentEvents(clock.HOUR)
 
     def make_code(self, platform: str | None = None, *, owner: bool = False, minutes: float = MINUTES) -> str:
         """A new code, for one platform or for any. It is shown now and never again."""
@@ -78,7 +78,7 @@ class Pairings:
         code = "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
         salt = secrets.token_hex(16)
         until = self._now() + minutes * clock.MINUTE
-        made = {
+        entry = {
             "digest": _digest(code, salt),
             "salt": salt,
             "platform": platform,
@@ -86,56 +86,56 @@ class Pairings:
             "until": until,
         }
         with lock_private_folder(self._folder):
-            kept = self._read()
-            self._write(kept._replace(codes=[*self._good(kept)[1 - MOST_CODES :], made]))
+            file = self._read()
+            self._write(file._replace(codes=[*self._valid_codes(file)[1 - MOST_CODES :], entry]))
         audit_log.record("pairing.code", platform=platform, owner=owner, minutes=int(minutes))
         return code
 
     def try_code(self, platform: str, user_id: str, user_name: str | None, code: str) -> Paired | None:
         """Let somebody in who knows a code; None if it is wrong, too late, or they tried too often."""
         now, person = self._now(), f"{platform}:{user_id}"
-        if not self._good(self._read()):
+        if not self._valid_codes(self._read()):
             return None
         with lock_private_folder(self._folder):
             if self._wrong.count(person, now) >= TRIES:
                 return None
-            kept = self._read()
-            good = self._good(kept)
-            right = next((one for one in good if _fits(one, platform, code)), None)
+            file = self._read()
+            good = self._valid_codes(file)
+            right = next((entry for entry in good if _matches_code(entry, platform, code)), None)
             if right is None:
                 self._wrong.add(person, now)
                 return None
-            before = _found(kept.people, platform, user_id)
+            before = _find_person(file.people, platform, user_id)
             is_owner = right["owner"] or (before is not None and before.owner)
-            made = Paired(platform, user_id, user_name, is_owner, before.since if before else now)
-            people = [one for one in kept.people if one != before]
-            codes = [one for one in good if one is not right]
-            self._write(kept._replace(codes=codes, people=[*people, made]))
-        _record("pairing.used", made)
-        return made
+            paired = Paired(platform, user_id, user_name, is_owner, before.since if before else now)
+            people = [entry for entry in file.people if entry != before]
+            codes = [entry for entry in good if entry is not right]
+            self._write(file._replace(codes=codes, people=[*people, paired]))
+        _record("pairing.used", paired)
+        return paired
 
     def is_paired(self, platform: str, user_id: str) -> bool:
-        return _found(self._looked_up().people, platform, user_id) is not None
+        return _find_person(self._current().people, platform, user_id) is not None
 
     def is_owner(self, platform: str, user_id: str) -> bool:
-        found = _found(self._looked_up().people, platform, user_id)
-        return found is not None and found.owner
+        person = _find_person(self._current().people, platform, user_id)
+        return person is not None and person.owner
 
-    def all(self) -> list[Paired]:
+    def list_people(self) -> list[Paired]:
         """Everybody who was let in, in that order."""
         return list(self._read().people)
 
-    def known(self) -> list[Paired]:
+    def list_known(self) -> list[Paired]:
         """The same, without what a changed file says: those that this process lets in. Nothing is logged."""
         try:
-            return self.all()
+            return self.list_people()
         except errors.HermesError:
             return list(self._kept.people)
 
     def check(self, *, report: bool = False) -> str | None:
         """What is wrong with the file, in one line; None if nothing is. With `report` it is logged, too, once."""
         if report:
-            self._looked_up()
+            self._current()
         try:
             self._read()
         except errors.HermesError as problem:
@@ -145,22 +145,24 @@ class Pairings:
     def hold_key(self) -> None:
         """Read the key, and the file as it is now: what comes later has to fit."""
         self._seal.hold_key()
-        self._looked_up()
+        self._current()
 
     def revoke(self, platform: str, user: str) -> list[Paired]:
         """Let somebody in no longer, by their id or name; those who were meant."""
         caller.refuse_tool("people are taken out by a person only")
         name = user.removeprefix("@").lower()
         with lock_private_folder(self._folder):
-            kept = self._read()
-            people = [one for one in kept.people if one.platform == platform]
-            gone = [one for one in people if one.user_id == user]
-            gone = gone or [one for one in people if (one.user_name or "").removeprefix("@").lower() == name]
-            if gone:
-                self._write(kept._replace(people=[one for one in kept.people if one not in gone]))
-        for person in gone:
+            file = self._read()
+            people = [person for person in file.people if person.platform == platform]
+            revoked = [person for person in people if person.user_id == user]
+            revoked = revoked or [
+                person for person in people if (person.user_name or "").removeprefix("@").lower() == name
+            ]
+            if revoked:
+                self._write(file._replace(people=[person for person in file.people if person not in revoked]))
+        for person in revoked:
             _record("pairing.revoked", person)
-        return gone
+        return revoked
 
     def adopt_unsealed(self) -> list[Paired] | None:
         """Seal the file of an older version, once; those who are in it, or None if there is nothing to adopt.
@@ -173,30 +175,30 @@ class Pairings:
             content = self._load()
             if "seal" in content or self._seal.was_ever_made():
                 return None
-            kept = _parsed(content)
-            self._write(kept)
-        audit_log.record("pairing.adopted", people=_described(kept.people))
-        return kept.people
+            file = _parse_file(content)
+            self._write(file)
+        audit_log.record("pairing.adopted", people=_describe_people(file.people))
+        return file.people
 
     def read_unchecked(self) -> list[Paired]:
         """Who is in the file, whether or not its seal fits: for the person who decides about it."""
-        return _parsed(self._load()).people
+        return _parse_file(self._load()).people
 
     def accept(self, people: list[Paired]) -> None:
         """Seal the file with these people, who were in it when a person looked; codes are dropped."""
         caller.refuse_tool("a changed pairing file is accepted by a person only")
         with lock_private_folder(self._folder):
-            if _parsed(self._load()).people != people:
+            if _parse_file(self._load()).people != people:
                 raise errors.HermesError(f"{self._file} was changed meanwhile; look at it again")
-            self._write(_Kept([], people))
-        audit_log.record("pairing.accepted", people=_described(people))
+            self._write(_PairingFile([], people))
+        audit_log.record("pairing.accepted", people=_describe_people(people))
 
     # ------------------------------------------------------------ the file
 
-    def _good(self, kept: _Kept) -> list[dict[str, Any]]:
-        return [one for one in kept.codes if one["until"] > self._now()]
+    def _valid_codes(self, file: _PairingFile) -> list[dict[str, Any]]:
+        return [code for code in file.codes if code["until"] > self._now()]
 
-    def _looked_up(self) -> _Kept:
+    def _current(self) -> _PairingFile:
         """What counts now. Where the file is unusable that is what was known before; the log says so once."""
         try:
             return self._read()
@@ -207,7 +209,7 @@ class Pairings:
                 audit_log.record("pairing.ignored", problem=str(problem))
             return self._kept
 
-    def _read(self) -> _Kept:
+    def _read(self) -> _PairingFile:
         """What the file says, read again if it was changed. It is always a new file that takes its place."""
         with self._lock:
             stamp = self._current_stamp()
@@ -216,12 +218,12 @@ class Pairings:
             elif stamp != self._stamp:
                 content = self._load()
                 seal = content.pop("seal", None)
-                if not self._seal.fits(content, seal):
-                    raise self._tampered("its seal does not fit")
-                kept = _parsed(content)
-                if kept.revision < self._newest:
-                    raise self._tampered("it is an older version of itself")
-                self._kept, self._stamp, self._newest = kept, stamp, kept.revision
+                if not self._seal.matches(content, seal):
+                    raise self._tampered_error("its seal does not fit")
+                file = _parse_file(content)
+                if file.revision < self._newest:
+                    raise self._tampered_error("it is an older version of itself")
+                self._kept, self._stamp, self._newest = file, stamp, file.revision
             return self._kept
 
     def _current_stamp(self) -> tuple[int, ...] | None:
@@ -242,39 +244,39 @@ class Pairings:
     def _load(self) -> dict[str, Any]:
         try:
             content = json.loads(self._file.read_bytes())
-            _parsed(content)
+            _parse_file(content)
         except OSError as problem:
             raise errors.BadConfig(f"{self._file} cannot be read: {problem.strerror}") from problem
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
             raise errors.BadConfig(f"{self._file} makes no sense; put it right or take it away") from problem
         return dict(content)
 
-    def _tampered(self, why: str) -> errors.BadConfig:
+    def _tampered_error(self, why: str) -> errors.BadConfig:
         return errors.BadConfig(
             f"{self._file} was changed by another program ({why});"
             " `hermes gateway pair --accept` shows who is in it and asks whether that is right"
         )
 
-    def _write(self, kept: _Kept) -> None:
-        revision = max(kept.revision, self._newest, int(clock.now() * 1000)) + 1
+    def _write(self, file: _PairingFile) -> None:
+        revision = max(file.revision, self._newest, int(clock.now() * 1000)) + 1
         content: dict[str, Any] = {
-            "codes": kept.codes,
-            "people": [person._asdict() for person in kept.people],
+            "codes": file.codes,
+            "people": [person._asdict() for person in file.people],
             "revision": revision,
         }
         content["seal"] = self._seal.compute(content)
         replace_file(self._file, json.dumps(content, indent=2).encode() + b"\n")
         with self._lock:  # nothing else writes before `lock_private_folder` ends
-            self._kept = kept._replace(revision=revision)
+            self._kept = file._replace(revision=revision)
             self._stamp, self._newest = self._current_stamp(), revision
 
 
-def code_in(text: str, *, alone: bool = True) -> str | None:
+def find_code(text: str, *, alone: bool = True) -> str | None:
     """The code that somebody sent: `/pair CODE`, or with `alone` nothing but the code; None if there is none."""
-    found = re.fullmatch(r"\s*(/pair(?:@\w+)?\s+)?([0-9A-Za-z]{4})[ -]?([0-9A-Za-z]{4})\s*", text)
-    if found is None or not (found[1] or alone):
+    match = re.fullmatch(r"\s*(/pair(?:@\w+)?\s+)?([0-9A-Za-z]{4})[ -]?([0-9A-Za-z]{4})\s*", text)
+    if match is None or not (match[1] or alone):
         return None
-    code = (found[2] + found[3]).upper()
+    code = (match[2] + match[3]).upper()
     return code if set(code) <= set(ALPHABET) else None
 
 
@@ -285,23 +287,25 @@ def _digest(code: str, salt: str) -> str:
     return scrypt(code.upper().encode(), salt=bytes.fromhex(salt), n=2**14, r=8, p=1, dklen=32).hex()
 
 
-def _fits(kept: dict[str, Any], platform: str, code: str) -> bool:
-    return kept["platform"] in (None, platform) and hmac.compare_digest(
-        kept["digest"], _digest(code, kept["salt"])
+def _matches_code(entry: dict[str, Any], platform: str, code: str) -> bool:
+    return entry["platform"] in (None, platform) and hmac.compare_digest(
+        entry["digest"], _digest(code, entry["salt"])
     )
 
 
-def _found(people: list[Paired], platform: str, user_id: str) -> Paired | None:
-    return next((one for one in people if (one.platform, one.user_id) == (platform, user_id)), None)
+def _find_person(people: list[Paired], platform: str, user_id: str) -> Paired | None:
+    return next(
+        (person for person in people if (person.platform, person.user_id) == (platform, user_id)), None
+    )
 
 
-def _parsed(content: dict[str, Any]) -> _Kept:
+def _parse_file(content: dict[str, Any]) -> _PairingFile:
     people = [Paired(**person) for person in content["people"]]
     codes: list[dict[str, Any]] = [
         {name: code[name] for name in ("digest", "salt", "platform", "owner", "until")}
         for code in content["codes"]
     ]
-    return _Kept(codes, people, int(content.get("revision", 0)))
+    return _PairingFile(codes, people, int(content.get("revision", 0)))
 
 
 def _record(action: str, person: Paired) -> None:
@@ -314,7 +318,7 @@ def _record(action: str, person: Paired) -> None:
     )
 
 
-def _described(people: list[Paired]) -> str:
+def _describe_people(people: list[Paired]) -> str:
     return ", ".join(
         f"{person.platform}:{person.user_id}{' (owner)' if person.owner else ''}" for person in people
     )

@@ -22,7 +22,7 @@ from hermes.gateway.inbound_events import Source
 from hermes.logs import get_logger
 from hermes.store.content import from_json
 from hermes.store.engine_choice import is_encrypted
-from hermes.store.transfer.mirror_source import Chatting
+from hermes.store.transfer.mirror_source import MirroredChat
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -88,7 +88,7 @@ class IndexFile:
 
     async def _state(self) -> object:
         try:
-            return await asyncio.to_thread(self._db.mirrored.chats_state)
+            return await asyncio.to_thread(self._db.mirrored.read_chats_state)
         except errors.HermesError:
             return None  # whoever writes next tells
 
@@ -105,16 +105,16 @@ class IndexFile:
         """Write it if it would say something else than the last time; whether it was written."""
         began, is_first = thread_time(), self._pieces is None
         try:
-            known = self._pieces or {}
+            previous = self._pieces or {}
             pieces: dict[str, tuple[int, bytes]] = {}
             is_new = is_first
-            for row in self._db.mirrored.chats():
+            for row in self._db.mirrored.list_chats():
                 key, digest = row[0], hash(row)
-                piece = known.get(key)
+                piece = previous.get(key)
                 if piece is None or piece[0] != digest:
-                    piece, is_new = (digest, _piece(key, entry_of(Chatting.of(row)))), True
+                    piece, is_new = (digest, _encode_entry(key, make_entry(MirroredChat.of(row)))), True
                 pieces[key] = piece
-            if not is_new and len(pieces) == len(known):
+            if not is_new and len(previous) == len(pieces):
                 return False
             home.make_private_folder(self._folder)
             if is_first:
@@ -129,17 +129,17 @@ class IndexFile:
                 self._cost = thread_time() - began
 
 
-def _piece(key: str, entry: dict[str, Any]) -> bytes:
+def _encode_entry(key: str, entry: dict[str, Any]) -> bytes:
     """An entry as it stands in the file, between the braces around all of them."""
     import msgspec
 
     return msgspec.json.format(msgspec.json.encode({key: entry}), indent=2)[2:-2]
 
 
-def entry_of(chat: Chatting) -> dict[str, Any]:
+def make_entry(chat: MirroredChat) -> dict[str, Any]:
     """The documented entry of a chat."""
-    route, kept = chat.route, chat.route.entry
-    name = kept.get("display_name") or chat.display_name
+    route, stored = chat.route, chat.route.entry
+    name = stored.get("display_name") or chat.display_name
     counts = {
         "input_tokens": chat.input_tokens or 0,
         "output_tokens": chat.output_tokens or 0,
@@ -158,24 +158,24 @@ def entry_of(chat: Chatting) -> dict[str, Any]:
         "chat_type": route.chat_type,
         **counts,
         "total_tokens": sum(counts.values()),
-        "last_prompt_tokens": _whole(kept.get("last_prompt_tokens")),
+        "last_prompt_tokens": _to_integer(stored.get("last_prompt_tokens")),
         "estimated_cost_usd": chat.estimated_cost_usd or 0.0,
         "cost_status": chat.cost_status or "unknown",
-        **{flag: kept.get(flag) is True for flag in FLAGS},
-        "resume_reason": _text(kept.get("resume_reason")),
-        "last_resume_marked_at": _time(kept.get("last_resume_marked_at")),
-        "is_fresh_reset": kept.get("is_fresh_reset") is True,
-        "origin": _origin(chat, name),
+        **{flag: stored.get(flag) is True for flag in FLAGS},
+        "resume_reason": _to_text(stored.get("resume_reason")),
+        "last_resume_marked_at": _format_moment(stored.get("last_resume_marked_at")),
+        "is_fresh_reset": stored.get("is_fresh_reset") is True,
+        "origin": _make_origin(chat, name),
     }
 
 
-def _origin(chat: Chatting, name: object) -> dict[str, Any]:
+def _make_origin(chat: MirroredChat, name: object) -> dict[str, Any]:
     """Where the chat is, as its platform told it; else as the store knows it."""
     route = chat.route
-    for told in (route.entry.get("origin"), from_json(chat.origin_json or "null", None)):
-        if isinstance(told, Mapping):
+    for origin in (route.entry.get("origin"), from_json(chat.origin_json or "null", None)):
+        if isinstance(origin, Mapping):
             with suppress(ValueError):
-                return Source.from_dict({"platform": route.platform, **told}).to_dict()
+                return Source.from_dict({"platform": route.platform, **origin}).to_dict()
     alone = chat.user_id if route.chat_type == "dm" else None
     return Source(
         route.platform,
@@ -187,16 +187,16 @@ def _origin(chat: Chatting, name: object) -> dict[str, Any]:
     ).to_dict()
 
 
-def _whole(value: object) -> int:
+def _to_integer(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-def _text(value: object) -> str | None:
+def _to_text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _time(value: object) -> str | None:
-    return clock.format_iso(value) if isinstance(value, int | float) else _text(value)
+def _format_moment(value: object) -> str | None:
+    return clock.format_iso(value) if isinstance(value, int | float) else _to_text(value)
 
 
 def _replace(file: Path, data: bytes) -> None:

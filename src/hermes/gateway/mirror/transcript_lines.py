@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from hermes import clock
 from hermes.export.jsonl import format_line
 from hermes.store.content import from_json
-from hermes.store.transfer.mirror_source import Mark, Now
+from hermes.store.transfer.mirror_source import Mark, SessionSnapshot
 
 META, EVENT = "session_meta", "session_event"
 
@@ -30,7 +30,7 @@ Object = dict[str, Any]
 _UNREADABLE = object()
 
 
-class Copy:
+class TranscriptState:
     """A session as its transcript tells it. What was said is kept only if it is asked for."""
 
     def __init__(self, *, whole: bool = False) -> None:
@@ -54,96 +54,100 @@ class Copy:
         self.messages: dict[int, Object] = {}
 
     @classmethod
-    def of(cls, lines: Iterable[bytes], *, whole: bool = False) -> Copy:
+    def from_lines(cls, lines: Iterable[bytes], *, whole: bool = False) -> TranscriptState:
         copy = cls(whole=whole)
         for number, raw in enumerate(lines, 1):
             text = raw.strip(BLANK)
-            if text and not copy._take(_decoded(text)):
+            if text and not copy._apply(_decode_json(text)):
                 copy.bad_lines.append(number)
         return copy
 
     def add(self, lines: Iterable[Object]) -> None:
         """What was just written, without reading it again."""
-        for told in lines:
-            self._take(told)
+        for record in lines:
+            self._apply(record)
 
-    def _take(self, told: Any) -> bool:
+    def _apply(self, record: Any) -> bool:
         """Whether it is a line of a transcript."""
         try:
-            match told:
+            match record:
                 case {"id": int(), "role": str()}:
-                    self._message(told)
+                    self._apply_message(record)
                 case {"role": "session_event", "event": str(event)}:
-                    _EVENTS[event](self, told)
+                    _EVENTS[event](self, record)
                 case {"role": "session_meta", "session": dict(columns)}:
                     self._clear()
                     self.columns, self.deleted = dict(columns), False
                 case {"role": "session_meta"}:
-                    self.older_meta = told
+                    self.older_meta = record
                 case {"role": str()}:
-                    self._older(told)
+                    self._apply_older(record)
                 case _:
                     return False
         except (KeyError, TypeError, ValueError):  # a line that somebody else wrote, or wrote over
             return False
         return True
 
-    def _message(self, told: Object) -> None:
-        self.marks[told["id"]] = (told.get("uid"), told.get("active", 1), told.get("rewound_at"))
+    def _apply_message(self, record: Object) -> None:
+        self.marks[record["id"]] = (record.get("uid"), record.get("active", 1), record.get("rewound_at"))
         if self._whole:
-            told["timestamp"] = told.pop("at", told.get("timestamp"))
-            self.messages[told["id"]] = told
+            record["timestamp"] = record.pop("at", record.get("timestamp"))
+            self.messages[record["id"]] = record
 
-    def _older(self, told: Object) -> None:
+    def _apply_older(self, record: Object) -> None:
         self.older_count += 1
         if self._whole:
-            self.older.append({**told, "timestamp": moment(told.get("timestamp"))})
+            self.older.append({**record, "timestamp": parse_time(record.get("timestamp"))})
 
-    def _changed(self, told: Object) -> None:
-        self.columns = {**(self.columns or {}), **told["session"]}
+    def _apply_change(self, record: Object) -> None:
+        self.columns = {**(self.columns or {}), **record["session"]}
 
-    def _marked(self, told: Object) -> None:
-        for message_id in self._within(told["messages"]):
-            active, at = told["event"] == RESTORED, told.get("rewound_at")
+    def _apply_mark(self, record: Object) -> None:
+        for message_id in self._within(record["messages"]):
+            active, at = record["event"] == RESTORED, record.get("rewound_at")
             self.marks[message_id] = (self.marks[message_id][0], int(active), at)
             if self._whole:
                 self.messages[message_id] |= {"active": int(active), "rewound_at": at}
 
-    def _removed(self, told: Object) -> None:
-        for message_id in self._within(told["messages"]):
+    def _apply_removal(self, record: Object) -> None:
+        for message_id in self._within(record["messages"]):
             self.marks.pop(message_id)
             self.messages.pop(message_id, None)
 
-    def _carries(self, told: Object) -> None:
-        self.carries, self.set_aside = _ranges(told["carries"]), _ranges(told["set_aside"])
+    def _apply_carried(self, record: Object) -> None:
+        self.carries, self.set_aside = _read_ranges(record["carries"]), _read_ranges(record["set_aside"])
 
-    def _tagged(self, told: Object) -> None:
-        self.tags = [str(tag) for tag in told["tags"]]
+    def _apply_tags(self, record: Object) -> None:
+        self.tags = [str(tag) for tag in record["tags"]]
 
-    def _called(self, told: Object) -> None:
-        call = dict(told["call"])
+    def _apply_title(self, record: Object) -> None:
+        call = dict(record["call"])
         self.last_call = max(self.last_call, call.pop("id"))
         if self._whole:
             self.calls.append(call)
 
-    def _deleted(self, _: Object) -> None:
+    def _apply_deletion(self, _: Object) -> None:
         self._clear()
         self.deleted = True
 
-    def _within(self, told: Any) -> list[int]:
-        ranges = _ranges(told)
-        return [one for one in self.marks if any(first <= one <= last for first, last in ranges)]
+    def _within(self, value: Any) -> list[int]:
+        ranges = _read_ranges(value)
+        return [
+            message_id
+            for message_id in self.marks
+            if any(first <= message_id <= last for first, last in ranges)
+        ]
 
 
-_EVENTS: dict[str, Callable[[Copy, Object], None]] = {
-    CALLED: Copy._called,
-    CARRIES: Copy._carries,
-    CHANGED: Copy._changed,
-    DELETED: Copy._deleted,
-    REMOVED: Copy._removed,
-    RESTORED: Copy._marked,
-    REWOUND: Copy._marked,
-    TAGGED: Copy._tagged,
+_EVENTS: dict[str, Callable[[TranscriptState, Object], None]] = {
+    CALLED: TranscriptState._apply_title,
+    CARRIES: TranscriptState._apply_carried,
+    CHANGED: TranscriptState._apply_change,
+    DELETED: TranscriptState._apply_deletion,
+    REMOVED: TranscriptState._apply_removal,
+    RESTORED: TranscriptState._apply_mark,
+    REWOUND: TranscriptState._apply_mark,
+    TAGGED: TranscriptState._apply_tags,
 }
 
 
@@ -151,34 +155,38 @@ class Difference(NamedTuple):
     """What is to be written so that a transcript tells what the store does."""
 
     lines: list[Object]
-    said: list[int]
+    message_ids: list[int]
     """The messages that are to be written, in full, behind them."""
     after: list[Object]
     """And what comes behind those."""
 
 
-def difference(copy: Copy, now: Now) -> Difference:
+def compute_difference(copy: TranscriptState, now: SessionSnapshot) -> Difference:
     if copy.columns is None:
-        lines, copy = [meta(now)], Copy()
+        lines, copy = [make_meta(now)], TranscriptState()
     else:
-        told = copy.columns
-        changed = {name: value for name, value in now.columns.items() if told.get(name) != value}
-        lines = [event(CHANGED, session=changed)] if changed else []
-    gone = [one for one in sorted(copy.marks) if one not in now.marks]
-    said = [one for one, mark in now.marks.items() if one not in copy.marks or copy.marks[one][0] != mark[0]]
-    if gone:
-        lines.append(event(REMOVED, messages=_runs(gone, sorted(copy.marks))))
-    lines += _marking(copy, now, set(said))
+        columns = copy.columns
+        changed = {name: value for name, value in now.columns.items() if columns.get(name) != value}
+        lines = [make_event(CHANGED, session=changed)] if changed else []
+    removed = [message_id for message_id in sorted(copy.marks) if message_id not in now.marks]
+    message_ids = [
+        message_id
+        for message_id, mark in now.marks.items()
+        if message_id not in copy.marks or copy.marks[message_id][0] != mark[0]
+    ]
+    if removed:
+        lines.append(make_event(REMOVED, messages=_id_ranges(removed, sorted(copy.marks))))
+    lines += _mark_events(copy, now, set(message_ids))
     after: list[Object] = []
     if (copy.carries, copy.set_aside) != (now.carries, now.set_aside):
-        after.append(event(CARRIES, carries=now.carries, set_aside=now.set_aside))
+        after.append(make_event(CARRIES, carries=now.carries, set_aside=now.set_aside))
     if copy.tags != now.tags:
-        after.append(event(TAGGED, tags=now.tags))
-    after += [event(CALLED, call=call) for call in now.calls]
-    return Difference(lines, said, after)
+        after.append(make_event(TAGGED, tags=now.tags))
+    after += [make_event(CALLED, call=call) for call in now.calls]
+    return Difference(lines, message_ids, after)
 
 
-def _marking(copy: Copy, now: Now, written: set[int]) -> Iterator[Object]:
+def _mark_events(copy: TranscriptState, now: SessionSnapshot, written: set[int]) -> Iterator[Object]:
     """Messages that were taken back or came back, a line for each time that this happened."""
     have = sorted(copy.marks)
     together: dict[tuple[int, float | None], list[int]] = {}
@@ -186,24 +194,24 @@ def _marking(copy: Copy, now: Now, written: set[int]) -> Iterator[Object]:
         if message_id not in written and copy.marks[message_id][1:] != (active, at):
             together.setdefault((active, at), []).append(message_id)
     for (active, at), ids in together.items():
-        yield event(RESTORED if active else REWOUND, messages=_runs(ids, have), rewound_at=at)
+        yield make_event(RESTORED if active else REWOUND, messages=_id_ranges(ids, have), rewound_at=at)
 
 
-def _runs(ids: list[int], among: list[int]) -> list[list[int]]:
+def _id_ranges(ids: list[int], among: list[int]) -> list[list[int]]:
     """Ids as ranges between which no other of the session lies."""
-    chosen, found, is_open = set(ids), list[list[int]](), False
-    for one in among:
-        if one not in chosen:
+    chosen, ranges, is_open = set(ids), list[list[int]](), False
+    for message_id in among:
+        if message_id not in chosen:
             is_open = False
         elif is_open:
-            found[-1][1] = one
+            ranges[-1][1] = message_id
         else:
-            found.append([one, one])
+            ranges.append([message_id, message_id])
             is_open = True
-    return found
+    return ranges
 
 
-def meta(now: Now) -> Object:
+def make_meta(now: SessionSnapshot) -> Object:
     """The documented first line, with all that is known of the session."""
     return {
         "role": META,
@@ -215,38 +223,38 @@ def meta(now: Now) -> Object:
     }
 
 
-def event(name: str, **more: Any) -> Object:
+def make_event(name: str, **more: Any) -> Object:
     return {"role": EVENT, "event": name, "timestamp": clock.format_iso(clock.now()), **more}
 
 
-def message(row: Object) -> Object:
+def make_message(row: Object) -> Object:
     """A message for people and programs to read: the documented time, and beside it the exact one."""
-    told = {name: value for name, value in row.items() if value is not None and name not in NOT_TOLD}
-    if told["active"]:
-        del told["active"]
-    at = told.pop("timestamp")
-    return told | {"timestamp": clock.format_iso(at), "at": at}
+    record = {name: value for name, value in row.items() if value is not None and name not in NOT_TOLD}
+    if record["active"]:
+        del record["active"]
+    at = record.pop("timestamp")
+    return record | {"timestamp": clock.format_iso(at), "at": at}
 
 
-def _ranges(told: Any) -> list[list[int]]:
-    return [[int(first), int(last)] for first, last in told]
+def _read_ranges(value: Any) -> list[list[int]]:
+    return [[int(first), int(last)] for first, last in value]
 
 
-def written(lines: Iterable[Object]) -> bytes:
+def encode_lines(lines: Iterable[Object]) -> bytes:
     return "".join(map(format_line, lines)).encode()
 
 
-def moment(told: object) -> float | None:
+def parse_time(value: object) -> float | None:
     """A time that another program wrote: seconds, or a date in ISO form, local where it does not say where."""
-    if isinstance(told, int | float):
-        return float(told)
+    if isinstance(value, int | float):
+        return float(value)
     try:
-        return datetime.fromisoformat(told).timestamp() if isinstance(told, str) else None
+        return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else None
     except (ValueError, OverflowError, OSError):
         return None
 
 
-def _decoded(text: bytes) -> Any:
+def _decode_json(text: bytes) -> Any:
     try:
         return from_json(text.decode(), _UNREADABLE)
     except UnicodeDecodeError:

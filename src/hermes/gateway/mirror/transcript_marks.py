@@ -1,4 +1,4 @@
-"""What each transcript was like when it was last in step with the store. It only saves work: see `transcripts`."""
+"""Marks of each transcript: its state when it last agreed with the store. They only save work; see `transcripts`."""
 
 from __future__ import annotations
 
@@ -33,16 +33,20 @@ class Marks:
         if store is None:
             store = make_uid()
             db.set_meta(STORE_KEY, store)
-        told = _told(folder / FILE)
-        if told.get("store") != store:
+        data = _read_file(folder / FILE)
+        if data.get("store") != store:
             return cls(folder, store, {})
-        sessions = {one: (str(mark[0]), int(mark[1])) for one, mark in told["sessions"].items()}
-        if told["newest"] > db.mirrored.highest():
+        sessions = {session_id: (str(mark[0]), int(mark[1])) for session_id, mark in data["sessions"].items()}
+        if data["newest"] > db.mirrored.find_highest_id():
             # A backup was restored, perhaps: what is not there need not have been deleted.
-            sessions = {one: mark for one, mark in sessions.items() if db.mirrored.exists(one)}
+            sessions = {
+                session_id: mark
+                for session_id, mark in sessions.items()
+                if db.mirrored.has_session(session_id)
+            }
         return cls(folder, store, sessions)
 
-    def fits(self, session_id: str, digest: str, file: Path) -> bool:
+    def is_current(self, session_id: str, digest: str, file: Path) -> bool:
         """Whether neither the session nor its file has changed."""
         mark = self._sessions.get(session_id)
         if mark is None or mark[0] != digest:
@@ -51,7 +55,7 @@ class Marks:
             return file.stat().st_size == mark[1]
         return False
 
-    def note(self, session_id: str, digest: str, size: int, *, changed: bool) -> None:
+    def set_mark(self, session_id: str, digest: str, size: int, *, changed: bool) -> None:
         if self._sessions.get(session_id) != (digest, size):
             self._sessions[session_id] = (digest, size)
             self._saved = False
@@ -62,8 +66,8 @@ class Marks:
         self._saved = self._sessions.pop(session_id, None) is None and self._saved
         self._written.discard(session_id)
 
-    def not_among(self, sessions: Collection[str]) -> list[str]:
-        return [one for one in self._sessions if one not in sessions]
+    def list_missing(self, sessions: Collection[str]) -> list[str]:
+        return [session_id for session_id in self._sessions if session_id not in sessions]
 
     def save(self, newest: int) -> None:
         """The files first, then what is said of them."""
@@ -72,18 +76,18 @@ class Marks:
         for session_id in self._written:
             _sync(self._folder / f"{session_id}.jsonl")
         self._written.clear()
-        told = {"store": self._store, "newest": newest, "sessions": self._sessions}
-        replace_file(self._folder / FILE, json.dumps(told).encode())
+        data = {"store": self._store, "newest": newest, "sessions": self._sessions}
+        replace_file(self._folder / FILE, json.dumps(data).encode())
         self._saved = True
 
 
-def _told(file: Path) -> dict[str, Any]:
+def _read_file(file: Path) -> dict[str, Any]:
     """What stands in the file if all of it makes sense."""
     try:
-        told = json.loads(file.read_bytes())
-        for mark in told["sessions"].values():
+        data = json.loads(file.read_bytes())
+        for mark in data["sessions"].values():
             str(mark[0]), int(mark[1])
-        return dict(told) if isinstance(told["newest"], int) else {}
+        return dict(data) if isinstance(data["newest"], int) else {}
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
         return {}
 

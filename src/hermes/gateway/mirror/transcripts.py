@@ -25,18 +25,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hermes import errors, home
 from hermes.gateway.mirror.transcript_lines import (
     DELETED,
-    Copy,
     Difference,
     Object,
-    difference,
-    event,
-    message,
-    written,
+    TranscriptState,
+    compute_difference,
+    encode_lines,
+    make_event,
+    make_message,
 )
 from hermes.gateway.mirror.transcript_marks import Marks
 from hermes.logs import get_logger
 from hermes.store.engine_choice import is_encrypted
-from hermes.store.spool.append_files import lock
+from hermes.store.spool.append_files import lock_descriptor
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -54,13 +54,13 @@ SHARE = 50
 """Looking at every session is done so seldom that it takes no more than this part of one processor."""
 
 
-def chosen(said: str | None, store: Path) -> str:
+def choose_transcripts(setting: str | None, store: Path) -> str:
     """Which transcripts are written, from what `sessions.transcripts` says, if anything."""
-    return said or (OFF if is_encrypted(store) else GATEWAY)
+    return setting or (OFF if is_encrypted(store) else GATEWAY)
 
 
-class _Known(NamedTuple):
-    copy: Copy
+class _FileState(NamedTuple):
+    copy: TranscriptState
     inode: int
     size: int
 
@@ -69,7 +69,7 @@ class Transcripts:
     def __init__(self, db: SessionDB, folder: Path, which: str = GATEWAY) -> None:
         self._db, self._folder, self._everybody = db, folder, which == ALL
         self._off = which == OFF
-        self._copies: OrderedDict[str, _Known] = OrderedDict()
+        self._copies: OrderedDict[str, _FileState] = OrderedDict()
         self._marks: Marks | None = None
         self._after, self._cost = 0, 0.0
         self._alone = threading.Lock()
@@ -83,17 +83,17 @@ class Transcripts:
         wait_for_all = 0.0
         while not stop.is_set():
             if wait_for_all <= 0:
-                await asyncio.to_thread(self._quietly, self.catch_up)
+                await asyncio.to_thread(self._run_quietly, self.catch_up)
                 wait_for_all = max(ALL_EVERY_S, SHARE * self._cost)
             else:
-                await asyncio.to_thread(self._quietly, self.catch_up_new)
+                await asyncio.to_thread(self._run_quietly, self.catch_up_new)
             with suppress(TimeoutError):
                 async with asyncio.timeout(NEW_EVERY_S):
                     await stop.wait()
             wait_for_all -= NEW_EVERY_S
-        await asyncio.to_thread(self._quietly, self.catch_up)
+        await asyncio.to_thread(self._run_quietly, self.catch_up)
 
-    def _quietly(self, work: Callable[[], int]) -> None:
+    def _run_quietly(self, work: Callable[[], int]) -> None:
         """A copy that cannot be written now is written later; nothing stops for it."""
         try:
             work()
@@ -105,17 +105,17 @@ class Transcripts:
         if self._off:
             return 0
         with self._alone:
-            began, marks = thread_time(), self._loaded()
-            self._after = self._db.mirrored.highest()
+            began, marks = thread_time(), self._load_marks()
+            self._after = self._db.mirrored.find_highest_id()
             lines, at, seen = 0, "", set[str]()
-            while some := self._db.mirrored.outlines(at, AT_ONCE, everybody=self._everybody):
+            while some := self._db.mirrored.list_outlines(at, AT_ONCE, everybody=self._everybody):
                 at = some[-1][0]
                 for session_id, outline in some:
                     seen.add(session_id)
                     file = self._file(session_id)
-                    if file is not None and not marks.fits(session_id, _digest(outline), file):
+                    if file is not None and not marks.is_current(session_id, _digest(outline), file):
                         lines += self._write(session_id, file)
-            lines += sum(self._gone(one) for one in marks.not_among(seen))
+            lines += sum(self._mark_deleted(session_id) for session_id in marks.list_missing(seen))
             marks.save(self._after)
             self._cost = thread_time() - began
             return lines
@@ -125,10 +125,12 @@ class Transcripts:
         if self._off:
             return 0
         with self._alone:
-            self._loaded()
+            self._load_marks()
             lines = 0
             while True:
-                newest, touched = self._db.mirrored.newer(self._after, AT_ONCE, everybody=self._everybody)
+                newest, touched = self._db.mirrored.list_changed(
+                    self._after, AT_ONCE, everybody=self._everybody
+                )
                 if newest == self._after:
                     return lines
                 for session_id in touched:
@@ -141,10 +143,13 @@ class Transcripts:
         if self._off:
             return 0
         with self._alone:
-            files = [(one, self._file(one)) for one in self._db.mirrored.related(session_id)]
-            return sum(self._write(one, file) for one, file in files if file is not None)
+            files = [
+                (related_id, self._file(related_id))
+                for related_id in self._db.mirrored.list_related(session_id)
+            ]
+            return sum(self._write(related_id, file) for related_id, file in files if file is not None)
 
-    def _loaded(self) -> Marks:
+    def _load_marks(self) -> Marks:
         if self._marks is None:
             home.make_private_folder(self._folder)
             self._marks = Marks.read(self._folder, self._db)
@@ -160,31 +165,33 @@ class Transcripts:
 
     def _write(self, session_id: str, file: Path) -> int:
         """Bring one file into step with the store; how many lines that took."""
-        descriptor = self._opened(file)
+        descriptor = self._open_file(file)
         if descriptor is None:
             return 0
         try:
-            known = self._known(session_id, descriptor)
-            if known.copy.columns is None:  # it is new, an older program's, or its session was deleted before
-                known = known._replace(copy=Copy())
+            file_state = self._read_file_state(session_id, descriptor)
+            if (
+                file_state.copy.columns is None
+            ):  # it is new, an older program's, or its session was deleted before
+                file_state = file_state._replace(copy=TranscriptState())
             # The store is asked after the file was made and locked. Whoever deletes the session deletes the rows first
             # and then the file: so either we see here that it is gone, or they find what we write.
-            now = self._db.mirrored.session(session_id, known.copy.last_call)
+            now = self._db.mirrored.read_session(session_id, file_state.copy.last_call)
             if now is None:
-                if not known.size:
+                if not file_state.size:
                     file.unlink(missing_ok=True)
                 return 0
-            told = difference(known.copy, now)
+            difference = compute_difference(file_state.copy, now)
             lines = 0
-            for some in self._batches(session_id, told):
-                data = written(some)
-                _append(descriptor, data, known.size)
-                known.copy.add(some)
-                known = known._replace(size=known.size + len(data))
+            for some in self._batches(session_id, difference):
+                data = encode_lines(some)
+                _append(descriptor, data, file_state.size)
+                file_state.copy.add(some)
+                file_state = file_state._replace(size=file_state.size + len(data))
                 lines += len(some)
-            self._remember(session_id, known)
+            self._remember(session_id, file_state)
             if self._marks is not None:
-                self._marks.note(session_id, _digest(now.outline), known.size, changed=lines > 0)
+                self._marks.set_mark(session_id, _digest(now.outline), file_state.size, changed=lines > 0)
             return lines
         except OSError as problem:
             self._copies.pop(session_id, None)
@@ -193,16 +200,18 @@ class Transcripts:
         finally:
             os.close(descriptor)
 
-    def _batches(self, session_id: str, told: Difference) -> Iterator[list[Object]]:
-        if told.lines:
-            yield told.lines
-        for at in range(0, len(told.said), MESSAGES_AT_ONCE):
-            rows = self._db.mirrored.messages(session_id, told.said[at : at + MESSAGES_AT_ONCE])
-            yield [message(row) for row in rows]
-        if told.after:
-            yield told.after
+    def _batches(self, session_id: str, difference: Difference) -> Iterator[list[Object]]:
+        if difference.lines:
+            yield difference.lines
+        for at in range(0, len(difference.message_ids), MESSAGES_AT_ONCE):
+            rows = self._db.mirrored.read_messages(
+                session_id, difference.message_ids[at : at + MESSAGES_AT_ONCE]
+            )
+            yield [make_message(row) for row in rows]
+        if difference.after:
+            yield difference.after
 
-    def _opened(self, file: Path) -> int | None:
+    def _open_file(self, file: Path) -> int | None:
         """The file, private, ours alone for now, and made if it was not there."""
         home.make_private_folder(self._folder)
         while True:
@@ -211,48 +220,48 @@ class Transcripts:
             except OSError as problem:
                 log.warning("%s cannot be written: %s", file, problem.strerror or problem)
                 return None
-            lock(descriptor, fcntl.LOCK_EX)
-            if _is_still(file, descriptor):
+            lock_descriptor(descriptor, fcntl.LOCK_EX)
+            if _is_same_file(file, descriptor):
                 return descriptor
             os.close(descriptor)  # it was deleted or replaced while we waited
 
-    def _known(self, session_id: str, descriptor: int) -> _Known:
+    def _read_file_state(self, session_id: str, descriptor: int) -> _FileState:
         """What the file says. A line that a crash cut off is taken away: what it was to say is written again."""
         state = os.fstat(descriptor)
-        known = self._copies.get(session_id)
-        if known is not None and (known.inode, known.size) == (state.st_ino, state.st_size):
-            return known
-        size = _whole_lines(descriptor, state.st_size)
+        file_state = self._copies.get(session_id)
+        if file_state is not None and (file_state.inode, file_state.size) == (state.st_ino, state.st_size):
+            return file_state
+        size = _measure_whole_lines(descriptor, state.st_size)
         if size != state.st_size:
             log.info("transcript %s ended in a line that was cut off; it is written again", session_id)
             os.ftruncate(descriptor, size)
         with open(descriptor, "rb", closefd=False) as lines:
             lines.seek(0)
-            return _Known(Copy.of(lines), state.st_ino, size)
+            return _FileState(TranscriptState.from_lines(lines), state.st_ino, size)
 
-    def _remember(self, session_id: str, known: _Known) -> None:
-        self._copies[session_id] = known
+    def _remember(self, session_id: str, file_state: _FileState) -> None:
+        self._copies[session_id] = file_state
         self._copies.move_to_end(session_id)
         if len(self._copies) > REMEMBERED:
             self._copies.popitem(last=False)
 
-    def _gone(self, session_id: str) -> int:
+    def _mark_deleted(self, session_id: str) -> int:
         """A session that was mirrored is no longer there. If its file is, it says so; it is never made anew."""
         file = self._file(session_id)
         assert self._marks is not None
         self._marks.forget(session_id)
         self._copies.pop(session_id, None)
-        if file is None or self._db.mirrored.exists(session_id) or not file.exists():
+        if file is None or self._db.mirrored.has_session(session_id) or not file.exists():
             return 0
-        descriptor = self._opened(file)
+        descriptor = self._open_file(file)
         if descriptor is None:
             return 0
         try:
-            known = self._known(session_id, descriptor)
-            if not known.size:
+            file_state = self._read_file_state(session_id, descriptor)
+            if not file_state.size:
                 file.unlink(missing_ok=True)
                 return 0
-            _append(descriptor, written([event(DELETED)]), known.size)
+            _append(descriptor, encode_lines([make_event(DELETED)]), file_state.size)
             return 1
         except OSError as problem:
             log.warning("%s is behind: %s", file, problem.strerror or problem)
@@ -261,7 +270,7 @@ class Transcripts:
             os.close(descriptor)
 
 
-def _is_still(file: Path, descriptor: int) -> bool:
+def _is_same_file(file: Path, descriptor: int) -> bool:
     with suppress(OSError):
         return os.fstat(descriptor).st_ino == file.stat().st_ino
     return False
@@ -279,14 +288,14 @@ def _append(descriptor: int, data: bytes, at: int) -> None:
         raise
 
 
-def _whole_lines(descriptor: int, size: int) -> int:
+def _measure_whole_lines(descriptor: int, size: int) -> int:
     """How many bytes of the file are whole lines."""
     end = size
     while end:
         start = max(0, end - 65_536)
-        found = os.pread(descriptor, end - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
+        position = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if position >= 0:
+            return start + position + 1
         end = start
     return 0
 

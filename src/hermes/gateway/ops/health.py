@@ -1,7 +1,7 @@
-"""How the gateway is: `/healthz` for whoever watches over it, `/metrics` for Prometheus.
+"""`/healthz` for supervisors and `/metrics` for Prometheus.
 
-It asks for everything when it is asked itself, the store once a second at most: anybody who reaches it may ask.
-Nothing here tells who talks to us, or what about, or where things are on this machine.
+Values are collected when a request comes, the store's at most once a second, because anybody who reaches the port may
+ask. Nothing here reveals who talks with the agent, about what, or paths of this machine.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ FRESH_S = 1.0
 """How long that answer is given again."""
 
 
-class Waiting(NamedTuple):
+class QueueSizes(NamedTuple):
     """How much there is still to do."""
 
     inbox: int
     outbox: int
 
 
-class Watched(NamedTuple):
+class HealthSources(NamedTuple):
     """The running gateway, as far as this needs to know it."""
 
     started_at: float
     platforms: Callable[[], Sequence[PlatformState]]
     write: Callable[[], Awaitable[None]]
     """Write something to the store; raises if that cannot be done."""
-    waiting: Callable[[], Awaitable[Waiting]]
+    waiting: Callable[[], Awaitable[QueueSizes]]
     metrics: GatewayMetrics
 
 
 T = TypeVar("T")
 
 
-class _Lately(Generic[T]):
+class _CachedAnswer(Generic[T]):
     """The answer to a question, asked again only when the last answer is old. All who ask meanwhile get the same."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
@@ -60,31 +60,34 @@ class _Lately(Generic[T]):
     async def get(self) -> T:
         now = asyncio.get_running_loop().time()
         if self._asking is None or (self._asking.done() and now >= self._old_at):
-            self._asking = asyncio.ensure_future(self._once())
+            self._asking = asyncio.ensure_future(self._ask_once())
         return await asyncio.shield(self._asking)
 
-    async def _once(self) -> T:
+    async def _ask_once(self) -> T:
         try:
             return await self._ask()
         finally:
             self._old_at = asyncio.get_running_loop().time() + FRESH_S
 
 
-def health_app(watched: Watched) -> Starlette:
-    store_trouble, store_waiting = _Lately(lambda: _trouble(watched)), _Lately(lambda: _waiting(watched))
+def health_app(sources: HealthSources) -> Starlette:
+    store_trouble, store_waiting = (
+        _CachedAnswer(lambda: _probe_store(sources)),
+        _CachedAnswer(lambda: _count_waiting(sources)),
+    )
 
     async def healthz(_: Request) -> Response:
         trouble, waiting = await asyncio.gather(store_trouble.get(), store_waiting.get())
-        told = _told(watched, trouble, waiting)
-        return JSONResponse(told, 200 if trouble is None else 503, headers={"Cache-Control": "no-store"})
+        report = _make_report(sources, trouble, waiting)
+        return JSONResponse(report, 200 if trouble is None else 503, headers={"Cache-Control": "no-store"})
 
     async def metrics(_: Request) -> Response:
         waiting = await store_waiting.get()
-        numbers = watched.metrics
+        numbers = sources.metrics
         numbers.inbox_waiting.set(waiting.inbox if waiting else None)
         numbers.outbox_waiting.set(waiting.outbox if waiting else None)
-        for one in watched.platforms():
-            numbers.platform_up.set(int(one.state == UP), one.name)
+        for platform in sources.platforms():
+            numbers.platform_up.set(int(platform.state == UP), platform.name)
         return Response(numbers.render(), headers={"Content-Type": CONTENT_TYPE})
 
     return Starlette(
@@ -92,31 +95,31 @@ def health_app(watched: Watched) -> Starlette:
     )
 
 
-def _told(watched: Watched, trouble: str | None, waiting: Waiting | None) -> dict[str, Any]:
-    platforms = watched.platforms()
-    well = trouble is None and all(one.state == UP for one in platforms)
+def _make_report(sources: HealthSources, trouble: str | None, waiting: QueueSizes | None) -> dict[str, Any]:
+    platforms = sources.platforms()
+    well = trouble is None and all(platform.state == UP for platform in platforms)
     return {
         "status": "ok" if well else "degraded",
         "version": __version__,
-        "uptime_seconds": round(max(0.0, clock.now() - watched.started_at), 1),
+        "uptime_seconds": round(max(0.0, clock.now() - sources.started_at), 1),
         "store": {"writable": trouble is None, "error": trouble},
         "waiting": waiting._asdict() if waiting else None,
         "platforms": {
-            one.name: {
-                "state": one.state,
-                "since": clock.format_iso(one.since),
-                "error": redact_line(one.error) if one.error else None,
+            platform.name: {
+                "state": platform.state,
+                "since": clock.format_iso(platform.since),
+                "error": redact_line(platform.error) if platform.error else None,
             }
-            for one in platforms
+            for platform in platforms
         },
     }
 
 
-async def _trouble(watched: Watched) -> str | None:
+async def _probe_store(sources: HealthSources) -> str | None:
     """Why the store cannot be written to, if so."""
     try:
         async with asyncio.timeout(PATIENCE_S):
-            await watched.write()
+            await sources.write()
     except TimeoutError:
         return f"it did not answer within {PATIENCE_S:g} seconds"
     except (HermesError, OSError) as problem:
@@ -124,10 +127,10 @@ async def _trouble(watched: Watched) -> str | None:
     return None
 
 
-async def _waiting(watched: Watched) -> Waiting | None:
+async def _count_waiting(sources: HealthSources) -> QueueSizes | None:
     """None if the store cannot tell."""
     try:
         async with asyncio.timeout(PATIENCE_S):
-            return await watched.waiting()
+            return await sources.waiting()
     except (HermesError, OSError):
         return None

@@ -1,8 +1,8 @@
-"""The log of the gateway: a line for each thing that happened, for a person or, as JSON, for a program.
+"""The log of the gateway: one line per event, as text or as JSON.
 
-Every line is without secrets: those that people paste, and those of this gateway, wherever they turn up (an SDK logs
-the address it calls, with the token in it). We do not log what people say. SDKs do, when they are asked for details, so
-they never are.
+Secrets are redacted in every line: those that people paste and those of this gateway, wherever they appear (an SDK logs
+the address it calls, with the token in it). Message texts are not logged. SDKs log them at debug level, so their debug
+level stays off.
 """
 
 from __future__ import annotations
@@ -37,68 +37,68 @@ def set_up_logs(*, verbose: bool = False, as_json: bool = False, secrets: Iterab
     logging.captureWarnings(True)
 
 
-def without(secrets: Iterable[str], text: str) -> str:
+def redact_all(secrets: Iterable[str], text: str) -> str:
     """A text without these secrets, and without those that look like one."""
-    written = {form for one in secrets for form in (one, quote(one, safe=""))}  # as it is, and in an address
-    known = [one for one in written if len(one) >= SHORTEST]
-    for secret in sorted(known, key=len, reverse=True):  # one may be a part of another
+    written = {
+        form for secret in secrets for form in (secret, quote(secret, safe=""))
+    }  # as it is, and in an address
+    to_redact = [secret for secret in written if len(secret) >= SHORTEST]
+    for secret in sorted(to_redact, key=len, reverse=True):  # one may be a part of another
         text = text.replace(secret, "[redacted]")
     return redact(text)
 
 
-class _Hiding(logging.Formatter):
+class _RedactingFormatter(logging.Formatter):
     """A formatter that knows what must not be seen."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         super().__init__()
         self._secrets = frozenset(secrets)
 
-    def hidden(self, text: str) -> str:
-        return without(self._secrets, text)
+    def redact(self, text: str) -> str:
+        return redact_all(self._secrets, text)
 
-    def hidden_value(self, value: Any) -> Any:
+    def redact_value(self, value: Any) -> Any:
         if value is None or isinstance(value, bool | int | float):
             return value
-        return self.hidden(str(value))
+        return self.redact(str(value))
 
-    def said(self, record: logging.LogRecord) -> tuple[str, str]:
+    def format_message(self, record: logging.LogRecord) -> tuple[str, str]:
         """The message, and what is known of where it went wrong."""
         where = self.formatException(record.exc_info) if record.exc_info else record.exc_text or ""
-        return self.hidden(record.getMessage()), self.hidden(where)
+        return self.redact(record.getMessage()), self.redact(where)
 
-    def told(self, record: logging.LogRecord) -> dict[str, Any]:
+    def extra_fields(self, record: logging.LogRecord) -> dict[str, Any]:
         """What was logged beside the message, by its name."""
         beside = {name: value for name, value in vars(record).items() if name not in _USUAL}
-        return {name: self.hidden_value(value) for name, value in beside.items()}
+        return {name: self.redact_value(value) for name, value in beside.items()}
 
 
-class PlainLines(_Hiding):
+class PlainLines(_RedactingFormatter):
     """`2025-03-05T09:15:23+01:00 warning telegram: out of reach; again in 4 s`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        message, where = self.said(record)
-        beside = "".join(f" {name}={value}" for name, value in self.told(record).items())
-        line = (
-            f"{clock.format_iso(record.created)} {record.levelname.lower()} {_from(record)}{message}{beside}"
-        )
+        message, where = self.format_message(record)
+        beside = "".join(f" {name}={value}" for name, value in self.extra_fields(record).items())
+        line = f"{clock.format_iso(record.created)} {record.levelname.lower()} {_library_of(record)}{message}{beside}"
         return make_printable(line) + (f"\n{make_readable(where)}" if where else "")
 
 
-class JsonLines(_Hiding):
+class JsonLines(_RedactingFormatter):
     def format(self, record: logging.LogRecord) -> str:
-        message, where = self.said(record)
-        told = {
+        message, where = self.format_message(record)
+        fields = {
             "time": clock.format_iso(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": message,
-            **self.told(record),
+            **self.extra_fields(record),
             **({"error": where} if where else {}),
         }
-        return escape_json(json.dumps(told, ensure_ascii=False))
+        return escape_json(json.dumps(fields, ensure_ascii=False))
 
 
-def _from(record: logging.LogRecord) -> str:
+def _library_of(record: logging.LogRecord) -> str:
     """Which library speaks, if it is not us."""
     library = record.name.split(".")[0]
     return "" if library == OURS else f"{library}: "

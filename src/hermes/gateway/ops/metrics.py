@@ -1,7 +1,7 @@
-"""Numbers about the running gateway, in the text format that Prometheus reads.
+"""Metrics of the running gateway, in the text format of Prometheus.
 
-A label has the values that were declared for it; whatever else is given counts as `other`. So nothing that a person
-can choose, and nobody's id, ever becomes a label, and what is kept does not grow.
+A label has only its declared values; anything else counts as `other`. So no id and no text that a person chooses
+becomes a label, and the number of series is bounded.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ class Metric(ABC):
         self._lock = Lock()
 
     def lines(self) -> Iterator[str]:
-        yield f"# HELP {self.name} {escaped(self._meaning)}"
+        yield f"# HELP {self.name} {escape_help(self._meaning)}"
         yield f"# TYPE {self.name} {self.kind}"
         with self._lock:
             samples = list(self._samples())
         for ending, labels, value in samples:
-            inside = ",".join(f'{name}="{quoted(text)}"' for name, text in labels)
+            inside = ",".join(f'{name}="{quote_label(text)}"' for name, text in labels)
             braces = f"{{{inside}}}" if inside else ""
-            yield f"{self.name}{ending}{braces} {spelled(value)}"
+            yield f"{self.name}{ending}{braces} {format_value(value)}"
 
     @abstractmethod
     def _samples(self) -> Iterator[Sample]:
         """What it stands at, for each combination of labels; called under the lock."""
 
-    def _place(self, given: Values) -> Values:
-        pairs = zip(given, self._known, strict=True)
-        return tuple(value if value in known else OTHER for value, known in pairs)
+    def _label_values(self, values: Values) -> Values:
+        pairs = zip(values, self._known, strict=True)
+        return tuple(value if value in allowed else OTHER for value, allowed in pairs)
 
-    def _named(self, values: Values) -> list[tuple[str, str]]:
+    def _pair_labels(self, values: Values) -> list[tuple[str, str]]:
         return list(zip(self._labels, values, strict=True))
 
 
@@ -75,13 +75,13 @@ class Counter(Metric):
     def add(self, *labels: str, by: float = 1) -> None:
         if by < 0:
             raise ValueError(f"{self.name} only grows")
-        place = self._place(labels)
+        place = self._label_values(labels)
         with self._lock:
             self._counts[place] = self._counts.get(place, 0) + by
 
     def _samples(self) -> Iterator[Sample]:
         for values, count in self._counts.items():
-            yield "", self._named(values), count
+            yield "", self._pair_labels(values), count
 
 
 class Gauge(Metric):
@@ -93,7 +93,7 @@ class Gauge(Metric):
 
     def set(self, value: float | None, *labels: str) -> None:
         """None: nobody knows; then it is left out."""
-        place = self._place(labels)
+        place = self._label_values(labels)
         with self._lock:
             if value is None:
                 self._values.pop(place, None)
@@ -102,7 +102,7 @@ class Gauge(Metric):
 
     def _samples(self) -> Iterator[Sample]:
         for values, value in self._values.items():
-            yield "", self._named(values), value
+            yield "", self._pair_labels(values), value
 
 
 class Histogram(Metric):
@@ -117,7 +117,7 @@ class Histogram(Metric):
             self._begin(())
 
     def observe(self, value: float, *labels: str) -> None:
-        place = self._place(labels)
+        place = self._label_values(labels)
         with self._lock:
             if place not in self._counts:
                 self._begin(place)
@@ -129,10 +129,10 @@ class Histogram(Metric):
 
     def _samples(self) -> Iterator[Sample]:
         for values, counts in self._counts.items():
-            named, so_far = self._named(values), 0
+            named, so_far = self._pair_labels(values), 0
             for bound, count in zip(self._bounds, counts, strict=True):
                 so_far += count
-                yield "_bucket", [*named, ("le", spelled(bound))], so_far
+                yield "_bucket", [*named, ("le", format_value(bound))], so_far
             yield "_sum", named, self._sums[values]
             yield "_count", named, so_far
 
@@ -168,28 +168,28 @@ class GatewayMetrics:
         )
         self.tokens = Counter("hermes_model_tokens_total", "Tokens that models took and gave.", kind=TOKENS)
 
-    def spent(self, used: Used) -> None:
+    def count_usage(self, used: Used) -> None:
         """A model was asked."""
         for kind in TOKENS:
             self.tokens.add(kind, by=getattr(used, f"{kind}_tokens") or 0)
 
     def render(self) -> str:
         """All of them, as `CONTENT_TYPE` says."""
-        metrics: list[Metric] = [one for one in vars(self).values() if isinstance(one, Metric)]
-        return "".join(f"{line}\n" for one in metrics for line in one.lines())
+        metrics: list[Metric] = [metric for metric in vars(self).values() if isinstance(metric, Metric)]
+        return "".join(f"{line}\n" for metric in metrics for line in metric.lines())
 
 
-def escaped(text: str) -> str:
+def escape_help(text: str) -> str:
     """As a HELP line has it."""
     return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
-def quoted(text: str) -> str:
+def quote_label(text: str) -> str:
     """As the value of a label has it."""
-    return escaped(text).replace('"', '\\"')
+    return escape_help(text).replace('"', '\\"')
 
 
-def spelled(value: float) -> str:
+def format_value(value: float) -> str:
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     if math.isnan(value):

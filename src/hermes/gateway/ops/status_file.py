@@ -1,4 +1,4 @@
-"""That there is one gateway for a home, and how it is: `<home>/gateway/status.json`, for other processes."""
+"""`<home>/gateway/status.json`: the state of the gateway for other processes, and the lock that allows only one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from hermes import clock, errors, home
 from hermes.atomic_files import replace_file
-from hermes.store.processes import is_gone, this_process
+from hermes.store.processes import identify_process, is_gone
 
 NAME = "status.json"
 LOCK = "running.lock"
@@ -40,14 +40,14 @@ class Status(NamedTuple):
     @property
     def is_running(self) -> bool:
         """Whether that process still lives. One on another host cannot be asked: it lives if it spoke lately."""
-        here = this_process().host
-        if self.host in (None, here):
-            return not is_gone(here, self.pid, self.start)
+        this_host = identify_process().host
+        if self.host in (None, this_host):
+            return not is_gone(this_host, self.pid, self.start)
         return clock.now() - self.said_at < FRESH_SECONDS
 
 
 @contextmanager
-def the_only_one(folder: Path | None = None) -> Iterator[None]:
+def lock_gateway(folder: Path | None = None) -> Iterator[None]:
     """Be the gateway of this home; refused if there is one. However it ends, the next one may start."""
     place = folder or gateway_folder()
     home.make_private_folder(place)
@@ -56,8 +56,8 @@ def the_only_one(folder: Path | None = None) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            known = read_status(place)
-            who = f" (process {known.pid})" if known is not None and known.is_running else ""
+            status = read_status(place)
+            who = f" (process {status.pid})" if status is not None and status.is_running else ""
             raise errors.HermesError(f"the gateway of this home runs already{who}") from None
         yield
     finally:
@@ -78,7 +78,7 @@ def write_status(
     folder: Path | None = None,
 ) -> None:
     """Say how this process is, which is the gateway."""
-    host, pid, start = this_process()
+    host, pid, start = identify_process()
     status = Status(pid, start, since, platforms, waiting_in, waiting_out, host, clock.now(), problem)
     place = folder or gateway_folder()
     home.make_private_folder(place)
@@ -88,18 +88,18 @@ def write_status(
 def read_status(folder: Path | None = None) -> Status | None:
     """What the gateway said last; None if there never was one, or it makes no sense."""
     try:
-        told = json.loads(((folder or gateway_folder()) / NAME).read_bytes())
-        platforms = {str(name): dict(one) for name, one in told["platforms"].items()}
+        data = json.loads(((folder or gateway_folder()) / NAME).read_bytes())
+        platforms = {str(name): dict(state) for name, state in data["platforms"].items()}
         return Status(
-            int(told["pid"]),
-            told.get("start"),
-            float(told["since"]),
+            int(data["pid"]),
+            data.get("start"),
+            float(data["since"]),
             platforms,
-            int(told.get("waiting_in") or 0),
-            int(told.get("waiting_out") or 0),
-            told.get("host"),
-            float(told.get("said_at") or 0),
-            told.get("problem"),
+            int(data.get("waiting_in") or 0),
+            int(data.get("waiting_out") or 0),
+            data.get("host"),
+            float(data.get("said_at") or 0),
+            data.get("problem"),
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

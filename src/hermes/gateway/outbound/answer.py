@@ -1,4 +1,4 @@
-"""An answer of the agent on its way to a chat: seen as it comes where that is possible, and posted when it is done."""
+"""Follows a turn to its end: shows the answer while it is made, and collects what is to be posted."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from hermes.gateway.outbound.streaming import LiveMessage
 STOPPED = "_(stopped)_"
 
 
-class Answered(NamedTuple):
-    """What came of a turn."""
+class TurnAnswer(NamedTuple):
+    """The result of a turn."""
 
     text: str
     """What the person is shown; empty if there is nothing to show."""
@@ -40,17 +40,17 @@ class Answered(NamedTuple):
     before: tuple[tuple[int, str], ...] = ()
     """Answers that were complete when something more was said into the turn; their ids, and what they say."""
     why: str | None = None
-    """What went wrong, for whoever keeps the gateway."""
+    """The error, for the operator."""
 
 
-async def heard(
+async def collect_answer(
     events: AsyncIterator[Event],
     live: LiveMessage | None,
     metrics: GatewayMetrics,
     ask: Callable[[ApprovalAsked], None],
-) -> Answered:
+) -> TurnAnswer:
     """Follow a turn to its end, and show it on the way. `ask` asks the owner for an approval, and does not wait."""
-    hearing = _Hearing()
+    hearing = _AnswerCollector()
     if live is not None:
         await live.begin()
     try:
@@ -60,50 +60,50 @@ async def heard(
             if isinstance(event, ApprovalAsked):
                 ask(event)
             if isinstance(event, Counted):
-                metrics.spent(event.used)
-            hearing.hear(event)
+                metrics.count_usage(event.used)
+            hearing.add(event)
     finally:
         preview = None if live is None else await live.finish()
-    return hearing.answered(preview)
+    return hearing.build(preview)
 
 
-class _Hearing:
+class _AnswerCollector:
     def __init__(self) -> None:
-        self._said, self._outcome = "", "failed"
+        self._text, self._outcome = "", "failed"
         self._why: str | None = None
         self._notes: list[str] = []
         self._message_id: int | None = None
-        self._saying = ""
+        self._partial = ""
         self._complete: tuple[int, str] | None = None
         self._before: list[tuple[int, str]] = []
 
-    def hear(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         if isinstance(event, Failed):
             self._why = event.why
         match event:
             case TextDelta(text):
-                self._saying += text
+                self._partial += text
             case Discarded() | Recast():
-                self._saying = ""
+                self._partial = ""
             case Stored(stored, "assistant"):
-                self._message_id, self._complete, self._saying = stored, (stored, self._saying), ""
+                self._message_id, self._complete, self._partial = stored, (stored, self._partial), ""
             case ToolStarted():
                 self._complete = None
             case Stored(_, "user") if self._complete is not None:
                 self._before.append(self._complete)
                 self._complete = None
             case Done(text):
-                self._said, self._outcome = text, "answered"
+                self._text, self._outcome = text, "answered"
             case Interrupted(text):
-                self._said, self._outcome = f"{text}\n\n{STOPPED}" if text else "", "stopped"
-            case _ if note := _noted(event):
+                self._text, self._outcome = f"{text}\n\n{STOPPED}" if text else "", "stopped"
+            case _ if note := _format_note(event):
                 self._notes.append(note)
 
-    def answered(self, preview: str | None) -> Answered:
-        text = "\n\n".join(part for part in (self._said, *dict.fromkeys(self._notes)) if part)
+    def build(self, preview: str | None) -> TurnAnswer:
+        text = "\n\n".join(part for part in (self._text, *dict.fromkeys(self._notes)) if part)
         if not text and preview is not None:
             text = STOPPED
-        return Answered(text, self._outcome, self._message_id, preview, tuple(self._before), self._why)
+        return TurnAnswer(text, self._outcome, self._message_id, preview, tuple(self._before), self._why)
 
 
 async def _show(live: LiveMessage, event: Event) -> None:
@@ -120,12 +120,12 @@ async def _show(live: LiveMessage, event: Event) -> None:
             pass
 
 
-def _noted(event: Event) -> str | None:
+def _format_note(event: Event) -> str | None:
     """What a person should know besides the answer."""
     match event:
         case NotStored(_, why, spooled):
-            kept = "kept beside the store until it can be" if spooled else "lost when the gateway ends"
-            return f"⚠ Not stored ({why}); it is {kept}."
+            consequence = "kept beside the store until it can be" if spooled else "lost when the gateway ends"
+            return f"⚠ Not stored ({why}); it is {consequence}."
         case Note(text):
             return f"ⓘ {text}"
         case Failed(why):

@@ -1,7 +1,8 @@
-"""Delivery: what is in the outbox goes to its platform, in order within a chat, and its fate is written down.
+"""Delivery: posts messages to the outbox and sends them to platforms, in order within a chat.
 
-What certainly did not arrive is tried again, for as long as it takes; what will never arrive is given up; what may have
-arrived is sent again only where that does not show, else it is called unknown, and the person is told.
+A message that certainly did not arrive is retried without limit. One that can never arrive is given up. One that may
+have arrived is sent again only where a second send is not visible; otherwise its state is unknown and the person is
+told.
 """
 
 from __future__ import annotations
@@ -9,23 +10,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes import clock, errors, secrets
+from hermes.gateway import incidents
 from hermes.gateway.adapter import (
     Adapter,
-    Doubtful,
-    Limited,
+    Choice,
+    DeliveryUnknown,
     OffersChoices,
+    RateLimited,
     Undeliverable,
     Unreachable,
 )
-from hermes.gateway.context import Letter, Office
-from hermes.gateway.outbound.retry import surely
-from hermes.gateway.sessions import incidents
+from hermes.gateway.inbound_events import Source
+from hermes.gateway.ops.metrics import GatewayMetrics
+from hermes.gateway.outbound.retry import until_stored
+from hermes.gateway.outbound.splitting import split_text
 
 if TYPE_CHECKING:
+    from hermes.db.session_db import SessionDB
     from hermes.store.chats.outbox import OutboxEntry
 
 log = logging.getLogger(__name__)
@@ -40,53 +46,130 @@ UNKNOWN = (
 NOTED = "Whether a message of mine arrived is unknown: I was cut off while I sent it."
 
 
+DeliveryCallback = Callable[[str, str | None], None]
+"""Gets what became of a message, `sent`, `failed` or `unknown`, and its id on the platform."""
+
+DEFAULT_MAX_LENGTH = 4000
+"""How long a part may be for a platform that is not connected now."""
+
+
+class OutgoingMessage(NamedTuple):
+    """A message to a platform, as the outbox stores it."""
+
+    to: Source
+    text: str
+    reply_to: str | None = None
+    silent: bool = False
+    edits: str | None = None
+    """The id of a message that this text takes the place of."""
+    choices: tuple[Choice, ...] = ()
+    """Buttons, where the platform has them."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self._asdict(), "to": self.to.to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> OutgoingMessage:
+        choices = tuple(Choice(*choice) for choice in data.get("choices", ()))
+        return cls(**{**data, "to": Source.from_dict(data["to"]), "choices": choices})
+
+
 class Delivery:
-    def __init__(self, office: Office) -> None:
-        self._office = office
+    """Posts messages to chats, and delivers what is in the outbox."""
+
+    def __init__(self, db: SessionDB, adapters: Mapping[str, Adapter], metrics: GatewayMetrics) -> None:
+        self._db, self._adapters, self._metrics = db, adapters, metrics
+        self._watchers: dict[str, DeliveryCallback] = {}
         self._working: dict[str, asyncio.Task[None]] = {}
-        self._asked: set[str] = set()
-        self._hurried: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self._requested: set[str] = set()
+        self._retry_now: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         """By platform: set when what waits for it is to be tried at once."""
         self._closing = self._closed = False
-        office.deliver, office.is_delivering = self.wake, self._working.__contains__
+
+    async def post(
+        self, key: str, message: OutgoingMessage, idempotency_key: str, session_id: str | None = None
+    ) -> bool:
+        """Put a message into the outbox, in as many parts as the platform needs; once, whoever asks twice.
+
+        False if it had been sent before.
+        """
+        adapter = self._adapters.get(message.to.platform)
+        parts = (
+            split_text(message.text, DEFAULT_MAX_LENGTH)
+            if adapter is None
+            else split_text(message.text, adapter.capabilities.max_length, adapter.measure)
+        )
+
+        def put() -> set[str]:
+            states = set()
+            for number, text in enumerate(parts):
+                part = message._replace(
+                    text=text,
+                    edits=message.edits if number == 0 else None,
+                    reply_to=message.reply_to if number == 0 else None,
+                    choices=message.choices if number == len(parts) - 1 else (),
+                )
+                entry = self._db.outbox.enqueue(
+                    key,
+                    message.to.platform,
+                    part.to_dict(),
+                    f"{idempotency_key}/{number}",
+                    session_id=session_id,
+                )
+                states.add(entry.state)
+            return states
+
+        states = await asyncio.to_thread(put)
+        self.wake(key)
+        return "queued" in states
+
+    def watch(self, idempotency_key: str, callback: DeliveryCallback) -> None:
+        """Call `callback` when the delivery of a one-part message, posted after this, is settled."""
+        self._watchers[f"{idempotency_key}/0"] = callback
+
+    def is_busy(self, key: str) -> bool:
+        """Whether a delivery to a chat is under way or waits for a retry."""
+        return key in self._working
 
     def wake(self, key: str) -> None:
-        """There is something to deliver to this chat."""
-        self._asked.add(key)
+        """Deliver what is in the outbox for this chat."""
+        self._requested.add(key)
         if not self._closed and key not in self._working:
             task = asyncio.create_task(self._work(key), name=f"delivery {key}")
             self._working[key] = task
-            task.add_done_callback(lambda done: self._ended(key, done))
+            task.add_done_callback(lambda done: self._on_done(key, done))
 
-    def _ended(self, key: str, task: asyncio.Task[None]) -> None:
+    def _on_done(self, key: str, task: asyncio.Task[None]) -> None:
         del self._working[key]
         if task.cancelled():
             return
         if (problem := task.exception()) is not None:
             log.error("delivery to %s broke off: %s", key, secrets.redact(repr(problem)))
-        elif key in self._asked:  # asked for in the moment it ended
+        elif key in self._requested:  # asked for in the moment it ended
             self.wake(key)
 
-    async def after_crash(self) -> None:
-        """Settle what the last process left half-way, and go on with what waits."""
-        safe = [name for name, adapter in self._office.adapters.items() if adapter.can.idempotent]
-        outbox = self._office.db.outbox
-        doubtful = await asyncio.to_thread(outbox.after_crash, safe, lambda letter: bool(letter.get("edits")))
+    async def recover(self) -> None:
+        """Settle deliveries that the last process left unfinished, and resume the waiting ones."""
+        safe = [name for name, adapter in self._adapters.items() if adapter.capabilities.idempotent]
+        outbox = self._db.outbox
+        doubtful = await asyncio.to_thread(
+            outbox.recover_after_crash, safe, lambda message: bool(message.get("edits"))
+        )
         for entry in doubtful:
-            await self._tell(entry)
-        for key in dict.fromkeys(entry.session_key for entry in await asyncio.to_thread(outbox.waiting)):
+            await self._report_unknown(entry)
+        for key in dict.fromkeys(entry.session_key for entry in await asyncio.to_thread(outbox.list_waiting)):
             self.wake(key)
 
-    def hurry(self, platform: str) -> None:
-        """A platform is connected: what waits for another try there is tried at once."""
-        self._hurried[platform].set()
-        del self._hurried[platform]
+    def retry_now(self, platform: str) -> None:
+        """Retry waiting deliveries of a platform at once: it is connected again."""
+        self._retry_now[platform].set()
+        del self._retry_now[platform]
 
     async def close(self, seconds: float) -> None:
-        """Send what can be sent; what waits for another try is sent by the next process."""
+        """Send what can be sent; deliveries that wait for a retry are left to the next process."""
         self._closing = True
-        for platform in list(self._hurried):
-            self.hurry(platform)
+        for platform in list(self._retry_now):
+            self.retry_now(platform)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._working:  # one that ends may find that it was asked for again
@@ -102,9 +185,9 @@ class Delivery:
     async def _work(self, key: str) -> None:
         pause, platform = FIRST_PAUSE_S, ""
         while True:
-            self._asked.discard(key)
+            self._requested.discard(key)
             try:
-                entry = await asyncio.to_thread(self._office.db.outbox.claim, key)
+                entry = await asyncio.to_thread(self._db.outbox.claim, key)
             except errors.StoreError as problem:
                 log.warning("the outbox cannot be used now: %s", problem)
                 wait: float | None = pause
@@ -120,89 +203,105 @@ class Delivery:
             else:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait):
-                        await self._hurried[platform].wait()
+                        await self._retry_now[platform].wait()
                 pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def _deliver(self, entry: OutboxEntry, pause: float) -> float | None:
         """Seconds to wait before the next try; None if there is nothing to wait for."""
-        outbox, metrics = self._office.db.outbox, self._office.metrics
-        adapter = self._office.adapters.get(entry.platform)
+        outbox, metrics = self._db.outbox, self._metrics
+        adapter = self._adapters.get(entry.platform)
         try:
             if adapter is None:
                 raise Unreachable(f"{entry.platform} is not connected")
-            sent = await _hand_over(adapter, Letter.from_dict(entry.payload), entry.idempotency_key)
-        except Limited as problem:
+            sent = await _send_message(
+                adapter, OutgoingMessage.from_dict(entry.payload), entry.idempotency_key
+            )
+        except RateLimited as problem:
             metrics.deliveries.add(entry.platform, "limited")
-            await self._failed(entry, problem, again=True)
+            await self._record_failure(entry, problem, again=True)
             return problem.seconds
         except Unreachable as problem:
             metrics.deliveries.add(entry.platform, "again")
-            log.warning("not delivered to %s yet: %s", entry.platform, _why(problem))
-            await self._failed(entry, problem, again=True)
+            log.warning("not delivered to %s yet: %s", entry.platform, _describe_error(problem))
+            await self._record_failure(entry, problem, again=True)
             return pause if adapter is not None else NEXT_START_S
-        except Doubtful as problem:
-            return await self._doubt(entry, adapter, problem, pause)
+        except DeliveryUnknown as problem:
+            return await self._handle_unknown(entry, adapter, problem, pause)
         except errors.HermesError as problem:
             metrics.deliveries.add(entry.platform, "undeliverable")
-            log.warning("given up for %s: %s", entry.platform, _why(problem))
-            await self._failed(entry, problem, again=False)
-            self._office.settle_delivery(entry.idempotency_key, "failed")
+            log.warning("given up for %s: %s", entry.platform, _describe_error(problem))
+            await self._record_failure(entry, problem, again=False)
+            self._settle(entry.idempotency_key, "failed")
             return None
         except Exception as problem:  # a mistake in an adapter: it may have come before or after the sending
             log.error("%s: %s", entry.platform, secrets.redact(repr(problem)), exc_info=True)
-            return await self._doubt(entry, adapter, problem, pause)
+            return await self._handle_unknown(entry, adapter, problem, pause)
         metrics.deliveries.add(entry.platform, "sent")
-        self._office.settle_delivery(entry.idempotency_key, "sent", sent)
-        await surely(lambda: asyncio.to_thread(outbox.sent, entry.id, sent))
+        self._settle(entry.idempotency_key, "sent", sent)
+        await until_stored(lambda: asyncio.to_thread(outbox.mark_sent, entry.id, sent))
         return None
 
-    async def _failed(self, entry: OutboxEntry, problem: Exception, *, again: bool) -> None:
-        outbox = self._office.db.outbox
-        await surely(lambda: asyncio.to_thread(outbox.failed, entry.id, _why(problem), again))
+    async def _record_failure(self, entry: OutboxEntry, problem: Exception, *, again: bool) -> None:
+        outbox = self._db.outbox
+        await until_stored(
+            lambda: asyncio.to_thread(outbox.mark_failed, entry.id, _describe_error(problem), again)
+        )
 
-    async def _doubt(
+    async def _handle_unknown(
         self, entry: OutboxEntry, adapter: Adapter | None, problem: Exception, pause: float
     ) -> float | None:
-        self._office.metrics.deliveries.add(entry.platform, "unknown")
-        if entry.payload.get("edits") or (adapter is not None and adapter.can.idempotent):
-            await self._failed(entry, problem, again=True)
+        self._metrics.deliveries.add(entry.platform, "unknown")
+        if entry.payload.get("edits") or (adapter is not None and adapter.capabilities.idempotent):
+            await self._record_failure(entry, problem, again=True)
             return pause
-        await self._tell(entry)  # first: if we die before it is called unknown, it is found, and told once
-        await surely(lambda: asyncio.to_thread(self._office.db.outbox.doubtful, entry.id))
-        self._office.settle_delivery(entry.idempotency_key, "unknown")
+        await self._report_unknown(
+            entry
+        )  # first: if we die before it is called unknown, it is found, and told once
+        await until_stored(lambda: asyncio.to_thread(self._db.outbox.mark_doubtful, entry.id))
+        self._settle(entry.idempotency_key, "unknown")
         return None
 
-    async def _tell(self, entry: OutboxEntry) -> None:
+    async def _report_unknown(self, entry: OutboxEntry) -> None:
         """One notice for each thing in doubt; that a notice is in doubt is nobody's concern."""
         if entry.idempotency_key.startswith("unknown:"):
             return
         log.warning("whether message %s to %s arrived is unknown", entry.id, entry.platform)
-        office, key = self._office, entry.session_key
-        letter = Letter(Letter.from_dict(entry.payload).to, UNKNOWN)
-        await surely(lambda: asyncio.to_thread(incidents.note, office.db, key, NOTED))
-        await surely(lambda: office.post(key, letter, f"unknown:{entry.id}", entry.session_id))
+        key = entry.session_key
+        message = OutgoingMessage(OutgoingMessage.from_dict(entry.payload).to, UNKNOWN)
+        await until_stored(lambda: asyncio.to_thread(incidents.add_incident, self._db, key, NOTED))
+        await until_stored(lambda: self.post(key, message, f"unknown:{entry.id}", entry.session_id))
+
+    def _settle(self, idempotency_key: str, state: str, message_id: str | None = None) -> None:
+        """Report the final state of a delivery to its watcher."""
+        callback = self._watchers.pop(idempotency_key, None)
+        if callback is not None:
+            callback(state, message_id)
 
 
-def _why(problem: Exception) -> str:
+def _describe_error(problem: Exception) -> str:
     return secrets.redact(str(problem) or type(problem).__name__)
 
 
-async def _hand_over(adapter: Adapter, letter: Letter, once: str) -> str | None:
-    if letter.edits is not None:
+async def _send_message(adapter: Adapter, message: OutgoingMessage, idempotency_key: str) -> str | None:
+    if message.edits is not None:
         try:
-            await adapter.edit(letter.to, letter.edits, letter.text)
-            return letter.edits
+            await adapter.edit(message.to, message.edits, message.text)
+            return message.edits
         except Undeliverable:  # somebody deleted the message that was to be changed
             pass
-    if letter.choices and isinstance(adapter, OffersChoices):
+    if message.choices and isinstance(adapter, OffersChoices):
         return await adapter.offer(
-            letter.to,
-            letter.text,
-            letter.choices,
-            once=once,
-            reply_to=letter.reply_to,
-            silent=letter.silent,
+            message.to,
+            message.text,
+            message.choices,
+            idempotency_key=idempotency_key,
+            reply_to=message.reply_to,
+            silent=message.silent,
         )
     return await adapter.send(
-        letter.to, letter.text, once=once, reply_to=letter.reply_to, silent=letter.silent
+        message.to,
+        message.text,
+        idempotency_key=idempotency_key,
+        reply_to=message.reply_to,
+        silent=message.silent,
     )

@@ -1,4 +1,4 @@
-"""What was done is written down, however long the store cannot be used: nobody else knows of it."""
+"""Retry a store write with backoff until it succeeds. Used for results that exist nowhere else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 
 
-async def surely(
+async def until_stored(
     write: Callable[[], Awaitable[object]], *, trouble: Callable[[], Awaitable[object]] | None = None
 ) -> None:
     """Write until it is written; `trouble` is called once if it cannot be done at once.

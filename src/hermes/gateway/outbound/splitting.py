@@ -24,21 +24,21 @@ class Piece(NamedTuple):
     after: str
 
 
-def split(text: str, longest: int, measure: Measure = len) -> list[str]:
+def split_text(text: str, longest: int, measure: Measure = len) -> list[str]:
     """The parts, none of them empty, each at most `longest`; a text that fits is one part as it is."""
-    return ["".join(piece) for piece in pieces(text, longest, measure)]
+    return ["".join(piece) for piece in split_pieces(text, longest, measure)]
 
 
-def pieces(text: str, longest: int, measure: Measure = len) -> list[Piece]:
+def split_pieces(text: str, longest: int, measure: Measure = len) -> list[Piece]:
     """The same, with what was added to each part apart from what is the text's own."""
     if not text.strip():
         return []
-    return [Piece("", text, "")] if measure(text) <= longest else list(_Splitting(text, longest, measure))
+    return [Piece("", text, "")] if measure(text) <= longest else list(_Splitter(text, longest, measure))
 
 
-def beginning(text: str, longest: int, measure: Measure = len) -> str:
+def fit_beginning(text: str, longest: int, measure: Measure = len) -> str:
     """What fits of a text that is still being written: a fence that is open at its end is closed."""
-    return "".join(next(iter(_Splitting(text, longest, measure)), ""))
+    return "".join(next(iter(_Splitter(text, longest, measure)), ""))
 
 
 # Where a text may be cut, best first. The group is the gap, which is left out. Every run of whitespace is looked at
@@ -90,23 +90,23 @@ class _Frame(NamedTuple):
     after: str
 
 
-class _Splitting:
+class _Splitter:
     def __init__(self, text: str, longest: int, measure: Measure) -> None:
         self._text = text.rstrip()
         self._longest = longest
         self._measure = measure
         self._frames = [
-            frame for frame in _frames(self._text) if measure(frame.before + frame.after) <= longest // 2
+            frame for frame in _find_frames(self._text) if measure(frame.before + frame.after) <= longest // 2
         ]
         self._starts = [frame.start for frame in self._frames]
 
     def __iter__(self) -> Iterator[Piece]:
-        text, at, before = self._text, _after_gap(self._text, 0), ""
+        text, at, before = self._text, _skip_gap(self._text, 0), ""
         while at < len(text):
-            end = self._farthest(at, before)
+            end = self._find_farthest(at, before)
             while True:
-                stop, resume = (end, end) if end == len(text) else self._cut(at, end)
-                frame = self._frame(resume)
+                stop, resume = (end, end) if end == len(text) else self._find_cut(at, end)
+                frame = self._find_frame(resume)
                 body, after = (text[at:stop], frame.after) if frame else (text[at:stop].rstrip(), "")
                 piece = Piece(before, body, after)
                 if end - at <= 1 or self._measure("".join(piece)) <= self._longest:
@@ -114,20 +114,20 @@ class _Splitting:
                 end = at + (end - at) * 3 // 4  # a measure that does not only add up
             if before or body.strip():
                 yield piece
-            at, before = (resume, frame.before) if frame else (_after_gap(text, resume), "")
+            at, before = (resume, frame.before) if frame else (_skip_gap(text, resume), "")
 
-    def _frame(self, position: int) -> _Frame | None:
+    def _find_frame(self, position: int) -> _Frame | None:
         """The frame that a cut at this position would go through."""
-        found = bisect_left(self._starts, position) - 1
-        return self._frames[found] if found >= 0 and position < self._frames[found].end else None
+        index = bisect_left(self._starts, position) - 1
+        return self._frames[index] if index >= 0 and position < self._frames[index].end else None
 
-    def _farthest(self, at: int, before: str) -> int:
+    def _find_farthest(self, at: int, before: str) -> int:
         """How far the piece that begins here may go, if what would have to be closed there is closed."""
-        end = self._fitting(at, before, "")
-        frame = self._frame(end)
-        return self._fitting(at, before, frame.after) if frame and frame.after else end
+        end = self._find_fitting(at, before, "")
+        frame = self._find_frame(end)
+        return self._find_fitting(at, before, frame.after) if frame and frame.after else end
 
-    def _fitting(self, at: int, before: str, after: str) -> int:
+    def _find_fitting(self, at: int, before: str, after: str) -> int:
         def fits(end: int) -> bool:
             return self._measure(f"{before}{self._text[at:end]}{after}") <= self._longest
 
@@ -142,49 +142,57 @@ class _Splitting:
             good, bad = (middle, bad) if fits(middle) else (good, middle)
         return good
 
-    def _cut(self, at: int, end: int) -> tuple[int, int]:
+    def _find_cut(self, at: int, end: int) -> tuple[int, int]:
         """Where the piece stops and where the next one begins. Better a full piece than a better place."""
         full = at + (end - at) // 3
-        if found := self._between_lines(full, end):
-            return found
-        whole = self._whole(at, end)
+        if cut := self._cut_between_lines(full, end):
+            return cut
+        whole = self._find_whole_spans(at, end)
         return (
-            self._between_words(full, end, whole)
-            or self._between_lines(at, end)
-            or self._between_words(at, end, whole)
-            or self._between_words(at, end, [])
-            or self._between_graphemes(
+            self._cut_between_words(full, end, whole)
+            or self._cut_between_lines(at, end)
+            or self._cut_between_words(at, end, whole)
+            or self._cut_between_words(at, end, [])
+            or self._cut_between_graphemes(
                 at, next((start for start, stop in whole if at < start < end < stop), end)
             )
         )
 
-    def _between_lines(self, lowest: int, end: int) -> tuple[int, int] | None:
+    def _cut_between_lines(self, lowest: int, end: int) -> tuple[int, int] | None:
         if self._text.find("\n", lowest, end + 1) < 0:
             return None
-        frame = self._frame(end)
+        frame = self._find_frame(end)
         return (
-            self._last(_BLOCKS, lowest, end)
-            or self._last(_PARAGRAPHS, lowest, end)
-            or self._last(_ITEMS, lowest, end)
+            self._find_last_gap(_BLOCKS, lowest, end)
+            or self._find_last_gap(_PARAGRAPHS, lowest, end)
+            or self._find_last_gap(_ITEMS, lowest, end)
             or (
-                frame and (self._inside(frame, "\n\n", lowest, end) or self._inside(frame, "\n", lowest, end))
+                frame
+                and (
+                    self._find_inner_gap(frame, "\n\n", lowest, end)
+                    or self._find_inner_gap(frame, "\n", lowest, end)
+                )
             )
-            or self._last(_LINES, lowest, end)
+            or self._find_last_gap(_LINES, lowest, end)
         )
 
-    def _between_words(self, lowest: int, end: int, whole: _Spans) -> tuple[int, int] | None:
-        if frame := self._frame(end):
-            found = self._inside(frame, " ", lowest, end)
-            return found and (found[1], found[1])  # code keeps its spaces
-        return self._last(_SENTENCES, lowest, end, whole) or self._last(_WORDS, lowest, end, whole)
+    def _cut_between_words(self, lowest: int, end: int, whole: _Spans) -> tuple[int, int] | None:
+        if frame := self._find_frame(end):
+            gap = self._find_inner_gap(frame, " ", lowest, end)
+            return gap and (gap[1], gap[1])  # code keeps its spaces
+        return self._find_last_gap(_SENTENCES, lowest, end, whole) or self._find_last_gap(
+            _WORDS, lowest, end, whole
+        )
 
-    def _between_graphemes(self, at: int, end: int) -> tuple[int, int]:
+    def _cut_between_graphemes(self, at: int, end: int) -> tuple[int, int]:
         """Where no character is taken from those it is one with, if there is such a place."""
         lowest = max(at, end - _LONGEST_GRAPHEME)
-        place = next((one for one in range(end, lowest, -1) if not _is_joined(self._text, one)), end)
+        place = next(
+            (position for position in range(end, lowest, -1) if not _is_joined(self._text, position)), end
+        )
         return place, place
 
-    def _last(
+    def _find_last_gap(
         self, pattern: re.Pattern[str], lowest: int, end: int, whole: _Spans = ()
     ) -> tuple[int, int] | None:
         """The last gap in which the text may be cut; not in a frame, not in what should stay whole."""
@@ -197,7 +205,12 @@ class _Splitting:
             while position < len(whole) and whole[position][1] <= stop:
                 position += 1
             is_whole = position == len(whole) or whole[position][0] >= stop
-            if stop > lowest and is_whole and not self._frame(resume) and not self._is_heading(lowest, stop):
+            if (
+                stop > lowest
+                and is_whole
+                and not self._find_frame(resume)
+                and not self._is_heading(lowest, stop)
+            ):
                 best = stop, resume
         return best
 
@@ -206,22 +219,22 @@ class _Splitting:
         line = self._text.rfind("\n", lowest, stop) + 1
         return line > 0 and self._text.startswith("#", line)
 
-    def _inside(self, frame: _Frame, gap: str, lowest: int, end: int) -> tuple[int, int] | None:
+    def _find_inner_gap(self, frame: _Frame, gap: str, lowest: int, end: int) -> tuple[int, int] | None:
         """The last such gap in code or in a table that leaves something of it on either side."""
         low = max(lowest, frame.inner)
-        found = self._text.rfind(gap, low + 1, min(end + 1, frame.outer - 1))
-        return (found, found + len(gap)) if found > low else None
+        position = self._text.rfind(gap, low + 1, min(end + 1, frame.outer - 1))
+        return (position, position + len(gap)) if position > low else None
 
-    def _whole(self, at: int, end: int) -> _Spans:
+    def _find_whole_spans(self, at: int, end: int) -> _Spans:
         spans = (match.span() for match in _WHOLE.finditer(self._text, at, end + _LONGEST_WHOLE))
         return [span for span in spans if span[0] < end]
 
 
-def _frames(text: str) -> list[_Frame]:
-    fences = list(_fences(text))
+def _find_frames(text: str) -> list[_Frame]:
+    fences = list(_find_fences(text))
     starts = [fence.start for fence in fences]
     tables = []
-    for table in _tables(text):
+    for table in _find_tables(text):
         following = bisect_left(starts, table.start)
         is_inside = following > 0 and fences[following - 1].end > table.start
         if not is_inside and (following == len(fences) or starts[following] >= table.end):
@@ -229,20 +242,20 @@ def _frames(text: str) -> list[_Frame]:
     return sorted(fences + tables)
 
 
-def _fences(text: str) -> Iterator[_Frame]:
+def _find_fences(text: str) -> Iterator[_Frame]:
     opened: re.Match[str] | None = None
     for line in _FENCES.finditer(text):
         mark, info = line["mark"], line["info"]
         if opened is None:
             opened = line if mark[0] == "~" or "`" not in info else None
         elif mark.startswith(opened["mark"]) and not info.strip() and not line["item"]:
-            yield _fence(text, opened, line)
+            yield _make_fence(text, opened, line)
             opened = None
     if opened:
-        yield _fence(text, opened, None)
+        yield _make_fence(text, opened, None)
 
 
-def _fence(text: str, opened: re.Match[str], closed: re.Match[str] | None) -> _Frame:
+def _make_fence(text: str, opened: re.Match[str], closed: re.Match[str] | None) -> _Frame:
     """One that the text leaves open reaches beyond its end, so that it is closed there, too."""
     lead = opened["lead"] + " " * len(opened["item"])
     before = f"{lead}{opened['mark']}{opened['info'].rstrip()}\n"
@@ -251,7 +264,7 @@ def _fence(text: str, opened: re.Match[str], closed: re.Match[str] | None) -> _F
     return _Frame(opened.start(), opened.end() + 1, outer, end, before, after)
 
 
-def _tables(text: str) -> Iterator[_Frame]:
+def _find_tables(text: str) -> Iterator[_Frame]:
     end = 0
     for under in _UNDER_TABLE_HEAD.finditer(text):
         if under.start() <= end:
@@ -267,7 +280,7 @@ _BLANK_LINES = re.compile(r"(?:[ \t\r]*+\n)++")
 _SPACES = re.compile(r"[ \t]*+")
 
 
-def _after_gap(text: str, at: int) -> int:
+def _skip_gap(text: str, at: int) -> int:
     """Where the next line begins, its indentation included; in the middle of a line, the next word."""
     if at and text[at - 1] != "\n" and (spaces := _SPACES.match(text, at)):
         at = spaces.end()
@@ -292,14 +305,14 @@ def _is_joined(text: str, place: int) -> bool:
         return True
     if "\ud800" <= left <= "\udbff" and "\udc00" <= right <= "\udfff":
         return True
-    return _is_flag(right) and _flags_before(text, place) % 2 == 1
+    return _is_flag(right) and _count_flags_before(text, place) % 2 == 1
 
 
 def _is_flag(char: str) -> bool:
     return "\U0001f1e6" <= char <= "\U0001f1ff"
 
 
-def _flags_before(text: str, place: int) -> int:
+def _count_flags_before(text: str, place: int) -> int:
     """How many letters of flags stand before a place; two are one flag."""
     start = place
     while start > 0 and place - start < _LONGEST_GRAPHEME and _is_flag(text[start - 1]):

@@ -1,6 +1,6 @@
-"""An answer that can be seen while it comes: one message, sent when there is something to see and edited after that.
+"""A live preview of an answer: one message, sent when there is something to show and edited after that.
 
-A preview is only a preview. Nothing waits for it, nothing fails with it, and the final text takes its place.
+Nothing waits for a preview and nothing fails with it. The final text replaces it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from math import inf
 from time import monotonic
 
-from hermes.gateway.adapter import Adapter, AdapterError, Doubtful, Limited, Unreachable
+from hermes.gateway.adapter import Adapter, AdapterError, DeliveryUnknown, RateLimited, Unreachable
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.outbound.splitting import beginning
+from hermes.gateway.outbound.splitting import fit_beginning
 from hermes.logs import get_logger
 from hermes.recall.tool.prompt_safety import make_name as one_line
 
@@ -21,7 +21,7 @@ log = get_logger(__name__)
 FIRST_AFTER = 0.7
 """Seconds from the first text to the first preview: an answer that is there by then is one message at once."""
 TYPING_EVERY = 4.0
-"""Platforms show for about five seconds that somebody is typing."""
+"""Platforms show the typing indicator for about five seconds."""
 SLOWEST = 30.0
 CURSOR = "▌"
 WAITS = "⏸ waits for your approval, below"
@@ -35,7 +35,7 @@ class LiveMessage:
         self,
         adapter: Adapter,
         to: Source,
-        once: str,
+        idempotency_key: str,
         clock: Callable[[], float] = monotonic,
         *,
         stream: bool = True,
@@ -51,26 +51,28 @@ class LiveMessage:
         """
         self._adapter = adapter
         self._to = to
-        self._once = f"{once}:preview"  # the final text is another message if this one does not come about
+        self._idempotency_key = (
+            f"{idempotency_key}:preview"  # the final text is another message if this one does not come about
+        )
         self._previews_left = 0
         self._left_with: str | None = None
         """The last text of a preview that is to be left."""
         self._is_paused = False
         self._clock = clock
         self._reply_to = reply_to
-        self._previews = stream and adapter.can.edits
+        self._previews = stream and adapter.capabilities.edits
         self._types = True
-        self._every = adapter.can.edit_every
+        self._every = adapter.capabilities.edit_every
         self._text: list[str] = []
         self._note = ""
-        self._shown = ""
+        self._last_preview = ""
         self._message = message
         self._sent = sent
         self._must_wait = must_wait
         self._show_at = inf
         self._earliest = 0.0
         self._type_at = 0.0
-        self._was_told = False
+        self._was_logged = False
         self._is_finished = False
         self._woken = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
@@ -83,18 +85,18 @@ class LiveMessage:
     async def add(self, text: str) -> None:
         self._text.append(text)
         self._note = ""
-        await self._changed()
+        await self._schedule()
 
     async def discard(self) -> None:
         """The answer starts again. What was shown stays until there is something else."""
         self._text.clear()
         self._note = ""
-        await self._changed()
+        await self._schedule()
 
     async def note(self, tool: str) -> None:
         """A tool is at work, until the next text."""
         self._note = f"⚙ {one_line(tool, LONGEST_TOOL_NAME)}…"
-        await self._changed()
+        await self._schedule()
 
     async def pause(self) -> None:
         """A person is asked something: nobody types until `go_on`.
@@ -108,7 +110,7 @@ class LiveMessage:
         await self.begin()
         self._woken.set()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """The question is answered, or withdrawn."""
         self._is_paused, self._type_at = False, 0.0
         self._woken.set()
@@ -124,7 +126,7 @@ class LiveMessage:
             await asyncio.wait((self._work,))
         return self._message
 
-    async def _changed(self) -> None:
+    async def _schedule(self) -> None:
         await self.begin()
         if self._previews and self._show_at == inf and (self._note or any(map(str.strip, self._text))):
             self._show_at = max(self._earliest, self._clock() + (0.0 if self._message else FIRST_AFTER))
@@ -152,15 +154,17 @@ class LiveMessage:
         self._left_with = None
         if self._message is None:
             return
-        left, self._message, self._shown = self._message, None, ""
+        left, self._message, self._last_preview = self._message, None, ""
         self._previews_left += 1
-        self._once = f"{self._once.partition(':preview')[0]}:preview:{self._previews_left}"
+        self._idempotency_key = (
+            f"{self._idempotency_key.partition(':preview')[0]}:preview:{self._previews_left}"
+        )
         try:
             if self._sent is not None:
                 await self._sent("")
             await self._adapter.edit(self._to, left, text)
         except Exception as error:  # noqa: BLE001 - it stays as it is
-            self._tell(error)
+            self._log_once(error)
 
     def _until_something_is_due(self) -> float | None:
         due = min(self._show_at, self._type_at if self._types and not self._is_paused else inf)
@@ -170,16 +174,16 @@ class LiveMessage:
         self._type_at = self._clock() + TYPING_EVERY
         try:
             await self._adapter.typing(self._to)
-        except Limited as error:
+        except RateLimited as error:
             self._type_at = self._clock() + max(error.seconds, TYPING_EVERY)
         except Exception as error:  # noqa: BLE001 - nobody waits for it
             self._types = False
-            self._tell(error)
+            self._log_once(error)
 
     async def _show(self) -> None:
         self._show_at = inf
         preview = self._preview()
-        if preview == self._shown:
+        if preview == self._last_preview:
             return
         if self._message is None and self._must_wait():
             self._show_at = self._clock() + FIRST_AFTER
@@ -187,22 +191,22 @@ class LiveMessage:
         pause = 0.0
         try:
             await self._send_or_edit(preview)
-            self._shown = preview
-        except Limited as error:
+            self._last_preview = preview
+        except RateLimited as error:
             self._slow_down()
             pause = error.seconds
-        except (Unreachable, Doubtful) as error:
+        except (Unreachable, DeliveryUnknown) as error:
             self._slow_down()
             # What may have been sent is sent again only where it would not be seen twice.
-            arrived_perhaps = isinstance(error, Doubtful) and self._message is None
-            self._previews = self._adapter.can.idempotent or not arrived_perhaps
-            self._tell(error)
+            arrived_perhaps = isinstance(error, DeliveryUnknown) and self._message is None
+            self._previews = self._adapter.capabilities.idempotent or not arrived_perhaps
+            self._log_once(error)
         except Exception as error:  # noqa: BLE001 - the answer comes without it
             self._previews = False
             self._message = None  # it cannot be changed, so the final text must be a message of its own
-            self._tell(error)
+            self._log_once(error)
         self._earliest = self._clock() + max(pause, self._every)
-        is_behind = self._previews and self._preview() != self._shown
+        is_behind = self._previews and self._preview() != self._last_preview
         self._show_at = self._earliest if is_behind else inf
 
     def _slow_down(self) -> None:
@@ -212,7 +216,9 @@ class LiveMessage:
         if self._message is not None:
             await self._adapter.edit(self._to, self._message, preview)
             return
-        self._message = await self._adapter.send(self._to, preview, once=self._once, reply_to=self._reply_to)
+        self._message = await self._adapter.send(
+            self._to, preview, idempotency_key=self._idempotency_key, reply_to=self._reply_to
+        )
         self._previews = self._message is not None
         if self._message is not None and self._sent is not None:
             await self._sent(self._message)
@@ -221,18 +227,18 @@ class LiveMessage:
         """As much as fits into one message, whole Markdown, and a sign that it is not the end."""
         note = f"\n\n{self._note}" if self._note else ""
         measure = self._adapter.measure
-        room = self._adapter.can.longest - measure(f" {CURSOR}{note}")
-        text = beginning("".join(self._text), room, measure)
+        room = self._adapter.capabilities.max_length - measure(f" {CURSOR}{note}")
+        text = fit_beginning("".join(self._text), room, measure)
         if not text:
-            return self._note or self._shown
+            return self._note or self._last_preview
         if note:
             return f"{text}{note}"
         is_fence = text.rpartition("\n")[2].lstrip(" \t>").startswith(("```", "~~~"))
         return f"{text}\n{CURSOR}" if is_fence else f"{text} {CURSOR}"
 
-    def _tell(self, error: Exception) -> None:
+    def _log_once(self, error: Exception) -> None:
         """Once: a platform that is away would fill the log."""
-        if not self._was_told:
-            known = isinstance(error, AdapterError)
-            log.warning("no preview on %s: %s", self._adapter.name, error, exc_info=not known)
-        self._was_told = True
+        if not self._was_logged:
+            is_expected = isinstance(error, AdapterError)
+            log.warning("no preview on %s: %s", self._adapter.name, error, exc_info=not is_expected)
+        self._was_logged = True

@@ -1,7 +1,7 @@
-"""Who answers in a chat: one model for all, and for each person or room an agent with a memory of its own.
+"""Builds the agents of the gateway: one model for all, and an agent with its own memory per person or room.
 
-Only who owns the machine, and only where nobody reads along, gets the tools that reach it and its memory. Everybody
-else has a private folder in the home, so that nothing one person told the agent is ever in another's prompt.
+Only the owner of the machine, in a private chat, gets the tools that reach the machine, and its memory. Everybody else
+has a private folder in the home, so that nothing one person tells the agent appears in another's prompt.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from hermes.db.scoped_store import ScopedStore
 
 
-class Whose(NamedTuple):
-    """Whose agent it is."""
+class AgentScope(NamedTuple):
+    """The scope of an agent: its owner, platform and permissions."""
 
     owner: str
     """The owner of its sessions, as the store knows them."""
@@ -41,26 +41,28 @@ class Whose(NamedTuple):
     """Whether an approval can be asked for in this chat. If not, what needs consent is refused."""
 
 
-class Mind(NamedTuple):
-    """An agent, and what can be asked of it by hand."""
+class PreparedAgent(NamedTuple):
+    """An agent with its compressor and components."""
 
     agent: Agent
     compressor: ManualCompressor | None
     parts: AgentComponents
 
 
-class Minds(Protocol):
+class AgentProvider(Protocol):
     @property
     def processes(self) -> BackgroundProcesses: ...
 
-    async def mind(self, whose: Whose, store: ScopedStore, record: StoredRecord) -> Mind:
-        """Raises what is wrong with the model; it is tried again the next time."""
+    async def prepare_agent(
+        self, scope: AgentScope, store: ScopedStore, record: StoredRecord
+    ) -> PreparedAgent:
+        """Build an agent. Raises if the model cannot be used; the next call tries again."""
 
     async def close(self) -> None: ...
 
 
-class StandardMinds:
-    """The minds of this installation."""
+class StandardAgentProvider:
+    """Builds agents from the factory of this installation; one model for all."""
 
     def __init__(self, standard: StandardFactory) -> None:
         self._standard = standard
@@ -72,12 +74,14 @@ class StandardMinds:
     def processes(self) -> BackgroundProcesses:
         return self._standard.processes
 
-    async def mind(self, whose: Whose, store: ScopedStore, record: StoredRecord) -> Mind:
+    async def prepare_agent(
+        self, scope: AgentScope, store: ScopedStore, record: StoredRecord
+    ) -> PreparedAgent:
         model = await self.ready()
-        parts, folder = await asyncio.to_thread(self._parts_of, whose)
+        parts, folder = await asyncio.to_thread(self._parts_of, scope)
         tools = await asyncio.to_thread(parts.make_tools, False)
-        room = whose.room
-        working = AgentInputs(store, model, tools, folder, whose.platform, False, whose.about)
+        room = scope.room
+        working = AgentInputs(store, model, tools, folder, scope.platform, False, scope.about)
         assert parts.make_compressor is not None
         compressor = await asyncio.to_thread(parts.make_compressor, record, working)
         agent = Agent(
@@ -88,29 +92,29 @@ class StandardMinds:
             prompt=lambda: parts.make_prompt(working),
             price=parts.price,
             cwd=folder,
-            can_ask=whose.can_ask,
+            can_ask=scope.can_ask,
             compressor=compressor,
             most_steps=parts.most_steps,
             speakers=None if room is None else partial(room.speakers, record),
         )
-        return Mind(agent, compressor, parts)
+        return PreparedAgent(agent, compressor, parts)
 
     async def ready(self) -> Model:
-        """The model that answers. Raises what is wrong with it."""
+        """The model. Raises if it cannot be used."""
         async with self._making:
             if self._model is None:
                 self._model = await asyncio.to_thread(self._standard.make_model, NO_WISH)
             return self._model
 
-    def _parts_of(self, whose: Whose) -> tuple[AgentComponents, Path]:
-        known = f"{whose.owner} {whose.machine} {whose.room is not None}"
-        if known not in self._parts:
-            own = None if whose.machine else private_folder(whose.owner)
+    def _parts_of(self, scope: AgentScope) -> tuple[AgentComponents, Path]:
+        cache_key = f"{scope.owner} {scope.machine} {scope.room is not None}"
+        if cache_key not in self._parts:
+            own = None if scope.machine else private_folder(scope.owner)
             parts = self._standard.for_person(
-                own, machine=whose.machine, shared=whose.room is not None
+                own, machine=scope.machine, shared=scope.room is not None
             ).parts()
-            self._parts[known] = parts, own or Path.home()
-        return self._parts[known]
+            self._parts[cache_key] = parts, own or Path.home()
+        return self._parts[cache_key]
 
     async def close(self) -> None:
         for parts, _ in self._parts.values():

@@ -1,6 +1,6 @@
-"""One conversation at work: its record under a lease, its agent, and the turn that runs.
+"""A live conversation: its record under a lease, its agent, and the running turn.
 
-The mailboxes of chats and the HTTP interface work in conversations the same way. Knows no platform.
+Mailboxes and the HTTP interface use it the same way. Knows no platform.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from hermes.agent.events import Done, Event, Failed, Moved, Note
 from hermes.agent.title_generation import make_title_while_young
 from hermes.agent.transcript import StoredRecord
 from hermes.agent.turn import Turn
-from hermes.gateway.sessions.agents import Mind, Minds, Whose
-from hermes.store.processes import this_process
+from hermes.gateway.sessions.agents import AgentProvider, AgentScope, PreparedAgent
+from hermes.store.processes import identify_process
 
 if TYPE_CHECKING:
     from hermes.db.scoped_store import ScopedStore
@@ -28,12 +28,16 @@ SAVING_S = 60.0
 _numbers = count(1)
 
 
-class Talking:
+class Conversation:
     def __init__(
-        self, minds: Minds, store: ScopedStore, whose: Whose, make_session: Callable[[], Awaitable[str]]
+        self,
+        agents: AgentProvider,
+        store: ScopedStore,
+        scope: AgentScope,
+        make_session: Callable[[], Awaitable[str]],
     ) -> None:
         """`make_session` makes the session in which a conversation continues whose session was deleted."""
-        self.store, self._minds, self.whose = store, minds, whose
+        self.store, self._agents, self.scope = store, agents, scope
         self._make_session = make_session
         self.replaced_by: str | None = None
         """The session that took the place of a deleted one."""
@@ -41,9 +45,9 @@ class Talking:
         self._surface = f"gateway, chat {next(_numbers)}"
         self._record: StoredRecord | None = None
         self._left: list[StoredRecord] = []
-        self._mind: Mind | None = None
+        self._prepared: PreparedAgent | None = None
         self._turn: Turn | None = None
-        self._behind: set[asyncio.Task[Any]] = set()
+        self._background: set[asyncio.Task[Any]] = set()
         self.working_since: float | None = None
         self._expected = self._stop_at_once = False
 
@@ -62,48 +66,50 @@ class Talking:
         record = StoredRecord(
             self.store,
             session_id,
-            source=self.whose.platform,
+            source=self.scope.platform,
             surface=self._surface,
             make_session=self._replace_session,
         )
         await record.hold()
         if self._record is not None:
             self._left.append(self._record)
-        self._record, self._mind = record, None
+        self._record, self._prepared = record, None
 
     async def _replace_session(self) -> str:
         self.replaced_by = await self._make_session()
         return self.replaced_by
 
-    async def let_go(self) -> None:
+    async def close_left(self) -> None:
         """Let others work in what was left for another session, once nothing is to be finished under its lease."""
         while self._left:
             await self._left.pop().close()
 
     async def leave(self) -> None:
-        """Let others work in it."""
+        """Release the lease."""
         if self._record is not None:
             self._left.append(self._record)
-        self._record, self._mind = None, None
-        await self.let_go()
+        self._record, self._prepared = None, None
+        await self.close_left()
 
-    def where(self, held: errors.LeaseHeld) -> str:
-        """Where somebody else works in the conversation, as a person in a chat may know it."""
-        holder = held.holder.holder
-        return "in another chat" if holder[:3] == this_process() else str(holder.surface).partition(",")[0]
+    def describe_holder(self, problem: errors.LeaseHeld) -> str:
+        """Where the conversation is open, in words for a person in a chat."""
+        holder = problem.holder.holder
+        return (
+            "in another chat" if holder[:3] == identify_process() else str(holder.surface).partition(",")[0]
+        )
 
     # ---------------------------------------------------------------- a turn
 
     async def say(self, content: Any, **fields: Any) -> AsyncGenerator[Event, None]:
-        """One turn; None tries again with what was said last. `fields` are those of the person's message."""
+        """Run a turn; None repeats the last message. `fields` are columns of the person's message."""
         assert self._record is not None
         self.working_since = clock.now()
         try:
-            mind = await self._ready(self._record)
+            prepared = await self._prepare(self._record)
             await asyncio.to_thread(self._reopen, self._record.session_id)
-            if self.whose.room is not None:
-                self.whose.room.begin_turn(content)
-            self._turn = mind.agent.turn()
+            if self.scope.room is not None:
+                self.scope.room.begin_turn(content)
+            self._turn = prepared.agent.turn()
             if self._stop_at_once:
                 self._turn.stop()
             async with aclosing(self._turn.events(content, **fields)) as events:
@@ -112,7 +118,7 @@ class Talking:
                         raise event.error
                     yield event
                     if isinstance(event, Done):
-                        self._title_later(mind, self._record.session_id)
+                        self._schedule_title(prepared, self._record.session_id)
         except errors.LeaseLost:
             raise
         except errors.HermesError as problem:  # there is nobody to answer; what was said is kept all the same
@@ -140,17 +146,17 @@ class Talking:
         return self._turn is not None and self._turn.decide(number, decision)
 
     def steer(self, content: Any, **fields: Any) -> bool:
-        """Say something into the answer that is being made; False if there is none, or if it is too late."""
+        """Add a message to the running turn; False if there is none, or if it is too late."""
         if self._turn is None or not self._turn.steer(content, **fields):
             return False
-        if self.whose.room is not None:
-            self.whose.room.hear(content)
+        if self.scope.room is not None:
+            self.scope.room.hear(content)
         return True
 
-    async def _ready(self, record: StoredRecord) -> Mind:
-        if self._mind is None:
-            self._mind = await self._minds.mind(self.whose, self.store, record)
-        return self._mind
+    async def _prepare(self, record: StoredRecord) -> PreparedAgent:
+        if self._prepared is None:
+            self._prepared = await self._agents.prepare_agent(self.scope, self.store, record)
+        return self._prepared
 
     def _reopen(self, session_id: str) -> None:
         """A terminal that went on in it has ended it when it was left."""
@@ -166,45 +172,45 @@ class Talking:
         if self._record is None:
             return False
         with suppress(errors.HermesError, TimeoutError):
-            mind = await self._ready(self._record)
-            if mind.parts.save is not None:
+            prepared = await self._prepare(self._record)
+            if prepared.parts.save is not None:
                 async with asyncio.timeout(SAVING_S):
-                    return await mind.parts.save(mind.agent, least)
+                    return await prepared.parts.save(prepared.agent, least)
         return False
 
     async def compress(self, focus: str | None) -> list[str]:
-        """Make room by hand; what happened, a line each."""
+        """Compress now; returns lines about the result."""
         assert self._record is not None
-        mind = await self._ready(self._record)
-        if mind.compressor is None:
+        prepared = await self._prepare(self._record)
+        if prepared.compressor is None:
             return ["This conversation cannot be compressed."]
-        told = []
-        async for event in mind.compressor.compress_by_hand(focus):
+        lines = []
+        async for event in prepared.compressor.compress_by_hand(focus):
             if isinstance(event, Note):
-                told.append(event.text)
+                lines.append(event.text)
             elif isinstance(event, Moved):
-                told.append(f"Compressed: {event.before} → {event.after} messages.")
-        return told or ["Nothing was compressed."]
+                lines.append(f"Compressed: {event.before} → {event.after} messages.")
+        return lines or ["Nothing was compressed."]
 
-    def _title_later(self, mind: Mind, session_id: str) -> None:
-        make = mind.parts.make_title
+    def _schedule_title(self, prepared: PreparedAgent, session_id: str) -> None:
+        make = prepared.parts.make_title
         if make is not None:
             task = asyncio.create_task(make_title_while_young(self.store, session_id, make))
-            self._behind.add(task)
-            task.add_done_callback(self._behind.discard)
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
 
     @property
-    def goes_on_behind(self) -> bool:
-        """Whether something is being made beside the conversation: its title."""
-        return bool(self._behind)
+    def has_background_work(self) -> bool:
+        """Whether background work runs: the title is being generated."""
+        return bool(self._background)
 
     async def settle(self) -> None:
-        """Wait for what goes on behind the conversation."""
-        await asyncio.gather(*self._behind, return_exceptions=True)
+        """Wait for background work."""
+        await asyncio.gather(*self._background, return_exceptions=True)
 
     async def close(self) -> None:
-        """Let others work in it, and leave what goes on behind it."""
-        for task in self._behind:
+        """Release the lease and cancel background work."""
+        for task in self._background:
             task.cancel()
         await self.settle()
         await self.leave()

@@ -1,7 +1,7 @@
-"""Conversations that come over from a terminal: into the home channel of a platform, as they are.
+"""Handoffs from a terminal to the home channel of a platform.
 
-First the channel is told; only if that arrives does the conversation change hands, in one transaction. So a handoff
-that fails leaves everything as it was, and says why.
+The channel gets a message first. Only if that arrives does the conversation change its chat and owner, in one
+transaction. So a failed handoff leaves everything as it was, and says why.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from hermes import clock, errors, secrets
 from hermes.gateway.adapter import Adapter
-from hermes.gateway.context import Office
+from hermes.gateway.context import GatewayContext
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.outbound.retry import surely
+from hermes.gateway.outbound.retry import until_stored
 from hermes.gateway.sessions.session_keys import (
-    Keying,
-    chat_of,
+    find_owner,
     is_shared_multi_user_session,
-    key_of,
-    owner_of,
+    make_chat,
+    make_chat_key,
 )
+from hermes.gateway.settings import Keying
 from hermes.recall.tool.prompt_safety import make_name as one_line
 from hermes.text import format_count
 
@@ -39,67 +39,71 @@ ARRIVED = (
 )
 
 
-class CannotGo(errors.HermesError):
+class HandoffRefused(errors.HermesError):
     """A conversation cannot be handed over; the person at the terminal is told why."""
 
 
-async def watch(office: Office, router: Router) -> None:
-    """Take over what is handed to us, for ever."""
+async def watch_handoffs(context: GatewayContext, router: Router) -> None:
+    """Take over pending handoffs, in an endless loop."""
     while True:
         try:
-            for session in await asyncio.to_thread(office.db.list_pending_handoffs):
-                if await asyncio.to_thread(office.db.claim_handoff, session["id"]):
-                    await _take(office, router, session)
+            for session in await asyncio.to_thread(context.db.list_pending_handoffs):
+                if await asyncio.to_thread(context.db.claim_handoff, session["id"]):
+                    await _take_handoff(context, router, session)
         except errors.StoreError as problem:
             log.warning("handoffs wait for the store: %s", problem)
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-async def _take(office: Office, router: Router, session: dict[str, Any]) -> None:
+async def _take_handoff(context: GatewayContext, router: Router, session: dict[str, Any]) -> None:
     platform, session_id = str(session["handoff_platform"]), str(session["id"])
     try:
-        key = await _hand_over(office, platform, session)
+        key = await _hand_over(context, platform, session)
     except Exception as problem:
-        known = isinstance(problem, errors.HermesError)
-        why = secrets.redact(str(problem) if known else repr(problem))
-        log.warning("the handoff to %s failed: %s", platform, why, exc_info=not known)
-        await surely(lambda: asyncio.to_thread(office.db.fail_handoff, session_id, why))
+        is_expected = isinstance(problem, errors.HermesError)
+        why = secrets.redact(str(problem) if is_expected else repr(problem))
+        log.warning("the handoff to %s failed: %s", platform, why, exc_info=not is_expected)
+        await until_stored(lambda: asyncio.to_thread(context.db.fail_handoff, session_id, why))
         return
-    await surely(lambda: asyncio.to_thread(office.db.complete_handoff, session_id))
+    await until_stored(lambda: asyncio.to_thread(context.db.complete_handoff, session_id))
     router.forget(key)
-    office.changed()
+    context.notify_chat_changed()
 
 
-async def _hand_over(office: Office, platform: str, session: dict[str, Any]) -> str:
-    adapter, settings = office.adapters.get(platform), office.settings.platforms.get(platform)
+async def _hand_over(context: GatewayContext, platform: str, session: dict[str, Any]) -> str:
+    adapter, settings = context.adapters.get(platform), context.settings.platforms.get(platform)
     if adapter is None or settings is None:
-        raise CannotGo(f"{platform} is not connected to this gateway")
+        raise HandoffRefused(f"{platform} is not connected to this gateway")
     if not settings.home_channel:
-        raise CannotGo(f"{platform} has no home channel: say /sethome there, in the chat that is to be it")
+        raise HandoffRefused(
+            f"{platform} has no home channel: say /sethome there, in the chat that is to be it"
+        )
     title = session["title"]
-    keying = office.settings.keying
-    to = await _destination(adapter, settings, keying, title or session["id"])
-    if await asyncio.to_thread(office.db.leases.holder, session["id"]) is not None:
-        raise CannotGo("another program works in the conversation")
-    messages = await asyncio.to_thread(office.db.message_count, session["id"])
+    keying = context.settings.keying
+    to = await _find_destination(adapter, settings, keying, title or session["id"])
+    if await asyncio.to_thread(context.db.leases.find_holder, session["id"]) is not None:
+        raise HandoffRefused("another program works in the conversation")
+    messages = await asyncio.to_thread(context.db.message_count, session["id"])
     text = ARRIVED.format(
         title=f", “{one_line(title)}”" if title else "",
         messages=format_count(messages, "message"),
         session=session["id"],
     )
-    await adapter.send(to, text, once=f"handoff:{session['id']}:{clock.now():.0f}")
+    await adapter.send(to, text, idempotency_key=f"handoff:{session['id']}:{clock.now():.0f}")
     # What the prompt tells of the machine and its memory is for who sits at it.
-    await asyncio.to_thread(office.db.update_system_prompt, session["id"], None)
-    routing, chat = office.db.routing, chat_of(to, keying)
-    key = await asyncio.to_thread(key_of, chat, routing.holder)
-    route = await asyncio.to_thread(routing.hand_over, key, *chat, session["id"], owner_of(to, keying))
+    await asyncio.to_thread(context.db.update_system_prompt, session["id"], None)
+    routing, chat = context.db.routing, make_chat(to, keying)
+    key = await asyncio.to_thread(make_chat_key, chat, routing.find_chat)
+    route = await asyncio.to_thread(routing.hand_over, key, *chat, session["id"], find_owner(to, keying))
     # A session of the terminal does not know who is in that chat; a reset and the mirrors have to.
-    kept = {**route.entry, "origin": to.to_dict()}
-    await asyncio.to_thread(routing.update, route.session_key, kept)
+    entry = {**route.entry, "origin": to.to_dict()}
+    await asyncio.to_thread(routing.update, route.session_key, entry)
     return route.session_key
 
 
-async def _destination(adapter: Adapter, settings: PlatformSettings, keying: Keying, title: str) -> Source:
+async def _find_destination(
+    adapter: Adapter, settings: PlatformSettings, keying: Keying, title: str
+) -> Source:
     """The home channel: a private chat as it is; in a group a thread of its own, which everybody there shares."""
     channel = str(settings.home_channel)
     kind = settings.home_type or ("group" if channel.startswith("-") else "dm")
@@ -107,13 +111,13 @@ async def _destination(adapter: Adapter, settings: PlatformSettings, keying: Key
         settings.name,
         channel,
         chat_type=kind,
-        user_id=_person(settings, channel) if kind == "dm" else SYSTEM,
+        user_id=_find_person(settings, channel) if kind == "dm" else SYSTEM,
         thread_id=settings.home_thread,
     )
     if kind != "dm" and not is_shared_multi_user_session(
         home._replace(thread_id=home.thread_id or "new"), **keying._asdict()
     ):
-        raise CannotGo(
+        raise HandoffRefused(
             f"in the home channel of {settings.name} everybody has a conversation of their own"
             " (thread_sessions_per_user); say /sethome in a private chat"
         )
@@ -121,19 +125,19 @@ async def _destination(adapter: Adapter, settings: PlatformSettings, keying: Key
         return home
     thread = await adapter.open_thread(home, f"Hermes — {one_line(title, 80)}")
     if thread is None:
-        raise CannotGo(
+        raise HandoffRefused(
             f"the home channel of {settings.name} is a group without threads; say /sethome in a private chat"
         )
     return home._replace(thread_id=thread)
 
 
-def _person(settings: PlatformSettings, channel: str) -> str:
+def _find_person(settings: PlatformSettings, channel: str) -> str:
     """Whose private chat the home channel is: the conversation becomes theirs."""
     if settings.home_user:
         return settings.home_user
     if settings.name == "telegram":  # there a private chat has the number of the person
         return channel
-    known = settings.owners or settings.allowed_users
-    if len(known) == 1:
-        return next(iter(known))
-    raise CannotGo(f"whose the home channel of {settings.name} is was never told; say /sethome there")
+    candidates = settings.owners or settings.allowed_users
+    if len(candidates) == 1:
+        return next(iter(candidates))
+    raise HandoffRefused(f"whose the home channel of {settings.name} is was never told; say /sethome there")

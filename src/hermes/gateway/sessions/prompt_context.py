@@ -1,7 +1,7 @@
-"""What the agent is told of the chat it is in, and how people are told apart who share one.
+"""The part of the prompt about the chat, and the marks that tell apart people who share one.
 
-The invariant: what people named themselves, their rooms and their topics stands inside JSON strings, harmless and
-short, behind a notice that it is data. Nobody's name can pass for somebody else's, for a role or for a fence.
+Invariant: names of people, rooms and topics stand in JSON strings, escaped and shortened, after a notice that they are
+data. Nobody's name can pass for somebody else's, for a role or for a fence.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from unicodedata import normalize
 
 from hermes.agent.prompt.participants import format_mark
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.sessions.session_keys import principal_of
+from hermes.gateway.sessions.session_keys import make_principal
 from hermes.recall.tool.lookalikes import FoldedText, replace_folded
 from hermes.recall.tool.prompt_safety import fence_text
 from hermes.recall.tool.prompt_safety import make_name as one_line
@@ -70,32 +70,32 @@ def build_session_context_prompt(
 ) -> str:
     """The part of the system prompt that says where a session of the gateway takes place, and with whom."""
     redacts = redact_pii and source.platform in REDACTED
-    seen = _redacted(source) if redacts else source
+    visible = _redact_source(source) if redacts else source
     facts = {
         "platform": one_line(source.platform, LONGEST_SPEAKER),
-        "chat": one_line(seen.description, 2 * LONGEST_NAME),
+        "chat": one_line(visible.description, 2 * LONGEST_NAME),
         "topic": one_line(source.chat_topic, LONGEST_TOPIC) if source.chat_topic else None,
-        "user": None if shared else _person(seen),
+        "user": None if shared else _describe_person(visible),
         "connected_platforms": [
             one_line(name, LONGEST_SPEAKER) for name in sorted(platforms)[:MOST_PLATFORMS]
         ],
         "home_channels": {
-            one_line(name, LONGEST_SPEAKER): one_line(_channel(name, where, redact_pii), LONGEST_NAME)
+            one_line(name, LONGEST_SPEAKER): one_line(_format_channel(name, where, redact_pii), LONGEST_NAME)
             for name, where in sorted(home_channels.items())[:MOST_PLATFORMS]
             if where
         },
     }
-    told = {name: fact for name, fact in facts.items() if fact}
-    data = json.dumps(told, ensure_ascii=False, indent=1).replace("`", "'")
+    known_facts = {name: fact for name, fact in facts.items() if fact}
+    data = json.dumps(known_facts, ensure_ascii=False, indent=1).replace("`", "'")
     who = SHARED if shared else "You talk with one person."
     lines = ["## Current Session Context", "", NOTICE, "", fence_text(data, "json"), ""]
-    lines += [f"- {said}" for said in (who, SHOWS.get(source.platform, OTHERS_SHOW), NO_TERMINAL)]
-    if told.get("home_channels"):
+    lines += [f"- {line}" for line in (who, SHOWS.get(source.platform, OTHERS_SHOW), NO_TERMINAL)]
+    if known_facts.get("home_channels"):
         lines.append("- A platform's home channel is where handoffs and the results of jobs go.")
     return "\n".join(lines)
 
 
-def speaker(source: Source, *, redact_pii: bool = False) -> str:
+def format_speaker(source: Source, *, redact_pii: bool = False) -> str:
     """What a message in a shared session begins with: `[Ann #1f3a5c7e9b2d4f60] `.
 
     The sign belongs to the person, not to the name: whoever takes somebody's name keeps their own.
@@ -104,10 +104,10 @@ def speaker(source: Source, *, redact_pii: bool = False) -> str:
     called = "" if redacts else normalize("NFKC", (source.user_name or "")[: 4 * LONGEST_NAME])
     name = one_line(replace_folded(_NO_NAME, called, lambda _found, _folded: ""), LONGEST_SPEAKER)
 
-    def quote(found: re.Match[str], folded: FoldedText) -> str:
-        return f"‹{name[slice(*folded.span(*found.span()))]}›"
+    def quote(match: re.Match[str], folded: FoldedText) -> str:
+        return f"‹{name[slice(*folded.span(*match.span()))]}›"
 
-    return format_mark(replace_folded(_RESERVED, name, quote).strip(), principal_of(source).user)
+    return format_mark(replace_folded(_RESERVED, name, quote).strip(), make_principal(source).user)
 
 
 _NO_NAME = re.compile(r"[\[\]{}()<>`#:|\\\"\n]")
@@ -119,24 +119,24 @@ _RESERVED = re.compile(
 """Names that would read as a role, or as a mark of the program."""
 
 
-def _redacted(source: Source) -> Source:
+def _redact_source(source: Source) -> Source:
     """Without what leads to a person: names and ids as signs, the same each time."""
-    user = f"user_{_hash(source.participant)[:12]}" if source.participant else None
-    chat = _channel(source.platform, source.chat_id, True)
+    user = f"user_{_hash_value(source.participant)[:12]}" if source.participant else None
+    chat = _format_channel(source.platform, source.chat_id, True)
     return source._replace(chat_id=chat, chat_name=None, user_id=user, user_id_alt=None, user_name=user)
 
 
-def _channel(platform: str, chat_id: str, redact_pii: bool) -> str:
+def _format_channel(platform: str, chat_id: str, redact_pii: bool) -> str:
     """A chat after the name of its platform, which may already be there."""
     bare = chat_id.removeprefix(f"{platform}:")
-    return f"{platform}:{_hash(bare)[:12] if redact_pii and platform in REDACTED else bare}"
+    return f"{platform}:{_hash_value(bare)[:12] if redact_pii and platform in REDACTED else bare}"
 
 
-def _person(source: Source) -> str | None:
+def _describe_person(source: Source) -> str | None:
     named = one_line(source.user_name, LONGEST_NAME) if source.user_name else None
-    known = one_line(source.user_id, LONGEST_NAME) if source.user_id else None
-    return f"{named} ({known})" if named and known and named != known else named or known
+    user_id = one_line(source.user_id, LONGEST_NAME) if source.user_id else None
+    return f"{named} ({user_id})" if named and user_id and named != user_id else named or user_id
 
 
-def _hash(value: str | None) -> str:
+def _hash_value(value: str | None) -> str:
     return sha256((value or "").encode("utf-8", "surrogatepass")).hexdigest()

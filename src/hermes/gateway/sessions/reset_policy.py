@@ -1,10 +1,10 @@
-"""When a conversation starts afresh by itself, and how people are told. Nothing here reads a clock or a store.
+"""When a conversation is reset automatically, and the notice. Pure: reads no clock and no store.
 
-The answer follows from when a person last said something, and from nothing else: whoever asks late, after days of
-being down, gets the answer of whoever asked in time, and the same one again until somebody speaks.
+The result depends only on when a person last spoke. Whoever asks late, after days of downtime, gets the same answer as
+whoever asked in time.
 
-A day has one boundary: the first moment when clocks there show `at_hour` or later. Where that hour is skipped, this
-is the moment after the gap; where it comes twice, the first of them. A day that was left out has none.
+A day has one boundary: the first moment when local clocks show `at_hour` or later. If that hour is skipped, this is the
+moment after the gap; if it occurs twice, the first. A day that was left out has none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # the settings ask here whether a time zone exists
     from hermes.gateway.settings import ResetPolicy
 
 
-class Due(NamedTuple):
+class DueReset(NamedTuple):
     reason: str
     """idle or daily; idle if it is both."""
     since: float
@@ -36,26 +36,28 @@ class _Cause(NamedTuple):
     """The first moment at which it counts: at a boundary, but only after a deadline."""
 
 
-def due(policy: ResetPolicy, last: float | None, now: float, running: Collection[float] = ()) -> Due | None:
+def find_due(
+    policy: ResetPolicy, last: float | None, now: float, running: Collection[float] = ()
+) -> DueReset | None:
     """Whether a reset is due.
 
     `last` is when a person last said something, None if nobody ever did; `running` is when each process was started
     that runs in the background.
     """
-    causes = [cause for cause in _causes(policy, last) if cause.first <= now]
-    if not causes or now <= _held_until(policy, running):
+    causes = [cause for cause in _list_causes(policy, last) if cause.first <= now]
+    if not causes or now <= _find_hold_end(policy, running):
         return None
-    return Due(causes[0].reason, min(cause.since for cause in causes))
+    return DueReset(causes[0].reason, min(cause.since for cause in causes))
 
 
-def next_due(policy: ResetPolicy, last: float | None, running: Collection[float] = ()) -> float | None:
+def find_next_due(policy: ResetPolicy, last: float | None, running: Collection[float] = ()) -> float | None:
     """The first moment at which one is due, be it to come or past; None if never, as things are now."""
-    first = min((cause.first for cause in _causes(policy, last)), default=math.inf)
-    first = max(first, math.nextafter(_held_until(policy, running), math.inf))
+    first = min((cause.first for cause in _list_causes(policy, last)), default=math.inf)
+    first = max(first, math.nextafter(_find_hold_end(policy, running), math.inf))
     return first if first < math.inf else None
 
 
-def zone(name: str | None, setting: str = "session_reset.timezone") -> tzinfo | None:
+def load_zone(name: str | None, setting: str = "session_reset.timezone") -> tzinfo | None:
     """The time zone of that name, else BadConfig; None is the machine's own, as `datetime` has it."""
     if name is None:
         return None
@@ -64,17 +66,17 @@ def zone(name: str | None, setting: str = "session_reset.timezone") -> tzinfo | 
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError, TypeError):
-        raise errors.BadConfig(_no_such_zone(name, setting)) from None
+        raise errors.BadConfig(_describe_unknown_zone(name, setting)) from None
 
 
-def boundary_after(moment: float, hour: int, place: tzinfo | None) -> float | None:
+def find_boundary_after(moment: float, hour: int, place: tzinfo | None) -> float | None:
     """The next daily boundary; None if the moment is none that a calendar has."""
     at = time(hour)
     try:
         today = datetime.fromtimestamp(math.floor(moment), place).date()
         # Today's may have passed; so may tomorrow's, where clocks go back over midnight; a day may be left out.
         for day in (today + timedelta(days) for days in range(4)):
-            boundary = _boundary(day, at, place)
+            boundary = _find_boundary(day, at, place)
             if boundary is not None and boundary > moment:
                 return boundary
     except (OverflowError, ValueError, OSError):  # another program may have written anything
@@ -82,24 +84,24 @@ def boundary_after(moment: float, hour: int, place: tzinfo | None) -> float | No
     return None
 
 
-def notice(
-    policy: ResetPolicy, reason: str, old: str, setting: str = "session_reset", whose: str | None = None
+def format_notice(
+    policy: ResetPolicy, reason: str, old: str, setting: str = "session_reset", scope: str | None = None
 ) -> str:
     """What a chat is told after a reset. `old` is the title or id of the conversation that was left.
 
     `whose` it is has to be said where others have theirs in the same chat.
     """
-    which = f"Session of {whose}" if whose else "Session"
+    which = f"Session of {scope}" if scope else "Session"
     return "\n".join(
         (
-            f"◐ {which} automatically reset ({_why(policy, reason)}).",
+            f"◐ {which} automatically reset ({_describe_reason(policy, reason)}).",
             f"Nothing is lost: `/undo` before your next message takes it back, `/resume {old}` does at any time.",
             f"`{setting}` in config.yaml says when this happens; with `mode: none` it never does.",
         )
     )
 
 
-def duration(minutes: int) -> str:
+def format_minutes(minutes: int) -> str:
     """`24h`, `1h 30m`, `45m`."""
     hours, rest = divmod(minutes, 60)
     if not hours:
@@ -107,7 +109,7 @@ def duration(minutes: int) -> str:
     return f"{hours}h {rest}m" if rest else f"{hours}h"
 
 
-def _causes(policy: ResetPolicy, last: float | None) -> list[_Cause]:
+def _list_causes(policy: ResetPolicy, last: float | None) -> list[_Cause]:
     causes: list[_Cause] = []
     if last is None:
         return causes
@@ -115,13 +117,13 @@ def _causes(policy: ResetPolicy, last: float | None) -> list[_Cause]:
         deadline = last + policy.idle_minutes * MINUTE
         causes.append(_Cause("idle", deadline, math.nextafter(deadline, math.inf)))
     if policy.mode in ("daily", "both"):
-        boundary = boundary_after(last, policy.at_hour, zone(policy.timezone))
+        boundary = find_boundary_after(last, policy.at_hour, load_zone(policy.timezone))
         if boundary is not None:
             causes.append(_Cause("daily", boundary, boundary))
     return causes
 
 
-def _held_until(policy: ResetPolicy, running: Collection[float]) -> float:
+def _find_hold_end(policy: ResetPolicy, running: Collection[float]) -> float:
     """Processes in the background keep a conversation as it is, until the youngest is older than is allowed."""
     if not running:
         return -math.inf
@@ -129,53 +131,53 @@ def _held_until(policy: ResetPolicy, running: Collection[float]) -> float:
     return max(running) + oldest_allowed * HOUR if oldest_allowed > 0 else math.inf
 
 
-def _boundary(day: date, at: time, place: tzinfo | None) -> float | None:
+def _find_boundary(day: date, at: time, place: tzinfo | None) -> float | None:
     """The boundary of a local day; None if there was no such day."""
-    moment = _first_showing(datetime.combine(day, at), place)
-    if _wall(moment, place).date() != day:  # the hour is skipped until midnight, or the whole day
-        begin = _first_showing(datetime.combine(day, time.min), place)
-        if _wall(begin, place).date() != day:
+    moment = _first_moment_showing(datetime.combine(day, at), place)
+    if _wall_time(moment, place).date() != day:  # the hour is skipped until midnight, or the whole day
+        begin = _first_moment_showing(datetime.combine(day, time.min), place)
+        if _wall_time(begin, place).date() != day:
             return None
     return moment
 
 
-def _first_showing(wall: datetime, place: tzinfo | None) -> float:
+def _first_moment_showing(wall: datetime, place: tzinfo | None) -> float:
     """The first moment when clocks there show this time, or a later one if it is skipped."""
     moment = wall.replace(tzinfo=place).timestamp()  # the first, if there are two
-    if _wall(moment, place) == wall:
+    if _wall_time(moment, place) == wall:
         return moment
     # Of a time that is skipped, `datetime` makes a moment on each side of the gap.
     before = int(wall.replace(tzinfo=place, fold=1).timestamp())
     return float(
         before
-        + bisect_left(range(before, int(moment)), True, key=lambda second: _wall(second, place) >= wall)
+        + bisect_left(range(before, int(moment)), True, key=lambda second: _wall_time(second, place) >= wall)
     )
 
 
-def _wall(moment: float, place: tzinfo | None) -> datetime:
+def _wall_time(moment: float, place: tzinfo | None) -> datetime:
     """What clocks show there; a naive time, as people read it."""
     return datetime.fromtimestamp(moment, place).replace(tzinfo=None, fold=0)
 
 
-def _why(policy: ResetPolicy, reason: str) -> str:
+def _describe_reason(policy: ResetPolicy, reason: str) -> str:
     if reason == "idle":
-        return f"inactive for {duration(policy.idle_minutes)}"
+        return f"inactive for {format_minutes(policy.idle_minutes)}"
     return f"daily schedule at {policy.at_hour}:00"
 
 
-def _no_such_zone(given: object, setting: str) -> str:
+def _describe_unknown_zone(unknown: object, setting: str) -> str:
     from difflib import get_close_matches
     from reprlib import repr as short
     from zoneinfo import available_timezones
 
     names = sorted(available_timezones())
-    known = {name.rpartition("/")[2].casefold(): name for name in names}  # people think of the city
-    known |= {name.casefold(): name for name in names}
-    if not known:
+    zones = {name.rpartition("/")[2].casefold(): name for name in names}  # people think of the city
+    zones |= {name.casefold(): name for name in names}
+    if not zones:
         return (
             f"{setting} needs a time zone database, and this machine has none: install the package tzdata, "
             "or leave the setting out"
         )
-    close = get_close_matches(str(given).strip().casefold(), known, n=1, cutoff=0.8)
-    meant = f"; is {known[close[0]]} meant?" if close else ""
-    return f"{setting} must be a time zone such as Europe/Berlin, not {short(given)}{meant}"
+    close = get_close_matches(str(unknown).strip().casefold(), zones, n=1, cutoff=0.8)
+    hint = f"; is {zones[close[0]]} meant?" if close else ""
+    return f"{setting} must be a time zone such as Europe/Berlin, not {short(unknown)}{hint}"

@@ -1,7 +1,7 @@
-"""Resets as they happen: when one is due and nothing runs, the agent saves what matters, and the chat starts afresh.
+"""Runs resets: when one is due and no turn runs, the agent saves its memory and the chat starts a new session.
 
-A reset that nobody was there for is made when the next message comes, as of the moment at which that was sent: whether
-the gateway was running makes no difference. It is announced once, without ringing, and can be undone.
+A reset that was missed is made when the next message comes, as of the time at which that was sent, so it makes no
+difference whether the gateway was running. It is announced once, silently, and can be undone.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from hermes import clock, errors
-from hermes.gateway.commands.markdown_format import plain
-from hermes.gateway.context import Office
-from hermes.gateway.sessions import incidents, reset_policy
+from hermes.gateway import incidents
+from hermes.gateway.context import GatewayContext
+from hermes.gateway.outbound.markdown_format import escape_line
+from hermes.gateway.sessions import reset_policy
 
 if TYPE_CHECKING:
+    from hermes.gateway.inbound.chat_state import Chat
     from hermes.gateway.inbound.router import Router
-    from hermes.gateway.sessions.chat_state import Chat
     from hermes.gateway.settings import ResetPolicy
 
 log = logging.getLogger(__name__)
@@ -28,50 +29,54 @@ QUIET_PLATFORMS = ("api-server", "webhook")
 LOOK_EVERY_S = 20.0
 
 
-class Resetting:
+class ChatResets:
     """The resets of one chat."""
 
-    def __init__(self, office: Office, chat: Chat) -> None:
-        self._office, self._chat = office, chat
+    def __init__(self, context: GatewayContext, chat: Chat) -> None:
+        self._context, self._chat = context, chat
 
     @property
     def policy(self) -> ResetPolicy:
         source = self._chat.source
-        return self._office.settings.policy_for(source.platform, source.chat_type, source.thread_id)
+        return self._context.settings.policy_for(source.platform, source.chat_type, source.thread_id)
 
-    async def if_due(self, at: float | None = None) -> None:
-        """Start afresh if it is time, or was when something was said that is worked on now."""
+    async def reset_if_due(self, at: float | None = None) -> None:
+        """Reset the chat if that is due, or was due at `at`, when the current message was sent."""
         if self.policy.mode == "none":
             return
         session_id = self._chat.session_id
         assert session_id is not None
-        due = await asyncio.to_thread(self._due, session_id, clock.now() if at is None else at)
+        due = await asyncio.to_thread(self._find_due, session_id, clock.now() if at is None else at)
         if due is not None:
             await self._reset(session_id, due.reason)
 
-    def _due(self, session_id: str, at: float) -> reset_policy.Due | None:
-        return reset_policy.due(self.policy, self._last(session_id), at, self._running(session_id))
+    def _find_due(self, session_id: str, at: float) -> reset_policy.DueReset | None:
+        return reset_policy.find_due(
+            self.policy, self._last_spoken_at(session_id), at, self._list_running(session_id)
+        )
 
-    def _last(self, session_id: str) -> float | None:
+    def _last_spoken_at(self, session_id: str) -> float | None:
         """When a person last spoke in the conversation, or came back to it; None if nobody ever spoke."""
         session = self._chat.store.get_session(session_id)
         spoke: float | None = None if session is None else session["last_person_at"]
-        return None if spoke is None else max(spoke, incidents.came_at(self._office.db, self._chat.key))
+        return None if spoke is None else max(spoke, incidents.last_arrival(self._context.db, self._chat.key))
 
-    def next_at(self) -> float | None:
+    def next_reset_at(self) -> float | None:
         """When the chat would start afresh if nobody spoke."""
         session_id = self._chat.session_id
         if session_id is None:
             return None
-        return reset_policy.next_due(self.policy, self._last(session_id), self._running(session_id))
+        return reset_policy.find_next_due(
+            self.policy, self._last_spoken_at(session_id), self._list_running(session_id)
+        )
 
-    def _running(self, session_id: str) -> list[float]:
+    def _list_running(self, session_id: str) -> list[float]:
         """When each process was started that this conversation has in the background."""
         from hermes.agent.tools.background_processes import find_conversation
 
-        processes = self._office.minds.processes.of(find_conversation(self._chat.store, session_id))
+        processes = self._context.agents.processes.of(find_conversation(self._chat.store, session_id))
         age = clock.now() - monotonic()
-        return [one.running.began + age for one in processes if not one.running.over]
+        return [process.running.began + age for process in processes if not process.running.over]
 
     async def _reset(self, session_id: str, reason: str) -> None:
         chat = self._chat
@@ -80,18 +85,18 @@ class Resetting:
         new = await asyncio.to_thread(
             partial(chat.store.reset, session_id, reason=reason, lease_epoch=chat.epoch, session_key=chat.key)
         )
-        await chat.moved(new)
-        self._office.metrics.resets.add(reason)
+        await chat.switch_to(new)
+        self._context.metrics.resets.add(reason)
         log.info("%s was reset (%s)", chat.key, reason)
         if self.policy.notify and chat.source.platform not in QUIET_PLATFORMS:
-            source, settings = chat.source, self._office.settings
-            alone = source.chat_type == "dm" or chat.shared or not source.user_name
-            text = reset_policy.notice(
+            source, settings = chat.source, self._context.settings
+            alone = source.chat_type == "dm" or chat.is_shared or not source.user_name
+            text = reset_policy.format_notice(
                 self.policy,
                 reason,
                 title or session_id,
                 settings.policy_name(source.platform, source.chat_type, source.thread_id),
-                None if alone else plain(str(source.user_name)),
+                None if alone else escape_line(str(source.user_name)),
             )
             await chat.post(text, f"reset:{new}", silent=True)
 
@@ -100,31 +105,33 @@ class Resetting:
 
         The reset does not depend on it: the conversation stays, and can be gone back to.
         """
-        db, chat = self._office.db, self._chat
-        spoke = await asyncio.to_thread(self._last, session_id)
+        db, chat = self._context.db, self._chat
+        spoke = await asyncio.to_thread(self._last_spoken_at, session_id)
         if await asyncio.to_thread(incidents.is_saved, db, chat.key, session_id, spoke):
             return
-        if await chat.talking.save(least=1):
-            await asyncio.to_thread(incidents.saved, db, chat.key, session_id, spoke)
+        if await chat.conversation.save(least=1):
+            await asyncio.to_thread(incidents.mark_saved, db, chat.key, session_id, spoke)
 
 
-async def watch(office: Office, router: Router) -> None:
+async def watch_resets(context: GatewayContext, router: Router) -> None:
     """Wake the chats for which it is time, for ever. Each of them decides by itself, between two answers."""
     while True:
         try:
-            for key in await asyncio.to_thread(_candidates, office):
+            for key in await asyncio.to_thread(_find_due_chats, context):
                 await router.wake(key)
         except errors.StoreError as problem:
             log.warning("resets wait for the store: %s", problem)
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-def _candidates(office: Office) -> list[str]:
+def _find_due_chats(context: GatewayContext) -> list[str]:
     """Chats whose time has come, going by what the store knows of them in one read."""
-    settings = office.settings
+    settings = context.settings
     policies = (settings.reset, *settings.reset_by_type.values(), *settings.reset_by_platform.values())
     if all(policy.mode == "none" for policy in policies):
         return []
     now = clock.now()
-    clocks = ((chat, settings.policy_for(*chat[1:4])) for chat in office.db.routing.clocks())
-    return [chat.session_key for chat, policy in clocks if reset_policy.due(policy, chat.last_person_at, now)]
+    clocks = ((chat, settings.policy_for(*chat[1:4])) for chat in context.db.routing.list_clocks())
+    return [
+        chat.session_key for chat, policy in clocks if reset_policy.find_due(policy, chat.last_person_at, now)
+    ]

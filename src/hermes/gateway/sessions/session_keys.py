@@ -1,27 +1,19 @@
-"""Which chat something was said in: the one function that spells session keys.
+"""Session keys: the key of a chat, its owner, and whether people share it.
 
-A chat is the same chat if platform, type, chat, thread and participant are the same. The key is their documented
-spelling; `%` and `:` inside a part are escaped. It leaves out what a chat does not have, so that a thread of a group
-and a person in it can be spelled alike: whoever comes second is spelled out.
+A chat is identified by platform, type, chat, thread and participant. The key is their documented spelling; `%` and `:`
+inside a part are escaped. Empty parts are left out, so a thread of a group and a person in it can get the same key; the
+second of them is then spelled out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.sessions.whatsapp_identity import canonical_whatsapp_identifier
+from hermes.gateway.settings import Keying
 from hermes.store.chats.origins import Chat
 from hermes.store.people import Principal
-
-
-class Keying(NamedTuple):
-    """Who shares a session."""
-
-    group_sessions_per_user: bool = True
-    thread_sessions_per_user: bool = False
-
 
 AS_DOCUMENTED = Keying()
 APART = Keying(thread_sessions_per_user=True)
@@ -39,7 +31,7 @@ def is_shared_multi_user_session(
     return not apart
 
 
-def chat_of(source: Source, keying: Keying = AS_DOCUMENTED) -> Chat:
+def make_chat(source: Source, keying: Keying = AS_DOCUMENTED) -> Chat:
     """The chat, as its row in the routing knows it."""
     kind = "group" if source.chat_type == "thread" else source.chat_type  # a thread is one of a group
     chat, participant = source.chat_id, source.participant
@@ -57,38 +49,38 @@ def chat_of(source: Source, keying: Keying = AS_DOCUMENTED) -> Chat:
     return Chat.of(source.platform, kind, chat, source.thread_id, participant)
 
 
-def principal_of(source: Source) -> Principal:
+def make_principal(source: Source) -> Principal:
     """The person, speaking from this chat, as the store knows them: the same whichever name a platform uses."""
-    chat = chat_of(source, APART)
+    chat = make_chat(source, APART)
     person = source.participant
     if person and source.platform == "whatsapp":
         person = canonical_whatsapp_identifier(person) or person
     return Principal(chat.platform, person, chat.chat_id, chat.thread_id, chat.chat_type)
 
 
-def room_of(source: Source) -> Principal:
+def make_room(source: Source) -> Principal:
     """Everybody in this chat, and nobody's own."""
-    return principal_of(source)._replace(user=None)
+    return make_principal(source)._replace(user=None)
 
 
-def owner_of(source: Source, keying: Keying = AS_DOCUMENTED) -> str:
-    """Whose a conversation is that is held there: the room's if several share it, else the person's."""
+def find_owner(source: Source, keying: Keying = AS_DOCUMENTED) -> str:
+    """The owner of conversations there: the room if people share them, otherwise the person."""
     if is_shared_multi_user_session(source, **keying._asdict()):
-        return room_of(source).room
-    return principal_of(source).person or room_of(source).room
+        return make_room(source).room
+    return make_principal(source).person or make_room(source).room
 
 
-def session_key(source: Source, keying: Keying = AS_DOCUMENTED) -> str:
-    return key_of(chat_of(source, keying))
+def make_session_key(source: Source, keying: Keying = AS_DOCUMENTED) -> str:
+    return make_chat_key(make_chat(source, keying))
 
 
-def key_of(chat: Chat, taken: Callable[[str], Chat | None] | None = None) -> str:
+def make_chat_key(chat: Chat, taken: Callable[[str], Chat | None] | None = None) -> str:
     """The documented spelling: empty parts are left out. If it is `taken` by another chat, the one spelled out.
 
     A chat keeps the key it got: this is for one that has none yet.
     """
     named = zip(("chat", "thread", "participant"), chat[2:], strict=True)
-    parts = {name: _escaped(part) for name, part in named if part}
+    parts = {name: _escape_part(part) for name, part in named if part}
     key = ":".join(("agent:main", chat.platform, chat.chat_type, *parts.values()))
     if taken is None or taken(key) in (None, chat):
         return key
@@ -97,5 +89,5 @@ def key_of(chat: Chat, taken: Callable[[str], Chat | None] | None = None) -> str
     return f"{key}:%{'+'.join(parts)}"
 
 
-def _escaped(part: str) -> str:
+def _escape_part(part: str) -> str:
     return part.replace("%", "%25").replace(":", "%3A")

@@ -1,4 +1,4 @@
-"""Telegram's topics in private chats: the documented verbs, for one person's chat."""
+"""Telegram's topics in the private chat of one user."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
 
-def topics_of(db: SessionDB, source: Source) -> PersonsTopics | None:
+def open_topics(db: SessionDB, source: Source) -> UserTopics | None:
     """None where there are none: on other platforms, in groups, and for who has no id."""
     if source.platform != "telegram" or source.chat_type != "dm" or not source.user_id:
         return None
-    return PersonsTopics(db, source.chat_id, source.user_id)
+    return UserTopics(db, source.chat_id, source.user_id)
 
 
-class PersonsTopics:
+class UserTopics:
     def __init__(self, db: SessionDB, chat_id: str, user_id: str) -> None:
         self._db, self._chat, self._user = db, chat_id, user_id
 

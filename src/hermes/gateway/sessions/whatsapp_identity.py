@@ -1,4 +1,4 @@
-"""WhatsApp's two names for one person, a telephone number and a LID, brought together where a mapping is known."""
+"""WhatsApp's two ids of a person, telephone number and LID, unified where a mapping file is known."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ def expand_whatsapp_aliases(identifier: str, folder: Path | None = None) -> set[
     """Every name under which the same person is known; empty for an empty one."""
     where = folder or home.get_hermes_home() / "whatsapp" / "session"
     first = normalize_whatsapp_identifier(identifier)
-    known: set[str] = set()
+    aliases: set[str] = set()
     waiting = [first] if first else []
     while waiting:
         name = waiting.pop(0)
-        if name in known:
+        if name in aliases:
             continue
-        known.add(name)
+        aliases.add(name)
         if _SAFE.fullmatch(name):  # it becomes part of a file's name
-            found = (_mapped(where / f"lid-mapping-{name}{end}.json") for end in ("", "_reverse"))
-            waiting += [one for one in found if one]
-    return known
+            mapped = (_read_mapping(where / f"lid-mapping-{name}{end}.json") for end in ("", "_reverse"))
+            waiting += [name for name in mapped if name]
+    return aliases
 
 
 def canonical_whatsapp_identifier(identifier: str, folder: Path | None = None) -> str:
     """The one name of a person: of all that are known the shortest, and of those the first."""
-    known = expand_whatsapp_aliases(identifier, folder)
-    return min(known, key=lambda name: (len(name), name)) if known else ""
+    aliases = expand_whatsapp_aliases(identifier, folder)
+    return min(aliases, key=lambda name: (len(name), name)) if aliases else ""
 
 
-def _mapped(file: Path) -> str:
+def _read_mapping(file: Path) -> str:
     try:
-        told = json.loads(file.read_text("utf-8"))
+        data = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         return ""
-    return normalize_whatsapp_identifier(told) if isinstance(told, str) and _SAFE.fullmatch(told) else ""
+    return normalize_whatsapp_identifier(data) if isinstance(data, str) and _SAFE.fullmatch(data) else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, get_args
 
-from hermes.store.sessions.sessions import source_name
+from hermes.store.sessions.sessions import check_source
 from hermes.store.values import Kind, MessageFilter
 
 __all__ = ["DATES", "FIELDS", "FLAGS", "Field", "Fields"]
@@ -117,7 +117,7 @@ class Fields:
     def _choose(self, name: str, value: str, negated: bool) -> bool:
         lower = value.lower()
         if name == "source":
-            meant = dict.fromkeys((source_name(value), source_name(lower)))
+            meant = dict.fromkeys((check_source(value), check_source(lower)))
         elif lower in (ROLES if name == "role" else KINDS):
             meant = {lower: None}
         else:

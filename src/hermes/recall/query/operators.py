@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import re
 
-from hermes.store.arguments import required_text
-from hermes.store.matching import And, Leaf, Node, Not, Or, phrase, word
+from hermes.store.arguments import require_text
+from hermes.store.query_tree import And, Leaf, Node, Not, Or, make_phrase, make_word
 from hermes.text import replace_surrogates
 
 __all__ = ["PIECES", "parse", "parse_leaf"]
@@ -41,7 +41,7 @@ def parse(query: str) -> Node | None:
                 either.append(_join_nodes(both))
                 both = []
         elif bare != "AND":
-            node = parse_leaf(bare) if bare else phrase(quoted)
+            node = parse_leaf(bare) if bare else make_phrase(quoted)
             if node is None:
                 continue
             both.append(Not(node) if negated else node)
@@ -60,7 +60,7 @@ def _join_nodes(both: list[Node]) -> Node:
 def parse_leaf(typed: str) -> Leaf | None:
     """One typed word, which may end in stars."""
     stem = typed.rstrip("*")
-    return word(stem, prefix=stem != typed) if stem else None
+    return make_word(stem, prefix=stem != typed) if stem else None
 
 
 # The query sanitiser of the documentation, for callers of `SessionDB._sanitize_fts5_query`. Our own search never uses
@@ -79,7 +79,7 @@ _COMPOUND = re.compile(r"[^\W_]+(?:[._-]+[^\W_]+)+")
 
 def sanitize_fts5_query(query: str) -> str:
     """A query for FTS5 as documented: `chat-send` becomes `"chat-send"`, `hello AND` becomes `hello`."""
-    query = required_text("query", query).replace(_HELD, "")
+    query = require_text("query", query).replace(_HELD, "")
     phrases = iter(_PHRASE.findall(query))
     query = _SPECIAL.sub(" ", _PHRASE.sub(_HELD, query))
     query = _LONE_STAR.sub("", _STARS.sub("*", query))

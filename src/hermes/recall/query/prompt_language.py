@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from hermes.recall.query.fields import DATES, FIELDS, Field, Fields
 from hermes.recall.query.operators import PIECES, parse_leaf
-from hermes.store.matching import And, Leaf, Node, Not, Or, part, phrase, wanted
+from hermes.store.query_tree import And, Leaf, Node, Not, Or, list_positive_leaves, make_part, make_phrase
 from hermes.store.values import MessageFilter
 from hermes.terms import find_token_spans, fold, is_spaceless
 from hermes.text import replace_surrogates
@@ -57,7 +57,7 @@ def read(text: str, now: float) -> Reading:
     """What was typed, at a moment that dates are seen from. Never raises."""
     fields = Fields(now)
     tree = _Reader(fields).read(list(_split_units(replace_surrogates(text))))
-    words = () if tree is None else tuple(leaf.text for leaf in wanted(tree))
+    words = () if tree is None else tuple(leaf.text for leaf in list_positive_leaves(tree))
     return Reading(tree, fields.filter(), words, tuple(fields.understood), tuple(fields.ignored))
 
 
@@ -206,7 +206,7 @@ class _Reader:
             case _Token(text="AND", quoted=False):
                 self._negated = False
             case _Token(quoted=True) as said:
-                self._add(phrase(said.text))
+                self._add(make_phrase(said.text))
             case _Token() as said:
                 if taken := self._read_field(said, units[at + 1 : at + 1 + LONGEST_DATE]):
                     self._negated, self._something = False, True
@@ -258,7 +258,7 @@ def _list_date_candidates(first: str, following: list[_Unit]) -> Iterator[list[s
 def _parse_word(typed: str) -> Leaf | None:
     inner = typed.strip("*")
     if inner and typed.startswith("*") and typed.endswith("*") and _is_part(fold(inner)):
-        return part(inner)
+        return make_part(inner)
     return parse_leaf(typed)
 
 

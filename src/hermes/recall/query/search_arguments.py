@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from hermes import errors
 from hermes.session_kinds import SOURCE_ALIASES
-from hermes.store.arguments import moment, names
+from hermes.store.arguments import check_names, check_time
 from hermes.store.sessions.listing import KINDS
-from hermes.store.sessions.sessions import source_name
+from hermes.store.sessions.sessions import check_source
 from hermes.store.values import MessageFilter, Order
 
 
@@ -34,9 +34,9 @@ def make_filter(
     return MessageFilter(
         None if source_filter is None else _expand_sources("source_filter", source_filter),
         _expand_sources("exclude_sources", exclude_sources or ()),
-        names("role_filter", role_filter or ()),
-        None if after is None else moment("after", after),
-        None if before is None else moment("before", before),
+        check_names("role_filter", role_filter or ()),
+        None if after is None else check_time("after", after),
+        None if before is None else check_time("before", before),
     )
 
 
@@ -89,5 +89,5 @@ def _pick(choose: Callable[[float, float], float], first: float | None, second: 
 
 def _expand_sources(parameter: str, values: object) -> tuple[str, ...]:
     """With their older spellings: what another program has just written is found as well."""
-    found = tuple(source_name(name) for name in names(parameter, values))
+    found = tuple(check_source(name) for name in check_names(parameter, values))
     return (*found, *(spelled for spelled, name in SOURCE_ALIASES.items() if name in found))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from hermes.store.engine import Access
-from hermes.store.matching import And, Node, Or, Word, part
+from hermes.store.query_tree import And, Node, Or, Word, make_part
 from hermes.store.values import MessageFilter, Order, SearchAnswer
 from hermes.terms import fold
 
@@ -55,7 +55,7 @@ def find_partial(engine: Access, tree: Node, message_filter: MessageFilter) -> P
         word: as_part
         for word in dict.fromkeys(words)
         if len(fold(word.text)) >= SHORTEST
-        and (as_part := part(word.text)) not in (None, word)
+        and (as_part := make_part(word.text)) not in (None, word)
         and (word is tree or not engine.search(word, message_filter, 1, 0, "newest").hits)
     }
     if not tried:

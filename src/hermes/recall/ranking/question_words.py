@@ -17,7 +17,7 @@ from hermes.recall.query import prompt_language
 from hermes.recall.query.named_days import Stretch, find_days, find_months
 from hermes.recall.query.operators import parse
 from hermes.recall.ranking.stop_words import ASKS_AGENT, CHINESE, PHRASES, STOP, TALKING
-from hermes.store.matching import Node, Part, Word, wanted, word
+from hermes.store.query_tree import Node, Part, Word, list_positive_leaves, make_word
 from hermes.store.values import MessageFilter
 from hermes.terms import MAX_TERM, find_token_spans, fold, is_spaceless
 from hermes.text import replace_surrogates
@@ -60,7 +60,7 @@ def parse_question(text: str, now: float) -> Question:
     if not reading.fields and not INTERACTIVE.search(typed):
         question = read_question(typed)._replace(tree=reading.tree)
         return question._replace(must=reading.tree) if _is_name(reading.tree) else question
-    leaves = [] if reading.tree is None else wanted(reading.tree)
+    leaves = [] if reading.tree is None else list_positive_leaves(reading.tree)
     question = read_question(" ".join(leaf.text for leaf in leaves if not isinstance(leaf, Part)))
     strict = STRICT.search(typed) or INTERACTIVE.search(typed)
     return question._replace(
@@ -74,7 +74,7 @@ def _is_name(tree: Node | None) -> bool:
     """Whether it is one word whose punctuation is a part of it, `$5` or `src/main.py:42`: no sentence has only that."""
     if not isinstance(tree, Word) or tree.literal is None:
         return False
-    bare = word(tree.text.strip(SENTENCE))
+    bare = make_word(tree.text.strip(SENTENCE))
     return isinstance(bare, Word) and bare.literal is not None
 
 

@@ -20,9 +20,9 @@ from hermes.recall.query.substring_fallback import find_partial
 from hermes.recall.ranking import question_words as questions
 from hermes.recall.ranking.question_words import Question
 from hermes.recall.ranking.result_rows import Found, make_result_row
-from hermes.store.arguments import whole
+from hermes.store.arguments import check_integer
 from hermes.store.engine import Access, Reader
-from hermes.store.matching import EVERYTHING, Node
+from hermes.store.query_tree import EVERYTHING, Node
 from hermes.store.sessions.lineage import ROOT
 from hermes.store.values import Candidates, MessageFilter, Order, RankedBlock, RankedMessage, SearchResults
 
@@ -73,7 +73,7 @@ class RankedSearch:
         include_hidden: bool = False,
         sort: str = "relevance",
     ) -> SearchResults:
-        limit, order = whole("limit", limit), parse_order(sort)
+        limit, order = check_integer("limit", limit), parse_order(sort)
         message_filter = make_filter(source_filter, exclude_sources, role_filter, after, before)
         results = SearchResults()
         results.order = order

@@ -11,8 +11,8 @@ from hermes.recall.ranking.question_words import Question
 from hermes.recall.snippets.snippets import make_snippet
 from hermes.store.content import decode
 from hermes.store.engine import Reader
-from hermes.store.matching import Leaf, Or, word
-from hermes.store.sessions.lineage import tip
+from hermes.store.query_tree import Leaf, Or, make_word
+from hermes.store.sessions.lineage import find_tip
 from hermes.store.values import MessageFilter, Order, RankedBlock
 from hermes.terms import is_spaceless
 from hermes.text import extract_text, extract_tool_call_text
@@ -75,7 +75,7 @@ def make_row(
         return None
     message_id, session_id, role = message
     title, source, session_kind, started_at, last_active = row
-    live = tip(reader, found.root_id)
+    live = find_tip(reader, found.root_id)
     return {
         "session_id": session_id,
         "conversation_id": found.root_id,
@@ -127,7 +127,7 @@ def _extract_message_text(
 
 
 def _make_marks(matched: Sequence[str]) -> Or:
-    leaves: list[Leaf] = [leaf for term in matched if (leaf := word(term)) is not None]
+    leaves: list[Leaf] = [leaf for term in matched if (leaf := make_word(term)) is not None]
     return Or(tuple(leaves))
 
 

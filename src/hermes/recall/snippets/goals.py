@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from hermes.store.matching import Leaf, Literal, Node, Part, wanted
+from hermes.store.query_tree import Leaf, Literal, Node, Part, list_positive_leaves
 from hermes.terms import find_token_spans, fold
 from hermes.text import make_printable
 
@@ -33,7 +33,7 @@ class Goal(NamedTuple):
 
 @lru_cache(32)  # the results of one search share them
 def make_goals(tree: Node) -> tuple[Goal, ...]:
-    return tuple(dict.fromkeys(_make_goal(leaf) for leaf in wanted(tree)))
+    return tuple(dict.fromkeys(_make_goal(leaf) for leaf in list_positive_leaves(tree)))
 
 
 def _make_goal(leaf: Leaf) -> Goal:

@@ -18,7 +18,7 @@ from unicodedata import category
 
 from hermes.recall.snippets.ascii_snippets import make_ascii_snippet
 from hermes.recall.snippets.goals import CLOSE, CUT, OPEN, Goal, find_best_cluster, make_goals, may_match
-from hermes.store.matching import Node
+from hermes.store.query_tree import Node
 from hermes.terms import find_token_spans, fold, index_text, is_spaceless
 
 __all__ = ["CLOSE", "CUT", "OPEN", "make_snippet", "may_match"]

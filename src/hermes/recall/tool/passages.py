@@ -12,8 +12,8 @@ from typing import LiteralString, NamedTuple
 
 from hermes.recall.tool.message_excerpt import ROW, Bounds, MessageExcerpt, make_message_excerpt
 from hermes.store.engine import Access, Reader, Row
-from hermes.store.sessions.lineage import NEXT, tip
-from hermes.store.sessions.listing import ConversationPage, Listing, Wanted
+from hermes.store.sessions.lineage import NEXT, find_tip
+from hermes.store.sessions.listing import ConversationFilter, ConversationPage, Listing
 from hermes.store.sessions.sessions import Sessions
 
 SEGMENT = """SELECT id, coalesce(root_id, id), title, source, started_at, coalesce(last_active, started_at),
@@ -195,8 +195,10 @@ class Passages:
         self, limit: int, *, source: str | None, since: float | None, until: float | None
     ) -> ConversationPage:
         """Conversations by their last activity; jobs, subagents, tools and the archive only if the source is named."""
-        selection = Wanted(sources=None if source is None else (source,), since=since, until=until)
-        return Listing(self._engine).conversations(selection, limit=limit)
+        selection = ConversationFilter(
+            sources=None if source is None else (source,), since=since, until=until
+        )
+        return Listing(self._engine).list_conversations(selection, limit=limit)
 
     def conversation_of(self, session_id: str | None) -> str | None:
         """The permanent id of the conversation that a session belongs to."""
@@ -212,7 +214,7 @@ def _read_segment(reader: Reader, session_id: str) -> Segment | None:
     if row is None:
         return None
     _, conversation, title, source, started, active, count, before = row
-    live = tip(reader, session_id)
+    live = find_tip(reader, session_id)
     if live != session_id:
         title = reader.value(TITLE, live) or title
     after = reader.value(NEXT, session_id, session_id)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hermes import clock, errors
-from hermes.store.sessions.sessions import source_name
+from hermes.store.sessions.sessions import check_source
 from hermes.text import replace_surrogates
 
 LIMIT, MOST = 3, 10
@@ -166,7 +166,7 @@ def parse_arguments(arguments: object) -> ToolArguments:
         _parse_choice("sort", filled.get("sort", SORTS[0]), SORTS),
         after,
         before,
-        source_name(_parse_text("source", filled["source"])) if "source" in filled else None,
+        check_source(_parse_text("source", filled["source"])) if "source" in filled else None,
         _parse_flag("summarize", filled.get("summarize", False)),
         notes,
     )

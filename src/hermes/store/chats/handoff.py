@@ -9,7 +9,7 @@ from typing import Any
 
 from hermes import errors
 from hermes.logs import get_logger
-from hermes.store.arguments import required_text
+from hermes.store.arguments import require_text
 from hermes.store.engine import Engine
 from hermes.text import replace_surrogates
 
@@ -39,7 +39,7 @@ class Handoffs:
 
     def request(self, session_id: str, platform: str) -> bool:
         """Ask for a handoff; False while one is under way, or if there is no such session."""
-        name = required_text("platform", platform)
+        name = require_text("platform", platform)
         return self._engine.write(lambda writer: writer.run(REQUEST, name, session_id)) > 0
 
     def claim(self, session_id: str) -> bool:
@@ -54,7 +54,7 @@ class Handoffs:
         reason = replace_surrogates(str(error))[:MAX_ERROR_LENGTH]
         return self._engine.write(lambda writer: writer.run(FAIL, reason, session_id)) > 0
 
-    def state(self, session_id: str) -> dict[str, Any] | None:
+    def get_state(self, session_id: str) -> dict[str, Any] | None:
         """Where the handoff stands; None if there is no such session, or if the store cannot say (it is logged)."""
         try:
             with self._engine.read() as reader:
@@ -64,7 +64,7 @@ class Handoffs:
             return None
         return None if row is None else {"state": row[0], "platform": row[1], "error": row[2]}
 
-    def pending(self) -> list[dict[str, Any]]:
+    def list_pending(self) -> list[dict[str, Any]]:
         """Sessions that wait to be claimed, oldest start first; empty if the store cannot say (it is logged)."""
         try:
             with self._engine.read(settled=True) as reader:

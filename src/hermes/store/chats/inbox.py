@@ -12,11 +12,17 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hermes import clock
-from hermes.store.arguments import moment, optional_id, optional_text, optional_whole, required_text
-from hermes.store.chats.leases import ROOT, demand_epoch, lost, standing
-from hermes.store.content import document, from_document
+from hermes.store.arguments import (
+    check_optional_id,
+    check_optional_integer,
+    check_optional_text,
+    check_time,
+    require_text,
+)
+from hermes.store.chats.leases import ROOT, build_lease_lost, find_live_lease, require_epoch
+from hermes.store.content import decode_document, encode_document
 from hermes.store.engine import Access, Reader, Row, Writer
-from hermes.store.sessions.sessions import new_source
+from hermes.store.sessions.sessions import check_new_source
 
 LONGEST_ERROR = 500
 WHY = "hermes:error"
@@ -80,15 +86,15 @@ class Inbox:
         session_id: str | None = None,
     ) -> InboxEntry | None:
         """Take a message in for good; None if this one was taken in before."""
-        key, source = required_text("session_key", session_key), new_source(platform, "platform")
-        message = optional_id("platform_message_id", platform_message_id)
-        text, at = document("event", event), clock.now()
-        values = (key, optional_text("session_id", session_id), source, message, text, at, at)
+        key, source = require_text("session_key", session_key), check_new_source(platform, "platform")
+        message = check_optional_id("platform_message_id", platform_message_id)
+        text, at = encode_document("event", event), clock.now()
+        values = (key, check_optional_text("session_id", session_id), source, message, text, at, at)
 
         def work(writer: Writer) -> InboxEntry | None:
-            known = writer.value(ACCEPTED_ALREADY, key, source, at, text) if writer.repeating else None
-            found = writer.value(ACCEPT, *values) if known is None else known
-            return None if found is None else _entry(writer.rows(BY_ID, found)[0])
+            stored = writer.value(ACCEPTED_ALREADY, key, source, at, text) if writer.repeating else None
+            entry_id = writer.value(ACCEPT, *values) if stored is None else stored
+            return None if entry_id is None else _make_entry(writer.rows(BY_ID, entry_id)[0])
 
         return self._engine.write(work)
 
@@ -105,22 +111,25 @@ class Inbox:
         What was begun under a lease that is gone comes again, before what is newer. With `alongside` whoever is at work
         under this lease takes the next one in as well.
         """
-        key, epoch = required_text("session_key", session_key), optional_whole("lease_epoch", lease_epoch)
-        named = optional_text("session_id", session_id)
+        key, epoch = (
+            require_text("session_key", session_key),
+            check_optional_integer("lease_epoch", lease_epoch),
+        )
+        named = check_optional_text("session_id", session_id)
 
         def work(writer: Writer) -> InboxEntry | None:
             oldest = writer.row(OLDEST, key)
             session = named or writer.value(ROUTED, key) or (oldest[2] if oldest is not None else None)
             if epoch is not None:
-                demand_epoch(writer, session, epoch)
-            begun = [_entry(row) for row in writer.rows(BEGUN, key)]
+                require_epoch(writer, session, epoch)
+            begun = [_make_entry(row) for row in writer.rows(BEGUN, key)]
             if alongside and epoch is not None:
                 begun = [entry for entry in begun if entry.epoch != epoch]
                 oldest = writer.row(OLDEST_QUEUED, key)
             if oldest is None or any(_is_at_work(writer, entry, session, epoch) for entry in begun):
                 return None
             writer.run(CLAIM, epoch, session, clock.now(), oldest[0])
-            return _entry(writer.rows(BY_ID, oldest[0])[0])._replace(again=oldest[6] == "working")
+            return _make_entry(writer.rows(BY_ID, oldest[0])[0])._replace(again=oldest[6] == "working")
 
         # Not repeatable: after a lost commit somebody else may have been told that it is theirs.
         return self._engine.write(work, repeatable=False)
@@ -131,44 +140,44 @@ class Inbox:
 
     def fail(self, entry_id: int, error: str, lease_epoch: int | None = None) -> bool:
         """It cannot be worked on, and is not tried again."""
-        return self._finish(entry_id, "failed", required_text("error", error)[:LONGEST_ERROR], lease_epoch)
+        return self._finish(entry_id, "failed", require_text("error", error)[:LONGEST_ERROR], lease_epoch)
 
-    def waiting(self, session_key: str | None = None) -> list[InboxEntry]:
+    def list_waiting(self, session_key: str | None = None) -> list[InboxEntry]:
         """What is queued or being worked on, oldest first."""
         with self._engine.read() as reader:
-            return [_entry(row) for row in reader.rows(WAITING, session_key, session_key)]
+            return [_make_entry(row) for row in reader.rows(WAITING, session_key, session_key)]
 
     def count_waiting(self) -> int:
         """How much that is, without looking into it."""
         with self._engine.read() as reader:
             return int(reader.value(COUNT_WAITING))
 
-    def keys_waiting(self) -> list[str]:
+    def list_waiting_keys(self) -> list[str]:
         """The chats in which something waits or is being worked on, longest waiting first."""
         with self._engine.read() as reader:
             return [row[0] for row in reader.rows(KEYS_WAITING)]
 
     def forget_done(self, older_than_seconds: float) -> int:
         """Forget what was done or has failed; a platform that delivers it again after that is believed."""
-        before = clock.now() - moment("older_than_seconds", older_than_seconds)
+        before = clock.now() - check_time("older_than_seconds", older_than_seconds)
         return self._engine.write(lambda writer: writer.run(FORGET, before))
 
     def _finish(self, entry_id: int, state: str, why: str | None, lease_epoch: int | None) -> bool:
-        epoch, at = optional_whole("lease_epoch", lease_epoch), clock.now()
+        epoch, at = check_optional_integer("lease_epoch", lease_epoch), clock.now()
 
         def work(writer: Writer) -> bool:
             row = writer.row(BY_ID, entry_id)
-            entry = None if row is None else _entry(row)
+            entry = None if row is None else _make_entry(row)
             if entry is None or entry.state not in ("working", state):
                 return False
             # Begun under a lease, it is finished under that lease: whoever was overtaken has not done it.
             if epoch != entry.epoch:
-                raise lost(entry.session_id)
+                raise build_lease_lost(entry.session_id)
             if epoch is not None:
-                demand_epoch(writer, entry.session_id, epoch)
+                require_epoch(writer, entry.session_id, epoch)
             if entry.state == "working":
-                kept = {} if why is None else {**entry.event, WHY: why}
-                writer.run(FINISH, state, document("event", kept), at, entry_id)
+                event = {} if why is None else {**entry.event, WHY: why}
+                writer.run(FINISH, state, encode_document("event", event), at, entry_id)
             return True
 
         return self._engine.write(work)
@@ -183,11 +192,11 @@ def _is_at_work(reader: Reader, entry: InboxEntry, session: str | None, epoch: i
         return epoch is None
     if entry.epoch == epoch and reader.value(ROOT, entry.session_id) == reader.value(ROOT, session):
         return True  # the caller itself
-    lease = standing(reader, entry.session_id)
+    lease = find_live_lease(reader, entry.session_id)
     return lease is not None and lease.epoch == entry.epoch
 
 
-def _entry(row: Row) -> InboxEntry:
-    event = from_document(row[5])
+def _make_entry(row: Row) -> InboxEntry:
+    event = decode_document(row[5])
     why = event.pop(WHY, None)
     return InboxEntry._make((*row[:5], event, *row[6:], why, False))

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from hermes import clock, errors
 from hermes.store import derived
-from hermes.store.arguments import moment, required_text, whole
+from hermes.store.arguments import check_integer, check_time, require_text
 from hermes.store.engine import Access, Reader, Writer
-from hermes.store.processes import is_gone, this_process
-from hermes.store.sessions.messages import decoded
+from hermes.store.processes import identify_process, is_gone
+from hermes.store.sessions.messages import decode_row
 from hermes.store.sessions.sessions import IS_TRASHED
 
 # A row that another program has just inserted has no root yet: it stands for itself.
@@ -80,17 +80,17 @@ class Leases:
 
     def renew(self, lease: Lease, seconds: float = 60.0) -> Lease:
         """Keep it for so much longer. `LeaseLost` if somebody else has it, or if it was released."""
-        span = _span(seconds)
+        span = _check_span(seconds)
 
         def work(writer: Writer) -> Lease:
-            root = _settled_root(writer, lease.session_id)
+            root = _find_settled_root(writer, lease.session_id)
             # Without a row the first session was deleted, and the lease with it: the conversation goes on, and so
             # does who works in it, if nobody has come since.
             row = None if root is None else writer.row(HELD, root)
             ours = row is None or (row[0] == lease.epoch and row[1:5] == lease.holder)
-            if root is None or not ours or _highest(writer, root) != lease.epoch:
-                raise lost(lease.session_id)
-            return _hold(writer, lease._replace(conversation_id=root, expires_at=clock.now() + span))
+            if root is None or not ours or _find_highest_epoch(writer, root) != lease.epoch:
+                raise build_lease_lost(lease.session_id)
+            return _store_lease(writer, lease._replace(conversation_id=root, expires_at=clock.now() + span))
 
         return self._engine.write(work)
 
@@ -98,94 +98,98 @@ class Leases:
         """Leave the conversation to others; False if it was not ours any more."""
 
         def work(writer: Writer) -> bool:
-            root = _settled_root(writer, lease.session_id)
+            root = _find_settled_root(writer, lease.session_id)
             return root is not None and writer.run(RELEASE, root, lease.epoch) > 0
 
         return self._engine.write(work)
 
-    def holder(self, session_id: str) -> Lease | None:
+    def find_holder(self, session_id: str) -> Lease | None:
         """Who is working in the conversation; None if it is free, or if who held it has expired or died."""
         with self._engine.read(settled=True) as reader:
-            return standing(reader, session_id)
+            return find_live_lease(reader, session_id)
 
     def follow(self, session_id: str, after_message_id: int = 0) -> list[dict[str, Any]]:
         """What was said in the conversation since then, whatever segment it is in now, for who only watches."""
-        after = whole("after_message_id", after_message_id)
+        after = check_integer("after_message_id", after_message_id)
         with self._engine.read(settled=True) as reader:
             root = reader.value(ROOT, session_id)
-            return [decoded(reader, row) for row in reader.dicts(NEWER, root, after)]
+            return [decode_row(reader, row) for row in reader.dicts(NEWER, root, after)]
 
     def _take(self, session_id: str, surface: str, seconds: float, *, ask: bool) -> Lease:
-        session, span = required_text("session_id", session_id), _span(seconds)
-        me = Holder(*this_process(), required_text("surface", surface))
+        session, span = require_text("session_id", session_id), _check_span(seconds)
+        me = Holder(*identify_process(), require_text("surface", surface))
 
         def work(writer: Writer) -> Lease:
-            root = _settled_root(writer, session)
+            root = _find_settled_root(writer, session)
             if root is None or writer.value(IS_TRASHED, session):
                 raise errors.make_error(errors.UnknownSession, f"session {session!r} does not exist")
-            held, highest, now = _held(writer, root, session), _highest(writer, root), clock.now()
-            if ask and held is not None:
-                if held.holder == me and held.epoch == highest:
-                    return _hold(writer, held._replace(expires_at=now + span))
-                if held.holder != me and _stands(held, now):
-                    raise errors.LeaseHeld(_told(held), held)
+            lease, highest, now = (
+                _read_lease(writer, root, session),
+                _find_highest_epoch(writer, root),
+                clock.now(),
+            )
+            if ask and lease is not None:
+                if lease.holder == me and lease.epoch == highest:
+                    return _store_lease(writer, lease._replace(expires_at=now + span))
+                if lease.holder != me and _is_live(lease, now):
+                    raise errors.LeaseHeld(_describe_holder(lease), lease)
             # Never one that was given before, also to a session that was deleted and is back from an import or a
             # backup: what a clock says is above all that it said earlier, and never below what is known here.
             epoch = max(highest + 1, int(now * 1000))
-            return _hold(writer, Lease(root, session, epoch, me, now, now + span))
+            return _store_lease(writer, Lease(root, session, epoch, me, now, now + span))
 
         return self._engine.write(work)
 
 
-def standing(reader: Reader, session_id: str) -> Lease | None:
+def find_live_lease(reader: Reader, session_id: str) -> Lease | None:
     """The lease of a session's conversation, if it has not expired and its holder is not known to be dead."""
     root = reader.value(ROOT, session_id)
-    held = None if root is None else _held(reader, root, session_id)
-    return held if held is not None and _stands(held, clock.now()) else None
+    lease = None if root is None else _read_lease(reader, root, session_id)
+    return lease if lease is not None and _is_live(lease, clock.now()) else None
 
 
-def epoch_of(reader: Reader, session_id: str) -> int | None:
+def find_epoch(reader: Reader, session_id: str) -> int | None:
     """The epoch that a writer in this conversation must have now; None if there is no such session."""
     root = reader.value(ROOT, session_id)
-    return None if root is None else _highest(reader, root)
+    return None if root is None else _find_highest_epoch(reader, root)
 
 
-def demand_epoch(reader: Reader, session_id: str | None, epoch: int) -> None:
+def require_epoch(reader: Reader, session_id: str | None, epoch: int) -> None:
     """For verbs that name their lease: `LeaseLost` unless its epoch is still the one of the conversation."""
     if session_id is None:
         raise errors.make_error(
             errors.InvalidArgument, "an epoch says nothing without a session it is the lease of"
         )
-    if epoch_of(reader, session_id) != epoch:
-        raise lost(session_id)
+    if find_epoch(reader, session_id) != epoch:
+        raise build_lease_lost(session_id)
 
 
-def lost(session_id: str | None) -> errors.HermesError:
+def build_lease_lost(session_id: str | None) -> errors.HermesError:
     return errors.LeaseLost(
         f"the conversation of session {session_id!r} is not ours to work in any more: it was taken over, released"
         " or deleted; nothing was changed"
     )
 
 
-def hand_on(writer: Writer, session_id: str, going: Collection[str]) -> None:
+def hand_on_lease(writer: Writer, session_id: str, going: Collection[str]) -> None:
     """The first session of a conversation goes: its lease is that of what continues it."""
     following = writer.value(FOLLOWING, session_id)
     if following is not None and following not in going:
         writer.run(MOVE, following, session_id)
 
 
-def _settled_root(writer: Writer, session_id: str) -> str | None:
+def _find_settled_root(writer: Writer, session_id: str) -> str | None:
     """The conversation as it is now, with what other programs have just done to the family taken in."""
     derived.settle(writer)
     root = writer.value(ROOT, session_id)
     return None if root is None else str(root)
 
 
-def _highest(reader: Reader, root: str) -> int:
+def _find_highest_epoch(reader: Reader, root: str) -> int:
     return int(reader.value(HIGHEST, root, root) or 0)
 
 
-def _held(reader: Reader, root: str, session_id: str) -> Lease | None:
+def _read_lease(reader: Reader, root: str, session_id: str) -> Lease | None:
     """The lease as its row tells it; None if nobody holds it."""
     row = reader.row(HELD, root)
     if row is None or row[1] is None:
@@ -194,23 +198,23 @@ def _held(reader: Reader, root: str, session_id: str) -> Lease | None:
     return Lease(root, session_id, epoch, Holder(host, pid, start, surface), since, expires_at)
 
 
-def _stands(held: Lease, now: float) -> bool:
-    return held.expires_at > now and not is_gone(*held.holder[:3])
+def _is_live(lease: Lease, now: float) -> bool:
+    return lease.expires_at > now and not is_gone(*lease.holder[:3])
 
 
-def _hold(writer: Writer, lease: Lease) -> Lease:
+def _store_lease(writer: Writer, lease: Lease) -> Lease:
     writer.run(HOLD, lease.conversation_id, lease.epoch, *lease.holder, lease.since, lease.expires_at)
     writer.run(FENCE, lease.epoch, lease.conversation_id, lease.epoch)
     return lease
 
 
-def _span(seconds: float) -> float:
-    span = moment("seconds", seconds)
+def _check_span(seconds: float) -> float:
+    span = check_time("seconds", seconds)
     if span <= 0:
         raise errors.make_error(errors.InvalidArgument, f"a lease lasts more than {seconds!r} seconds")
     return span
 
 
-def _told(held: Lease) -> str:
-    holder = held.holder
+def _describe_holder(lease: Lease) -> str:
+    holder = lease.holder
     return f"{holder.surface} (process {holder.pid} on {holder.host}) is working in this conversation"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from hermes.store.arguments import optional_id, required_text
+from hermes.store.arguments import check_optional_id, require_text
 from hermes.store.engine import Reader, Row, Writer
 from hermes.store.people import Principal
-from hermes.store.sessions.lineage import tip
-from hermes.store.sessions.sessions import new_source
+from hermes.store.sessions.lineage import find_tip
+from hermes.store.sessions.sessions import check_new_source
 
 # Only where nothing is known: a session that was resumed in another chat stays of the chat it was made for.
 REMEMBER = """UPDATE sessions SET session_key = ?, chat_type = ?, chat_id = ?, thread_id = ?,
@@ -52,41 +52,43 @@ class Chat(NamedTuple):
     def of(cls, platform: str, chat_type: str, *parts: str | int | None) -> Chat:
         """The chat as it is stored: its parts are text, and none is the empty one."""
         named = zip(("chat_id", "thread_id", "participant"), parts, strict=True)
-        texts = (optional_id(name, part) or "" for name, part in named)
-        return cls(new_source(platform, "platform"), required_text("chat_type", chat_type), *texts)
+        texts = (check_optional_id(name, part) or "" for name, part in named)
+        return cls(check_new_source(platform, "platform"), require_text("chat_type", chat_type), *texts)
 
 
-def remember(writer: Writer, session_id: str, session_key: str, chat: Chat) -> None:
+def remember_chat(writer: Writer, session_id: str, session_key: str, chat: Chat) -> None:
     place = (session_key, chat.chat_type, chat.chat_id, chat.thread_id, chat.participant or None)
     writer.run(REMEMBER, *place, session_id, chat.platform)
 
 
-def belong(writer: Writer, session_id: str, session_key: str) -> None:
+def assign_chat(writer: Writer, session_id: str, session_key: str) -> None:
     """A session that begins in a chat is of that chat."""
     writer.run(BELONG, session_id, session_key)
 
 
-def inherit(writer: Writer, from_session: str, to_session: str) -> None:
+def inherit_chat(writer: Writer, from_session: str, to_session: str) -> None:
     """A session that takes another's place is of the same chat."""
     writer.run(INHERIT, to_session, from_session)
 
 
-def last_used(reader: Reader, chat: Chat, session_key: str | None) -> str | None:
+def find_last_used(reader: Reader, chat: Chat, session_key: str | None) -> str | None:
     """The session a chat was in. An open one before one that was ended on purpose, then the one used last."""
-    made = [row[0] for row in reader.rows(MADE_FOR, *chat[:4]) if _is_of(row, chat, session_key)]
+    session_ids = [row[0] for row in reader.rows(MADE_FOR, *chat[:4]) if _is_of_chat(row, chat, session_key)]
     ends = [
-        _Candidate(*row) for end in {tip(reader, one) for one in made} for row in reader.rows(CANDIDATE, end)
+        _Candidate(*row)
+        for end in {find_tip(reader, session_id) for session_id in session_ids}
+        for row in reader.rows(CANDIDATE, end)
     ]
     last_reset = max(
-        (_time(end.reset_at or end.ended_at) for end in ends if end.was_reset), default=_LONG_AGO
+        (_read_time(end.reset_at or end.ended_at) for end in ends if end.was_reset), default=_LONG_AGO
     )
     living = [
-        (end.ended_at is None, _time(end.active), _time(end.started_at), end.session_id)
+        (end.ended_at is None, _read_time(end.active), _read_time(end.started_at), end.session_id)
         for end in ends
         if not end.was_reset
         and end.end_reason != "reset_undone"
         and end.trashed_at is None
-        and _time(end.active) >= last_reset
+        and _read_time(end.active) >= last_reset
     ]
     return max(living)[3] if living else None
 
@@ -110,12 +112,12 @@ class _Candidate(NamedTuple):
         return ended and (self.reset_at is not None or self.end_reason in RESET_REASONS)
 
 
-def _is_of(made: Row, chat: Chat, session_key: str | None) -> bool:
+def _is_of_chat(row: Row, chat: Chat, session_key: str | None) -> bool:
     """Whether a session of this place is this participant's, or everybody's if none is named.
 
     A shared room's session may name whoever spoke first in it; its owner or its key says that it is shared.
     """
-    _, user, owner, known_key = made
+    _, user, owner, known_key = row
     if session_key is not None and known_key == session_key:
         return True
     room = Principal(chat.platform, chat=chat.chat_id, thread=chat.thread_id).room
@@ -125,6 +127,6 @@ def _is_of(made: Row, chat: Chat, session_key: str | None) -> bool:
     return shared or user is None or chat.chat_type == "dm"
 
 
-def _time(value: object) -> float:
+def _read_time(value: object) -> float:
     """A stored time. Another program may have put anything there: then it was long ago."""
     return float(value) if isinstance(value, int | float) else _LONG_AGO

@@ -11,13 +11,20 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from hermes import clock
-from hermes.store.arguments import moment, names, optional_id, optional_text, optional_whole, required_text
+from hermes.store.arguments import (
+    check_names,
+    check_optional_id,
+    check_optional_integer,
+    check_optional_text,
+    check_time,
+    require_text,
+)
 from hermes.store.chats.inbox import LONGEST_ERROR, ROUTED
-from hermes.store.chats.leases import demand_epoch
-from hermes.store.content import document, from_document, to_json
+from hermes.store.chats.leases import require_epoch
+from hermes.store.content import decode_document, encode_document, to_json
 from hermes.store.engine import Access, Row, Writer
-from hermes.store.processes import is_gone, this_process
-from hermes.store.sessions.sessions import new_source, source_name
+from hermes.store.processes import identify_process, is_gone
+from hermes.store.sessions.sessions import check_new_source, check_source
 
 ELSEWHERE_S = 10 * clock.MINUTE
 """How long a delivery by a process of another host, which cannot be asked, is believed to be under way."""
@@ -76,7 +83,7 @@ class Outbox:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
 
-    def put(
+    def enqueue(
         self,
         session_key: str,
         platform: str,
@@ -86,37 +93,40 @@ class Outbox:
         lease_epoch: int | None = None,
     ) -> OutboxEntry:
         """Something to be delivered, once per idempotency key: the second time it is the same entry."""
-        key, source = required_text("session_key", session_key), new_source(platform, "platform")
-        once = required_text("idempotency_key", idempotency_key)
-        session, epoch = optional_text("session_id", session_id), optional_whole("lease_epoch", lease_epoch)
-        text, at = document("payload", payload), clock.now()
+        key, source = require_text("session_key", session_key), check_new_source(platform, "platform")
+        once = require_text("idempotency_key", idempotency_key)
+        session, epoch = (
+            check_optional_text("session_id", session_id),
+            check_optional_integer("lease_epoch", lease_epoch),
+        )
+        text, at = encode_document("payload", payload), clock.now()
 
         def work(writer: Writer) -> OutboxEntry:
             if not writer.rows(BY_KEY, once):
                 if epoch is not None:
-                    demand_epoch(writer, session or writer.value(ROUTED, key), epoch)
+                    require_epoch(writer, session or writer.value(ROUTED, key), epoch)
                 writer.run(PUT, key, session, source, once, text, epoch, at, at)
-            return _entry(writer.rows(BY_KEY, once)[0])
+            return _make_entry(writer.rows(BY_KEY, once)[0])
 
         return self._engine.write(work)
 
     def claim(self, session_key: str | None = None) -> OutboxEntry | None:
         """The next thing to deliver, of one chat or of any; nothing of a chat while something of it is under way."""
-        key, me = optional_text("session_key", session_key), _this_sender()
+        key, me = check_optional_text("session_key", session_key), _identify_sender()
 
         def work(writer: Writer) -> OutboxEntry | None:
-            found = writer.value(NEXT, key, key)
-            if found is None:
+            entry_id = writer.value(NEXT, key, key)
+            if entry_id is None:
                 return None
-            writer.run(CLAIM, me, clock.now(), found)
-            return _entry(writer.rows(BY_ID, found)[0])
+            writer.run(CLAIM, me, clock.now(), entry_id)
+            return _make_entry(writer.rows(BY_ID, entry_id)[0])
 
         # Not repeatable: after a lost commit somebody else may have been told that it is theirs.
         return self._engine.write(work, repeatable=False)
 
-    def sent(self, entry_id: int, platform_message_id: str | int | None = None) -> bool:
+    def mark_sent(self, entry_id: int, platform_message_id: str | int | None = None) -> bool:
         """It has arrived; also if that was unknown for a while."""
-        message, at = optional_id("platform_message_id", platform_message_id), clock.now()
+        message, at = check_optional_id("platform_message_id", platform_message_id), clock.now()
 
         def work(writer: Writer) -> bool:
             writer.run(SENT, message, at, entry_id)
@@ -124,18 +134,18 @@ class Outbox:
 
         return self._engine.write(work)
 
-    def failed(self, entry_id: int, error: str, retry: bool) -> bool:
+    def mark_failed(self, entry_id: int, error: str, retry: bool) -> bool:
         """It has certainly not arrived: queued again in its place, or given up. Only its sender can say so."""
-        why = required_text("error", error)[:LONGEST_ERROR]
-        values = ("queued" if retry else "failed", why, clock.now(), entry_id, _this_sender())
+        why = require_text("error", error)[:LONGEST_ERROR]
+        values = ("queued" if retry else "failed", why, clock.now(), entry_id, _identify_sender())
         return self._engine.write(lambda writer: writer.run(NOT_SENT, *values) > 0 or writer.repeating)
 
-    def doubtful(self, entry_id: int) -> bool:
+    def mark_doubtful(self, entry_id: int) -> bool:
         """It was handed over and no answer came: whether it arrived is unknown. Only its sender can say so."""
-        values = ("unknown", "no answer came", clock.now(), entry_id, _this_sender())
+        values = ("unknown", "no answer came", clock.now(), entry_id, _identify_sender())
         return self._engine.write(lambda writer: writer.run(NOT_SENT, *values) > 0 or writer.repeating)
 
-    def after_crash(
+    def recover_after_crash(
         self,
         idempotent_platforms: Iterable[str],
         repeatable: Callable[[Mapping[str, Any]], bool] = lambda payload: False,
@@ -145,15 +155,15 @@ class Outbox:
         What a platform recognises by its idempotency key is queued again, and what can be repeated by its nature (a
         change of a message): a second delivery does not show.
         """
-        safe = {source_name(name) for name in names("idempotent_platforms", idempotent_platforms)}
+        safe = {check_source(name) for name in check_names("idempotent_platforms", idempotent_platforms)}
         doubtful: dict[int, OutboxEntry] = {}
 
         def work(writer: Writer) -> list[OutboxEntry]:
             at = clock.now()
             for row in writer.rows(UNDER_WAY):
-                if not _sender_is_gone(row, at):
+                if not _is_sender_gone(row, at):
                     continue
-                entry = _entry(row)
+                entry = _make_entry(row)
                 state = "queued" if entry.platform in safe or repeatable(entry.payload) else "unknown"
                 writer.run(SETTLE, state, at, entry.id)
                 if state == "unknown":
@@ -162,10 +172,10 @@ class Outbox:
 
         return self._engine.write(work)
 
-    def waiting(self, session_key: str | None = None) -> list[OutboxEntry]:
+    def list_waiting(self, session_key: str | None = None) -> list[OutboxEntry]:
         """What is queued or being sent, oldest first."""
         with self._engine.read() as reader:
-            return [_entry(row) for row in reader.rows(WAITING, session_key, session_key)]
+            return [_make_entry(row) for row in reader.rows(WAITING, session_key, session_key)]
 
     def count_waiting(self) -> int:
         """How much that is, without looking into it."""
@@ -174,21 +184,21 @@ class Outbox:
 
     def forget_sent(self, older_than_seconds: float) -> int:
         """Forget what was sent, was given up or will never be known; their idempotency keys are free again."""
-        before = clock.now() - moment("older_than_seconds", older_than_seconds)
+        before = clock.now() - check_time("older_than_seconds", older_than_seconds)
         return self._engine.write(lambda writer: writer.run(FORGET, before))
 
 
-def _this_sender() -> str:
-    return to_json(this_process()._asdict())
+def _identify_sender() -> str:
+    return to_json(identify_process()._asdict())
 
 
-def _sender_is_gone(row: Row, at: float) -> bool:
-    sender = from_document(row[9] or "{}")
-    if sender.get("host") == this_process().host:
+def _is_sender_gone(row: Row, at: float) -> bool:
+    sender = decode_document(row[9] or "{}")
+    if sender.get("host") == identify_process().host:
         return is_gone(sender.get("host"), sender.get("pid"), sender.get("start"))
     return bool(at - row[11] > ELSEWHERE_S)
 
 
-def _entry(row: Row) -> OutboxEntry:
+def _make_entry(row: Row) -> OutboxEntry:
     error = None if row[6] == "sending" else row[9]
-    return OutboxEntry._make((*row[:5], from_document(row[5]), *row[6:9], error, *row[10:]))
+    return OutboxEntry._make((*row[:5], decode_document(row[5]), *row[6:9], error, *row[10:]))

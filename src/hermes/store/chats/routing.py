@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 
 from hermes import clock, errors
 from hermes.store import derived
-from hermes.store.arguments import moment, optional_id, optional_whole, required_text
+from hermes.store.arguments import check_optional_id, check_optional_integer, check_time, require_text
 from hermes.store.chats import origins
 from hermes.store.chats.origins import Chat
-from hermes.store.content import document, from_document
+from hermes.store.content import decode_document, encode_document
 from hermes.store.engine import Access, Reader, Row, Writer
-from hermes.store.sessions.lineage import tip
+from hermes.store.sessions.lineage import find_tip
 from hermes.store.sessions.messages import check_fence
-from hermes.store.sessions.owners import give
-from hermes.store.sessions.sessions import END, REOPEN, source_name
+from hermes.store.sessions.owners import give_conversation
+from hermes.store.sessions.sessions import END, REOPEN, check_source
 
 # A session in the trash, or gone, is nobody's live session: its rows are as if they were not there.
 ROUTES = """SELECT r.session_key, r.platform, r.chat_type, r.chat_id, r.thread_id, r.participant, r.session_id,
@@ -118,32 +118,34 @@ class Routing:
         entry: Mapping[str, Any] | None = None,
     ) -> Route:
         """Put a chat into a session. Without `entry` the one that is there stays."""
-        key, session = required_text("session_key", session_key), required_text("session_id", session_id)
+        key, session = require_text("session_key", session_key), require_text("session_id", session_id)
         chat = Chat.of(platform, chat_type, chat_id, thread_id, participant)
-        kept, at = None if entry is None else document("entry", entry), clock.now()
+        entry_json, at = None if entry is None else encode_document("entry", entry), clock.now()
 
         def work(writer: Writer) -> Route:
-            _demand(writer, session)
-            live = tip(writer, session)
-            known = writer.value(KEY_OF, *chat)
-            if known is not None and known != key:  # what waits under the old spelling is of the same chat
+            _require_session(writer, session)
+            live = find_tip(writer, session)
+            known_key = writer.value(KEY_OF, *chat)
+            if (
+                known_key is not None and known_key != key
+            ):  # what waits under the old spelling is of the same chat
                 for sql in REKEY:
-                    writer.run(sql, key, known)
+                    writer.run(sql, key, known_key)
             other = writer.row(CHAT_OF, key)
             # Taken over, it would answer one chat in another's session.
             if other is not None and tuple(other) != chat:
                 raise errors.make_error(errors.InvalidArgument, f"key {key!r} is the key of another chat")
-            writer.run(PUT, key, *chat, live, at, at, kept, kept)
-            origins.remember(writer, live, key, chat)
-            return _one(writer.row(BY_KEY, key))
+            writer.run(PUT, key, *chat, live, at, at, entry_json, entry_json)
+            origins.remember_chat(writer, live, key, chat)
+            return _require_route(writer.row(BY_KEY, key))
 
         return self._engine.write(work)
 
     def get(self, session_key: str) -> Route | None:
         with self._engine.read() as reader:
-            return _maybe(reader.row(BY_KEY, session_key))
+            return _make_optional_route(reader.row(BY_KEY, session_key))
 
-    def holder(self, session_key: str) -> Chat | None:
+    def find_chat(self, session_key: str) -> Chat | None:
         """The chat whose key this is, whatever became of its session."""
         with self._engine.read() as reader:
             row = reader.row(CHAT_OF, session_key)
@@ -165,7 +167,7 @@ class Routing:
         """The row of a chat, however its key is spelled."""
         chat = Chat.of(platform, chat_type, chat_id, thread_id, participant)
         with self._engine.read() as reader:
-            return _maybe(reader.row(BY_CHAT, *chat))
+            return _make_optional_route(reader.row(BY_CHAT, *chat))
 
     def find_by_origin(
         self,
@@ -175,28 +177,31 @@ class Routing:
         participant: str | int | None = None,
     ) -> Route | None:
         """The chat something was delivered to: that participant's, else the only one's; None if it is not clear."""
-        thread, person = optional_id("thread_id", thread_id), optional_id("participant", participant)
+        thread, person = (
+            check_optional_id("thread_id", thread_id),
+            check_optional_id("participant", participant),
+        )
         with self._engine.read() as reader:
             rows = reader.rows(
-                BY_ORIGIN, source_name(platform), optional_id("chat_id", chat_id) or "", thread, thread
+                BY_ORIGIN, check_source(platform), check_optional_id("chat_id", chat_id) or "", thread, thread
             )
-        found = [_one(row) for row in rows]
-        exact = [route for route in found if route.participant == person]
-        if not exact and len({route.participant for route in found}) > 1:
+        routes = [_require_route(row) for row in rows]
+        exact = [route for route in routes if route.participant == person]
+        if not exact and len({route.participant for route in routes}) > 1:
             return None
-        return next(iter(exact or found), None)
+        return next(iter(exact or routes), None)
 
-    def of_session(self, session_id: str) -> list[Route]:
+    def list_by_session(self, session_id: str) -> list[Route]:
         with self._engine.read() as reader:
-            return [_one(row) for row in reader.rows(BY_SESSION, session_id)]
+            return [_require_route(row) for row in reader.rows(BY_SESSION, session_id)]
 
-    def all(self, active_since: float | None = None) -> list[Route]:
+    def list_routes(self, active_since: float | None = None) -> list[Route]:
         """Every chat, or those used since then, newest first."""
-        since = None if active_since is None else moment("active_since", active_since)
+        since = None if active_since is None else check_time("active_since", active_since)
         with self._engine.read() as reader:
-            return [_one(row) for row in reader.rows(SINCE, since, since)]
+            return [_require_route(row) for row in reader.rows(SINCE, since, since)]
 
-    def clocks(self) -> list[ChatClock]:
+    def list_clocks(self) -> list[ChatClock]:
         """When a person last spoke in each chat in which somebody did: what resets go by."""
         with self._engine.read(settled=True) as reader:
             return [ChatClock._make(row) for row in reader.rows(CLOCKS)]
@@ -206,17 +211,17 @@ class Routing:
 
         `lease_epoch` is that of the conversation which is left.
         """
-        key, wanted, at = session_key, required_text("session_id", session_id), clock.now()
-        epoch = optional_whole("lease_epoch", lease_epoch)
+        key, target_id, at = session_key, require_text("session_id", session_id), clock.now()
+        epoch = check_optional_integer("lease_epoch", lease_epoch)
 
         def work(writer: Writer) -> Route | None:
             row = writer.row(SESSION_OF, key)
             if row is None:
                 return None
-            now, target = tip(writer, row[0]), tip(writer, wanted)
+            now, target = find_tip(writer, row[0]), find_tip(writer, target_id)
             if epoch is not None:
                 check_fence(writer, now, epoch)
-            _demand(writer, target)
+            _require_session(writer, target)
             if target == now:
                 writer.run(POINT, target, key)
             else:
@@ -224,7 +229,7 @@ class Routing:
                 writer.run(REOPEN, target)
                 writer.run(SWITCH, target, at, key)
                 derived.refresh(writer)
-            return _one(writer.row(BY_KEY, key))
+            return _require_route(writer.row(BY_KEY, key))
 
         return self._engine.write(work)
 
@@ -243,47 +248,47 @@ class Routing:
 
         The chats of whoever had it are in no conversation then: they begin another.
         """
-        key, wanted = required_text("session_key", session_key), required_text("session_id", session_id)
-        theirs = required_text("owner", owner)
+        key, target_id = require_text("session_key", session_key), require_text("session_id", session_id)
+        theirs = require_text("owner", owner)
         chat = Chat.of(platform, chat_type, chat_id, thread_id, participant)
         at = clock.now()
 
         def work(writer: Writer) -> Route:
-            _demand(writer, wanted)
-            live = tip(writer, wanted)
-            known, spelled = writer.row(BY_CHAT, *chat), writer.value(KEY_OF, *chat)
-            before = None if known is None else tip(writer, known[6])
-            for member in give(writer, live, theirs).given:
+            _require_session(writer, target_id)
+            live = find_tip(writer, target_id)
+            known_route, spelled = writer.row(BY_CHAT, *chat), writer.value(KEY_OF, *chat)
+            before = None if known_route is None else find_tip(writer, known_route[6])
+            for member in give_conversation(writer, live, theirs).changed:
                 writer.run(LEAVE, member)
             if before is not None and before != live:
                 writer.run(END, at, "session_switch", before)
             writer.run(REOPEN, live)
             writer.run(PUT, spelled or key, *chat, live, at, at, None, None)
             derived.refresh(writer)
-            return _one(writer.row(BY_CHAT, *chat))
+            return _require_route(writer.row(BY_CHAT, *chat))
 
         return self._engine.write(work)
 
     def update(self, session_key: str, entry: Mapping[str, Any]) -> Route | None:
         """Replace what is kept with a chat; None for no such chat."""
-        text, at = document("entry", entry), clock.now()
+        text, at = encode_document("entry", entry), clock.now()
 
         def work(writer: Writer) -> Route | None:
             writer.run(SET_ENTRY, text, at, session_key)
-            return _maybe(writer.row(BY_KEY, session_key))
+            return _make_optional_route(writer.row(BY_KEY, session_key))
 
         return self._engine.write(work)
 
     def remove(self, session_key: str) -> bool:
         return self._engine.write(lambda writer: writer.run(REMOVE, session_key)) > 0
 
-    def live_session(self, session_key: str) -> str | None:
+    def find_live_session(self, session_key: str) -> str | None:
         """Where the chat goes on now: the live end of its conversation. A row that lags behind is put right."""
         with self._engine.read(settled=True) as reader:
-            live, lags = _where(reader, session_key)
+            live, lags = _locate_session(reader, session_key)
         if not lags or self._engine.read_only:
             return live
-        return self._engine.write(lambda writer: _put_right(writer, session_key))
+        return self._engine.write(lambda writer: _correct_route(writer, session_key))
 
     def recover(
         self,
@@ -302,38 +307,38 @@ class Routing:
         """
         chat = Chat.of(platform, chat_type, chat_id, thread_id, participant)
         with self._engine.read(settled=True) as reader:
-            return origins.last_used(reader, chat, session_key)
+            return origins.find_last_used(reader, chat, session_key)
 
 
-def fall_back(writer: Writer, session_id: str, going: Collection[str]) -> None:
+def move_chats_back(writer: Writer, session_id: str, going: Collection[str]) -> None:
     """The last session of a conversation goes: its chats go on where the conversation does, if it does."""
     before = writer.value(CONTINUES, session_id)
     if before is not None and before not in going:
         writer.run(POINT_BACK, before, session_id)
 
 
-def move(writer: Writer, from_session: str, to_session: str, at: float) -> int:
+def move_chats(writer: Writer, from_session: str, to_session: str, at: float) -> int:
     """Point every chat of one session to another, inside the caller's transaction; how many chats that were.
 
     For the verbs that make a session take another's place: continuation, branch, reset.
     """
     moved = writer.run(MOVE, to_session, at, from_session)
-    origins.inherit(writer, from_session, to_session)
+    origins.inherit_chat(writer, from_session, to_session)
     return moved
 
 
-def is_elsewhere(reader: Reader, session_id: str, session_key: str) -> bool:
+def is_in_other_chat(reader: Reader, session_id: str, session_key: str) -> bool:
     """Whether a session goes on in another chat than this one."""
     return bool(reader.value(ELSEWHERE, session_id, session_key))
 
 
-def move_one(writer: Writer, session_key: str, from_session: str, to_session: str, at: float) -> None:
+def move_chat(writer: Writer, session_key: str, from_session: str, to_session: str, at: float) -> None:
     """Point one chat from a session to a new one, which is of that chat then, whatever the old one was made for."""
     writer.run(MOVE_ONE, to_session, at, from_session, session_key)
-    origins.belong(writer, to_session, session_key)
+    origins.assign_chat(writer, to_session, session_key)
 
 
-def _where(reader: Reader, session_key: str) -> tuple[str | None, bool]:
+def _locate_session(reader: Reader, session_key: str) -> tuple[str | None, bool]:
     """(the live session of a chat, whether its row says something else)."""
     row = reader.row(SESSION_OF, session_key)
     if row is None:
@@ -341,14 +346,14 @@ def _where(reader: Reader, session_key: str) -> tuple[str | None, bool]:
     routed, exists, trashed_at = row
     if exists is None:
         return None, True
-    live = tip(reader, routed)
+    live = find_tip(reader, routed)
     if trashed_at is not None or not reader.value(LIVING, live):
         return None, False  # it may come back from the trash, and the chat with it
     return live, live != routed
 
 
-def _put_right(writer: Writer, session_key: str) -> str | None:
-    live, lags = _where(writer, session_key)
+def _correct_route(writer: Writer, session_key: str) -> str | None:
+    live, lags = _locate_session(writer, session_key)
     if lags and live is None:
         writer.run(REMOVE, session_key)
     elif lags:
@@ -356,20 +361,20 @@ def _put_right(writer: Writer, session_key: str) -> str | None:
     return live
 
 
-def _demand(reader: Reader, session_id: str) -> None:
+def _require_session(reader: Reader, session_id: str) -> None:
     if not reader.value(LIVING, session_id):
         raise errors.make_error(errors.UnknownSession, f"session {session_id!r} does not exist")
 
 
-def as_route(row: Row) -> Route:
-    return Route._make((*row[:9], from_document(row[9])))
+def make_route(row: Row) -> Route:
+    return Route._make((*row[:9], decode_document(row[9])))
 
 
-def _maybe(row: Row | None) -> Route | None:
-    return None if row is None else as_route(row)
+def _make_optional_route(row: Row | None) -> Route | None:
+    return None if row is None else make_route(row)
 
 
-def _one(row: Row | None) -> Route:
-    found = _maybe(row)
-    assert found is not None
-    return found
+def _require_route(row: Row | None) -> Route:
+    route = _make_optional_route(row)
+    assert route is not None
+    return route

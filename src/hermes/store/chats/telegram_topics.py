@@ -12,9 +12,9 @@ from typing import Any
 
 from hermes import clock, errors
 from hermes.store import meta
-from hermes.store.arguments import required_text, whole
+from hermes.store.arguments import check_integer, require_text
 from hermes.store.engine import Engine, Reader, Writer
-from hermes.store.sessions.lineage import tip
+from hermes.store.sessions.lineage import find_tip
 from hermes.store.sessions.listing import PROJECTED
 from hermes.store.sessions.sessions import EXISTS, LIVE, SELECT_ROW
 
@@ -103,8 +103,8 @@ class TelegramTopics:
         allows_users_to_create_topics: bool | None = None,
     ) -> None:
         at = clock.now()
-        able = (_flag(has_topics_enabled), _flag(allows_users_to_create_topics))
-        values = (_id("chat_id", chat_id), _id("user_id", user_id), *able, at, at)
+        able = (_encode_flag(has_topics_enabled), _encode_flag(allows_users_to_create_topics))
+        values = (_check_id("chat_id", chat_id), _check_id("user_id", user_id), *able, at, at)
 
         def work(writer: Writer) -> None:
             _ensure_tables(writer)
@@ -113,10 +113,10 @@ class TelegramTopics:
         self._engine.write(work, share=False)
 
     def disable_telegram_topic_mode(self, *, chat_id: str | int, clear_bindings: bool = True) -> None:
-        chat = _id("chat_id", chat_id)
+        chat = _check_id("chat_id", chat_id)
 
         def work(writer: Writer) -> None:
-            if not have_tables(writer):
+            if not has_tables(writer):
                 return
             writer.run(DISABLE, chat)
             if clear_bindings:
@@ -126,13 +126,13 @@ class TelegramTopics:
 
     def is_telegram_topic_mode_enabled(self, *, chat_id: str | int, user_id: str | int) -> bool:
         with self._engine.read() as reader:
-            return have_tables(reader) and bool(reader.value(IS_ENABLED, str(chat_id), str(user_id)))
+            return has_tables(reader) and bool(reader.value(IS_ENABLED, str(chat_id), str(user_id)))
 
     def get_telegram_topic_binding(
         self, *, chat_id: str | int, thread_id: str | int
     ) -> dict[str, Any] | None:
         with self._engine.read() as reader:
-            return reader.dict(BINDING, str(chat_id), str(thread_id)) if have_tables(reader) else None
+            return reader.dict(BINDING, str(chat_id), str(thread_id)) if has_tables(reader) else None
 
     def bind_telegram_topic(
         self,
@@ -146,10 +146,10 @@ class TelegramTopics:
     ) -> None:
         """Put a session into a topic, in place of the one that was there. A session lives in one topic only."""
         at = clock.now()
-        topic = (_id("chat_id", chat_id), _id("thread_id", thread_id))
-        session = required_text("session_id", session_id)
-        key, mode = required_text("session_key", session_key), required_text("managed_mode", managed_mode)
-        values = (*topic, _id("user_id", user_id), key, session, mode, at, at)
+        topic = (_check_id("chat_id", chat_id), _check_id("thread_id", thread_id))
+        session = require_text("session_id", session_id)
+        key, mode = require_text("session_key", session_key), require_text("managed_mode", managed_mode)
+        values = (*topic, _check_id("user_id", user_id), key, session, mode, at, at)
 
         def work(writer: Writer) -> None:
             _ensure_tables(writer)
@@ -166,45 +166,45 @@ class TelegramTopics:
 
     def is_telegram_session_linked_to_topic(self, *, session_id: str) -> bool:
         with self._engine.read() as reader:
-            return have_tables(reader) and reader.row(WHERE_BOUND, session_id) is not None
+            return has_tables(reader) and reader.row(WHERE_BOUND, session_id) is not None
 
     def list_unlinked_telegram_sessions_for_user(
         self, *, chat_id: str | int, user_id: str | int, limit: int = 10
     ) -> list[dict[str, Any]]:
         """A person's conversations that are in no topic of any chat, newest activity first."""
-        found: list[dict[str, Any]] = []
-        most = max(0, whole("limit", limit))
+        bindings: list[dict[str, Any]] = []
+        most = max(0, check_integer("limit", limit))
         with self._engine.read(settled=True) as reader:
-            linked = linked_conversations(reader)
+            linked = list_linked_conversations(reader)
             unlinked = (first for first, root in reader.rows(OF_USER, str(user_id)) if root not in linked)
             for session_id in islice(unlinked, most):
                 row = reader.dict(SELECT_ROW, session_id)
                 assert row is not None
-                found.append(_shown(reader, row))
-        return found
+                bindings.append(_make_binding(reader, row))
+        return bindings
 
 
-def have_tables(reader: Reader) -> bool:
+def has_tables(reader: Reader) -> bool:
     return reader.value(meta.GET, VERSION_KEY) is not None
 
 
-def linked_conversations(reader: Reader) -> set[str]:
+def list_linked_conversations(reader: Reader) -> set[str]:
     """Roots of the conversations that a topic is bound to."""
-    return {row[0] for row in reader.rows(BOUND_ROOTS)} if have_tables(reader) else set()
+    return {row[0] for row in reader.rows(BOUND_ROOTS)} if has_tables(reader) else set()
 
 
 def unbind_session(writer: Writer, session_id: str) -> None:
     """For who deletes a session: tables of version 1 have no cascade that would do it."""
-    if have_tables(writer):
+    if has_tables(writer):
         writer.run(UNBIND_SESSION, session_id)
 
 
 def _ensure_tables(writer: Writer) -> None:
     if not writer.value(meta.GET, COMPLETE_KEY) or writer.value(meta.GET, VERSION_KEY) != VERSION:
-        make_tables(writer)
+        create_tables(writer)
 
 
-def make_tables(writer: Writer) -> None:
+def create_tables(writer: Writer) -> None:
     """Make the tables anew, with every column, and with the rows of those that are there."""
     writer.run(CREATE_MODE)
     writer.run(CREATE_BINDINGS)
@@ -231,9 +231,9 @@ def make_tables(writer: Writer) -> None:
     writer.run(meta.SET, COMPLETE_KEY, "1")
 
 
-def _shown(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
+def _make_binding(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
     """The conversation as its live tip, with what every rich row has."""
-    live = tip(reader, row["id"])
+    live = find_tip(reader, row["id"])
     if live != row["id"]:
         session = reader.dict(SELECT_ROW, live) or row
         row = {**row, **{name: session[name] for name in PROJECTED}, "_lineage_root_id": row["id"]}
@@ -243,10 +243,10 @@ def _shown(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _id(name: str, value: object) -> str:
+def _check_id(name: str, value: object) -> str:
     """Ids of chats, topics and people come as numbers or text and are stored as text."""
-    return required_text(name, None if value is None else str(value))
+    return require_text(name, None if value is None else str(value))
 
 
-def _flag(value: bool | None) -> int | None:
+def _encode_flag(value: bool | None) -> int | None:
     return None if value is None else int(bool(value))

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from hermes.store.arguments import as_one, moment, names
+from hermes.store.arguments import check_names, check_time, join_names
 from hermes.store.engine import Access, Reader, Row
 from hermes.store.reports.usage import SUMS, UsageLine
-from hermes.store.sessions.lineage import conversation_with_subagents
-from hermes.store.sessions.sessions import source_name
+from hermes.store.sessions.lineage import list_with_subagents
+from hermes.store.sessions.sessions import check_source
 
 ACTUAL, ESTIMATED, INCLUDED, UNKNOWN = "actual", "estimated", "included", "unknown"
 """How a cost is known: billed, estimated, paid for by a subscription, or not at all."""
@@ -104,7 +104,7 @@ class SessionActivity(NamedTuple):
     spent: tuple[Spent, ...]
 
 
-class Talk(NamedTuple):
+class MessageCounts(NamedTuple):
     """Messages counted: by who said them, and those of tools by the name of the tool."""
 
     roles: dict[str, int]
@@ -127,63 +127,63 @@ class Activity:
         self._window = (since, sources, sources)
         self._employers: dict[str, str | None] = {}
 
-    def sessions(self) -> Iterator[SessionActivity]:
+    def list_sessions(self) -> Iterator[SessionActivity]:
         """Each session once, in the order in which they began."""
         recorded: dict[str, list[Spent]] = {}
         for row in self._reader.each(SPENT_IN_WINDOW, *self._window):
-            recorded.setdefault(row[0], []).append(_spent(row))
+            recorded.setdefault(row[0], []).append(_make_spent(row))
         for row in self._reader.each(SESSIONS, *self._window):
             if isinstance(row[5], int | float):  # another program may have written anything
-                yield self._session(row, recorded.pop(row[0], []))
+                yield self._make_session(row, recorded.pop(row[0], []))
 
-    def talk(self) -> Talk:
-        talk = Talk({}, {})
+    def count_messages(self) -> MessageCounts:
+        counts = MessageCounts({}, {})
         for role, tool, count in self._reader.rows(ROLES, *self._window):
-            talk.roles[role] = talk.roles.get(role, 0) + count
+            counts.roles[role] = counts.roles.get(role, 0) + count
             if isinstance(tool, str) and tool:
-                talk.tools[tool] = count
-        return talk
+                counts.tools[tool] = count
+        return counts
 
-    def calls(self) -> Iterator[tuple[float, str]]:
+    def list_calls(self) -> Iterator[tuple[float, str]]:
         """When a model called tools, and the calls as they are stored: JSON, if no other program wrote them."""
         return self._reader.each(CALLS, *self._window)
 
-    def whole(self, conversation: str) -> WholeConversation:
-        """A conversation that `sessions` named, with what it cost before the window, too."""
-        named = self._reader.rows(NAMES, conversation)
-        told = [row[0] for row in named if row[0]] or [row[1] for row in reversed(named) if row[1]]
+    def read_whole(self, conversation: str) -> WholeConversation:
+        """A conversation that `list_sessions` named, with what it cost before the window, too."""
+        rows = self._reader.rows(NAMES, conversation)
+        names = [row[0] for row in rows if row[0]] or [row[1] for row in reversed(rows) if row[1]]
         spent: list[Spent] = []
-        for member in conversation_with_subagents(self._reader, conversation):
+        for member in list_with_subagents(self._reader, conversation):
             row = self._reader.row(ONE, member)
             if row is not None:
-                recorded = [_spent(line) for line in self._reader.rows(SPENT_IN, member)]
-                spent += self._session(row, recorded).spent
-        return WholeConversation(told[0] if told else None, named[-1][2] if named else None, tuple(spent))
+                recorded = [_make_spent(line) for line in self._reader.rows(SPENT_IN, member)]
+                spent += self._make_session(row, recorded).spent
+        return WholeConversation(names[0] if names else None, rows[-1][2] if rows else None, tuple(spent))
 
-    def _session(self, row: Row, recorded: list[Spent]) -> SessionActivity:
+    def _make_session(self, row: Row, recorded: list[Spent]) -> SessionActivity:
         session_id, root, source, model, title, started, ended, status, messages, tool_calls, *sums = row
         used = UsageLine(*sums)
-        known = UsageLine()
+        total = UsageLine()
         for line in recorded:
-            known = known.plus(line.used)
-        more = used.beyond(known)
+            total = total.add(line.used)
+        more = used.subtract(total)
         if more != UsageLine():
-            recorded.append(Spent(model, "main", _told(more, status), more))
+            recorded.append(Spent(model, "main", _classify_cost(more, status), more))
         elif not recorded and self._reader.value(WAS_ANSWERED, session_id):
             recorded.append(Spent(model, "main", UNKNOWN, more))  # a model spoke, and nobody counted
         return SessionActivity(
-            *(session_id, self._conversation(root or session_id), source, model, title, started, ended),
+            *(session_id, self._find_conversation(root or session_id), source, model, title, started, ended),
             *(messages, tool_calls, used, tuple(recorded)),
         )
 
-    def _conversation(self, root: str) -> str:
+    def _find_conversation(self, root: str) -> str:
         seen = {root}
-        while (above := self._employer(root)) is not None and above not in seen:
+        while (above := self._find_employer(root)) is not None and above not in seen:
             seen.add(above)
             root = above
         return root
 
-    def _employer(self, root: str) -> str | None:
+    def _find_employer(self, root: str) -> str | None:
         if root not in self._employers:
             self._employers[root] = self._reader.value(EMPLOYER, root)
         return self._employers[root]
@@ -194,20 +194,22 @@ class Activities:
         self._engine = engine
 
     @contextmanager
-    def since(self, since: float, sources: Sequence[str] | None = None) -> Iterator[Activity]:
+    def open_since(self, since: float, sources: Sequence[str] | None = None) -> Iterator[Activity]:
         """What was done in sessions that began at this time or later; of some sources, or of all."""
-        start = moment("since", since)
-        wanted = None if sources is None else [source_name(one) for one in names("sources", sources)]
+        start = check_time("since", since)
+        source_names = (
+            None if sources is None else [check_source(source) for source in check_names("sources", sources)]
+        )
         with self._engine.read(settled=True) as reader:
-            yield Activity(reader, start, None if wanted is None else as_one(wanted))
+            yield Activity(reader, start, None if source_names is None else join_names(source_names))
 
 
-def _spent(row: Row) -> Spent:
+def _make_spent(row: Row) -> Spent:
     _session_id, model, purpose, status, *sums = row
     return Spent(model, purpose, status, UsageLine._make(sums))
 
 
-def _told(used: UsageLine, status: str | None) -> str:
+def _classify_cost(used: UsageLine, status: str | None) -> str:
     """How the cost in a session's columns is known. They hold zero, too, where nobody said anything."""
     if used.actual_cost_usd is not None:
         return ACTUAL

@@ -44,7 +44,7 @@ class Statistics(NamedTuple):
         return sum(self.files.values())
 
 
-def statistics_of(engine: Engine) -> Statistics:
+def collect_statistics(engine: Engine) -> Statistics:
     with engine.read(settled=True) as reader:
         by_source = [(str(source), int(count)) for source, count in reader.rows(BY_SOURCE)]
         by_role = {str(role): int(size or 0) for role, size in reader.rows(BY_ROLE)}
@@ -62,7 +62,7 @@ def statistics_of(engine: Engine) -> Statistics:
         )
 
 
-def text_bytes(engine: Engine, session_ids: Iterable[str]) -> int:
+def count_text_bytes(engine: Engine, session_ids: Iterable[str]) -> int:
     """How many bytes the messages of these sessions hold."""
     with engine.read() as reader:
         return sum(reader.value(OF_SESSION, session_id) or 0 for session_id in session_ids)

@@ -13,9 +13,15 @@ from operator import add, sub
 from typing import Any, NamedTuple
 
 from hermes import clock, errors
-from hermes.store.arguments import counter, moment, optional_amount, optional_text, required_text
+from hermes.store.arguments import (
+    check_counter,
+    check_optional_number,
+    check_optional_text,
+    check_time,
+    require_text,
+)
 from hermes.store.engine import Access, Reader, Row, Writer
-from hermes.store.sessions.lineage import conversation_with_subagents
+from hermes.store.sessions.lineage import list_with_subagents
 from hermes.store.sessions.sessions import ADD_USAGE, LIVE, Usage
 
 PURPOSES = ("main", "auxiliary")
@@ -81,22 +87,22 @@ class ModelCall(NamedTuple):
     cost_source: str | None = None
     pricing_version: str | None = None
 
-    def checked(self) -> ModelCall:
+    def validate(self) -> ModelCall:
         if self.purpose not in PURPOSES:
             raise errors.make_error(
                 errors.InvalidArgument, f"purpose must be main or auxiliary, got {self.purpose!r:.40}"
             )
         values: dict[str, Any] = {}
         for name in ("model", "provider", "base_url", "cost_status", "cost_source", "pricing_version"):
-            values[name] = optional_text(name, getattr(self, name))
+            values[name] = check_optional_text(name, getattr(self, name))
         for name in self._fields:
             if name.endswith("_tokens"):
-                values[name] = _tokens(name, getattr(self, name))
+                values[name] = _check_tokens(name, getattr(self, name))
         for name in ("estimated_cost_usd", "actual_cost_usd"):
-            values[name] = optional_amount(name, getattr(self, name))
+            values[name] = check_optional_number(name, getattr(self, name))
         return self._replace(**values)
 
-    def counted(self) -> Usage:
+    def make_usage(self) -> Usage:
         """As the documented columns take it."""
         return Usage(
             **{name: getattr(self, name) for name in self._fields if name in Usage._fields},
@@ -118,11 +124,11 @@ class UsageLine(NamedTuple):
     estimated_cost_usd: float = 0.0
     actual_cost_usd: float | None = None
 
-    def plus(self, other: UsageLine) -> UsageLine:
-        told = [cost for cost in (self.actual_cost_usd, other.actual_cost_usd) if cost is not None]
-        return UsageLine._make((*map(add, self[:-1], other[:-1]), sum(told) if told else None))
+    def add(self, other: UsageLine) -> UsageLine:
+        costs = [cost for cost in (self.actual_cost_usd, other.actual_cost_usd) if cost is not None]
+        return UsageLine._make((*map(add, self[:-1], other[:-1]), sum(costs) if costs else None))
 
-    def beyond(self, other: UsageLine) -> UsageLine:
+    def subtract(self, other: UsageLine) -> UsageLine:
         """What is here and not there."""
         *counts, estimated = (max(0, more) for more in map(sub, self[:-1], other[:-1]))
         actual = (self.actual_cost_usd or 0.0) - (other.actual_cost_usd or 0.0)
@@ -154,97 +160,97 @@ class UsageRecords:
 
     def record(self, session_id: str, call: ModelCall, at: float | None = None) -> int:
         """Store one model call and add it to its session's columns, in one transaction; the id of its row."""
-        session_id, call = required_text("session_id", session_id), call.checked()
-        when = clock.now() if at is None else moment("at", at)
+        session_id, call = require_text("session_id", session_id), call.validate()
+        when = clock.now() if at is None else check_time("at", at)
         row = (session_id, when, *call)
-        columns = call.counted().values()
-        made: list[int] = []
+        columns = call.make_usage().bind_values()
+        call_id: list[int] = []
 
         def work(writer: Writer) -> int:
             # Its number and all its values: nobody else's row has both.
-            if writer.repeating and made and writer.row(RECORDED, made[-1]) == row:
-                return made[-1]
+            if writer.repeating and call_id and writer.row(RECORDED, call_id[-1]) == row:
+                return call_id[-1]
             if not writer.value(LIVE, session_id):
                 raise errors.make_error(errors.UnknownSession, f"session {session_id!r} does not exist")
             writer.run(ADD_USAGE, *columns, session_id)
-            made.append(writer.insert(INSERT, *row))
-            return made[-1]
+            call_id.append(writer.insert(INSERT, *row))
+            return call_id[-1]
 
         return self._engine.write(work)
 
-    def of(self, session_id: str, family: bool = False) -> UsageTotals:
+    def read(self, session_id: str, family: bool = False) -> UsageTotals:
         """What a session used; with `family`, its whole conversation and the subagents that worked for it.
 
         A branch is a conversation of its own. What lies in the trash does not count.
         """
         with self._engine.read(settled=True) as reader:
             if reader.value(IS_TRASHED, session_id):
-                return _totals(())
+                return _make_totals(())
             if not family:
-                return _totals(_lines_of(reader, session_id))
-            members = conversation_with_subagents(reader, session_id)
-            asked = [member for member in members if not reader.value(IS_TRASHED, member)]
-            return _totals(line for member in asked for line in _lines_of(reader, member))
+                return _make_totals(_read_lines(reader, session_id))
+            members = list_with_subagents(reader, session_id)
+            listed = [member for member in members if not reader.value(IS_TRASHED, member)]
+            return _make_totals(line for member in listed for line in _read_lines(reader, member))
 
-    def by_model(self, since: float | None = None, until: float | None = None) -> UsageTotals:
+    def sum_by_model(self, since: float | None = None, until: float | None = None) -> UsageTotals:
         """What all conversations used, calls from `since` on and before `until`."""
-        start = None if since is None else moment("since", since)
-        end = None if until is None else moment("until", until)
+        start = None if since is None else check_time("since", since)
+        end = None if until is None else check_time("until", until)
         window = (start, start, end, end)
         with self._engine.read(settled=True) as reader:
-            lines = [_line(row) for row in reader.rows(IN_WINDOW, *window)]
+            lines = [_make_line(row) for row in reader.rows(IN_WINDOW, *window)]
             recorded = {row[0]: UsageLine(*row[1:]) for row in reader.rows(ROWS_OF_EACH)}
             lines += [
-                _unrecorded(row, recorded.get(row[0], UsageLine()))
+                _find_unrecorded(row, recorded.get(row[0], UsageLine()))
                 for row in reader.each(COLUMNS_IN_WINDOW, *window)
             ]
-        return _totals(lines)
+        return _make_totals(lines)
 
 
-def _lines_of(reader: Reader, session_id: str) -> list[ModelUsage]:
-    lines = [_line(row) for row in reader.rows(OF_SESSION, session_id)]
+def _read_lines(reader: Reader, session_id: str) -> list[ModelUsage]:
+    lines = [_make_line(row) for row in reader.rows(OF_SESSION, session_id)]
     columns = reader.row(COLUMNS_OF, session_id)
     if columns is not None:
-        lines.append(_unrecorded(columns, _added(line.used for line in lines)))
+        lines.append(_find_unrecorded(columns, _add_lines(line.used for line in lines)))
     return lines
 
 
-def _line(row: Row) -> ModelUsage:
+def _make_line(row: Row) -> ModelUsage:
     return ModelUsage(row[0], row[1], row[2], UsageLine._make(row[3:]))
 
 
-def _unrecorded(columns: Row, recorded: UsageLine) -> ModelUsage:
+def _find_unrecorded(columns: Row, recorded: UsageLine) -> ModelUsage:
     """What a session's columns hold that no row tells of."""
     _id, model, provider, *sums = columns
-    return ModelUsage(model, provider, "main", UsageLine(*sums).beyond(recorded))
+    return ModelUsage(model, provider, "main", UsageLine(*sums).subtract(recorded))
 
 
-def _added(lines: Iterable[UsageLine]) -> UsageLine:
+def _add_lines(lines: Iterable[UsageLine]) -> UsageLine:
     total = UsageLine()
     for line in lines:
-        total = total.plus(line)
+        total = total.add(line)
     return total
 
 
-def _totals(lines: Iterable[ModelUsage]) -> UsageTotals:
+def _make_totals(lines: Iterable[ModelUsage]) -> UsageTotals:
     joined: dict[tuple[str | None, str | None, str], UsageLine] = {}
     for model, provider, purpose, used in lines:
         if used != UsageLine():
             key = (model, provider, purpose)
-            joined[key] = joined.get(key, UsageLine()).plus(used)
+            joined[key] = joined.get(key, UsageLine()).add(used)
     by_model = [ModelUsage(*key, used) for key, used in joined.items()]
-    by_model.sort(key=lambda line: (-_cost(line.used), -sum(line.used[1:6]), str(line[:3])))
-    return UsageTotals(_added(line.used for line in by_model), tuple(by_model))
+    by_model.sort(key=lambda line: (-_compute_cost(line.used), -sum(line.used[1:6]), str(line[:3])))
+    return UsageTotals(_add_lines(line.used for line in by_model), tuple(by_model))
 
 
-def _cost(used: UsageLine) -> float:
+def _compute_cost(used: UsageLine) -> float:
     return used.estimated_cost_usd if used.actual_cost_usd is None else used.actual_cost_usd
 
 
-def _tokens(name: str, value: object) -> int | None:
+def _check_tokens(name: str, value: object) -> int | None:
     if value is None:
         return None
-    tokens = counter(name, value)
+    tokens = check_counter(name, value)
     if not 0 <= tokens <= MOST_TOKENS:
         raise errors.make_error(errors.InvalidArgument, f"{name} cannot be {tokens}")
     return tokens

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes import clock, errors
 from hermes.store import derived
-from hermes.store.arguments import optional_path
+from hermes.store.arguments import check_optional_path
 from hermes.store.chats import leases, routing
-from hermes.store.chats.telegram_topics import linked_conversations, unbind_session
+from hermes.store.chats.telegram_topics import list_linked_conversations, unbind_session
 from hermes.store.engine import Engine, Reader, Writer
 from hermes.store.processes import may_be_running
 from hermes.store.retention.session_files import remove_files
 from hermes.store.sessions import blobs, carried_context
-from hermes.store.sessions.lineage import conversation_with_subagents
+from hermes.store.sessions.lineage import list_with_subagents
 from hermes.store.sessions.selection import EVERYTHING, Selection, is_selected
-from hermes.store.sessions.sessions import END, EXISTS, source_name
+from hermes.store.sessions.sessions import END, EXISTS, check_source
 from hermes.store.sessions.title_notes import FORGET_FORMER, FORGET_REQUEST
 
 if TYPE_CHECKING:
@@ -100,36 +100,38 @@ class Retention:
 
     def delete(self, session_id: str, sessions_dir: Path | str | None = None, purge: bool = False) -> bool:
         """Delete one session; its children stay. With `purge` no byte of its text stays in the store and its copies."""
-        folder = optional_path("sessions_dir", sessions_dir)
+        folder = check_optional_path("sessions_dir", sessions_dir)
         purging = self.begin_purge([session_id], folder) if purge else None
-        gone = self.remove(lambda writer: [[session_id]] if writer.value(EXISTS, session_id) else [], purging)
-        self.clean_up_after(gone, folder)
+        removed = self.remove_units(
+            lambda writer: [[session_id]] if writer.value(EXISTS, session_id) else [], purging
+        )
+        self.remove_files_of(removed, folder)
         if purging is not None:
             purging.finish([session_id])
-        return bool(gone)
+        return bool(removed)
 
     def delete_conversations(
         self, session_ids: Iterable[str], sessions_dir: Path | str | None = None, purge: bool = False
     ) -> list[str]:
         """Delete the whole conversations of these sessions, and who worked for them; the ids that are gone."""
-        named, folder = list(session_ids), optional_path("sessions_dir", sessions_dir)
+        named, folder = list(session_ids), check_optional_path("sessions_dir", sessions_dir)
 
         def units(writer: Writer) -> Iterator[list[str]]:
             derived.settle(writer)
             for session_id in named:
                 if writer.value(EXISTS, session_id):  # not gone with one that was named before it
-                    yield conversation_with_subagents(writer, session_id)
+                    yield list_with_subagents(writer, session_id)
 
-        purging = self.begin_purge(self._conversations_of(named), folder) if purge else None
-        gone = self.remove(units, purging)
-        self.clean_up_after(gone, folder)
+        purging = self.begin_purge(self._find_conversations(named), folder) if purge else None
+        removed = self.remove_units(units, purging)
+        self.remove_files_of(removed, folder)
         if purging is not None:
             purging.finish(named)
-        return gone
+        return removed
 
-    def _conversations_of(self, named: Collection[str]) -> list[str]:
+    def _find_conversations(self, session_ids: Collection[str]) -> list[str]:
         with self._engine.read(settled=True) as reader:
-            return [one for name in named for one in conversation_with_subagents(reader, name)]
+            return [session_id for name in session_ids for session_id in list_with_subagents(reader, name)]
 
     def prune(
         self,
@@ -144,35 +146,38 @@ class Retention:
 
         With `ended_by`, a conversation of which a session ended later than that stays.
         """
-        cutoff, chosen = cutoff_of(older_than_days), (only or EVERYTHING).checked()
-        folder = optional_path("sessions_dir", sessions_dir)
+        cutoff, chosen = compute_cutoff(older_than_days), (only or EVERYTHING).validate()
+        folder = check_optional_path("sessions_dir", sessions_dir)
         with self._engine.read(settled=True) as reader:
-            sizes = [(unit[0]["root_id"], _size(unit)) for unit in _unused(reader, cutoff, source, chosen)]
-        gone: list[str] = []
+            sizes = [
+                (unit[0]["root_id"], _count_messages(unit))
+                for unit in _find_unused(reader, cutoff, source, chosen)
+            ]
+        removed: list[str] = []
         try:
-            for roots in batches(sizes):
-                gone += self._prune_some(roots, cutoff, chosen, ended_by)
+            for roots in make_batches(sizes):
+                removed += self._prune_batch(roots, cutoff, chosen, ended_by)
         finally:
-            self.clean_up_after(gone, folder)
-        return len(gone)
+            self.remove_files_of(removed, folder)
+        return len(removed)
 
-    def prune_candidates(
+    def list_prune_candidates(
         self, older_than_days: float = 90, source: str | None = None, only: Selection | None = None
     ) -> list[dict[str, Any]]:
         """The sessions that `prune` would delete now, longest unused conversation first."""
-        cutoff, chosen = cutoff_of(older_than_days), (only or EVERYTHING).checked()
+        cutoff, chosen = compute_cutoff(older_than_days), (only or EVERYTHING).validate()
         with self._engine.read(settled=True) as reader:
-            return [row for unit in _unused(reader, cutoff, source, chosen) for row in unit]
+            return [row for unit in _find_unused(reader, cutoff, source, chosen) for row in unit]
 
     def prune_empty_ghost_sessions(
         self, sessions_dir: Path | str | None = None, *, ended_by: float | None = None
     ) -> int:
         """Delete untitled sessions of the text interface that ended without a word, after a day."""
-        now, folder = clock.now(), optional_path("sessions_dir", sessions_dir)
-        asked = (now - GHOST_AGE, inf if ended_by is None else ended_by, now)
-        gone = self.remove(lambda writer: [[row[0]] for row in writer.rows(GHOSTS, *asked)])
-        self.clean_up_after(gone, folder)
-        return len(gone)
+        now, folder = clock.now(), check_optional_path("sessions_dir", sessions_dir)
+        values = (now - GHOST_AGE, inf if ended_by is None else ended_by, now)
+        removed = self.remove_units(lambda writer: [[row[0]] for row in writer.rows(GHOSTS, *values)])
+        self.remove_files_of(removed, folder)
+        return len(removed)
 
     def finalize_orphaned_compression_sessions(self, *, spare_running: bool = False) -> int:
         """End continuations that were begun, never worked in, and left open for a week.
@@ -184,7 +189,7 @@ class Retention:
         def work(writer: Writer) -> int:
             orphans = writer.rows(ORPHANED_CONTINUATIONS, now - ORPHAN_AGE, now - ORPHAN_AGE, now)
             left = [row[0] for row in orphans if not (spare_running and may_be_running(row[1]))]
-            return _end(writer, left, now, "orphaned_compression")
+            return _end_sessions(writer, left, now, "orphaned_compression")
 
         return self._engine.write(work, share=False)
 
@@ -197,63 +202,65 @@ class Retention:
 
         def work(writer: Writer) -> int:
             idle = writer.rows(IDLE_CLI, now - idle_days * clock.DAY, now)
-            linked = linked_conversations(writer) if idle else set()
+            linked = list_linked_conversations(writer) if idle else set()
             left = [row[0] for row in idle if row[1] not in linked and not may_be_running(row[2])]
-            return _end(writer, left, now, "orphaned")
+            return _end_sessions(writer, left, now, "orphaned")
 
         return self._engine.write(work, share=False)
 
     # ---------------------------------------------------------------- removing
 
-    def _prune_some(
+    def _prune_batch(
         self, roots: list[str], cutoff: float, only: Selection, ended_by: float | None
     ) -> list[str]:
-        def still_unused(writer: Writer) -> Iterator[list[str]]:
+        def find_units(writer: Writer) -> Iterator[list[str]]:
             derived.settle(writer)  # what another program has just written counts, too
-            linked = linked_conversations(writer)
+            linked = list_linked_conversations(writer)
             for root in roots:
                 unit = (
-                    _unit(writer, root, cutoff, linked, ended_by) if is_selected(writer, root, only) else None
+                    _find_unit(writer, root, cutoff, linked, ended_by)
+                    if is_selected(writer, root, only)
+                    else None
                 )
                 if unit is not None:
                     yield unit
 
-        return self.remove(still_unused)
+        return self.remove_units(find_units)
 
     def begin_purge(self, session_ids: Collection[str], sessions_dir: Path | None) -> Purge:
-        """What `remove` is given so that of these sessions nothing is left; the caller lets it finish afterwards."""
+        """Begin a purge of these sessions. Pass it to `remove_units`, then call its `finish`."""
         from hermes.store.retention.purge import Purge
 
         purging = Purge(self._engine, sessions_dir)
-        purging.look(session_ids)
+        purging.scan_files(session_ids)
         return purging
 
-    def remove(self, units: Units, purging: Purge | None = None) -> list[str]:
+    def remove_units(self, units: Units, purging: Purge | None = None) -> list[str]:
         """Delete sessions in one transaction; the ids of those that are gone."""
-        gone: dict[str, None] = {}
+        removed: dict[str, None] = {}
 
         def work(writer: Writer) -> list[str]:
             if not writer.repeating:
-                gone.clear()
+                removed.clear()
             for unit in units(writer):
                 going = frozenset(unit)
                 if purging is not None and unit:
-                    purging.note(writer, unit)
+                    purging.write_note(writer, unit)
                 for session_id in unit:
-                    self._remove_one(writer, session_id, going)
-                gone.update(dict.fromkeys(unit))
+                    self._remove_session(writer, session_id, going)
+                removed.update(dict.fromkeys(unit))
             derived.refresh(writer)
-            return list(gone)
+            return list(removed)
 
         return self._engine.write(work, share=False)
 
-    def _remove_one(self, writer: Writer, session_id: str, going: Collection[str]) -> None:
-        carried_context.rehome(writer, session_id, going)
-        routing.fall_back(writer, session_id, going)
-        leases.hand_on(writer, session_id, going)
-        held = blobs.held_by(writer, session_id)
+    def _remove_session(self, writer: Writer, session_id: str, going: Collection[str]) -> None:
+        carried_context.rehome_messages(writer, session_id, going)
+        routing.move_chats_back(writer, session_id, going)
+        leases.hand_on_lease(writer, session_id, going)
+        hashes = blobs.list_hashes(writer, session_id)
         self._engine.delete_messages(writer, session_id)
-        blobs.drop(writer, held)
+        blobs.drop_unused(writer, hashes)
         unbind_session(writer, session_id)
         for sql in (
             KEEP_TAGS,
@@ -271,39 +278,44 @@ class Retention:
         ):
             writer.run(sql, session_id)
 
-    def clean_up_after(self, gone: Collection[str], sessions_dir: Path | None) -> None:
+    def remove_files_of(self, removed: Collection[str], sessions_dir: Path | None) -> None:
         """Remove the files of deleted sessions."""
         if sessions_dir is not None:
-            remove_files(self._engine, sessions_dir, gone)
+            remove_files(self._engine, sessions_dir, removed)
 
 
-def _unused(
+def _find_unused(
     reader: Reader, cutoff: float, source: str | None, only: Selection
 ) -> Iterator[list[dict[str, Any]]]:
     """The sessions of each conversation that may go; `only` has been checked."""
-    name = None if source is None else source_name(source)
-    linked = linked_conversations(reader)
+    name = None if source is None else check_source(source)
+    linked = list_linked_conversations(reader)
     for (root,) in reader.rows(UNUSED, cutoff, name, name):
-        unit = _unit(reader, root, cutoff, linked) if is_selected(reader, root, only) else None
+        unit = _find_unit(reader, root, cutoff, linked) if is_selected(reader, root, only) else None
         if unit is not None:
             yield [row for member in unit for row in reader.dicts(MEMBER, member)]
 
 
-def _unit(
+def _find_unit(
     reader: Reader, root: str, cutoff: float, linked: Collection[str], ended_by: float | None = None
 ) -> list[str] | None:
     """What goes together: a conversation and its subagents. One that is used or kept stays, and stands for itself."""
 
-    def may_go(one: str) -> bool:
-        if ended_by is not None and reader.value(ENDED_SINCE, one, ended_by):
+    def can_go(family_root: str) -> bool:
+        if ended_by is not None and reader.value(ENDED_SINCE, family_root, ended_by):
             return False
-        return bool(reader.value(IS_UNUSED, one, cutoff)) and not _is_kept(reader, one, linked)
+        return bool(reader.value(IS_UNUSED, family_root, cutoff)) and not _is_kept(
+            reader, family_root, linked
+        )
 
-    if not may_go(root):
+    if not can_go(root):
         return None
-    families = [(member, reader.value(ROOT, member)) for member in conversation_with_subagents(reader, root)]
-    going = {one: one == root or may_go(one) for one in dict.fromkeys(one for _member, one in families)}
-    return [member for member, one in families if going[one]]
+    families = [(member, reader.value(ROOT, member)) for member in list_with_subagents(reader, root)]
+    going = {
+        family_root: family_root == root or can_go(family_root)
+        for family_root in dict.fromkeys(family_root for _member, family_root in families)
+    }
+    return [member for member, family_root in families if going[family_root]]
 
 
 def _is_kept(reader: Reader, root: str, linked: Collection[str]) -> bool:
@@ -316,18 +328,18 @@ def is_open_in_process(reader: Reader, root: str) -> bool:
     return any(may_be_running(row[0]) for row in reader.rows(OPEN_IN_TERMINAL, root))
 
 
-def _size(unit: list[dict[str, Any]]) -> int:
+def _count_messages(unit: list[dict[str, Any]]) -> int:
     return sum(row["message_count"] or 0 for row in unit)
 
 
-def _end(writer: Writer, ids: list[str], at: float, reason: str) -> int:
+def _end_sessions(writer: Writer, ids: list[str], at: float, reason: str) -> int:
     ended = sum(writer.run(END, at, reason, session_id) for session_id in ids)
     if ended:
         derived.refresh(writer)
     return ended
 
 
-def batches(sizes: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
+def make_batches(sizes: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
     """Conversations in groups, each small enough for one short transaction."""
     batch: list[T] = []
     messages = 0
@@ -341,7 +353,7 @@ def batches(sizes: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
         yield batch
 
 
-def cutoff_of(days: object) -> float:
+def compute_cutoff(days: object) -> float:
     """The latest activity that may go. Of 0 days everything may, also what a wrong clock dated in the future."""
     if isinstance(days, bool) or not isinstance(days, int | float) or not days >= 0:
         raise errors.make_error(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from hermes.store.content import uid_text
+from hermes.store.content import format_uid
 from hermes.store.engine import Row
 
 MOST_MESSAGES = 200
@@ -25,36 +25,36 @@ class Fingerprint(NamedTuple):
         """Of two sessions that had the same id, one after the other."""
         return Fingerprint(self.session | other.session, self.messages | other.messages)
 
-    def proves(self, found: Fingerprint) -> bool:
+    def is_proof_of(self, other: Fingerprint) -> bool:
         """Whether what was found in another file is this session, and can be no other of the same id."""
-        if found.messages:
-            return bool(self.messages & found.messages)
-        return bool(self.session & found.session)
+        if other.messages:
+            return bool(self.messages & other.messages)
+        return bool(self.session & other.session)
 
-    def may_be(self, found: Fingerprint) -> bool:
+    def can_be(self, other: Fingerprint) -> bool:
         """Whether it is this session where every file is a copy of the same store: also if it said other things."""
-        return not found.session or bool(self.session & found.session) or self.proves(found)
+        return not other.session or bool(self.session & other.session) or self.is_proof_of(other)
 
-    def told(self) -> dict[str, list[str]]:
+    def encode(self) -> dict[str, list[str]]:
         return {name: sorted(marks) for name, marks in self._asdict().items()}
 
 
-def from_told(told: Mapping[str, Any]) -> Fingerprint:
-    return Fingerprint(*(frozenset(map(str, told.get(name, ()))) for name in Fingerprint._fields))
+def decode_fingerprint(record: Mapping[str, Any]) -> Fingerprint:
+    return Fingerprint(*(frozenset(map(str, record.get(name, ()))) for name in Fingerprint._fields))
 
 
 def make_fingerprint(session_id: str, session: Row | None, messages: Iterable[Row]) -> Fingerprint:
     """Of a session (its `started_at`) and its messages: uid, id, role, timestamp and content as bytes."""
     return Fingerprint(
-        frozenset() if session is None else frozenset([_digest([session_id, *session])]),
-        frozenset(_mark(session_id, session, message) for message in messages),
+        frozenset() if session is None else frozenset([_digest_values([session_id, *session])]),
+        frozenset(_mark_message(session_id, session, message) for message in messages),
     )
 
 
-def _mark(session_id: str, session: Row | None, message: Row) -> str:
+def _mark_message(session_id: str, session: Row | None, message: Row) -> str:
     uid, *rest = message
-    return uid_text(uid) or _digest([session_id, *(session or ()), *rest])
+    return format_uid(uid) or _digest_values([session_id, *(session or ()), *rest])
 
 
-def _digest(values: Iterable[object]) -> str:
+def _digest_values(values: Iterable[object]) -> str:
     return blake2b(repr(list(values)).encode("utf-8", "backslashreplace"), digest_size=16).hexdigest()

@@ -8,11 +8,11 @@ from typing import Any
 from hermes import clock, errors
 from hermes.logs import get_logger
 from hermes.store import meta
-from hermes.store.arguments import optional_path
+from hermes.store.arguments import check_optional_path
 from hermes.store.engine import Engine, Writer
 from hermes.store.retention.deletion import Retention
 from hermes.store.retention.purge import Purge
-from hermes.store.retention.thinning import Thinning
+from hermes.store.retention.thinning import Thinner
 from hermes.store.retention.trash import KEPT_DAYS, Trash
 from hermes.store.sessions.blobs import Blobs
 
@@ -42,13 +42,13 @@ class Maintenance:
         """
         result: dict[str, Any] = {"skipped": False, "pruned": 0, "vacuumed": False}
         try:
-            given = {"retention_days": retention_days, "trash_days": trash_days, "thin_days": thin_days or 0}
-            for name, days in given.items():
+            limits = {"retention_days": retention_days, "trash_days": trash_days, "thin_days": thin_days or 0}
+            for name, days in limits.items():
                 if not days >= 0:
                     raise errors.InvalidArgument(
                         f"{name} must be a number, and not negative, got {days!r:.40}"
                     )
-            folder = optional_path("sessions_dir", sessions_dir)
+            folder = check_optional_path("sessions_dir", sessions_dir)
             if not self._claim_run(min_interval_hours * clock.HOUR):
                 result["skipped"] = True
                 return result
@@ -60,7 +60,7 @@ class Maintenance:
             if emptied := Trash(self._engine).empty(retention, trash_days, sessions_dir=folder):
                 result["emptied"] = emptied
             if thin_days is not None:
-                thinned = Thinning(self._engine).thin(thin_days, spare_running=True)
+                thinned = Thinner(self._engine).thin(thin_days, spare_running=True)
                 result |= {"thinned": thinned.bytes} if thinned.bytes else {}
             collected = Blobs(self._engine).collect().blobs  # what other programs left behind
             if vacuum and (collected or result["pruned"] or "emptied" in result or "thinned" in result):
@@ -75,24 +75,24 @@ class Maintenance:
 
     def _claim_run(self, interval: float) -> bool:
         """Whether it is our turn; asked and noted in one transaction, so that of many processes one runs."""
-        mine: list[str] = []
+        stamps: list[str] = []
 
         def work(writer: Writer) -> bool:
             last = writer.value(meta.GET, LAST_RUN)
-            if writer.repeating and last in mine:
+            if writer.repeating and last in stamps:
                 return True
             # Asked under the lock: who waited for it would take the other's stamp for one of the future.
             now = clock.now()
-            if 0 <= now - _time_of(last) < interval:
+            if 0 <= now - _parse_time(last) < interval:
                 return False
-            mine.append(repr(now))
-            writer.run(meta.SET, LAST_RUN, mine[-1])
+            stamps.append(repr(now))
+            writer.run(meta.SET, LAST_RUN, stamps[-1])
             return True
 
         return self._engine.write(work, share=False)
 
 
-def _time_of(text: str | None) -> float:
+def _parse_time(text: str | None) -> float:
     """A stored time; never run, if it is not one."""
     try:
         return float(text) if text is not None else float("-inf")

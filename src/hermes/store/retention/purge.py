@@ -8,19 +8,20 @@ through, by this purge, by the next one, by `optimize` or by maintenance, and go
 from __future__ import annotations
 
 import os
+import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from hermes import errors
 from hermes.logs import get_logger
-from hermes.store.content import from_document, to_json
+from hermes.store.content import decode_document, to_json
 from hermes.store.engine import Engine, Writer
-from hermes.store.file_walk import files_below
+from hermes.store.file_walk import find_files
 from hermes.store.meta import SET
-from hermes.store.retention.fingerprints import Fingerprint, from_told
-from hermes.store.retention.session_files import SAVED, remove_files, remove_saved, saved_of
-from hermes.store.retention.traces import Words
+from hermes.store.retention.fingerprints import Fingerprint, decode_fingerprint
+from hermes.store.retention.session_files import SAVED, find_saved, remove_files, remove_saved
 from hermes.store.sealing.sealed_files import SealedFiles
 from hermes.store.sessions.sessions import EXISTS
 
@@ -31,6 +32,13 @@ MOST_READ, MOST_READ_OF_ONE = 100_000_000, 20_000_000
 MOST_TOLD = 20
 RECORDS = ("sessions", "spool")
 """Folders of files that belong to single sessions, and go or are rewritten with them."""
+
+WORD_RUN = re.compile(r"[^\W_]+(?: [^\W_]+)*")
+WORD = re.compile(r"[^\W_]+")
+ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
+SHORTEST_RUN, LONGEST_RUN = 16, 60
+WORD_HEAD = 10
+"""How many characters are looked up before all of it is compared; a single word has at least so many."""
 
 KEY = "purging:"
 NOTES = "SELECT key, value FROM state_meta WHERE key >= 'purging:' AND key < 'purging;' ORDER BY key"
@@ -57,44 +65,47 @@ class Purge:
 
     # ---------------------------------------------------------------- before and while the rows go
 
-    def look(self, session_ids: Collection[str]) -> None:
+    def scan_files(self, session_ids: Collection[str]) -> None:
         """Look through the home for what these sessions say, as long as that is known."""
-        words = Words()
+        words = MessageWords()
         with self._engine.read() as reader:
             for session_id in session_ids:
                 for text in self._engine.texts_of(reader, session_id):
                     words.add(text)
-        self._saved = saved_of(self._folder, session_ids)
-        self._left = list(self._holding(words)) if words else []
+        self._saved = find_saved(self._folder, session_ids)
+        self._left = list(self._find_files_with(words)) if words else []
 
-    def note(self, writer: Writer, session_ids: Collection[str]) -> None:
+    def write_note(self, writer: Writer, session_ids: Collection[str]) -> None:
         """In the transaction that deletes these sessions, before it does."""
-        told = {
-            "sessions": {one: self._engine.fingerprint(writer, one).told() for one in session_ids},
+        note = {
+            "sessions": {
+                session_id: self._engine.fingerprint(writer, session_id).encode()
+                for session_id in session_ids
+            },
             "folder": str(self._folder),
             "saved": self._saved,
             "left": self._left,
         }
-        writer.run(SET, KEY + os.urandom(8).hex(), to_json(told))
+        writer.run(SET, KEY + os.urandom(8).hex(), to_json(note))
 
-    def _holding(self, words: Words) -> Iterator[str]:
-        found, read = [], 0
-        files, _, complete = files_below(self._home)
+    def _find_files_with(self, words: MessageWords) -> Iterator[str]:
+        holding, read = [], 0
+        files, _, complete = find_files(self._home)
         going = {self._folder / SAVED / name for name in self._saved}
         for file in files:
             if file.parent.name in RECORDS or file in going:
                 continue
-            data = _text_of(file, self._engine.sealed_files())
+            data = _read_text(file, self._engine.sealed_files())
             read += len(data)
             if read > MOST_READ:
                 break
-            if words.are_in(data):
-                found.append(file.relative_to(self._home))
+            if words.is_any_in(data):
+                holding.append(file.relative_to(self._home))
         yield from (
-            f"{file} holds words of it and is yours: it was not touched" for file in found[:MOST_TOLD]
+            f"{file} holds words of it and is yours: it was not touched" for file in holding[:MOST_TOLD]
         )
-        if len(found) > MOST_TOLD:
-            yield f"{len(found) - MOST_TOLD} more files hold words of it"
+        if len(holding) > MOST_TOLD:
+            yield f"{len(holding) - MOST_TOLD} more files hold words of it"
         if read > MOST_READ or not complete:
             yield f"there are too many files below {self._home} to look through all of them for words of it"
 
@@ -106,58 +117,66 @@ class Purge:
         StoreBusy if something could not be done yet: then it stays noted, and all else is done.
         """
         with self._engine.read() as reader:
-            notes = {key: _note(text, self._folder) for key, text in reader.rows(NOTES)}
-            gone: dict[str, Fingerprint | None] = {
-                one: marks
-                for one, marks in _sessions_of(notes.values()).items()
-                if not marks.proves(self._engine.fingerprint(reader, one))  # or somebody has brought it back
+            notes = {key: _parse_note(text, self._folder) for key, text in reader.rows(NOTES)}
+            deleted: dict[str, Fingerprint | None] = {
+                session_id: marks
+                for session_id, marks in _merge_sessions(notes.values()).items()
+                if not marks.is_proof_of(
+                    self._engine.fingerprint(reader, session_id)
+                )  # or somebody has brought it back
             }
-            gone |= {one: None for one in named if one not in gone and not reader.value(EXISTS, one)}
+            deleted |= {
+                session_id: None
+                for session_id in named
+                if session_id not in deleted and not reader.value(EXISTS, session_id)
+            }
             # An id may be in use again: then the files of that name are the new session's.
-            nameless = [one for one in gone if not reader.value(EXISTS, one)]
-        if not gone and not notes:
+            nameless = [session_id for session_id in deleted if not reader.value(EXISTS, session_id)]
+        if not deleted and not notes:
             return
         for folder in {self._home / "sessions", self._folder, *(note.folder for note in notes.values())}:
             remove_files(self._engine, folder, nameless)
         for note in notes.values():
             remove_saved(note.folder, note.saved)
         for line in dict.fromkeys(line for note in notes.values() for line in note.left):
-            log.warning("%s: purge of %s sessions: %s", self._engine.path, len(gone), line)
+            log.warning("%s: purge of %s sessions: %s", self._engine.path, len(deleted), line)
         held_up = self._erase_from_spool(nameless)
-        self._engine.erase_deleted(gone)
+        self._engine.erase_deleted(deleted)
         if held_up is not None:
             raise held_up
         if notes:
             self._engine.write(lambda writer: [writer.run(FORGET, key) for key in notes])
 
-    def _erase_from_spool(self, gone: Collection[str]) -> errors.StoreError | None:
+    def _erase_from_spool(self, session_ids: Collection[str]) -> errors.StoreError | None:
         from hermes.store.spool.spool import Spool
 
         try:
-            for session_id in gone:
+            for session_id in session_ids:
                 Spool(self._engine.path).erase(session_id, wait=WAIT_S)
         except errors.StoreBusy as problem:  # told when all else is done
             return problem
         return None
 
 
-def _note(text: str, folder: Path) -> Note:
-    told = from_document(text)
-    sessions = {one: from_told(marks) for one, marks in told.get("sessions", {}).items()}
+def _parse_note(text: str, folder: Path) -> Note:
+    note = decode_document(text)
+    sessions = {
+        session_id: decode_fingerprint(marks) for session_id, marks in note.get("sessions", {}).items()
+    }
     return Note(
-        sessions, Path(told.get("folder", folder)), tuple(told.get("saved", ())), tuple(told.get("left", ()))
+        sessions, Path(note.get("folder", folder)), tuple(note.get("saved", ())), tuple(note.get("left", ()))
     )
 
 
-def _sessions_of(notes: Iterable[Note]) -> dict[str, Fingerprint]:
-    found: dict[str, Fingerprint] = {}
+def _merge_sessions(notes: Iterable[Note]) -> dict[str, Fingerprint]:
+    merged: dict[str, Fingerprint] = {}
     for note in notes:
         for session_id, marks in note.sessions.items():
-            found[session_id] = found.get(session_id, Fingerprint()) | marks
-    return found
+            merged[session_id] = merged.get(session_id, Fingerprint()) | marks
+    return merged
 
 
-def _text_of(file: Path, sealed: SealedFiles) -> bytes:
+def _read_text(file: Path, sealed: SealedFiles) -> bytes:
     """What a text file holds; nothing of one that is none, or too large to be looked through."""
     try:
         if file.stat().st_size > MOST_READ_OF_ONE:
@@ -166,3 +185,47 @@ def _text_of(file: Path, sealed: SealedFiles) -> bytes:
     except (OSError, errors.HermesError):
         return b""
     return b"" if b"\0" in data[:8192] else data
+
+
+class MessageWords:
+    """Recognise the words of messages in files that people keep.
+
+    A file holds a message if it holds what every format writes alike: the longest run of its words with only single
+    spaces between them, or a word that mixes letters and digits, as keys and passwords do. Shorter phrases occur in
+    every conversation and prove nothing.
+    """
+
+    def __init__(self) -> None:
+        self._by_head: dict[str, set[str]] = defaultdict(set)
+
+    def add(self, text: str) -> None:
+        text = _decode_escapes(text)
+        run = max(WORD_RUN.findall(text), key=len, default="")
+        keys = [
+            word for word in WORD.findall(text) if len(word) >= WORD_HEAD and _has_letters_and_digits(word)
+        ]
+        for words in [*keys, *([run] if len(run) >= SHORTEST_RUN else [])]:
+            self._by_head[words[:WORD_HEAD]].add(words[:LONGEST_RUN])
+
+    def __bool__(self) -> bool:
+        return bool(self._by_head)
+
+    def is_any_in(self, data: bytes) -> bool:
+        text = _decode_escapes(data.decode("utf-8", "replace"))
+        for word in WORD.finditer(text):
+            at = word.start()
+            candidates = self._by_head.get(text[at : at + WORD_HEAD], ())
+            if any(text.startswith(candidate, at) for candidate in candidates):
+                return True
+        return False
+
+
+def _has_letters_and_digits(word: str) -> bool:
+    return not word.isalpha() and not word.isdecimal()
+
+
+def _decode_escapes(text: str) -> str:
+    """JSON's escapes as what they stand for: `\\n` would make one word of the `n` and what follows it."""
+    if "\\" not in text:
+        return text
+    return ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else " ", text)

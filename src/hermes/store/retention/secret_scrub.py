@@ -3,7 +3,7 @@
 The store comes first, in short transactions, then its copies, then the files that people and programs keep beside it:
 transcripts, dumps, saved conversations, the spool. Each file is replaced whole or not at all, so that a scrub that was
 killed is finished by the next one. Files that are no record of conversations (a configuration that needs the key) are
-only named. What counts as the secret is told in `spellings`.
+only named. What counts as the secret is defined in `secret_spellings`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hermes import errors
 from hermes.atomic_files import PARTIAL, clear_partials, replace_file
 from hermes.home import get_hermes_home
 from hermes.store.engine import Engine
-from hermes.store.retention.spellings import Spellings
+from hermes.store.retention.secret_spellings import Spellings
 from hermes.store.values import Scrubbed, ScrubReceipt
 
 RECORDS = ("sessions", "spool")
@@ -25,7 +25,7 @@ OTHER_TEXTS = ("*.env", "*.yaml", "*.yml", "*.json", "*.toml", "*.txt", "*.md", 
 MOST_TRIES = 5
 
 
-class Scrubbing:
+class Scrubber:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
@@ -34,16 +34,16 @@ class Scrubbing:
 
         Ids, order, counts and times stay. Records that another process is just writing may need a second run.
         """
-        wanted = Spellings(secret)
+        spellings = Spellings(secret)
         if self._engine.read_only and not dry_run:
             raise errors.make_error(errors.StoreReadOnly, f"{self._engine.path} is open read-only")
-        places, left, _ = self._engine.scrub(wanted, dry_run=dry_run)
-        files = _Files(self._engine.path.parent, wanted, dry_run)
+        places, left, _ = self._engine.scrub(spellings, dry_run=dry_run)
+        files = _FileScrubber(self._engine.path.parent, spellings, dry_run)
         files.scrub()
         return ScrubReceipt((*places, *files.places), (*left, *files.left), dry_run)
 
 
-class _Files:
+class _FileScrubber:
     def __init__(self, home: Path, secret: Spellings, dry_run: bool) -> None:
         self._home, self._secret, self._dry_run = home, secret, dry_run
         self.places: list[Scrubbed] = []
@@ -51,52 +51,52 @@ class _Files:
 
     def scrub(self) -> None:
         for name in RECORDS:
-            for file in _files_in(self._home / name, tidy=not self._dry_run):
-                self._try(file, self._scrub_record)
+            for file in _list_files(self._home / name, tidy=not self._dry_run):
+                self._attempt(file, self._scrub_record)
         if self._home == get_hermes_home():
             for file in sorted({file for kind in OTHER_TEXTS for file in self._home.glob(kind)}):
-                self._try(file, self._only_look)
+                self._attempt(file, self._report_if_present)
 
-    def _try(self, file: Path, act: Callable[[Path], None]) -> None:
+    def _attempt(self, file: Path, act: Callable[[Path], None]) -> None:
         try:
             act(file)
         except OSError as problem:
-            self._leave(file, problem.strerror or type(problem).__name__)
+            self._note_left(file, problem.strerror or type(problem).__name__)
 
-    def _leave(self, file: Path, why: str) -> None:
-        self.left.append(f"{self._name(file)}: {why}")
+    def _note_left(self, file: Path, why: str) -> None:
+        self.left.append(f"{self._format_name(file)}: {why}")
 
-    def _name(self, file: Path) -> str:
-        return self._secret.shown(str(file.relative_to(self._home)))
+    def _format_name(self, file: Path) -> str:
+        return self._secret.clean_name(str(file.relative_to(self._home)))
 
     def _scrub_record(self, file: Path) -> None:
         for _ in range(MOST_TRIES):
-            count = self._rewritten(file)
+            count = self._rewrite(file)
             if count is not None:
                 if count:
-                    self.places.append(Scrubbed(self._name(file), count))
+                    self.places.append(Scrubbed(self._format_name(file), count))
                 return
-        self._leave(file, "another program keeps writing to it")
+        self._note_left(file, "another program keeps writing to it")
 
-    def _rewritten(self, file: Path) -> int | None:
+    def _rewrite(self, file: Path) -> int | None:
         """How often the file held the secret, which it now does not; None if it changed meanwhile."""
-        before = _state(file)
-        cleaned, count = self._secret.taken_out(file.read_bytes())
+        before = _read_state(file)
+        cleaned, count = self._secret.remove_from_bytes(file.read_bytes())
         if not count:
             return 0
         if file.is_symlink():
-            self._leave(file, "a link; what it leads to is not rewritten")
+            self._note_left(file, "a link; what it leads to is not rewritten")
             return 0
         if self._dry_run:
             return count
-        return count if replace_file(file, cleaned, unless=lambda: _state(file) != before) else None
+        return count if replace_file(file, cleaned, unless=lambda: _read_state(file) != before) else None
 
-    def _only_look(self, file: Path) -> None:
-        if file.is_file() and self._secret.taken_out(file.read_bytes())[1]:
-            self._leave(file, "holds it, and is no record of conversations")
+    def _report_if_present(self, file: Path) -> None:
+        if file.is_file() and self._secret.remove_from_bytes(file.read_bytes())[1]:
+            self._note_left(file, "holds it, and is no record of conversations")
 
 
-def _files_in(folder: Path, *, tidy: bool) -> Iterator[Path]:
+def _list_files(folder: Path, *, tidy: bool) -> Iterator[Path]:
     for here, folders, names in os.walk(folder):
         folders.sort()
         if tidy:
@@ -107,7 +107,7 @@ def _files_in(folder: Path, *, tidy: bool) -> Iterator[Path]:
                 yield file
 
 
-def _state(file: Path) -> tuple[int, int, int]:
+def _read_state(file: Path) -> tuple[int, int, int]:
     """What changes when somebody writes to a file."""
-    found = file.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    status = file.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -14,22 +14,22 @@ SAVED = "saved"
 """The folder of conversations that a person saved out of a chat."""
 
 
-def remove_files(engine: Access, folder: Path, gone: Collection[str]) -> None:
+def remove_files(engine: Access, folder: Path, session_ids: Collection[str]) -> None:
     """Remove transcripts and logs of deleted sessions. An id is never a path here, nor a pattern."""
-    if not gone:
+    if not session_ids:
         return
-    for session_id in gone:
+    for session_id in session_ids:
         for name in (f"{session_id}.json", f"{session_id}.jsonl", f"session_{session_id}.json"):
             is_file = Path(name).name == name and "\0" not in name and name != "sessions.json"
-            if is_file and not _is_anothers(engine, name):
+            if is_file and not _is_of_other_session(engine, name):
                 _remove(folder / name)
     with suppress(OSError):
         for file in folder.iterdir():
-            if file.match("request_dump_*.json") and _was_of(engine, file.name, gone):
+            if file.match("request_dump_*.json") and _is_dump_of(engine, file.name, session_ids):
                 _remove(file)
 
 
-def _is_anothers(engine: Access, name: str) -> bool:
+def _is_of_other_session(engine: Access, name: str) -> bool:
     """Whether it is the file of a session that is there: that of `a`, where `session_a` was deleted."""
     other = name.removeprefix("session_").removesuffix(".json")
     if f"session_{other}.json" != name:
@@ -44,30 +44,30 @@ def remove_saved(folder: Path, names: Iterable[str]) -> None:
             _remove(folder / SAVED / name)
 
 
-def saved_of(folder: Path, session_ids: Collection[str]) -> list[str]:
+def find_saved(folder: Path, session_ids: Collection[str]) -> list[str]:
     """Which saved conversations say that they are of these sessions. Others may be anybody's, with the same words."""
     return [
         file.name
         for file in sorted((folder / SAVED).glob("*.json"))
-        if not file.is_symlink() and _named_in(file) in session_ids
+        if not file.is_symlink() and _read_session_id(file) in session_ids
     ]
 
 
-def _named_in(file: Path) -> str | None:
+def _read_session_id(file: Path) -> str | None:
     try:
-        told = from_json(file.read_text(encoding="utf-8"), None)
+        saved = from_json(file.read_text(encoding="utf-8"), None)
     except (OSError, UnicodeDecodeError):
         return None
-    named = told.get("session_id", told.get("id")) if isinstance(told, dict) else None
+    named = saved.get("session_id", saved.get("id")) if isinstance(saved, dict) else None
     return named if isinstance(named, str) else None
 
 
-def _was_of(engine: Access, name: str, gone: Collection[str]) -> bool:
+def _is_dump_of(engine: Access, name: str, session_ids: Collection[str]) -> bool:
     """Whether a dump belongs to a deleted session: the longest id that its name begins with decides."""
     rest = name.removeprefix("request_dump_")
     while "_" in rest:
         rest = rest.rpartition("_")[0]
-        if rest in gone:
+        if rest in session_ids:
             return True
         with engine.read() as reader:
             if reader.value(EXISTS, rest):

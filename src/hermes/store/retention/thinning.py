@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from hermes import clock
 from hermes.store import derived
-from hermes.store.arguments import whole
+from hermes.store.arguments import check_integer
 from hermes.store.content import decode
 from hermes.store.engine import Engine, Reader, Writer
-from hermes.store.retention.deletion import IS_UNUSED, LEASED, cutoff_of, is_open_in_process
+from hermes.store.retention.deletion import IS_UNUSED, LEASED, compute_cutoff, is_open_in_process
 from hermes.store.sessions import blobs
 from hermes.text import extract_text
 
@@ -66,11 +66,11 @@ class _Run(NamedTuple):
     spare_running: bool
 
 
-Some = dict[str, set[int]]
+Batch = dict[str, set[int]]
 """Messages to look at in one transaction, by the root of their conversation."""
 
 
-class Thinning:
+class Thinner:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
@@ -86,56 +86,61 @@ class Thinning:
 
         With `spare_running`, open terminal sessions whose process may be running stay whole.
         """
-        run = _Run(cutoff_of(older_than_days), whole("larger_than", larger_than), clock.now(), spare_running)
+        run = _Run(
+            compute_cutoff(older_than_days),
+            check_integer("larger_than", larger_than),
+            clock.now(),
+            spare_running,
+        )
         with self._engine.read(settled=True) as reader:
             roots = [row[0] for row in reader.rows(UNUSED, run.cutoff)]
         messages = dropped = 0
         sessions: set[str] = set()
-        for some in self._batches(roots, run):
-            for cut in self._looked_at(some, run) if dry_run else self._rewritten(some, run):
+        for batch in self._find_batches(roots, run):
+            for cut in self._preview_cuts(batch, run) if dry_run else self._rewrite_batch(batch, run):
                 messages, dropped = messages + 1, dropped + cut.dropped
                 sessions.add(cut.session_id)
         return Thinned(messages, dropped, len(sessions))
 
-    def _batches(self, roots: list[str], run: _Run) -> Iterator[Some]:
-        some: Some = {}
+    def _find_batches(self, roots: list[str], run: _Run) -> Iterator[Batch]:
+        batch: Batch = {}
         bodies = size = 0
         for root in roots:
             with self._engine.read() as reader:
-                found = _large(reader, root, run)
-            for message_id, octets in found:
+                large = _find_large(reader, root, run)
+            for message_id, octets in large:
                 if bodies == BODIES_AT_ONCE or (bodies and size + octets > BYTES_AT_ONCE):
-                    yield some
-                    some, bodies, size = {}, 0, 0
-                some.setdefault(root, set()).add(message_id)
+                    yield batch
+                    batch, bodies, size = {}, 0, 0
+                batch.setdefault(root, set()).add(message_id)
                 bodies, size = bodies + 1, size + octets
-        if some:
-            yield some
+        if batch:
+            yield batch
 
-    def _looked_at(self, some: Some, run: _Run) -> list[_Cut]:
+    def _preview_cuts(self, batch: Batch, run: _Run) -> list[_Cut]:
         with self._engine.read(settled=True) as reader:
-            return list(_cuts(reader, some, run))
+            return list(_find_cuts(reader, batch, run))
 
-    def _rewritten(self, some: Some, run: _Run) -> list[_Cut]:
-        made: list[_Cut] = []
+    def _rewrite_batch(self, batch: Batch, run: _Run) -> list[_Cut]:
+        applied: list[_Cut] = []
 
         def work(writer: Writer) -> list[_Cut]:
             derived.settle(writer)  # what another program has just written counts, too
-            fresh = list(_cuts(writer, some, run))
+            fresh = list(_find_cuts(writer, batch, run))
             for cut in fresh:
-                shown = [row[0] for row in writer.rows(SHOWN, cut.message_id)]
+                hashes = [row[0] for row in writer.rows(SHOWN, cut.message_id)]
                 writer.run(REWRITE, cut.text, cut.dropped, cut.message_id)
-                blobs.detach(writer, cut.message_id)
-                blobs.drop(writer, shown)
+                blobs.detach_blobs(writer, cut.message_id)
+                blobs.drop_unused(writer, hashes)
             derived.refresh(writer)
             if fresh or not writer.repeating:  # what lasted the first time is not found the second
-                made[:] = fresh
-            return made
+                applied[:] = fresh
+            return applied
 
         return self._engine.write(work, share=False)
 
 
-def _large(reader: Reader, root: str, run: _Run) -> list[tuple[int, int]]:
+def _find_large(reader: Reader, root: str, run: _Run) -> list[tuple[int, int]]:
     """(id, size) of the bodies of a conversation that may be cut now."""
     unused = reader.value(IS_UNUSED, root, run.cutoff) and not reader.value(KEPT, root)
     if not unused or reader.value(LEASED, root, run.now):
@@ -145,22 +150,22 @@ def _large(reader: Reader, root: str, run: _Run) -> list[tuple[int, int]]:
     return [(message_id, octets) for message_id, octets in reader.rows(LARGE, root, run.larger_than)]
 
 
-def _cuts(reader: Reader, some: Some, run: _Run) -> Iterator[_Cut]:
-    for root, wanted in some.items():
-        for message_id, octets in _large(reader, root, run):
-            cut = _cut(reader, message_id, octets, run) if message_id in wanted else None
+def _find_cuts(reader: Reader, batch: Batch, run: _Run) -> Iterator[_Cut]:
+    for root, message_ids in batch.items():
+        for message_id, octets in _find_large(reader, root, run):
+            cut = _make_cut(reader, message_id, octets, run) if message_id in message_ids else None
             if cut is not None:
                 yield cut
 
 
-def _cut(reader: Reader, message_id: int, octets: int, run: _Run) -> _Cut | None:
+def _make_cut(reader: Reader, message_id: int, octets: int, run: _Run) -> _Cut | None:
     """The body as it will be; None where nothing would be gained."""
     row = reader.row(BODY, message_id)
     assert row is not None
     session_id, content, kind = row
     text = extract_text(decode(content, kind))
-    kept = [text] if len(text) <= 2 * KEPT_CHARACTERS else [text[:KEPT_CHARACTERS], text[-KEPT_CHARACTERS:]]
-    dropped = octets - sum(len(part.encode()) for part in kept)
-    kept.insert(1, f"[… {dropped:,} bytes of tool output dropped on {clock.format_day(run.now)} …]")
-    told = "\n".join(kept)
-    return _Cut(message_id, session_id, told, dropped) if len(told.encode()) < octets else None
+    parts = [text] if len(text) <= 2 * KEPT_CHARACTERS else [text[:KEPT_CHARACTERS], text[-KEPT_CHARACTERS:]]
+    dropped = octets - sum(len(part.encode()) for part in parts)
+    parts.insert(1, f"[… {dropped:,} bytes of tool output dropped on {clock.format_day(run.now)} …]")
+    shortened = "\n".join(parts)
+    return _Cut(message_id, session_id, shortened, dropped) if len(shortened.encode()) < octets else None

@@ -17,7 +17,7 @@ from typing import Any
 
 from hermes import clock
 from hermes.store import derived, meta
-from hermes.store.arguments import optional_path
+from hermes.store.arguments import check_optional_path
 from hermes.store.chats import leases, routing
 from hermes.store.chats.telegram_topics import unbind_session
 from hermes.store.content import from_json, to_json
@@ -29,13 +29,13 @@ from hermes.store.retention.deletion import (
     UNROUTE,
     Retention,
     Units,
-    batches,
-    cutoff_of,
+    compute_cutoff,
+    make_batches,
 )
-from hermes.store.sessions.lineage import conversation_with_subagents
+from hermes.store.sessions.lineage import list_with_subagents
 from hermes.store.sessions.sessions import LIVE
 from hermes.store.sessions.title_notes import BY_STORE
-from hermes.store.sessions.titles import free_title
+from hermes.store.sessions.titles import find_free_title
 
 KEPT_DAYS = 30
 
@@ -69,7 +69,7 @@ class Trash:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
 
-    def put(self, session_id: str, segment: bool = False) -> list[str]:
+    def trash_session(self, session_id: str, segment: bool = False) -> list[str]:
         """Throw a conversation away, with the subagents that worked for it; the ids that went. A chat starts anew.
 
         With `segment` only that session goes. Nothing goes, and nothing is an error, where there is no such one.
@@ -86,12 +86,12 @@ class Trash:
             at = now
             while writer.value(ANY_AT, at):  # a time of its own, for it says what went together
                 at = nextafter(at, inf)
-            going = [session_id] if segment else conversation_with_subagents(writer, session_id)
+            going = [session_id] if segment else list_with_subagents(writer, session_id)
             went[:] = [member for member in going if writer.value(LIVE, member)]
             for member in went:
-                _put_in(writer, member, at, alone=segment)
+                _trash_session(writer, member, at, alone=segment)
             if segment:
-                _let_go(writer, session_id)
+                _detach_continuations(writer, session_id)
             return list(went)
 
         return self._engine.write(work, share=False)
@@ -104,19 +104,19 @@ class Trash:
         came: list[str] = []
 
         def work(writer: Writer) -> list[str]:
-            found = take_out(writer, session_id)
-            if found or not writer.repeating:
-                came[:] = found
+            restored = restore_group(writer, session_id)
+            if restored or not writer.repeating:
+                came[:] = restored
             return list(came)
 
         return self._engine.write(work, share=False)
 
-    def contents(self, trash_days: float = KEPT_DAYS) -> list[dict[str, Any]]:
+    def list_contents(self, trash_days: float = KEPT_DAYS) -> list[dict[str, Any]]:
         """What lies in the trash, newest first: one row for what went together, and when it will be deleted."""
         with self._engine.read(settled=True) as reader:
             rows = reader.rows(IN_TRASH)
         thrown = (list(group) for _at, group in groupby(rows, key=lambda row: row[7]))
-        return [_shown(group, trash_days) for group in thrown]
+        return [_make_row(group, trash_days) for group in thrown]
 
     def empty(
         self,
@@ -126,35 +126,35 @@ class Trash:
         sessions_dir: Path | str | None = None,
     ) -> int:
         """Delete what has lain in the trash for so long, all of it with 0; how many sessions went."""
-        cutoff, folder = cutoff_of(older_than_days), optional_path("sessions_dir", sessions_dir)
+        cutoff, folder = compute_cutoff(older_than_days), check_optional_path("sessions_dir", sessions_dir)
         with self._engine.read() as reader:
             rows = reader.rows(LAIN_LONG, cutoff)
         thrown = [(at, list(group)) for at, group in groupby(rows, key=lambda row: row[0])]
         units = [((at, [row[1] for row in group]), sum(row[2] for row in group)) for at, group in thrown]
         purging = retention.begin_purge([row[1] for row in rows], folder) if purge else None
-        gone: list[str] = []
+        removed: list[str] = []
         try:
-            for some in batches(units):
-                gone += retention.remove(_still_there(some), purging)
+            for batch in make_batches(units):
+                removed += retention.remove_units(_select_still_trashed(batch), purging)
         finally:
-            retention.clean_up_after(gone, folder)
+            retention.remove_files_of(removed, folder)
             if purging is not None:
                 purging.finish()
-        return len(gone)
+        return len(removed)
 
 
-def take_out(writer: Writer, session_id: str) -> list[str]:
+def restore_group(writer: Writer, session_id: str) -> list[str]:
     """Bring back a session and what was thrown away with it; the ids that came, none if it was not there."""
     at = writer.value(WHEN, session_id)
-    together = [] if at is None else _together(writer, at)
+    together = [] if at is None else _list_group(writer, at)
     for member in together:
-        bring_back(writer, member)
+        restore_session(writer, member)
     if together:
         derived.refresh(writer)
     return together
 
 
-def bring_back(writer: Writer, session_id: str) -> bool:
+def restore_session(writer: Writer, session_id: str) -> bool:
     """Take one session out of the trash, with its title and what continued it; False if it was not there.
 
     The caller refreshes what follows from the family.
@@ -163,7 +163,7 @@ def bring_back(writer: Writer, session_id: str) -> bool:
         return False
     title, owner = writer.value(meta.GET, TITLE_KEY + session_id), writer.row(UNTITLED, session_id)
     if title is not None and owner is not None:
-        free = free_title(writer, title, owner[0], session_id)
+        free = find_free_title(writer, title, owner[0], session_id)
         writer.run(SET_TITLE, free, None if free == title else BY_STORE, session_id)
     for child in from_json(writer.value(meta.GET, NEXT_KEY + session_id) or "[]", []):
         writer.run(JOIN_AGAIN, session_id, child)
@@ -172,19 +172,19 @@ def bring_back(writer: Writer, session_id: str) -> bool:
     return True
 
 
-def _put_in(writer: Writer, session_id: str, at: float, *, alone: bool) -> None:
+def _trash_session(writer: Writer, session_id: str, at: float, *, alone: bool) -> None:
     title = writer.value(TITLE, session_id)
     if title is not None:
         writer.run(meta.SET, TITLE_KEY + session_id, title)
     if alone:
-        routing.fall_back(writer, session_id, ())
-        leases.hand_on(writer, session_id, ())
+        routing.move_chats_back(writer, session_id, ())
+        leases.hand_on_lease(writer, session_id, ())
     writer.run(PUT_IN, at, session_id)
     writer.run(UNROUTE, session_id)
     unbind_session(writer, session_id)
 
 
-def _let_go(writer: Writer, session_id: str) -> None:
+def _detach_continuations(writer: Writer, session_id: str) -> None:
     following = [row[0] for row in writer.rows(CONTINUATIONS, session_id)]
     if following:
         writer.run(meta.SET, NEXT_KEY + session_id, to_json(following))
@@ -194,11 +194,11 @@ def _let_go(writer: Writer, session_id: str) -> None:
         derived.refresh(writer)
 
 
-def _together(reader: Reader, at: float) -> list[str]:
+def _list_group(reader: Reader, at: float) -> list[str]:
     return [row[0] for row in reader.rows(TOGETHER, at)]
 
 
-def _still_there(thrown: list[tuple[float, list[str]]]) -> Units:
+def _select_still_trashed(thrown: list[tuple[float, list[str]]]) -> Units:
     """Asked inside the transaction that deletes, so that what was brought back meanwhile is spared."""
 
     def units(writer: Writer) -> Iterator[list[str]]:
@@ -208,7 +208,7 @@ def _still_there(thrown: list[tuple[float, list[str]]]) -> Units:
     return units
 
 
-def _shown(group: list[Row], trash_days: float) -> dict[str, Any]:
+def _make_row(group: list[Row], trash_days: float) -> dict[str, Any]:
     """What went together as one row: its first session, the newest title, all messages."""
     members = {row[0] for row in group}
     heads = [row for row in group if row[8] not in members]

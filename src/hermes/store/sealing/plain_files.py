@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from hermes import errors
 from hermes.atomic_files import BACKUPS, DAMAGE_MARK, LOCK, PARTIAL
-from hermes.store.file_walk import files_below
+from hermes.store.file_walk import find_files
 from hermes.store.sealing.sealed_files import is_sealed_file, wipe
-from hermes.store.sealing.sealed_home import HISTORY, SEALED_FOLDERS, is_program, links_in
+from hermes.store.sealing.sealed_home import HISTORY, SEALED_FOLDERS, find_links, is_program
 from hermes.store.values import PlainFiles
 
 MIRRORS, INDEX, MARKS = "sessions", "sessions.json", ".transcripts.json"
@@ -26,7 +26,7 @@ Is = Callable[[Path], bool]
 
 
 class Kind(NamedTuple):
-    what: str
+    name: str
     tells: bool
     """Whether they may hold what people said."""
     advice: str = ""
@@ -59,26 +59,26 @@ def find_plain_files(
     root: Path, store: Path, is_plain_database: Is, key_file: Path | None = None
 ) -> tuple[PlainFiles, ...]:
     """The readable files below a home, by what they are; those that may hold what people said come first."""
-    found: dict[str, list[Path]] = {}
-    below = files_below(root)
+    by_kind: dict[str, list[Path]] = {}
+    below = find_files(root)
     for file in below.files:
         is_key = key_file is not None and file.resolve() == key_file
-        kind = "key" if is_key else _kind_of(root, store, file, is_plain_database)
+        kind = "key" if is_key else _find_kind(root, store, file, is_plain_database)
         if kind is not None:
-            found.setdefault(kind, []).append(file)
-    if links := links_in(root):
-        found["links"] = links
+            by_kind.setdefault(kind, []).append(file)
+    if links := find_links(root):
+        by_kind["links"] = links
     listed = [
-        PlainFiles(each.what, tuple(found[name]), each.tells, each.advice)
+        PlainFiles(each.name, tuple(by_kind[name]), each.tells, each.advice)
         for name, each in KINDS.items()
-        if name in found
+        if name in by_kind
     ]
     if not below.complete:
         listed.append(PlainFiles("more files than were looked at", (), True))
     return tuple(listed)
 
 
-def _kind_of(root: Path, store: Path, file: Path, is_plain_database: Is) -> str | None:
+def _find_kind(root: Path, store: Path, file: Path, is_plain_database: Is) -> str | None:
     """Which of `KINDS` a file is; None for what is encrypted or holds nothing."""
     parts = file.relative_to(root).parts
     first = parts[0]
@@ -92,13 +92,13 @@ def _kind_of(root: Path, store: Path, file: Path, is_plain_database: Is) -> str 
     if first.startswith(EDITING):
         return "edited"
     if len(parts) == 1:
-        return _kind_of_file_in_home(file, is_plain_database)
+        return _find_kind_in_home(file, is_plain_database)
     if first == MIRRORS:
         return "mirrors" if _is_mirror(parts) else "saved"
     return FOLDERS.get(first, "other")
 
 
-def _kind_of_file_in_home(file: Path, is_plain_database: Is) -> str | None:
+def _find_kind_in_home(file: Path, is_plain_database: Is) -> str | None:
     if file.name == HISTORY:
         return "typed"
     if file.name in SETTINGS:
@@ -127,7 +127,7 @@ def remove_mirrors(
     """Remove transcripts of stored sessions and `sessions.json`; which were removed, and why others were not."""
     removed: list[Path] = []
     left: list[str] = []
-    files = sorted(files_below(root / MIRRORS).files)
+    files = sorted(find_files(root / MIRRORS).files)
     for file in files:
         parts = file.relative_to(root).parts
         if not _is_mirror(parts):

@@ -70,7 +70,7 @@ class SealedFiles:
     def __init__(self, root: Path, keys: KeySource) -> None:
         self.root, self._keys = root, keys
 
-    def name_of(self, file: Path) -> str | None:
+    def find_name(self, file: Path) -> str | None:
         """The name under which a file is sealed; None for a file outside of the home, which is never sealed."""
         try:
             return file.absolute().relative_to(self.root.absolute()).as_posix()
@@ -90,8 +90,8 @@ class SealedFiles:
             if data != MARK:
                 return data + opened.read() if most is None else (data + opened.read(most))[:most]
             data += opened.read()
-        header = _header_of(data, file)
-        if not anywhere and header.name != self.name_of(file):
+        header = _parse_header(data, file)
+        if not anywhere and header.name != self.find_name(file):
             raise errors.SealBroken(
                 f"{file} was sealed as {header.name} of its home and is not read in another place; move it back,"
                 " or run `hermes store encrypt` to accept it here"
@@ -99,7 +99,7 @@ class SealedFiles:
         key = self._keys.key_with_id(header.key_id, file)
         if header.form == "log":
             return b"".join(_open_log(data, header, key)[0])[:most]
-        return _open(data, header, key, file)[:most]
+        return _open_content(data, header, key, file)[:most]
 
     def size(self, file: Path) -> int:
         """How many bytes `read` would give of a file that is no log."""
@@ -108,38 +108,38 @@ class SealedFiles:
             start = opened.read(LONGEST_HEADER)
         if not is_sealed(start):
             return size
-        return max(0, size - _header_of(start, file).length - TAG_BYTES)
+        return max(0, size - _parse_header(start, file).length - TAG_BYTES)
 
     # ---------------------------------------------------------------- writing
 
     def write(self, file: Path, content: bytes) -> None:
         """Give a file this content, whole or not at all, private, and sealed if the store is encrypted."""
-        name = self.name_of(file)
+        name = self.find_name(file)
         key = self._keys.key_for_writing() if name is not None else None
-        replace_file(file, content if name is None or key is None else _sealed(key, name, content))
+        replace_file(file, content if name is None or key is None else _seal_content(key, name, content))
 
     def append(self, file: Path, content: bytes) -> None:
         """Add to a log, which is made if it is missing. A plain one is sealed first, if the store is encrypted."""
         with lock_folder(file.parent):
             if not file.exists():
                 os.close(home.create_private_file(file))
-            data = _beginning(file)
+            data = _read_beginning(file)
             if not is_sealed(data):
                 key = self._keys.key_for_writing()
                 if key is None:
-                    _add(file, content)
+                    _append_data(file, content)
                     return
-                replace_file(file, self._sealed_log(key, file))
-                data = _beginning(file)
-            header = _header_of(data, file)
+                replace_file(file, self._seal_log(key, file))
+                data = _read_beginning(file)
+            header = _parse_header(data, file)
             key = self._keys.key_with_id(header.key_id, file)
-            _add(file, _sealed_line(key, data[: header.length], content), whole_lines=True)
+            _append_data(file, _seal_line(key, data[: header.length], content), whole_lines=True)
 
-    def _sealed_log(self, key: bytes, file: Path) -> bytes:
+    def _seal_log(self, key: bytes, file: Path) -> bytes:
         """A plain log as a sealed one: what it holds so far is the first entry."""
-        head = _head(key, self.name_of(file) or file.name, "log")
+        head = _make_head(key, self.find_name(file) or file.name, "log")
         content = file.read_bytes()
-        return head + (_sealed_line(key, head, content) if content else b"")
+        return head + (_seal_line(key, head, content) if content else b"")
 
     # ---------------------------------------------------------------- converting
 
@@ -148,40 +148,42 @@ class SealedFiles:
 
         A sealed file that was moved here, or has an older key, is sealed anew.
         """
-        name, key = self.name_of(file), self._keys.key_for_writing()
+        name, key = self.find_name(file), self._keys.key_for_writing()
         if name is None or key is None:
             raise errors.make_error(errors.StoreLocked, f"{file} does not belong to an encrypted store")
-        data = _beginning(file)
+        data = _read_beginning(file)
         if not is_sealed(data):
-            fresh = self._sealed_log(key, file) if form == "log" else _sealed(key, name, file.read_bytes())
+            fresh = (
+                self._seal_log(key, file) if form == "log" else _seal_content(key, name, file.read_bytes())
+            )
             return Sealing(True, _replace_and_wipe(file, fresh))
-        header = _header_of(data, file)
+        header = _parse_header(data, file)
         if (header.name, header.key_id) == (name, key_id(key)):
             return Sealing(False)
-        content = self.opened(file)
+        content = self.read_opened(file)
         if header.form == "log":
-            head = _head(key, name, "log")
-            replace_file(file, head + (_sealed_line(key, head, content) if content else b""))
+            head = _make_head(key, name, "log")
+            replace_file(file, head + (_seal_line(key, head, content) if content else b""))
         else:
-            replace_file(file, _sealed(key, name, content))
+            replace_file(file, _seal_content(key, name, content))
         return Sealing(
             True, None if header.name == name else f"was sealed as {header.name}; now it belongs here"
         )
 
     def open_in_place(self, file: Path) -> bool:
         """Make a sealed file plain again; False if it was. SealBroken, and nothing done, if any of it is damaged."""
-        if not is_sealed(_beginning(file)):
+        if not is_sealed(_read_beginning(file)):
             return False
-        replace_file(file, self.opened(file))
+        replace_file(file, self.read_opened(file))
         return True
 
-    def opened(self, file: Path) -> bytes:
+    def read_opened(self, file: Path) -> bytes:
         """The content of a sealed file, wherever it belongs; SealBroken if any of it is damaged."""
         data = file.read_bytes()
-        header = _header_of(data, file)
+        header = _parse_header(data, file)
         key = self._keys.key_with_id(header.key_id, file)
         if header.form == "file":
-            return _open(data, header, key, file)
+            return _open_content(data, header, key, file)
         entries, broken = _open_log(data, header, key)
         if broken:
             raise errors.SealBroken(f"{file}: {broken} of {broken + len(entries)} entries are damaged")
@@ -207,56 +209,56 @@ def is_sealed_file(file: Path) -> bool:
 
 def require_cipher() -> None:
     """StoreLocked, which names what to install, if nothing can be sealed here."""
-    _derived(bytes(32), "key id", KEY_ID_BYTES)
+    _derive_key(bytes(32), "key id", KEY_ID_BYTES)
 
 
 def key_id(key: bytes) -> str:
     """By which a key is recognised; it tells nothing else about the key."""
-    return _derived(key, "key id", KEY_ID_BYTES).hex()
+    return _derive_key(key, "key id", KEY_ID_BYTES).hex()
 
 
-def _head(key: bytes, name: str, form: Form, nonce: bytes = b"") -> bytes:
-    told = {"name": name, "key": key_id(key), "form": form, "nonce": nonce.hex()}
-    return MARK + json.dumps(told).encode() + b"\n"
+def _make_head(key: bytes, name: str, form: Form, nonce: bytes = b"") -> bytes:
+    fields = {"name": name, "key": key_id(key), "form": form, "nonce": nonce.hex()}
+    return MARK + json.dumps(fields).encode() + b"\n"
 
 
-def _header_of(data: bytes, file: Path) -> Header:
+def _parse_header(data: bytes, file: Path) -> Header:
     """What a sealed file says of itself."""
     end = data.find(b"\n", len(MARK), LONGEST_HEADER) + 1
     try:
-        told = json.loads(data[len(MARK) : end])
-        form: Form = "log" if told["form"] == "log" else "file"
-        header = Header(str(told["name"]), str(told["key"]), form, bytes.fromhex(told["nonce"]), end)
+        fields = json.loads(data[len(MARK) : end])
+        form: Form = "log" if fields["form"] == "log" else "file"
+        header = Header(str(fields["name"]), str(fields["key"]), form, bytes.fromhex(fields["nonce"]), end)
     except (ValueError, KeyError, TypeError):
         raise errors.SealBroken(f"{file} is sealed, and its first lines are damaged") from None
     return header
 
 
-def _sealed(key: bytes, name: str, content: bytes) -> bytes:
+def _seal_content(key: bytes, name: str, content: bytes) -> bytes:
     nonce = os.urandom(NONCE_BYTES)
-    head = _head(key, name, "file", nonce)
-    return head + _cipher(key, "file").encrypt(nonce, content, head)
+    head = _make_head(key, name, "file", nonce)
+    return head + _make_cipher(key, "file").encrypt(nonce, content, head)
 
 
-def _open(data: bytes, header: Header, key: bytes, file: Path) -> bytes:
+def _open_content(data: bytes, header: Header, key: bytes, file: Path) -> bytes:
     from cryptography.exceptions import InvalidTag
 
     try:
-        return _cipher(key, "file").decrypt(header.nonce, data[header.length :], data[: header.length])
+        return _make_cipher(key, "file").decrypt(header.nonce, data[header.length :], data[: header.length])
     except (InvalidTag, ValueError):
         raise errors.SealBroken(f"{file} is damaged, or was changed without the key") from None
 
 
-def _sealed_line(key: bytes, head: bytes, content: bytes) -> bytes:
+def _seal_line(key: bytes, head: bytes, content: bytes) -> bytes:
     nonce = os.urandom(NONCE_BYTES)
-    return b2a_base64(nonce + _cipher(key, "log").encrypt(nonce, content, head))
+    return b2a_base64(nonce + _make_cipher(key, "log").encrypt(nonce, content, head))
 
 
 def _open_log(data: bytes, header: Header, key: bytes) -> tuple[list[bytes], int]:
     """The entries of a log, and how many lines are none."""
     from cryptography.exceptions import InvalidTag
 
-    cipher, entries, broken = _cipher(key, "log"), [], 0
+    cipher, entries, broken = _make_cipher(key, "log"), [], 0
     for line in data[header.length :].splitlines():
         if not line:
             continue
@@ -269,14 +271,14 @@ def _open_log(data: bytes, header: Header, key: bytes) -> tuple[list[bytes], int
 
 
 @lru_cache(maxsize=16)
-def _cipher(key: bytes, purpose: Form) -> ChaCha20Poly1305:
-    derived = _derived(key, purpose, 32)
+def _make_cipher(key: bytes, purpose: Form) -> ChaCha20Poly1305:
+    derived = _derive_key(key, purpose, 32)
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
     return ChaCha20Poly1305(derived)
 
 
-def _derived(key: bytes, purpose: str, length: int) -> bytes:
+def _derive_key(key: bytes, purpose: str, length: int) -> bytes:
     try:
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -291,12 +293,12 @@ def _derived(key: bytes, purpose: str, length: int) -> bytes:
 # ------------------------------------------------------------------------------------------------ on the disk
 
 
-def _beginning(file: Path) -> bytes:
+def _read_beginning(file: Path) -> bytes:
     with file.open("rb") as opened:
         return opened.read(LONGEST_HEADER)
 
 
-def _add(file: Path, data: bytes, *, whole_lines: bool = False) -> None:
+def _append_data(file: Path, data: bytes, *, whole_lines: bool = False) -> None:
     """Add to the end of a file, all of it or nothing. With `whole_lines`, after a line that was cut off."""
     descriptor = home.open_private_file(file, os.O_RDWR | os.O_APPEND)
     with os.fdopen(descriptor, "a+b", buffering=0) as opened:
@@ -323,11 +325,11 @@ def _replace_and_wipe(file: Path, data: bytes) -> str | None:
 
 def wipe(descriptor: int, *, start: int = 0) -> bool:
     """Write zeros over a file that has lost its name; False, and nothing done, if it has another one."""
-    found = os.fstat(descriptor)
-    if found.st_nlink:
+    status = os.fstat(descriptor)
+    if status.st_nlink:
         return False
     at = start
-    while at < found.st_size:
-        at += os.pwrite(descriptor, ZEROS[: found.st_size - at], at)
+    while at < status.st_size:
+        at += os.pwrite(descriptor, ZEROS[: status.st_size - at], at)
     os.fsync(descriptor)
     return True

@@ -40,8 +40,8 @@ def seal_files(sealed: SealedFiles) -> Changed:
     def seal(file: Path, form: Form) -> tuple[bool, str | None]:
         return sealed.seal_in_place(file, form)
 
-    done = _each(sealed.root, seal, "not sealed")
-    links = [f"not sealed: {link} (a link; what it leads to is not ours)" for link in links_in(sealed.root)]
+    done = _change_each(sealed.root, seal, "not sealed")
+    links = [f"not sealed: {link} (a link; what it leads to is not ours)" for link in find_links(sealed.root)]
     return Changed(done.files, (*done.left, *links))
 
 
@@ -51,45 +51,45 @@ def open_files(sealed: SealedFiles) -> Changed:
     def make_plain(file: Path, _: Form) -> tuple[bool, str | None]:
         return sealed.open_in_place(file), None
 
-    return _each(sealed.root, make_plain, "still sealed")
+    return _change_each(sealed.root, make_plain, "still sealed")
 
 
-def broken_files(sealed: SealedFiles) -> list[str]:
+def find_broken_files(sealed: SealedFiles) -> list[str]:
     """What is wrong with sealed files, a line each. Nothing is changed."""
     wrong = []
-    for file in _entries(sealed.root, link=False):
+    for file in _list_entries(sealed.root, link=False):
         try:
             if is_sealed_file(file):
                 sealed.read(file)
-                sealed.opened(file)
+                sealed.read_opened(file)
         except (errors.HermesError, OSError) as problem:
             wrong.append(str(problem))
     return wrong
 
 
-def links_in(root: Path) -> list[Path]:
+def find_links(root: Path) -> list[Path]:
     """Links in the places that are sealed: files may lie there that are read, and stay in plain."""
-    return _entries(root, link=True)
+    return _list_entries(root, link=True)
 
 
-def _each(root: Path, act: Act, failed: str) -> Changed:
+def _change_each(root: Path, act: Act, failed: str) -> Changed:
     changed: list[Path] = []
     left: list[str] = []
-    found = _entries(root, link=False)
-    for folder in {file.parent for file in found} - {root}:
+    entries = _list_entries(root, link=False)
+    for folder in {file.parent for file in entries} - {root}:
         clear_partials(folder)
-    wanted = [file for file in found if not is_program(root, file) or is_sealed_file(file)]
-    for locked, files in groupby(wanted, lambda file: _lock_folder(root, file)):
+    files_to_change = [file for file in entries if not is_program(root, file) or is_sealed_file(file)]
+    for locked, files in groupby(files_to_change, lambda file: _lock_folder(root, file)):
         try:
-            with _alone(root, locked):
+            with _lock_alone(root, locked):
                 for file in files:
-                    _change(file, root, act, failed, changed, left)
+                    _change_file(file, root, act, failed, changed, left)
         except (errors.HermesError, OSError) as problem:  # its lock is not to be had
             left.append(f"{failed}: {root if locked is None else locked} ({problem})")
     return Changed(tuple(changed), tuple(left))
 
 
-def _change(file: Path, root: Path, act: Act, failed: str, changed: list[Path], left: list[str]) -> None:
+def _change_file(file: Path, root: Path, act: Act, failed: str, changed: list[Path], left: list[str]) -> None:
     try:
         done, remark = act(file, "log" if file == root / HISTORY else "file")
     except FileNotFoundError:  # it has gone meanwhile
@@ -103,24 +103,24 @@ def _change(file: Path, root: Path, act: Act, failed: str, changed: list[Path], 
         left.append(f"{file} {remark}")
 
 
-def _entries(root: Path, *, link: bool) -> list[Path]:
+def _list_entries(root: Path, *, link: bool) -> list[Path]:
     """The files in the places that are sealed, or the links there; those under one lock stand together."""
     places = [root / name for name in (HISTORY, *SEALED_FOLDERS)]
-    found = [place for place in places if place.is_symlink() or place.is_file()]
+    paths = [place for place in places if place.is_symlink() or place.is_file()]
     for place in places:
         for here, folders, names in os.walk(place) if not place.is_symlink() else ():
             linked = [name for name in folders if Path(here, name).is_symlink()]
             folders[:] = [name for name in folders if name not in PROGRAMS]
-            found += [Path(here, name) for name in (*names, *linked)]
-    wanted = [
+            paths += [Path(here, name) for name in (*names, *linked)]
+    entries = [
         file
-        for file in found
+        for file in paths
         if file.is_symlink() == link
         and (link or file.is_file())
         and file.name != LOCK
         and not file.name.endswith(PARTIAL)
     ]
-    return sorted(wanted, key=lambda file: (str(_lock_folder(root, file) or ""), file))
+    return sorted(entries, key=lambda file: (str(_lock_folder(root, file) or ""), file))
 
 
 def _lock_folder(root: Path, file: Path) -> Path | None:
@@ -132,7 +132,7 @@ def _lock_folder(root: Path, file: Path) -> Path | None:
     return None
 
 
-def _alone(root: Path, folder: Path | None) -> AbstractContextManager[None]:
+def _lock_alone(root: Path, folder: Path | None) -> AbstractContextManager[None]:
     if folder is not None:
         return lock_private_folder(folder)
     return lock_folder(root) if root.is_dir() else nullcontext()

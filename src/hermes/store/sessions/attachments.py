@@ -34,11 +34,11 @@ def encode(content: object) -> tuple[Any, str, Iterable[Attachment]]:
     stored, kind = values.encode(content)
     if kind != "json" or len(stored) <= THRESHOLD:
         return stored, kind, ()
-    short, taken = taken_out(content)
+    short, taken = extract_attachments(content)
     return (values.encode(short)[0], KIND, taken) if taken else (stored, kind, ())
 
 
-def taken_out(content: object) -> tuple[Any, list[Attachment]]:
+def extract_attachments(content: object) -> tuple[Any, list[Attachment]]:
     """(the content with references, the attachments they stand for, each once)."""
     taken: dict[bytes, Attachment] = {}
     whole: list[Any] = [content]
@@ -50,7 +50,7 @@ def taken_out(content: object) -> tuple[Any, list[Attachment]]:
         if isinstance(item, str):
             if item.startswith(REFERENCE):
                 holder[key] = f"{REFERENCE}:{item[len(REFERENCE) :]}"
-            elif len(item) > THRESHOLD and (found := _attachment(item, holder, is_place)) is not None:
+            elif len(item) > THRESHOLD and (found := _parse_attachment(item, holder, is_place)) is not None:
                 head, attachment = found
                 taken.setdefault(attachment.hash, attachment)
                 holder[key] = f"{REFERENCE}{attachment.hash.hex()}:{head}"
@@ -63,7 +63,7 @@ def taken_out(content: object) -> tuple[Any, list[Attachment]]:
     return whole[0], list(taken.values())
 
 
-def put_back(content: Any, load: Callable[[bytes], bytes | None], *, foreign: bool = False) -> Any:
+def restore_attachments(content: Any, load: Callable[[bytes], bytes | None], *, foreign: bool = False) -> Any:
     """Decoded content with its attachments again, changed in place. Of `foreign` content only what is known."""
     whole = [content]
     stack: list[Any] = [whole]
@@ -72,42 +72,42 @@ def put_back(content: Any, load: Callable[[bytes], bytes | None], *, foreign: bo
         for key, item in holder.items() if isinstance(holder, dict) else enumerate(holder):
             if isinstance(item, str):
                 if item.startswith(REFERENCE):
-                    holder[key] = _restored(item, load, foreign)
+                    holder[key] = _restore_text(item, load, foreign)
             elif isinstance(item, dict | list):
                 stack.append(item)
     return whole[0]
 
 
-def refers(stored: object, kind: str | None) -> bool:
+def has_references(stored: object, kind: str | None) -> bool:
     """Whether a row may hold references: one of ours that says so, or a copy that another program made of it."""
     return kind == KIND or (kind is None and isinstance(stored, str) and MENTION in stored)
 
 
-def mentioned(stored: object) -> list[bytes]:
+def find_hashes(stored: object) -> list[bytes]:
     """The hashes to which stored content refers."""
     parts = stored.split(MENTION)[1:] if isinstance(stored, str) else []
-    return [hash_ for part in parts if (hash_ := _hash_at(part)) is not None]
+    return [hash_ for part in parts if (hash_ := _parse_hash(part)) is not None]
 
 
-def likeness(stored: Any, kind: str | None) -> str:
+def make_comparable(stored: Any, kind: str | None) -> str:
     """The same text for the same content, whether its attachments were taken out of it or not."""
     value = values.decode(stored, kind)
     inside = isinstance(value, list | dict) and (len(stored) > THRESHOLD or MENTION in stored)
-    return repr(taken_out(value)[0] if inside and not refers(stored, kind) else value)
+    return repr(extract_attachments(value)[0] if inside and not has_references(stored, kind) else value)
 
 
-def digest(data: bytes) -> bytes:
+def compute_hash(data: bytes) -> bytes:
     from hashlib import sha256  # brings OpenSSL with it: not for a list
 
     return sha256(data).digest()
 
 
-def missing(hash_: bytes) -> str:
+def format_missing(hash_: bytes) -> str:
     """What is shown where an attachment was."""
     return f"[attachment {hash_.hex()[:12]} is missing]"
 
 
-def _attachment(text: str, holder: Any, is_place: bool) -> tuple[str, Attachment] | None:
+def _parse_attachment(text: str, holder: Any, is_place: bool) -> tuple[str, Attachment] | None:
     """(what stands before the payload, the attachment) if the text is one."""
     from binascii import a2b_base64, b2a_base64
 
@@ -121,31 +121,31 @@ def _attachment(text: str, holder: Any, is_place: bool) -> tuple[str, Attachment
         return None
     if b2a_base64(data, newline=False).decode("ascii") != payload:
         return None
-    media_type = head[len("data:") :].partition(";")[0] if head else _media_type(holder)
-    return head, Attachment(digest(data), replace_surrogates(media_type) or None, data)
+    media_type = head[len("data:") :].partition(";")[0] if head else _find_media_type(holder)
+    return head, Attachment(compute_hash(data), replace_surrogates(media_type) or None, data)
 
 
-def _media_type(holder: Mapping[str, object]) -> str:
+def _find_media_type(holder: Mapping[str, object]) -> str:
     named = map(holder.get, FILE_NAMES)
     return next((name for name in named if isinstance(name, str)), "")
 
 
-def _restored(text: str, load: Callable[[bytes], bytes | None], foreign: bool) -> str:
+def _restore_text(text: str, load: Callable[[bytes], bytes | None], foreign: bool) -> str:
     from binascii import b2a_base64
 
     rest = text[len(REFERENCE) :]
     if rest.startswith(":") and not foreign:
         return REFERENCE + rest[1:]
-    hash_ = _hash_at(rest)
+    hash_ = _parse_hash(rest)
     if hash_ is None:
         return text
     data = load(hash_)
     if not isinstance(data, bytes):
-        return text if foreign else missing(hash_)
+        return text if foreign else format_missing(hash_)
     return rest[HASH_LENGTH + 1 :] + b2a_base64(data, newline=False).decode("ascii")
 
 
-def _hash_at(text: str) -> bytes | None:
+def _parse_hash(text: str) -> bytes | None:
     """The hash at the beginning of what follows the mark."""
     digits = text[:HASH_LENGTH]
     if (

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 from hermes import clock
 from hermes.store import content
 from hermes.store.engine import Engine, Reader, Writer
-from hermes.store.sessions.attachments import Attachment, digest, mentioned, put_back, refers
+from hermes.store.sessions.attachments import (
+    Attachment,
+    compute_hash,
+    find_hashes,
+    has_references,
+    restore_attachments,
+)
 from hermes.text import format_count
 
 if TYPE_CHECKING:
@@ -68,12 +74,12 @@ class Blobs:
         with self._engine.read() as reader:
             if not (reader.value(COUNT_LOOSE) or reader.value(COUNT_DANGLING)):
                 return Collected(0, 0)
-        gone = Collected(0, 0)
+        total = Collected(0, 0)
         while True:
-            some = self._engine.write(collect_some, share=False)
-            gone = Collected(gone.blobs + some.blobs, gone.bytes + some.bytes)
-            if some.blobs < AT_ONCE:
-                return gone
+            batch = self._engine.write(collect_batch, share=False)
+            total = Collected(total.blobs + batch.blobs, total.bytes + batch.bytes)
+            if batch.blobs < AT_ONCE:
+                return total
 
 
 # -------------------------------------------------------------------- within a transaction of somebody else
@@ -82,97 +88,97 @@ class Blobs:
 def decode(reader: Reader, stored: Any, kind: str | None) -> Any:
     """The content as it was given, with its attachments. An attachment that is lost is said to be missing."""
     value = content.decode(stored, kind)
-    if not refers(stored, kind):
+    if not has_references(stored, kind):
         return value
-    return put_back(value, partial(reader.value, BYTES), foreign=kind is None)
+    return restore_attachments(value, partial(reader.value, BYTES), foreign=kind is None)
 
 
-def attach(writer: Writer, message_id: int, attachments: Iterable[Attachment]) -> None:
+def attach_blobs(writer: Writer, message_id: int, attachments: Iterable[Attachment]) -> None:
     """Store what is new of these, and that the message refers to them."""
     for hash_, media_type, data in attachments:
         writer.run(INSERT, hash_, media_type, len(data), data, clock.now())
         writer.run(REFER, message_id, hash_)
 
 
-def detach(writer: Writer, message_id: int) -> None:
+def detach_blobs(writer: Writer, message_id: int) -> None:
     """Forget what a message refers to, because its content is another now; `drop` what it held afterwards."""
     writer.run(DETACH, message_id)
 
 
-def held_by(reader: Reader, session_id: str) -> list[bytes]:
+def list_hashes(reader: Reader, session_id: str) -> list[bytes]:
     """What a session's messages refer to: ask before they are deleted, and `drop` it afterwards."""
     return [row[0] for row in reader.rows(HELD_BY, session_id)]
 
 
-def drop(writer: Writer, hashes: Iterable[bytes]) -> None:
+def drop_unused(writer: Writer, hashes: Iterable[bytes]) -> None:
     """Remove those of these blobs to which nothing refers any more."""
     hashes = list(hashes)
     if hashes:
-        adopt(writer)
+        adopt_references(writer)
     for hash_ in hashes:
         if not writer.value(IN_USE, hash_):
             writer.run(FORGET, hash_)
             writer.run(DROP, hash_)
 
 
-def adopt(writer: Writer, up_to: int = LAST_ID) -> None:
+def adopt_references(writer: Writer, up_to: int = LAST_ID) -> None:
     """Give references to noted messages that other programs copied or moved, so that they keep their blobs."""
-    _refer(writer, writer.rows(NOTED, up_to))
+    _add_references(writer, writer.rows(NOTED, up_to))
 
 
-def adopt_all(writer: Writer) -> None:
+def adopt_all_references(writer: Writer) -> None:
     """The same for every message: after a repair, when references may be lost."""
-    _refer(writer, writer.each(REFERRING))
+    _add_references(writer, writer.each(REFERRING))
 
 
-def _refer(writer: Writer, rows: Iterable[tuple[Any, ...]]) -> None:
+def _add_references(writer: Writer, rows: Iterable[tuple[Any, ...]]) -> None:
     for message_id, stored, kind in rows:
-        if refers(stored, kind):
-            for hash_ in mentioned(stored):
+        if has_references(stored, kind):
+            for hash_ in find_hashes(stored):
                 writer.run(REFER_IF_KNOWN, message_id, hash_)
 
 
-def collect_some(writer: Writer) -> Collected:
+def collect_batch(writer: Writer) -> Collected:
     """What nothing refers to, as much as fits in one transaction; the check and the removal are the same one."""
     from hermes.store.values import Collected
 
-    adopt(writer)
+    adopt_references(writer)
     writer.run(FORGET_DANGLING)
-    gone = [size for hash_, size in writer.rows(LOOSE, AT_ONCE) if writer.run(DROP, hash_)]
-    return Collected(len(gone), sum(gone))
+    sizes = [size for hash_, size in writer.rows(LOOSE, AT_ONCE) if writer.run(DROP, hash_)]
+    return Collected(len(sizes), sum(sizes))
 
 
 # -------------------------------------------------------------------- looking for damage
 
 
-def damage(reader: Reader) -> list[str]:
+def find_damage(reader: Reader) -> list[str]:
     """What is wrong with the attachments of messages."""
-    told = [
-        f"attachment {_shown(hash_)} of message {message_id} is missing"
+    problems = [
+        f"attachment {_format_hash(hash_)} of message {message_id} is missing"
         for message_id, hash_ in reader.rows(MISSING, MOST_TOLD)
     ]
-    told += [
-        f"attachment {_shown(hash_)} holds other bytes than were stored"
+    problems += [
+        f"attachment {_format_hash(hash_)} holds other bytes than were stored"
         for hash_, data in reader.each(EVERY)
         if not is_whole(hash_, data)
     ]
-    return told
+    return problems
 
 
-def drift(reader: Reader) -> list[str]:
+def find_drift(reader: Reader) -> list[str]:
     """What `collect` would take away."""
-    told = []
+    problems = []
     if loose := reader.value(COUNT_LOOSE):
-        told.append(f"{format_count(loose, 'attachment')} of deleted messages")
+        problems.append(f"{format_count(loose, 'attachment')} of deleted messages")
     if dangling := reader.value(COUNT_DANGLING):
-        told.append(f"{format_count(dangling, 'reference')} of deleted messages to attachments")
-    return told
+        problems.append(f"{format_count(dangling, 'reference')} of deleted messages to attachments")
+    return problems
 
 
-def _shown(hash_: object) -> str:
+def _format_hash(hash_: object) -> str:
     """The beginning of a hash; where a page is damaged anything may stand in its place."""
     return hash_.hex()[:12] if isinstance(hash_, bytes) else repr(hash_)[:12]
 
 
 def is_whole(hash_: object, data: object) -> bool:
-    return isinstance(data, bytes) and digest(data) == hash_
+    return isinstance(data, bytes) and compute_hash(data) == hash_

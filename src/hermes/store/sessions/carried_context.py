@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from hermes import clock
-from hermes.store.content import calls_counted, from_json
+from hermes.store.content import count_calls, from_json
 from hermes.store.engine import Reader, Writer
 
 LIVE = """SELECT m.id FROM carried_context c JOIN messages m ON m.id BETWEEN c.first_message_id AND c.last_message_id
@@ -44,43 +44,43 @@ CALLS_OF = (
 SET_COUNTS = "UPDATE sessions SET message_count = ?, tool_call_count = ? WHERE id = ?"
 
 
-def live_ids(reader: Reader, session_id: str) -> list[int]:
+def list_live_ids(reader: Reader, session_id: str) -> list[int]:
     """The messages of a session's live context, in the order the model is given them."""
     carried = [row[0] for row in reader.rows(LIVE, session_id)]
     seen = set(carried)
     return carried + [row[0] for row in reader.rows(OWN, session_id) if row[0] not in seen]
 
 
-def ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
+def make_ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
     """Runs of neighbouring ids, in order."""
-    found: list[tuple[int, int]] = []
+    result: list[tuple[int, int]] = []
     for message_id in ids:
-        if found and found[-1][1] + 1 == message_id:
-            found[-1] = (found[-1][0], message_id)
+        if result and result[-1][1] + 1 == message_id:
+            result[-1] = (result[-1][0], message_id)
         else:
-            found.append((message_id, message_id))
-    return found
+            result.append((message_id, message_id))
+    return result
 
 
-def carry(writer: Writer, session_id: str, ids: Sequence[int]) -> None:
+def carry_messages(writer: Writer, session_id: str, ids: Sequence[int]) -> None:
     """Make these the carried context of a session, in this order."""
     writer.run(DROP_LIVE, session_id)
-    for position, (first, last) in enumerate(ranges(ids)):
+    for position, (first, last) in enumerate(make_ranges(ids)):
         writer.run(CARRY, session_id, position, first, last)
 
 
-def set_aside(writer: Writer, session_id: str, ids: Sequence[int]) -> None:
+def set_aside_messages(writer: Writer, session_id: str, ids: Sequence[int]) -> None:
     """Remember messages that a rewind takes out of the carried context.
 
     A later rewind takes what stood before: its positions are lower still, so that their order is the context's.
     """
-    runs = ranges(ids)
+    runs = make_ranges(ids)
     start = min(0, writer.value(LOWEST, session_id) or 0) - len(runs)
     for position, (first, last) in enumerate(runs, start=start):
         writer.run(CARRY, session_id, position, first, last)
 
 
-def bring_back(writer: Writer, session_id: str, since_id: int) -> list[int]:
+def restore_set_aside(writer: Writer, session_id: str, since_id: int) -> list[int]:
     """Forget that ranges from an id on were set aside; the messages in them."""
     back: list[int] = []
     for position, first, last in writer.rows(REWOUND, session_id):
@@ -92,12 +92,12 @@ def bring_back(writer: Writer, session_id: str, since_id: int) -> list[int]:
     return back
 
 
-def carried_elsewhere(reader: Reader, session_id: str) -> set[int]:
+def find_carried_elsewhere(reader: Reader, session_id: str) -> set[int]:
     """Which of a session's own messages are in the context of another session."""
     return {row[0] for row in reader.rows(ELSEWHERE, session_id)}
 
 
-def rehome(
+def rehome_messages(
     writer: Writer, session_id: str, going: Collection[str], span: tuple[int, int] | None = None
 ) -> None:
     """Give messages of a session that go, all or those of a span, to whoever else carries them and stays."""
@@ -113,11 +113,11 @@ def rehome(
         if writer.run(REHOME, carrier, *state, session_id, start, end):
             heirs[carrier] = None
     for heir in heirs:
-        recount(writer, heir)
+        recount_messages(writer, heir)
 
 
-def recount(writer: Writer, session_id: str) -> None:
+def recount_messages(writer: Writer, session_id: str) -> None:
     """Set the documented counters to what the session's own live rows say."""
     rows = writer.rows(CALLS_OF, session_id)
-    calls = sum(calls_counted(role, from_json(text, text)) for role, text in rows)
+    calls = sum(count_calls(role, from_json(text, text)) for role, text in rows)
     writer.run(SET_COUNTS, writer.value(COUNT_OF, session_id), calls, session_id)

@@ -13,28 +13,28 @@ from hermes import clock, errors
 from hermes.session_kinds import classify_session
 from hermes.store import derived
 from hermes.store.arguments import (
-    moment,
-    optional_mapping,
-    optional_text,
-    optional_whole,
-    required_text,
-    whole,
+    check_integer,
+    check_optional_integer,
+    check_optional_mapping,
+    check_optional_text,
+    check_time,
+    require_text,
 )
 from hermes.store.content import json_or_none
 from hermes.store.engine import Access, Reader, Writer
 from hermes.store.sessions import carried_context
-from hermes.store.sessions.lineage import tip
-from hermes.store.sessions.messages import ROOT_ACTIVE, check_fence, insert_plain
+from hermes.store.sessions.lineage import find_tip
+from hermes.store.sessions.messages import ROOT_ACTIVE, check_fence, insert_text
 from hermes.store.sessions.sessions import (
     END,
     EXISTS,
     REOPEN,
     SETTLE_CHILDREN,
-    new_name,
+    check_new_id,
     new_session_id,
     record_process,
 )
-from hermes.store.sessions.titles import free_title, next_title, sanitize_title, split_number
+from hermes.store.sessions.titles import find_free_title, find_next_title, sanitize_title, split_number
 
 PARENT = """SELECT title, title_by, owner, system_prompt, root_id, source, kind, pinned_at, archived
     FROM sessions WHERE id = ?"""
@@ -81,25 +81,25 @@ class Child(NamedTuple):
         started_at: float | None = None,
     ) -> Child:
         return cls(
-            new_session_id() if session_id is None else new_name(session_id),
+            new_session_id() if session_id is None else check_new_id(session_id),
             sanitize_title(title),
-            optional_text("model", model),
-            json_or_none(optional_mapping("model_config", model_config)),
-            optional_text("system_prompt", system_prompt),
-            clock.now() if started_at is None else moment("started_at", started_at),
+            check_optional_text("model", model),
+            json_or_none(check_optional_mapping("model_config", model_config)),
+            check_optional_text("system_prompt", system_prompt),
+            clock.now() if started_at is None else check_time("started_at", started_at),
         )
 
 
 class ChatRouting(Protocol):
     """Which chats lead to a session. `store.chats.routing` implements it: chats know sessions, not the reverse."""
 
-    def move(self, writer: Writer, from_session: str, to_session: str, at: float) -> int: ...
+    def move_chats(self, writer: Writer, from_session: str, to_session: str, at: float) -> int: ...
 
-    def move_one(
+    def move_chat(
         self, writer: Writer, session_key: str, from_session: str, to_session: str, at: float
     ) -> None: ...
 
-    def is_elsewhere(self, reader: Reader, session_id: str, session_key: str) -> bool: ...
+    def is_in_other_chat(self, reader: Reader, session_id: str, session_key: str) -> bool: ...
 
 
 class Families:
@@ -117,31 +117,33 @@ class Families:
         lease_epoch: int | None,
     ) -> str:
         """End a session by compression and go on in a child that carries its summary and some of its messages."""
-        text = required_text("summary", summary)
+        text = require_text("summary", summary)
         if not text.strip():
             raise errors.make_error(errors.InvalidArgument, "summary must not be empty")
-        before, behind, uid = _ids("head", head), _ids("carried", carried), clock.make_uid()
+        before, behind, uid = _check_ids("head", head), _check_ids("carried", carried), clock.make_uid()
         if set(before) & set(behind):
             raise errors.make_error(errors.InvalidArgument, "a message is both in head and in carried")
 
-        def carries(writer: Writer) -> list[int]:
+        def find_carried(writer: Writer) -> list[int]:
             ahead = writer.value(CONTINUED_AS, parent, parent)
             if ahead is not None:
                 raise errors.AlreadyContinued(
-                    f"session {parent!r} was compressed already; it goes on as {tip(writer, ahead)!r}"
+                    f"session {parent!r} was compressed already; it goes on as {find_tip(writer, ahead)!r}"
                 )
-            live = set(carried_context.live_ids(writer, parent))
+            live = set(carried_context.list_live_ids(writer, parent))
             for message_id in (*before, *behind):
                 if message_id not in live:
-                    raise _not_in_context(message_id, parent)
+                    raise _build_not_in_context(message_id, parent)
             return before + behind
 
-        def tell(writer: Writer) -> None:
-            said = insert_plain(writer, child.session_id, "system", text, child.started_at, uid)
+        def store_summary(writer: Writer) -> None:
+            summary_id = insert_text(writer, child.session_id, "system", text, child.started_at, uid)
             writer.run(COUNT_SUMMARY, child.session_id)
-            carried_context.carry(writer, child.session_id, [*before, said, *behind])
+            carried_context.carry_messages(writer, child.session_id, [*before, summary_id, *behind])
 
-        return self._begin(parent, child, lease_epoch, "compression", "compression", carries, tell)
+        return self._begin(
+            parent, child, lease_epoch, "compression", "compression", find_carried, store_summary
+        )
 
     def branch(
         self,
@@ -156,19 +158,19 @@ class Families:
 
         With a `session_key` that one chat goes on in it, as after a reset.
         """
-        key = optional_text("session_key", session_key)
-        last = None if at_message is None else whole("at_message", at_message)
+        key = check_optional_text("session_key", session_key)
+        last = None if at_message is None else check_integer("at_message", at_message)
 
-        def carries(writer: Writer) -> list[int]:
-            live = carried_context.live_ids(writer, parent)
+        def find_carried(writer: Writer) -> list[int]:
+            live = carried_context.list_live_ids(writer, parent)
             if last is None:
                 return live
             if last not in live:
-                raise _not_in_context(last, parent)
+                raise _build_not_in_context(last, parent)
             return live[: live.index(last) + 1]
 
         reason = "branched" if end_parent else None
-        return self._begin(parent, child, lease_epoch, "branch", reason, carries, only=key)
+        return self._begin(parent, child, lease_epoch, "branch", reason, find_carried, only=key)
 
     def reset(
         self, parent: str, reason: str, child: Child, lease_epoch: int | None, session_key: str | None = None
@@ -177,8 +179,8 @@ class Families:
 
         If it was taken up in other chats, too, it goes on there, and what begins is of that one chat alone.
         """
-        key = optional_text("session_key", session_key)
-        return self._begin(parent, child, lease_epoch, "reset", required_text("reason", reason), only=key)
+        key = check_optional_text("session_key", session_key)
+        return self._begin(parent, child, lease_epoch, "reset", require_text("reason", reason), only=key)
 
     def delegate(self, parent: str, child: Child, lease_epoch: int | None) -> str:
         """A session for a task that another one hands out. It is in no list; the chats stay where they are."""
@@ -191,11 +193,11 @@ class Families:
         lease_epoch: int | None,
         relation: str,
         end_reason: str | None,
-        carries: Callable[[Writer], list[int]] | None = None,
-        tell: Callable[[Writer], None] | None = None,
+        find_carried: Callable[[Writer], list[int]] | None = None,
+        store_summary: Callable[[Writer], None] | None = None,
         only: str | None = None,
     ) -> str:
-        epoch, at = optional_whole("lease_epoch", lease_epoch), child.started_at
+        epoch, at = check_optional_integer("lease_epoch", lease_epoch), child.started_at
 
         def work(writer: Writer) -> str:
             check_fence(writer, parent, epoch)
@@ -203,26 +205,26 @@ class Families:
             assert above is not None
             if writer.repeating and writer.value(EXISTS, child.session_id):
                 return child.session_id
-            carried = carries(writer) if carries is not None else []
-            title, by = _title(writer, child, relation, above)
-            if end_reason is not None and not (only and self._routing.is_elsewhere(writer, parent, only)):
-                _end(writer, parent, end_reason, at)
+            carried = find_carried(writer) if find_carried is not None else []
+            title, by = _choose_title(writer, child, relation, above)
+            if end_reason is not None and not (only and self._routing.is_in_other_chat(writer, parent, only)):
+                _end_parent(writer, parent, end_reason, at)
             values = (relation, at, at, title, by, child.model, child.model_config)
-            place = (_prompt(child, relation, above), *_place(child, relation, above, parent))
+            place = (_choose_prompt(child, relation, above), *_make_place(child, relation, above, parent))
             if not writer.run(INHERIT, child.session_id, *values, *place, parent):
                 raise errors.make_error(
                     errors.InvalidArgument, f"session {child.session_id!r} exists already"
                 )
             record_process(writer, child.session_id)
-            if tell is not None:
-                tell(writer)
+            if store_summary is not None:
+                store_summary(writer)
             else:
-                carried_context.carry(writer, child.session_id, carried)
+                carried_context.carry_messages(writer, child.session_id, carried)
             writer.run(ROOT_ACTIVE, at, above["root_id"] if relation == "compression" else None, at)
             if only is not None:
-                self._routing.move_one(writer, only, parent, child.session_id, at)
+                self._routing.move_chat(writer, only, parent, child.session_id, at)
             elif end_reason is not None:  # where the parent goes on, its chats stay with it
-                self._routing.move(writer, parent, child.session_id, at)
+                self._routing.move_chats(writer, parent, child.session_id, at)
             derived.refresh(writer)
             return child.session_id
 
@@ -230,7 +232,7 @@ class Families:
 
     def undo_reset(self, session_id: str, lease_epoch: int | None) -> str:
         """Go back to the conversation that a reset left, as long as nobody has said anything since; its id."""
-        at, epoch = clock.now(), optional_whole("lease_epoch", lease_epoch)
+        at, epoch = clock.now(), check_optional_integer("lease_epoch", lease_epoch)
 
         def work(writer: Writer) -> str:
             check_fence(writer, session_id, epoch)
@@ -243,37 +245,37 @@ class Families:
                 raise errors.make_error(
                     errors.InvalidArgument, f"session {session_id!r} has gone on; resume {before!r} instead"
                 )
-            live = tip(writer, before)
+            live = find_tip(writer, before)
             writer.run(REOPEN, live)
             record_process(writer, live)
             writer.run(END_UNDONE, at, session_id)
-            self._routing.move(writer, session_id, live, at)
+            self._routing.move_chats(writer, session_id, live, at)
             derived.refresh(writer)
             return live
 
         return self._engine.write(work)
 
 
-def _title(
+def _choose_title(
     writer: Writer, child: Child, relation: str, above: dict[str, Any]
 ) -> tuple[str | None, str | None]:
     """A continuation is numbered, a branch is told from its parent by ` (2)`, what starts afresh has no title yet."""
     if child.title is not None:
-        return free_title(writer, child.title, above["owner"], child.session_id), "person"
+        return find_free_title(writer, child.title, above["owner"], child.session_id), "person"
     old, by = above["title"], above["title_by"]
     if old is None or relation not in ("compression", "branch"):
         return None, None
     if relation == "branch":
-        return free_title(writer, old, above["owner"], child.session_id), by
-    return next_title(writer, split_number(old)[0] or old, above["owner"]), by
+        return find_free_title(writer, old, above["owner"], child.session_id), by
+    return find_next_title(writer, split_number(old)[0] or old, above["owner"]), by
 
 
-def _prompt(child: Child, relation: str, above: dict[str, Any]) -> str | None:
+def _choose_prompt(child: Child, relation: str, above: dict[str, Any]) -> str | None:
     """A branch goes on with its parent's prompt, so that the provider's prefix cache holds; others build theirs."""
     return child.system_prompt or (above["system_prompt"] if relation == "branch" else None)
 
 
-def _place(child: Child, relation: str, above: dict[str, Any], parent: str) -> tuple[Any, ...]:
+def _make_place(child: Child, relation: str, above: dict[str, Any], parent: str) -> tuple[Any, ...]:
     """(kind, root, listed, conversation's activity, pinned, archived)."""
     if relation == "compression":
         return above["kind"], above["root_id"] or parent, 0, None, above["pinned_at"], above["archived"]
@@ -281,20 +283,20 @@ def _place(child: Child, relation: str, above: dict[str, Any], parent: str) -> t
     return kind, child.session_id, 0 if relation == "delegate" else 1, child.started_at, None, 0
 
 
-def _end(writer: Writer, parent: str, reason: str, at: float) -> None:
-    if derived.relation_after(reason) is not None:
+def _end_parent(writer: Writer, parent: str, reason: str, at: float) -> None:
+    if derived.find_relation(reason) is not None:
         writer.run(SETTLE_CHILDREN, parent)
     writer.run(END_BY_COMPRESSION if reason == "compression" else END, at, reason, parent)
 
 
-def _not_in_context(message_id: int, session_id: str) -> errors.HermesError:
+def _build_not_in_context(message_id: int, session_id: str) -> errors.HermesError:
     return errors.make_error(
         errors.InvalidArgument, f"message {message_id} is not in the context of session {session_id!r}"
     )
 
 
-def _ids(name: str, ids: Iterable[int]) -> list[int]:
-    found = [whole(name, message_id) for message_id in ids]
-    if len(set(found)) != len(found):
+def _check_ids(name: str, ids: Iterable[int]) -> list[int]:
+    checked = [check_integer(name, message_id) for message_id in ids]
+    if len(set(checked)) != len(checked):
         raise errors.make_error(errors.InvalidArgument, f"{name} names a message twice")
-    return found
+    return checked

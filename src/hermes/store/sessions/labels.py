@@ -13,10 +13,10 @@ from typing import LiteralString
 
 from hermes import clock, errors
 from hermes.store import derived
-from hermes.store.arguments import optional_text, required_text
+from hermes.store.arguments import check_optional_text, require_text
 from hermes.store.engine import Access, Reader, Writer
-from hermes.store.sessions.titles import one_line
-from hermes.store.workspace import checked_directory, workspace_of
+from hermes.store.sessions.titles import make_one_line
+from hermes.store.workspace import check_directory, find_workspace
 
 MAX_TAG_LENGTH = 50
 
@@ -40,7 +40,7 @@ ALL_TAGS = """SELECT t.tag, count(DISTINCT s.root_id) FROM tags t JOIN sessions 
     WHERE s.trashed_at IS NULL GROUP BY t.tag ORDER BY count(DISTINCT s.root_id) DESC, t.tag"""
 
 
-class Keeping:
+class SessionLabels:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
 
@@ -49,7 +49,7 @@ class Keeping:
         at = (clock.now(),) if pinned else ()
 
         def work(writer: Writer) -> bool:
-            root = _root(writer, session_id)
+            root = _find_root(writer, session_id)
             if root is None:
                 return False
             if segment:
@@ -65,7 +65,7 @@ class Keeping:
         flag = int(bool(archived))
 
         def work(writer: Writer) -> bool:
-            root = _root(writer, session_id)
+            root = _find_root(writer, session_id)
             if root is None:
                 return False
             if segment:
@@ -78,8 +78,12 @@ class Keeping:
 
     def set_workspace(self, session_id: str, cwd: Path | str, git_branch: str | None = None) -> bool:
         """Record where a session is held; its workspace follows from the directory. True iff there is one."""
-        directory = checked_directory("cwd", cwd)
-        place = (str(workspace_of(directory)), str(directory), optional_text("git_branch", git_branch))
+        directory = check_directory("cwd", cwd)
+        place = (
+            str(find_workspace(directory)),
+            str(directory),
+            check_optional_text("git_branch", git_branch),
+        )
         return self._engine.write(lambda writer: writer.run(SET_WORKSPACE, *place, session_id)) > 0
 
     def add_tags(self, session_id: str, *tags: str) -> list[str]:
@@ -94,28 +98,28 @@ class Keeping:
         named = [clean_tag(tag) for tag in tags]
 
         def work(writer: Writer) -> list[str]:
-            root = _root(writer, session_id)
+            root = _find_root(writer, session_id)
             if root is None:
                 raise errors.make_error(errors.UnknownSession, f"session {session_id!r} does not exist")
             for tag in named:
                 writer.run(sql, root, tag)
-            return _tags(writer, root)
+            return _read_tags(writer, root)
 
         return self._engine.write(work, share=False)
 
-    def tags_of(self, session_id: str) -> list[str]:
+    def list_tags(self, session_id: str) -> list[str]:
         with self._engine.read(settled=True) as reader:
             root = reader.value(LIVE_ROOT, session_id)
-            return [] if root is None else _tags(reader, root)
+            return [] if root is None else _read_tags(reader, root)
 
-    def all_tags(self) -> list[tuple[str, int]]:
+    def count_tags(self) -> list[tuple[str, int]]:
         """Every tag with the number of its conversations, the most used first."""
         with self._engine.read(settled=True) as reader:
             return [(tag, count) for tag, count in reader.rows(ALL_TAGS)]
 
 
 def clean_tag(tag: object) -> str:
-    text = unicodedata.normalize("NFC", one_line(required_text("tag", tag)).casefold())
+    text = unicodedata.normalize("NFC", make_one_line(require_text("tag", tag)).casefold())
     if not text:
         raise errors.make_error(errors.InvalidArgument, "a tag must not be empty")
     if len(text) > MAX_TAG_LENGTH:
@@ -125,11 +129,11 @@ def clean_tag(tag: object) -> str:
     return text
 
 
-def _tags(reader: Reader, root: str) -> list[str]:
+def _read_tags(reader: Reader, root: str) -> list[str]:
     return [row[0] for row in reader.rows(TAGS_OF, root)]
 
 
-def _root(writer: Writer, session_id: str) -> str | None:
+def _find_root(writer: Writer, session_id: str) -> str | None:
     """The conversation of a session, as it stands with what other programs have just written."""
     derived.settle(writer)
     root: str | None = writer.value(LIVE_ROOT, session_id)

@@ -53,12 +53,12 @@ class Relative(NamedTuple):
         """(depth, session) from here down, each before its children. Chains may be longer than the stack."""
         waiting = [(0, self)]
         while waiting:
-            depth, one = waiting.pop()
-            yield depth, one
-            waiting += [(depth + 1, child) for child in reversed(one.children)]
+            depth, relative = waiting.pop()
+            yield depth, relative
+            waiting += [(depth + 1, child) for child in reversed(relative.children)]
 
 
-def tip(reader: Reader, session_id: str) -> str:
+def find_tip(reader: Reader, session_id: str) -> str:
     """The live end of the conversation that continues this session; itself if nothing does."""
     at, following = session_id, reader.value(NEXT, session_id, session_id)
     seen = {session_id}
@@ -80,7 +80,7 @@ def is_ancestor(reader: Reader, candidate: str, session_id: str) -> bool:
     return False
 
 
-def conversation_with_subagents(reader: Reader, session_id: str) -> list[str]:
+def list_with_subagents(reader: Reader, session_id: str) -> list[str]:
     """Every session of the conversation, and of those that worked for it; branches are conversations of their own."""
     first = reader.value(ROOT, session_id)
     waiting, seen, found = [] if first is None else [first], {first}, dict[str, None]()
@@ -99,19 +99,19 @@ class Lineage:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
 
-    def compression_tip(self, session_id: str) -> str:
+    def find_tip(self, session_id: str) -> str:
         if not session_id:
             return session_id
         with self._engine.read(settled=True) as reader:
-            return tip(reader, session_id)
+            return find_tip(reader, session_id)
 
-    def conversation_root(self, session_id: str) -> str | None:
+    def find_root(self, session_id: str) -> str | None:
         """The permanent id of the conversation; None if there is no such session."""
         with self._engine.read(settled=True) as reader:
-            found = None if reader.value(IS_TRASHED, session_id) else reader.value(ROOT, session_id)
-            return None if found is None else str(found)
+            ancestor = None if reader.value(IS_TRASHED, session_id) else reader.value(ROOT, session_id)
+            return None if ancestor is None else str(ancestor)
 
-    def resume_target(self, session_id: str) -> str:
+    def find_resume_target(self, session_id: str) -> str:
         """Where to go on: this session, or, if nothing was ever said in it, the first descendant with messages."""
         if not session_id:
             return session_id
@@ -126,16 +126,16 @@ class Lineage:
                 at = child
         return session_id
 
-    def family(self, session_id: str) -> Relative | None:
+    def read_family(self, session_id: str) -> Relative | None:
         """The whole family as a tree, from its first ancestor down; None if there is no such session."""
         with self._engine.read(settled=True) as reader:
             if reader.value(IS_TRASHED, session_id):
                 return None
-            top = _first_ancestor(reader, session_id)
-            return None if top is None else _tree(reader, top)
+            top = _find_first_ancestor(reader, session_id)
+            return None if top is None else _build_tree(reader, top)
 
 
-def _first_ancestor(reader: Reader, session_id: str) -> tuple[Any, ...] | None:
+def _find_first_ancestor(reader: Reader, session_id: str) -> tuple[Any, ...] | None:
     row = reader.row(ONE, session_id)
     seen = {session_id}
     while row is not None and row[1] is not None and row[1] not in seen:
@@ -149,15 +149,15 @@ def _first_ancestor(reader: Reader, session_id: str) -> tuple[Any, ...] | None:
     return row
 
 
-def _tree(reader: Reader, top: tuple[Any, ...]) -> Relative:
+def _build_tree(reader: Reader, top: tuple[Any, ...]) -> Relative:
     root = Relative([], *top)
     seen, waiting = {root.id}, [root]
     while waiting:
-        one = waiting.pop()
-        for row in reader.rows(CHILDREN, one.id):
+        relative = waiting.pop()
+        for row in reader.rows(CHILDREN, relative.id):
             if row[0] not in seen:
                 seen.add(row[0])
                 child = Relative([], *row)
-                one.children.append(child)
+                relative.children.append(child)
                 waiting.append(child)
     return root

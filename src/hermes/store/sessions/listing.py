@@ -1,8 +1,8 @@
 """Lists of conversations and sessions. Rows are read from an index, in order, until the page is full.
 
 `preview`, `last_active` and the place in the family stand on the row; `derived` keeps them true. The documented lists
-hide nothing. The list for people (`conversations`) leaves out what ran without a person or was put away, and says how
-much of what that is: one query counts, whatever the page.
+hide nothing. The list for people (`list_conversations`) hides jobs, subagents, tool sessions and the archive. It counts
+the hidden conversations by reason, with one query.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, LiteralString, NamedTuple
 
 from hermes import errors
-from hermes.store.arguments import as_one, moment, names, row_limit, whole
+from hermes.store.arguments import check_integer, check_names, check_time, join_names, row_limit
 from hermes.store.engine import Access, Reader, Row
-from hermes.store.sessions.lineage import tip
-from hermes.store.sessions.sessions import SELECT_ROW, source_name
+from hermes.store.sessions.lineage import find_tip
+from hermes.store.sessions.sessions import SELECT_ROW, check_source
 
 # The documented columns and those of ours that say what a row is, in the order of `COLUMNS`; one more at the end tells
 # whether the row's live tip is another.
@@ -48,17 +48,17 @@ MOST_ACTIVE = "ORDER BY conversation_active DESC NULLS LAST, started_at DESC, id
 LAST_ACTIVE = "ORDER BY last_active DESC NULLS LAST, started_at DESC, id DESC LIMIT ? OFFSET ?"
 
 
-def _ways(where: LiteralString, order: LiteralString) -> tuple[LiteralString, LiteralString]:
+def _make_statements(where: LiteralString, order: LiteralString) -> tuple[LiteralString, LiteralString]:
     """The statement that leaves no source out, and the one that does."""
     return " ".join((ROWS, where, order)), " ".join((ROWS, where, BUT, order))
 
 
-BY_START = _ways(LISTED, NEWEST)
-BY_START_OF_SOURCE = _ways(LISTED_OF_SOURCE, NEWEST)
-BY_ACTIVITY = _ways(LISTED, MOST_ACTIVE)
-BY_ACTIVITY_OF_SOURCE = _ways(LISTED_OF_SOURCE, MOST_ACTIVE)
-EVERY_BY_START = _ways(EVERY, NEWEST)
-EVERY_BY_ACTIVITY = _ways(EVERY, LAST_ACTIVE)
+BY_START = _make_statements(LISTED, NEWEST)
+BY_START_OF_SOURCE = _make_statements(LISTED_OF_SOURCE, NEWEST)
+BY_ACTIVITY = _make_statements(LISTED, MOST_ACTIVE)
+BY_ACTIVITY_OF_SOURCE = _make_statements(LISTED_OF_SOURCE, MOST_ACTIVE)
+EVERY_BY_START = _make_statements(EVERY, NEWEST)
+EVERY_BY_ACTIVITY = _make_statements(EVERY, LAST_ACTIVE)
 
 # The list for people. A conversation is what its first session is: its kind, source, workspace, pin and archive.
 CONVERSATIONS = "WHERE listed = 1 AND trashed_at IS NULL"
@@ -113,7 +113,7 @@ PROJECTED = (
 """What a conversation's row takes from its live tip; the rest stays the root's."""
 
 
-class Wanted(NamedTuple):
+class ConversationFilter(NamedTuple):
     """Which conversations a list for people is about; None means no restriction. Times are of the last activity."""
 
     sources: Sequence[str] | None = None
@@ -139,7 +139,7 @@ class Listing:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
 
-    def rich(
+    def list_rich(
         self,
         source: str | None = None,
         exclude_sources: Sequence[str] | None = None,
@@ -149,29 +149,29 @@ class Listing:
         project_compression_tips: bool = True,
         order_by_last_active: bool = False,
     ) -> list[dict[str, Any]]:
-        limit, offset = row_limit(limit), max(0, whole("offset", offset))
-        but = as_one(_sources("exclude_sources", exclude_sources)) if exclude_sources else None
-        wanted = None if source is None else source_name(source)
+        limit, offset = row_limit(limit), max(0, check_integer("offset", offset))
+        but = join_names(_check_sources("exclude_sources", exclude_sources)) if exclude_sources else None
+        name = None if source is None else check_source(source)
         with self._engine.read(settled=True) as reader:
-            rows = _select(
-                reader, wanted, but, limit, offset, every=include_children, by_activity=order_by_last_active
+            rows = _select_rows(
+                reader, name, but, limit, offset, every=include_children, by_activity=order_by_last_active
             )
             if include_children or not project_compression_tips:
-                return _shown(rows)
-            return _tips_shown(reader, rows)
+                return _make_rows(rows)
+            return _project_tips(reader, rows)
 
-    def by_activity(
+    def list_by_activity(
         self, source: str | None = None, limit: int = 20, offset: int = 0
     ) -> list[dict[str, Any]]:
         """Every session, children too, newest activity first."""
-        name = None if source is None else source_name(source)
-        page = (row_limit(limit), max(0, whole("offset", offset)))
+        name = None if source is None else check_source(source)
+        page = (row_limit(limit), max(0, check_integer("offset", offset)))
         with self._engine.read(settled=True) as reader:
-            return _shown(_select(reader, name, None, *page, every=True, by_activity=True))
+            return _make_rows(_select_rows(reader, name, None, *page, every=True, by_activity=True))
 
-    def conversations(
+    def list_conversations(
         self,
-        wanted: Wanted,
+        filters: ConversationFilter,
         *,
         limit: int = 20,
         offset: int = 0,
@@ -184,23 +184,23 @@ class Listing:
         Jobs, subagents, tool sessions and the archive are hidden unless asked for. Naming a source shows its jobs and
         tools, but not its subagents: those are shown as a kind.
         """
-        page = (row_limit(limit), max(0, whole("offset", offset)))
+        page = (row_limit(limit), max(0, check_integer("offset", offset)))
         if order not in ORDERS:
             raise errors.make_error(
                 errors.InvalidArgument, f"order must be one of {', '.join(ORDERS)}, got {order!r:.40}"
             )
-        hidden = _hidden_kinds(wanted, include_hidden)
-        hide_archived = wanted.archived is None and not include_hidden
+        hidden = _find_hidden_kinds(filters, include_hidden)
+        hide_archived = filters.archived is None and not include_hidden
         with self._engine.read(settled=True) as reader:
-            named, others = _named(wanted), _others(wanted)
+            named, others = _bind_named(filters), _bind_others(filters)
             if any(value is not None for value in others):
                 groups = reader.rows(COUNTED, *named, *others)
             else:
                 groups = reader.rows(COUNTED_IN_INDEX, *named)
             sql = PAGES[order, bool(pinned_first), "child" not in hidden]
-            kinds = as_one(hidden)
-            found = reader.rows(sql, *named, *others, kinds, kinds, 1 if hide_archived else None, *page)
-            rows = _tips_shown(reader, found)
+            kinds = join_names(hidden)
+            page_rows = reader.rows(sql, *named, *others, kinds, kinds, 1 if hide_archived else None, *page)
+            rows = _project_tips(reader, page_rows)
             from hermes.store.sessions.labels import TAGS_OF
 
             for row in rows:
@@ -217,7 +217,7 @@ class Listing:
         return ConversationPage(rows, total, left_out)
 
 
-def _select(
+def _select_rows(
     reader: Reader,
     source: str | None,
     but: str | None,
@@ -236,49 +236,51 @@ def _select(
     return reader.rows((BY_ACTIVITY_OF_SOURCE if by_activity else BY_START_OF_SOURCE)[way], source, *page)
 
 
-def _hidden_kinds(wanted: Wanted, include_hidden: bool) -> tuple[str, ...]:
-    if include_hidden or wanted.kinds is not None:
+def _find_hidden_kinds(filters: ConversationFilter, include_hidden: bool) -> tuple[str, ...]:
+    if include_hidden or filters.kinds is not None:
         return ()
-    return HIDDEN_KINDS if wanted.sources is None else ("child",)
+    return HIDDEN_KINDS if filters.sources is None else ("child",)
 
 
-def _named(wanted: Wanted) -> tuple[object, ...]:
+def _bind_named(filters: ConversationFilter) -> tuple[object, ...]:
     """The values of NAMED, each as often as it stands there."""
     each = (
-        None if wanted.sources is None else as_one(_sources("sources", wanted.sources)),
-        as_one(_sources("exclude_sources", wanted.exclude_sources)) if wanted.exclude_sources else None,
-        None if wanted.kinds is None else as_one(_kinds(wanted.kinds)),
-        None if wanted.archived is None else int(bool(wanted.archived)),
+        None if filters.sources is None else join_names(_check_sources("sources", filters.sources)),
+        join_names(_check_sources("exclude_sources", filters.exclude_sources))
+        if filters.exclude_sources
+        else None,
+        None if filters.kinds is None else join_names(_check_kinds(filters.kinds)),
+        None if filters.archived is None else int(bool(filters.archived)),
     )
     return tuple(value for value in each for _ in range(2))
 
 
-def _others(wanted: Wanted) -> tuple[object, ...]:
+def _bind_others(filters: ConversationFilter) -> tuple[object, ...]:
     """The values of OTHERS, each as often as it stands there."""
-    workspace, tag = wanted.workspace, wanted.tag
+    workspace, tag = filters.workspace, filters.tag
     if workspace is not None:
-        from hermes.store.workspace import workspace_of
+        from hermes.store.workspace import find_workspace
 
-        workspace = str(workspace_of(workspace))
+        workspace = str(find_workspace(workspace))
     if tag is not None:
         from hermes.store.sessions.labels import clean_tag
 
         tag = clean_tag(tag)
     each = (
         workspace,
-        None if wanted.since is None else moment("since", wanted.since),
-        None if wanted.until is None else moment("until", wanted.until),
+        None if filters.since is None else check_time("since", filters.since),
+        None if filters.until is None else check_time("until", filters.until),
         tag,
     )
-    return (*(value for value in each for _ in range(2)), 1 if wanted.pinned_only else None)
+    return (*(value for value in each for _ in range(2)), 1 if filters.pinned_only else None)
 
 
-def _sources(parameter: str, values: Sequence[str]) -> list[str]:
-    return [source_name(name) for name in names(parameter, values)]
+def _check_sources(parameter: str, values: Sequence[str]) -> list[str]:
+    return [check_source(name) for name in check_names(parameter, values)]
 
 
-def _kinds(values: Sequence[str]) -> tuple[str, ...]:
-    kinds = names("kinds", values)
+def _check_kinds(values: Sequence[str]) -> tuple[str, ...]:
+    kinds = check_names("kinds", values)
     for kind in kinds:
         if kind not in KINDS:
             raise errors.make_error(
@@ -287,9 +289,9 @@ def _kinds(values: Sequence[str]) -> tuple[str, ...]:
     return kinds
 
 
-def _projected(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
+def _project_tip(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
     """A conversation that went on after a compression, shown as its live tip."""
-    live = tip(reader, row["id"])
+    live = find_tip(reader, row["id"])
     session = reader.dict(SELECT_ROW, live) if live != row["id"] else None
     if session is None:
         return row
@@ -299,15 +301,15 @@ def _projected(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
     return {**row, **{name: session[name] for name in PROJECTED}, "_lineage_root_id": row["id"]}
 
 
-def _tips_shown(reader: Reader, rows: list[Row]) -> list[dict[str, Any]]:
+def _project_tips(reader: Reader, rows: list[Row]) -> list[dict[str, Any]]:
     """Each as its live tip, where that is another session."""
-    shown = _shown(rows)
+    projected = _make_rows(rows)
     for at, row in enumerate(rows):
         if row[-1]:
-            shown[at] = _projected(reader, shown[at])
-    return shown
+            projected[at] = _project_tip(reader, projected[at])
+    return projected
 
 
-def _shown(rows: list[Row]) -> list[dict[str, Any]]:
+def _make_rows(rows: list[Row]) -> list[dict[str, Any]]:
     """What stands behind the columns is for us."""
     return list(map(dict, map(zip, repeat(COLUMNS), rows)))

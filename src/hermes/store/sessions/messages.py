@@ -13,8 +13,15 @@ from typing import Any
 from hermes import clock, errors
 from hermes.session_kinds import KEPT_FROM_MODELS
 from hermes.store import derived
-from hermes.store.arguments import mappings, moment, optional_id, optional_text, optional_whole, required_text
-from hermes.store.content import calls_counted, from_json, json_or_none, uid_text
+from hermes.store.arguments import (
+    check_mappings,
+    check_optional_id,
+    check_optional_integer,
+    check_optional_text,
+    check_time,
+    require_text,
+)
+from hermes.store.content import count_calls, format_uid, from_json, json_or_none
 from hermes.store.engine import Access, Reader, Unreachable, Writer
 from hermes.store.processes import current_record
 from hermes.store.sessions import blobs, carried_context, replacement
@@ -104,36 +111,40 @@ class Messages:
     ) -> int:
         """Store one message; its id. A writer that names its lease is refused once somebody has taken over.
 
-        With a `uid` and its time the message is stored once, however often it is given: see `spooling`.
+        With a `uid` and its time the message is stored once, however often it is given: see `spool_writer`.
         """
-        role = required_text("role", role)
+        role = require_text("role", role)
         stored, kind, attachments = encode(content)
-        at = clock.now() if timestamp is None else moment("timestamp", timestamp)
-        given, uid = uid, uid or clock.make_uid()
+        at = clock.now() if timestamp is None else check_time("timestamp", timestamp)
+        given_uid, uid = uid, uid or clock.make_uid()
         row = (
             session_id,
             role,
             stored,
-            None if tool_call_id is None else optional_id("tool_call_id", tool_call_id),
+            None if tool_call_id is None else check_optional_id("tool_call_id", tool_call_id),
             None if tool_calls is None else json_or_none(tool_calls),
-            None if tool_name is None else optional_text("tool_name", tool_name),
+            None if tool_name is None else check_optional_text("tool_name", tool_name),
             at,
-            None if token_count is None else optional_whole("token_count", token_count),
-            None if finish_reason is None else optional_text("finish_reason", finish_reason),
-            None if reasoning is None else optional_text("reasoning", reasoning),
-            None if reasoning_content is None else optional_text("reasoning_content", reasoning_content),
+            None if token_count is None else check_optional_integer("token_count", token_count),
+            None if finish_reason is None else check_optional_text("finish_reason", finish_reason),
+            None if reasoning is None else check_optional_text("reasoning", reasoning),
+            None
+            if reasoning_content is None
+            else check_optional_text("reasoning_content", reasoning_content),
             None if reasoning_details is None else json_or_none(reasoning_details),
             None if codex_reasoning_items is None else json_or_none(codex_reasoning_items),
             None if codex_message_items is None else json_or_none(codex_message_items),
             uid,
             kind,
-            None if platform_message_id is None else optional_id("platform_message_id", platform_message_id),
+            None
+            if platform_message_id is None
+            else check_optional_id("platform_message_id", platform_message_id),
         )
-        epoch = None if lease_epoch is None else optional_whole("lease_epoch", lease_epoch)
+        epoch = None if lease_epoch is None else check_optional_integer("lease_epoch", lease_epoch)
         person = at if role == "user" else None
         preview = make_preview(stored if kind == "text" else content) if person is not None else None
         counted = (
-            calls_counted(role, tool_calls),
+            count_calls(role, tool_calls),
             at,
             at,
             person,
@@ -148,13 +159,13 @@ class Messages:
         )
 
         def work(writer: Writer) -> int:
-            if writer.repeating or given:
-                known = writer.value(STORED_ALREADY, session_id, at, uid)
-                if known is not None:
-                    return int(known)
+            if writer.repeating or given_uid:
+                stored_id = writer.value(STORED_ALREADY, session_id, at, uid)
+                if stored_id is not None:
+                    return int(stored_id)
             session = writer.row(COUNT_IN, *counted)
             if session is None:
-                raise refused(writer, session_id)
+                raise explain_refusal(writer, session_id)
             root, last_active, process = session
             if process is None or current_record() not in process:
                 record_process(writer, session_id)
@@ -164,7 +175,7 @@ class Messages:
                 writer.run(derived.NOTE, session_id)
             message_id = writer.insert(INSERT, *row)
             if attachments:
-                blobs.attach(writer, message_id, attachments)
+                blobs.attach_blobs(writer, message_id, attachments)
             return message_id
 
         return self._engine.write(work, share=not attachments)
@@ -172,21 +183,21 @@ class Messages:
     def replace(
         self, session_id: str, messages: Iterable[Mapping[str, Any]], lease_epoch: int | None = None
     ) -> None:
-        """Make the session hold exactly these messages; unchanged rows keep their id and time. See `replacing`.
+        """Make the session hold exactly these messages; unchanged rows keep their id and time. See `replacement`.
 
         Where a caller hands the whole live context back, what is only carried is not stored a second time.
         """
-        wanted = [replacement.row_of(message) for message in mappings("messages", messages)]
-        if not wanted:
+        rows = [replacement.encode_message(message) for message in check_mappings("messages", messages)]
+        if not rows:
             return
-        epoch = optional_whole("lease_epoch", lease_epoch)
+        epoch = check_optional_integer("lease_epoch", lease_epoch)
 
         def work(writer: Writer) -> None:
             check_fence(writer, session_id, epoch)
             own = writer.dicts(OWN_ROWS, session_id)
-            mine = replacement.without_carried(writer.dicts(CARRIED_ROWS, session_id), own, wanted)
-            replacement.replace(writer, session_id, own, mine)
-            writer.run(SET_COUNTS, len(mine), sum(row["calls"] for row in mine), session_id)
+            own_rows = replacement.remove_carried(writer.dicts(CARRIED_ROWS, session_id), own, rows)
+            replacement.replace_rows(writer, session_id, own, own_rows)
+            writer.run(SET_COUNTS, len(own_rows), sum(row["calls"] for row in own_rows), session_id)
             writer.run(derived.NOTE, session_id)
             derived.refresh(writer)
 
@@ -194,33 +205,33 @@ class Messages:
 
     def clear(self, session_id: str, lease_epoch: int | None = None) -> None:
         """Remove the session's messages; what another session carries goes to that one."""
-        epoch = optional_whole("lease_epoch", lease_epoch)
+        epoch = check_optional_integer("lease_epoch", lease_epoch)
 
         def work(writer: Writer) -> None:
             if epoch is not None:
                 check_fence(writer, session_id, epoch)
             elif not writer.value(LIVE, session_id):
                 return
-            carried_context.rehome(writer, session_id, ())
-            held = blobs.held_by(writer, session_id)
+            carried_context.rehome_messages(writer, session_id, ())
+            hashes = blobs.list_hashes(writer, session_id)
             self._engine.delete_messages(writer, session_id)
-            blobs.drop(writer, held)
+            blobs.drop_unused(writer, hashes)
             writer.run(SET_COUNTS, 0, 0, session_id)
             derived.refresh(writer)
 
         self._engine.write(work, share=False)
 
-    def of(self, session_id: str, *, include_trashed: bool = False) -> list[dict[str, Any]]:
+    def list_own(self, session_id: str, *, include_trashed: bool = False) -> list[dict[str, Any]]:
         with self._engine.read() as reader:
             if not include_trashed and reader.value(IS_TRASHED, session_id):
                 return []
-            return own_rows(reader, session_id)
+            return read_own_rows(reader, session_id)
 
     def has_platform_id(self, session_id: str, platform_message_id: str) -> bool:
-        wanted = optional_id("platform_message_id", platform_message_id)
+        platform_id = check_optional_id("platform_message_id", platform_message_id)
         with self._engine.read() as reader:
-            found = reader.value(BY_PLATFORM, session_id, wanted) is not None
-            return found and not reader.value(IS_TRASHED, session_id)
+            is_stored = reader.value(BY_PLATFORM, session_id, platform_id) is not None
+            return is_stored and not reader.value(IS_TRASHED, session_id)
 
     def count(self, session_id: str | None = None) -> int:
         with self._engine.read() as reader:
@@ -228,7 +239,7 @@ class Messages:
                 return int(reader.value(COUNT_ALL))
             return 0 if reader.value(IS_TRASHED, session_id) else int(reader.value(COUNT_OF, session_id))
 
-    def conversation(
+    def read_conversation(
         self, session_id: str, include_ancestors: bool = False, *, include_trashed: bool = False
     ) -> list[dict[str, Any]]:
         """The messages a model is given, in its own shape: the live context, or the whole family once."""
@@ -236,37 +247,37 @@ class Messages:
             if not include_trashed and reader.value(IS_TRASHED, session_id):
                 return []
             if include_ancestors:
-                return _family_once(reader, session_id)
-            return [_spoken(reader, row) for row in _live(reader, session_id)]
+                return _read_family(reader, session_id)
+            return [_decode_message(reader, row) for row in _read_live(reader, session_id)]
 
-    def context(self, session_id: str) -> list[dict[str, Any]]:
-        """The live context like `conversation`, each message with its `id`."""
+    def read_context(self, session_id: str) -> list[dict[str, Any]]:
+        """The live context like `read_conversation`, each message with its `id`."""
         with self._engine.read() as reader:
             if reader.value(IS_TRASHED, session_id):
                 return []
-            return [{"id": row[0], **_spoken(reader, row)} for row in _live(reader, session_id)]
+            return [{"id": row[0], **_decode_message(reader, row)} for row in _read_live(reader, session_id)]
 
 
-def _live(reader: Reader, session_id: str) -> list[tuple[Any, ...]]:
+def _read_live(reader: Reader, session_id: str) -> list[tuple[Any, ...]]:
     """What a session carries of others, then its own, each once. Instructions of untrusted files are not in it."""
     carried = reader.rows(CARRIED, session_id)
     seen = {row[0] for row in carried}
-    rows = carried + [row for row in _spoken_rows(reader, session_id) if row[0] not in seen]
+    rows = carried + [row for row in _read_rows(reader, session_id) if row[0] not in seen]
     return [row for row in rows if row[1] not in KEPT_FROM_MODELS]
 
 
-def _spoken_rows(reader: Reader, session_id: str) -> list[tuple[Any, ...]]:
-    return reader.rows(CONVERSATION, session_id) or known_empty(reader, session_id)
+def _read_rows(reader: Reader, session_id: str) -> list[tuple[Any, ...]]:
+    return reader.rows(CONVERSATION, session_id) or confirm_empty(reader, session_id)
 
 
-def known_empty(reader: Reader, session_id: str) -> list[Any]:
+def confirm_empty(reader: Reader, session_id: str) -> list[Any]:
     """An empty history, once it is known that there is none: a damaged index must not make it look so."""
     if reader.value(UNREACHED, session_id):
         raise Unreachable(f"messages of session {session_id} are not found by the index of their table")
     return []
 
 
-def insert_plain(writer: Writer, session_id: str, role: str, text: str, at: float, uid: str) -> int:
+def insert_text(writer: Writer, session_id: str, role: str, text: str, at: float, uid: str) -> int:
     """A message that is text and nothing else, for verbs that count it themselves."""
     place, rest = (session_id, role, text, None, None, None, at), (None,) * 7
     return writer.insert(INSERT, *place, *rest, uid, "text", None)
@@ -276,10 +287,10 @@ def check_fence(reader: Reader, session_id: str, epoch: int | None) -> None:
     """That there is such a session and, where the caller names its lease, that nobody has taken over."""
     fence = reader.row(FENCE, session_id)
     if fence is None or (epoch is not None and fence[0] != epoch):
-        raise refused(reader, session_id)
+        raise explain_refusal(reader, session_id)
 
 
-def refused(reader: Reader, session_id: str) -> errors.HermesError:
+def explain_refusal(reader: Reader, session_id: str) -> errors.HermesError:
     """Why a row could not be written: there is no such session, or its conversation has another holder now."""
     if reader.row(FENCE, session_id) is not None:
         return errors.LeaseLost(
@@ -288,22 +299,22 @@ def refused(reader: Reader, session_id: str) -> errors.HermesError:
     return errors.make_error(errors.UnknownSession, f"session {session_id!r} does not exist")
 
 
-def own_rows(reader: Reader, session_id: str) -> list[dict[str, Any]]:
+def read_own_rows(reader: Reader, session_id: str) -> list[dict[str, Any]]:
     """A session's own rows, all columns, content and tool calls decoded."""
-    rows = reader.dicts(OWN_ROWS, session_id) or known_empty(reader, session_id)
-    return [decoded(reader, row) for row in rows]
+    rows = reader.dicts(OWN_ROWS, session_id) or confirm_empty(reader, session_id)
+    return [decode_row(reader, row) for row in rows]
 
 
-def decoded(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
+def decode_row(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
     """A stored row as callers see it: content and tool calls as values, the uid as text."""
     row["content"] = blobs.decode(reader, row["content"], row.pop("content_kind"))
     if row["tool_calls"] is not None:
         row["tool_calls"] = from_json(row["tool_calls"], [])
-    row["uid"] = uid_text(row["uid"])
+    row["uid"] = format_uid(row["uid"])
     return row
 
 
-def _spoken(reader: Reader, row: tuple[Any, ...]) -> dict[str, Any]:
+def _decode_message(reader: Reader, row: tuple[Any, ...]) -> dict[str, Any]:
     (
         _id,
         role,
@@ -323,51 +334,53 @@ def _spoken(reader: Reader, row: tuple[Any, ...]) -> dict[str, Any]:
     content = blobs.decode(reader, content, kind)
     if role in ("user", "assistant") and isinstance(content, str):
         content = clean_replay(content)
-    said: dict[str, Any] = {"role": role, "content": content}
+    message: dict[str, Any] = {"role": role, "content": content}
     if call_id:
-        said["tool_call_id"] = call_id
+        message["tool_call_id"] = call_id
     if tool:
-        said["tool_name"] = tool
+        message["tool_name"] = tool
     if calls:
-        said["tool_calls"] = from_json(calls, [])
+        message["tool_calls"] = from_json(calls, [])
     if role == "assistant":
         if finish:
-            said["finish_reason"] = finish
+            message["finish_reason"] = finish
         if reasoning:
-            said["reasoning"] = reasoning
+            message["reasoning"] = reasoning
         if reasoned is not None:
-            said["reasoning_content"] = reasoned
+            message["reasoning_content"] = reasoned
         if details or codex_r or codex_m:
             names = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
-            said |= {name: from_json(text, None) for name, text in zip(names, row[9:12], strict=True) if text}
-    return said
+            message |= {
+                name: from_json(text, None) for name, text in zip(names, row[9:12], strict=True) if text
+            }
+    return message
 
 
-def _family_once(reader: Reader, session_id: str) -> list[dict[str, Any]]:
+def _read_family(reader: Reader, session_id: str) -> list[dict[str, Any]]:
     """Every message of the session and its ancestors, by id.
 
     Another program copies what it carries into a continuation; of rows without our uid, a person's message that is
     repeated before any answer is therefore shown once, as documented. Our own rows are never copies.
     """
     # What it carries may have another home by now, or lie in the trash there.
-    found = reader.rows(CARRIED, session_id)
+    candidates = reader.rows(CARRIED, session_id)
     line: dict[str, None] = {}
     at: str | None = session_id
     while at is not None and at not in line:
         line[at] = None
         at = reader.value(PARENT, at)
-    found += [row for member in line for row in _spoken_rows(reader, member)]
-    rows = [row for _id, row in sorted({row[0]: row for row in found}.items())]
-    told: list[dict[str, Any]] = []
+    candidates += [row for member in line for row in _read_rows(reader, member)]
+    rows = [row for _id, row in sorted({row[0]: row for row in candidates}.items())]
+    messages: list[dict[str, Any]] = []
     unanswered: set[str] = set()
     for row in rows:
-        said = _spoken(reader, row)
-        if said["role"] == "assistant" and (said["content"] or said.get("tool_calls")):
+        message = _decode_message(reader, row)
+        if message["role"] == "assistant" and (message["content"] or message.get("tool_calls")):
             unanswered.clear()
-        elif said["role"] == "user" and row[13] is None:
-            copy = repr(said["content"])
+        elif message["role"] == "user" and row[13] is None:
+            copy = repr(message["content"])
             if copy in unanswered:
                 continue
             unanswered.add(copy)
-        told.append(said)
-    return told
+        messages.append(message)
+    return messages

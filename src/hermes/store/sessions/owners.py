@@ -11,22 +11,22 @@ from typing import NamedTuple
 
 from hermes import errors
 from hermes.store import derived
-from hermes.store.arguments import required_text
+from hermes.store.arguments import require_text
 from hermes.store.engine import Access, Writer
 from hermes.store.people import LOCAL
-from hermes.store.sessions.lineage import conversation_with_subagents
+from hermes.store.sessions.lineage import list_with_subagents
 from hermes.store.sessions.sessions import EXISTS
 from hermes.store.sessions.title_notes import BY_STORE
-from hermes.store.sessions.titles import free_title
+from hermes.store.sessions.titles import find_free_title
 
 OWNED = "SELECT owner, title FROM sessions WHERE id = ?"
 GIVE = "UPDATE sessions SET owner = ?, title = ?, title_by = coalesce(?, title_by) WHERE id = ?"
 
 
-class Given(NamedTuple):
+class OwnershipChange(NamedTuple):
     sessions: list[str]
     """All that the conversation has."""
-    given: list[str]
+    changed: list[str]
     """Those that had another owner."""
 
 
@@ -39,32 +39,34 @@ class Ownership:
 
         Doing it again changes nothing.
         """
-        to = required_text("owner", owner)
+        to = require_text("owner", owner)
 
         def work(writer: Writer) -> list[str]:
             derived.settle(writer)
             if not writer.value(EXISTS, session_id):
                 raise errors.make_error(errors.UnknownSession, f"session {session_id!r} does not exist")
-            members = give(writer, session_id, to, also_from=(LOCAL,)).sessions
+            members = give_conversation(writer, session_id, to, also_from=(LOCAL,)).sessions
             derived.refresh(writer)
             return members
 
         return self._engine.write(work, share=False)
 
 
-def give(writer: Writer, session_id: str, owner: str, *, also_from: tuple[str, ...] | None = None) -> Given:
+def give_conversation(
+    writer: Writer, session_id: str, owner: str, *, also_from: tuple[str, ...] | None = None
+) -> OwnershipChange:
     """Inside the caller's transaction: the whole conversation, and what worked for it.
 
     `also_from` are the owners it may be taken from; None is anybody. A title that the new owner uses already becomes
     `title (2)`.
     """
-    members = conversation_with_subagents(writer, session_id)
-    held = {member: writer.row(OWNED, member) or (LOCAL, None) for member in members}
-    if also_from is not None and any(row[0] not in (owner, *also_from) for row in held.values()):
+    members = list_with_subagents(writer, session_id)
+    rows = {member: writer.row(OWNED, member) or (LOCAL, None) for member in members}
+    if also_from is not None and any(row[0] not in (owner, *also_from) for row in rows.values()):
         raise errors.make_error(errors.InvalidArgument, f"session {session_id!r} is somebody else's")
-    given = [member for member, (whose, _) in held.items() if whose != owner]
-    for member in given:
-        title = held[member][1]
-        free = None if title is None else free_title(writer, title, owner, member)
+    changed = [member for member, (former_owner, _) in rows.items() if former_owner != owner]
+    for member in changed:
+        title = rows[member][1]
+        free = None if title is None else find_free_title(writer, title, owner, member)
         writer.run(GIVE, owner, free, None if free == title else BY_STORE, member)
-    return Given(members, given)
+    return OwnershipChange(members, changed)

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hermes import clock
-from hermes.store.arguments import moment, optional_whole
-from hermes.store.content import calls_counted, from_json, json_or_none
+from hermes.store.arguments import check_optional_integer, check_time
+from hermes.store.content import count_calls, from_json, json_or_none
 from hermes.store.engine import Writer
 from hermes.store.sessions import attachments, blobs, carried_context
 from hermes.text import replace_surrogates
@@ -48,7 +48,7 @@ ASSISTANT_TEXTS = ("reasoning", "reasoning_content")
 ASSISTANT_JSONS = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
 
 
-def row_of(message: Mapping[str, Any]) -> dict[str, Any]:
+def encode_message(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message as column values, before its place and time are known."""
     role = replace_surrogates(str(message.get("role") or "unknown"))
     content, kind, attached = attachments.encode(message.get("content"))
@@ -65,40 +65,41 @@ def row_of(message: Mapping[str, Any]) -> dict[str, Any]:
         "content_kind": kind,
         "attachments": attached,
         "tool_calls": json_or_none(message.get("tool_calls")),
-        "token_count": optional_whole("token_count", message.get("token_count")),
+        "token_count": check_optional_integer("token_count", message.get("token_count")),
         **{name: text(message, name) for name in ("tool_call_id", "tool_name", "finish_reason")},
         **{name: text(spoken, name) for name in ASSISTANT_TEXTS},
         **{name: json_or_none(spoken.get(name)) for name in ASSISTANT_JSONS},
-        "timestamp": moment("timestamp", at) if isinstance(at, int | float) else None,
-        "calls": calls_counted(role, message.get("tool_calls")),
+        "timestamp": check_time("timestamp", at) if isinstance(at, int | float) else None,
+        "calls": count_calls(role, message.get("tool_calls")),
     }
 
 
-def replace(
-    writer: Writer, session_id: str, have: list[dict[str, Any]], wanted: list[dict[str, Any]]
+def replace_rows(
+    writer: Writer, session_id: str, have: list[dict[str, Any]], messages: list[dict[str, Any]]
 ) -> None:
-    had, want = [_likeness(row) for row in have], [_likeness(row) for row in wanted]
+    had, want = [_make_comparable(row) for row in have], [_make_comparable(row) for row in messages]
     times = dict(zip(had, (row["timestamp"] for row in have), strict=True))
-    held = blobs.held_by(writer, session_id)
+    hashes = blobs.list_hashes(writer, session_id)
     now = clock.now()
-    pairs = list(_pairs(had, want))
-    carried = carried_context.carried_elsewhere(writer, session_id)
+    pairs = list(_pair_rows(had, want))
+    carried = carried_context.find_carried_elsewhere(writer, session_id)
     if any(
-        old is not None and have[old]["id"] in carried and _differs(had, want, old, new) for old, new in pairs
+        old is not None and have[old]["id"] in carried and _is_different(had, want, old, new)
+        for old, new in pairs
     ):
-        pairs = list(_written_anew(had, want))
+        pairs = list(_pair_anew(had, want))
     for old, new in pairs:
         if new is None:
             assert old is not None
             if have[old]["id"] in carried:
-                carried_context.rehome(writer, session_id, (), (have[old]["id"], have[old]["id"]))
+                carried_context.rehome_messages(writer, session_id, (), (have[old]["id"], have[old]["id"]))
                 continue
             writer.run(DELETE, have[old]["id"])
             continue
         if old is not None and had[old] == want[new]:
-            _complete(writer, have[old], wanted[new])
+            _complete_row(writer, have[old], messages[new])
             continue
-        row, at = wanted[new], wanted[new]["timestamp"]
+        row, at = messages[new], messages[new]["timestamp"]
         if at is None:
             at = times.get(want[new], now + new * 1e-6)
         values = (*(row[name] for name in COLUMNS), at, clock.make_uid())
@@ -107,21 +108,21 @@ def replace(
         else:
             message_id = have[old]["id"]
             writer.run(OVERWRITE, *values, message_id)
-            blobs.detach(writer, message_id)
-        blobs.attach(writer, message_id, row["attachments"])
-    blobs.drop(writer, held)
+            blobs.detach_blobs(writer, message_id)
+        blobs.attach_blobs(writer, message_id, row["attachments"])
+    blobs.drop_unused(writer, hashes)
 
 
-def _complete(writer: Writer, have: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    if any(wanted[name] is not None and wanted[name] != have[name] for name in COMPLETED):
-        writer.run(COMPLETE, *(wanted[name] for name in COMPLETED), have["id"])
+def _complete_row(writer: Writer, have: Mapping[str, Any], messages: Mapping[str, Any]) -> None:
+    if any(messages[name] is not None and messages[name] != have[name] for name in COMPLETED):
+        writer.run(COMPLETE, *(messages[name] for name in COMPLETED), have["id"])
 
 
-def _differs(had: list[Any], want: list[Any], old: int, new: int | None) -> bool:
+def _is_different(had: list[Any], want: list[Any], old: int, new: int | None) -> bool:
     return new is None or had[old] != want[new]
 
 
-def _written_anew(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, int | None]]:
+def _pair_anew(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, int | None]]:
     """From the first difference on nothing is written over: what another session carries has to stay as it is."""
     same = 0
     while same < min(len(had), len(want)) and had[same] == want[same]:
@@ -131,23 +132,23 @@ def _written_anew(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None,
     yield from ((None, new) for new in range(same, len(want)))
 
 
-def without_carried(
-    carried: list[dict[str, Any]], own: list[dict[str, Any]], wanted: list[dict[str, Any]]
+def remove_carried(
+    carried: list[dict[str, Any]], own: list[dict[str, Any]], messages: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """What is the session's own of a whole context that a caller hands back, in the order it was given out."""
-    at, kept = 0, []
-    mine = {row["id"] for row in own}
+    at, own_messages = 0, []
+    own_ids = {row["id"] for row in own}
     live = carried + [row for row in own if row["id"] not in {row["id"] for row in carried}]
     for row in live:
-        if at == len(wanted) or _likeness(wanted[at]) != _likeness(row):
+        if at == len(messages) or _make_comparable(messages[at]) != _make_comparable(row):
             break
-        if row["id"] in mine:
-            kept.append(wanted[at])
+        if row["id"] in own_ids:
+            own_messages.append(messages[at])
         at += 1
-    return kept + wanted[at:]
+    return own_messages + messages[at:]
 
 
-def _pairs(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, int | None]]:
+def _pair_rows(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, int | None]]:
     """(stored row, wanted message) in order: alike, one over the other, a row that goes, or a message that is new."""
     from difflib import SequenceMatcher
 
@@ -163,20 +164,20 @@ def _pairs(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, int | 
     for low, high, first, last in steps:
         # Where more comes in than goes out, what follows has to be written anew behind it.
         if last - first > high - low:
-            yield from _zipped(range(low, high), range(first, first + high - low))
+            yield from _pair_ranges(range(low, high), range(first, first + high - low))
             yield from ((old, None) for old in range(high, len(had)))
             yield from ((None, new) for new in range(first + high - low, len(want)))
             return
-        yield from _zipped(range(low, high), range(first, last))
+        yield from _pair_ranges(range(low, high), range(first, last))
 
 
-def _zipped(rows: range, messages: range) -> Iterator[tuple[int | None, int | None]]:
+def _pair_ranges(rows: range, messages: range) -> Iterator[tuple[int | None, int | None]]:
     yield from zip(rows, messages, strict=False)
     yield from ((None, new) for new in messages[len(rows) :])
     yield from ((old, None) for old in rows[len(messages) :])
 
 
-def _likeness(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _make_comparable(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """What makes two rows the same message, however another program may have spelt its JSON.
 
     Counters and reasons are left out: a caller who hands a conversation back often has none.
@@ -184,7 +185,7 @@ def _likeness(row: Mapping[str, Any]) -> tuple[Any, ...]:
     calls = row["tool_calls"]
     return (
         row["role"],
-        attachments.likeness(row["content"], row["content_kind"]),
+        attachments.make_comparable(row["content"], row["content_kind"]),
         row["tool_call_id"],
         None if calls is None else repr(from_json(calls, calls)),
         row["tool_name"],

@@ -11,11 +11,11 @@ from typing import Any
 
 from hermes import clock, errors
 from hermes.store import derived
-from hermes.store.arguments import optional_whole, whole
+from hermes.store.arguments import check_integer, check_optional_integer
 from hermes.store.content import decode
 from hermes.store.engine import Access, Writer
 from hermes.store.sessions import carried_context
-from hermes.store.sessions.messages import check_fence, decoded
+from hermes.store.sessions.messages import check_fence, decode_row
 from hermes.store.sessions.sessions import IS_TRASHED
 from hermes.text import make_preview
 
@@ -35,16 +35,16 @@ class Rewinds:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
 
-    def to_message(
+    def rewind_to(
         self, session_id: str, user_message_id: int, lease_epoch: int | None = None
     ) -> dict[str, Any]:
         """Take back a person's message and everything after it, so that it can be said again."""
-        target, epoch, at = whole("user_message_id", user_message_id), lease_epoch, clock.now()
-        optional_whole("lease_epoch", epoch)
+        target, epoch, at = check_integer("user_message_id", user_message_id), lease_epoch, clock.now()
+        check_optional_integer("lease_epoch", epoch)
 
         def work(writer: Writer) -> dict[str, Any]:
             check_fence(writer, session_id, epoch)
-            live = carried_context.live_ids(writer, session_id)
+            live = carried_context.list_live_ids(writer, session_id)
             row = writer.dict(ROW, target)
             if target not in live or row is None or row["role"] != "user":
                 raise errors.make_error(
@@ -55,16 +55,18 @@ class Rewinds:
             carried = [message_id for (message_id,) in writer.rows(carried_context.LIVE, session_id)]
             aside = [message_id for message_id in carried if message_id in going]
             if aside:
-                carried_context.carry(writer, session_id, [kept for kept in carried if kept not in going])
-                carried_context.set_aside(writer, session_id, aside)
+                carried_context.carry_messages(
+                    writer, session_id, [message_id for message_id in carried if message_id not in going]
+                )
+                carried_context.set_aside_messages(writer, session_id, aside)
             for message_id in going:
                 if writer.run(TAKE_BACK, at, message_id, session_id):
                     writer.run(NOTE_TAKEN, message_id)
             writer.run(COUNT_REWIND, session_id)
-            _recount(writer, session_id)
+            _recount_session(writer, session_id)
             return {
                 "rewound_count": len(going),
-                "target_message": decoded(writer, row),
+                "target_message": decode_row(writer, row),
                 "new_head_id": live[where - 1] if where else None,
             }
 
@@ -72,38 +74,38 @@ class Rewinds:
 
     def restore(self, session_id: str, since_id: int = 0, lease_epoch: int | None = None) -> int:
         """Bring back what rewinds took out, from a message on; how many messages."""
-        since, epoch = whole("since_id", since_id), optional_whole("lease_epoch", lease_epoch)
+        since, epoch = check_integer("since_id", since_id), check_optional_integer("lease_epoch", lease_epoch)
 
         def work(writer: Writer) -> int:
             check_fence(writer, session_id, epoch)
-            before = set(carried_context.live_ids(writer, session_id))
-            back = carried_context.bring_back(writer, session_id, since)
+            before = set(carried_context.list_live_ids(writer, session_id))
+            back = carried_context.restore_set_aside(writer, session_id, since)
             if back:
                 carried = [message_id for (message_id,) in writer.rows(carried_context.LIVE, session_id)]
-                carried_context.carry(writer, session_id, carried + back)
+                carried_context.carry_messages(writer, session_id, carried + back)
             writer.run(NOTE_GIVEN, session_id, since)
             writer.run(GIVE_BACK, session_id, since)
-            _recount(writer, session_id)
-            return len(set(carried_context.live_ids(writer, session_id)) - before)
+            _recount_session(writer, session_id)
+            return len(set(carried_context.list_live_ids(writer, session_id)) - before)
 
         return self._engine.write(work, share=False, repeatable=False)
 
-    def recent_from_people(self, session_id: str, limit: int = 20) -> list[dict[str, Any]]:
+    def list_recent_prompts(self, session_id: str, limit: int = 20) -> list[dict[str, Any]]:
         """What a person said last, newest first, to choose from where to go back to."""
-        most = whole("limit", limit)
+        most = check_integer("limit", limit)
         with self._engine.read() as reader:
             if reader.value(IS_TRASHED, session_id):
                 return []
-            live = reversed(carried_context.live_ids(reader, session_id))
-            said = (row for message_id in live for row in reader.rows(FROM_PERSON, message_id))
-            rows = list(islice(said, most if most >= 0 else None))
+            live = reversed(carried_context.list_live_ids(reader, session_id))
+            prompts = (row for message_id in live for row in reader.rows(FROM_PERSON, message_id))
+            rows = list(islice(prompts, most if most >= 0 else None))
         return [
             {"id": message_id, "timestamp": at, "preview": make_preview(decode(content, kind), 80) or ""}
             for message_id, content, kind, at in rows
         ]
 
 
-def _recount(writer: Writer, session_id: str) -> None:
-    carried_context.recount(writer, session_id)
+def _recount_session(writer: Writer, session_id: str) -> None:
+    carried_context.recount_messages(writer, session_id)
     writer.run(derived.NOTE, session_id)
     derived.refresh(writer)

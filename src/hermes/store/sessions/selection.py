@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes import errors
-from hermes.store.arguments import as_one, moment, names, optional_whole, required_text
+from hermes.store.arguments import check_names, check_optional_integer, check_time, join_names, require_text
 from hermes.store.engine import Access, Reader
-from hermes.store.sessions.lineage import conversation_with_subagents
-from hermes.store.sessions.sessions import source_name
+from hermes.store.sessions.lineage import list_with_subagents
+from hermes.store.sessions.sessions import check_source
 
 FILTERS = """AND trashed_at IS NULL
     AND coalesce(replace(?, '\x1f' || source || '\x1f', '') <> ?, TRUE) AND (? IS NULL OR workspace = ?)
@@ -69,54 +69,54 @@ class Selection(NamedTuple):
     since: float | None = None
     until: float | None = None
 
-    def checked(self) -> Selection:
+    def validate(self) -> Selection:
         """The same with its values as the statements take them; an error if one cannot be."""
         workspace = self.workspace
         if workspace is not None:
-            from hermes.store.workspace import workspace_of
+            from hermes.store.workspace import find_workspace
 
-            workspace = str(workspace_of(workspace))
+            workspace = str(find_workspace(workspace))
         for name in ("min_messages", "max_messages"):
-            if (optional_whole(name, getattr(self, name)) or 0) < 0:
+            if (check_optional_integer(name, getattr(self, name)) or 0) < 0:
                 raise errors.make_error(errors.InvalidArgument, f"{name} must be 0 or more")
         return Selection(
             sources=None
             if self.sources is None
-            else [source_name(one) for one in names("sources", self.sources)],
-            title=None if self.title is None else required_text("title", self.title).casefold(),
-            model=None if self.model is None else required_text("model", self.model).casefold(),
+            else [check_source(source) for source in check_names("sources", self.sources)],
+            title=None if self.title is None else require_text("title", self.title).casefold(),
+            model=None if self.model is None else require_text("model", self.model).casefold(),
             min_messages=self.min_messages,
             max_messages=self.max_messages,
             workspace=workspace,
-            since=None if self.since is None else moment("since", self.since),
-            until=None if self.until is None else moment("until", self.until),
+            since=None if self.since is None else check_time("since", self.since),
+            until=None if self.until is None else check_time("until", self.until),
         )
 
 
 EVERYTHING = Selection()
 
 
-class Selecting:
+class Selector:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
 
-    def sessions(self, selection: Selection, subagents: bool = False) -> list[str]:
+    def list_sessions(self, selection: Selection, subagents: bool = False) -> list[str]:
         """The ids of all sessions of the conversations meant, newest activity first, each conversation in its order.
 
         Subagents are conversations of their own; with `subagents` they follow those that they worked for.
         """
-        wanted = selection.checked()
+        selected = selection.validate()
         with self._engine.read(settled=True) as reader:
-            found: dict[str, None] = {}
-            for (root,) in reader.rows(FOUND, *_values(wanted)):
-                if not _holds(reader, root, wanted):
+            session_ids: dict[str, None] = {}
+            for (root,) in reader.rows(FOUND, *_bind_values(selected)):
+                if not _is_matching(reader, root, selected):
                     continue
                 rows = reader.rows(MEMBERS, root)
-                members = conversation_with_subagents(reader, root) if subagents else [row[0] for row in rows]
-                found.update(dict.fromkeys(members))
-        return list(found)
+                members = list_with_subagents(reader, root) if subagents else [row[0] for row in rows]
+                session_ids.update(dict.fromkeys(members))
+        return list(session_ids)
 
-    def outlines(self, session_ids: Iterable[str], whole: bool = False) -> list[Outline]:
+    def list_outlines(self, session_ids: Iterable[str], whole: bool = False) -> list[Outline]:
         """Those sessions, or with `whole` all of their conversations, each once; the trash is left out."""
         sql = OUTLINES_OF_CONVERSATION if whole else OUTLINE_OF
         with self._engine.read(settled=True) as reader:
@@ -126,28 +126,35 @@ class Selecting:
 
 def is_selected(reader: Reader, root: str, checked: Selection) -> bool:
     """Whether a conversation, given by its first session, is one of those meant."""
-    return reader.value(IS_FOUND, root, *_values(checked)) is not None and _holds(reader, root, checked)
+    return reader.value(IS_FOUND, root, *_bind_values(checked)) is not None and _is_matching(
+        reader, root, checked
+    )
 
 
-def _values(wanted: Selection) -> tuple[object, ...]:
-    sources = None if wanted.sources is None else as_one(wanted.sources)
-    each = (sources, wanted.workspace, wanted.since, wanted.until)
+def _bind_values(selected: Selection) -> tuple[object, ...]:
+    sources = None if selected.sources is None else join_names(selected.sources)
+    each = (sources, selected.workspace, selected.since, selected.until)
     return tuple(value for value in each for _ in range(2))
 
 
-def _holds(reader: Reader, root: str, wanted: Selection) -> bool:
+def _is_matching(reader: Reader, root: str, selected: Selection) -> bool:
     """What SQL cannot compare in every script and on every engine."""
-    if (wanted.title, wanted.model, wanted.min_messages, wanted.max_messages) == (None, None, None, None):
+    if (selected.title, selected.model, selected.min_messages, selected.max_messages) == (
+        None,
+        None,
+        None,
+        None,
+    ):
         return True
     rows = reader.rows(PARTS, root)
     messages = sum(row[2] for row in rows)
     return (
-        _one_holds(wanted.title, (row[0] for row in rows))
-        and _one_holds(wanted.model, (row[1] for row in rows))
-        and (wanted.min_messages is None or messages >= wanted.min_messages)
-        and (wanted.max_messages is None or messages <= wanted.max_messages)
+        _has_text(selected.title, (row[0] for row in rows))
+        and _has_text(selected.model, (row[1] for row in rows))
+        and (selected.min_messages is None or messages >= selected.min_messages)
+        and (selected.max_messages is None or messages <= selected.max_messages)
     )
 
 
-def _one_holds(part: str | None, texts: Iterable[object]) -> bool:
+def _has_text(part: str | None, texts: Iterable[object]) -> bool:
     return part is None or any(part in str(text).casefold() for text in texts if text is not None)

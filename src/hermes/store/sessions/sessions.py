@@ -10,13 +10,13 @@ from hermes import clock, errors
 from hermes.session_kinds import canonical_source, classify_session
 from hermes.store import derived
 from hermes.store.arguments import (
-    counter,
-    moment,
-    optional_amount,
-    optional_id,
-    optional_mapping,
-    optional_text,
-    required_text,
+    check_counter,
+    check_optional_id,
+    check_optional_mapping,
+    check_optional_number,
+    check_optional_text,
+    check_time,
+    require_text,
 )
 from hermes.store.content import json_or_none
 from hermes.store.engine import Access, Writer
@@ -79,32 +79,32 @@ COUNTERS = (
 LONGEST_PREFIX = 1000
 
 
-def source_name(source: str) -> str:
+def check_source(source: str) -> str:
     """The documented name of a source; older spellings are accepted on input and in filters."""
-    return canonical_source(required_text("source", source))
+    return canonical_source(require_text("source", source))
 
 
-def new_source(source: str, name: str = "source") -> str:
+def check_new_source(source: str, name: str = "source") -> str:
     """A source, or the platform it stands for, under which a row may be made. A blank one would be in no list."""
-    given = required_text(name, source)
-    if not given.strip():
-        raise errors.make_error(errors.InvalidArgument, f"{name} must not be empty, got {given!r:.40}")
-    return canonical_source(given)
+    text = require_text(name, source)
+    if not text.strip():
+        raise errors.make_error(errors.InvalidArgument, f"{name} must not be empty, got {text!r:.40}")
+    return canonical_source(text)
 
 
 def new_session_id() -> str:
     return f"{clock.format_stamp()}_{os.urandom(4).hex()}"
 
 
-def new_name(session_id: object) -> str:
+def check_new_id(session_id: object) -> str:
     """An id under which a row may be made."""
-    name = required_text("session_id", session_id)
+    name = require_text("session_id", session_id)
     if not name:
         raise errors.make_error(errors.InvalidArgument, "session_id must not be empty")
     return name
 
 
-def like_prefix(text: str) -> str:
+def make_prefix_pattern(text: str) -> str:
     """A LIKE pattern for everything that starts with exactly this text."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
 
@@ -116,7 +116,7 @@ def record_process(writer: Writer, session_id: str) -> None:
         writer.run(RECORD_PROCESS, value, session_id)
 
 
-class Belonging(NamedTuple):
+class SessionOrigin(NamedTuple):
     """Whose a new session is, and where it was begun."""
 
     owner: str = LOCAL
@@ -152,17 +152,17 @@ class Usage(NamedTuple):
     billing_mode: str | None = None
     model: str | None = None
 
-    def values(self) -> tuple[object, ...]:
+    def bind_values(self) -> tuple[object, ...]:
         """In the order of the placeholders of ADD_USAGE and SET_USAGE."""
-        actual = optional_amount("actual_cost_usd", self.actual_cost_usd)
+        actual = check_optional_number("actual_cost_usd", self.actual_cost_usd)
         texts = (
             *("cost_status", "cost_source", "pricing_version"),
             *("billing_provider", "billing_base_url", "billing_mode", "model"),
         )
         return (
-            *(counter(name, getattr(self, name)) for name in COUNTERS),
-            *(optional_amount("estimated_cost_usd", self.estimated_cost_usd), actual, actual),
-            *(optional_text(name, getattr(self, name)) for name in texts),
+            *(check_counter(name, getattr(self, name)) for name in COUNTERS),
+            *(check_optional_number("estimated_cost_usd", self.estimated_cost_usd), actual, actual),
+            *(check_optional_text(name, getattr(self, name)) for name in texts),
         )
 
 
@@ -181,33 +181,35 @@ class Sessions:
         user_id: str | None = None,
         parent_session_id: str | None = None,
         started_at: float | None = None,
-        belonging: Belonging | None = None,
+        belonging: SessionOrigin | None = None,
     ) -> str:
         """Insert the row if it is not there; a second call for the same id changes nothing.
 
         `SessionInTrash` if the id is that of a session in the trash.
         """
-        session_id = new_name(session_id)
-        source = new_source(source)
-        started = clock.now() if started_at is None else moment("started_at", started_at)
-        parent = optional_text("parent_session_id", parent_session_id)
+        session_id = check_new_id(session_id)
+        source = check_new_source(source)
+        started = clock.now() if started_at is None else check_time("started_at", started_at)
+        parent = check_optional_text("parent_session_id", parent_session_id)
         place: tuple[object, ...] = (session_id, 1, started, started)
         if parent is not None:
             place = (None, None, started, None)
         values = (
             session_id,
             source,
-            optional_id("user_id", user_id),
-            optional_text("model", model),
-            json_or_none(optional_mapping("model_config", model_config)),
-            optional_text("system_prompt", system_prompt),
+            check_optional_id("user_id", user_id),
+            check_optional_text("model", model),
+            json_or_none(check_optional_mapping("model_config", model_config)),
+            check_optional_text("system_prompt", system_prompt),
             parent,
             started,
             *place,
             classify_session(source, child=parent is not None),
         )
 
-        place_of = None if belonging is None else Belonging(*belonging)  # from the spool it comes as a list
+        place_of = (
+            None if belonging is None else SessionOrigin(*belonging)
+        )  # from the spool it comes as a list
         process = (place_of.process if place_of is not None else None) or current_record()
 
         def insert(writer: Writer, relation: str | None) -> bool:
@@ -233,18 +235,18 @@ class Sessions:
             above = writer.row(HOW_IT_ENDED, parent)
             if above is None and not writer.value(EXISTS, session_id):
                 raise errors.make_error(errors.UnknownSession, f"parent session {parent!r} does not exist")
-            if above is not None and insert(writer, derived.relation_after(above[0])):
+            if above is not None and insert(writer, derived.find_relation(above[0])):
                 derived.refresh(writer)
 
         self._engine.write(work)
         return session_id
 
     def end(self, session_id: str, end_reason: str) -> None:
-        reason, at = optional_text("end_reason", end_reason), clock.now()
+        reason, at = check_optional_text("end_reason", end_reason), clock.now()
 
         def work(writer: Writer) -> None:
             if writer.run(END, at, reason, session_id):
-                if derived.relation_after(reason) is not None:
+                if derived.find_relation(reason) is not None:
                     writer.run(SETTLE_CHILDREN, session_id)
                 derived.refresh(writer)
 
@@ -259,16 +261,16 @@ class Sessions:
         self._engine.write(work)
 
     def set_system_prompt(self, session_id: str, text: str | None) -> None:
-        prompt = optional_text("system_prompt", text)
+        prompt = check_optional_text("system_prompt", text)
         self._engine.write(lambda writer: writer.run(SET_PROMPT, prompt, session_id))
 
     def set_model(self, session_id: str, model: str) -> bool:
         """What a session goes on with; its usage tells with which models it was held."""
-        name = required_text("model", model)
+        name = require_text("model", model)
         return self._engine.write(lambda writer: writer.run(SET_MODEL, name, session_id) > 0)
 
     def set_model_config(self, session_id: str, model_config: Mapping[str, Any]) -> bool:
-        stored = json_or_none(optional_mapping("model_config", model_config))
+        stored = json_or_none(check_optional_mapping("model_config", model_config))
         return self._engine.write(lambda writer: writer.run(SET_MODEL_CONFIG, stored, session_id) > 0)
 
     def get(self, session_id: str, *, include_trashed: bool = False) -> dict[str, Any] | None:
@@ -276,7 +278,7 @@ class Sessions:
             return reader.dict(SELECT_ROW if include_trashed else SELECT_LIVE, session_id)
 
     def count(self, source: str | None = None) -> int:
-        name = None if source is None else source_name(source)
+        name = None if source is None else check_source(source)
         with self._engine.read(settled=True) as reader:
             return int(reader.value(COUNT, name, name))
 
@@ -284,22 +286,22 @@ class Sessions:
         """The exact id, else the only one that starts so; None if there is no such one or several."""
         if not isinstance(id_or_prefix, str):
             return None
-        wanted = replace_surrogates(id_or_prefix)
+        prefix = replace_surrogates(id_or_prefix)
         with self._engine.read() as reader:
-            if reader.value(LIVE, wanted):
-                return wanted
-            if len(wanted) > LONGEST_PREFIX or "\0" in wanted:  # where a pattern ends
+            if reader.value(LIVE, prefix):
+                return prefix
+            if len(prefix) > LONGEST_PREFIX or "\0" in prefix:  # where a pattern ends
                 return None
-            found = reader.rows(PREFIX, like_prefix(wanted))
-        return str(found[0][0]) if len(found) == 1 else None
+            matches = reader.rows(PREFIX, make_prefix_pattern(prefix))
+        return str(matches[0][0]) if len(matches) == 1 else None
 
     def update_token_counts(self, session_id: str, usage: Usage, *, absolute: bool = False) -> None:
         """Add to the counters of a session, or set them; the row is made if it is not there.
 
         Nothing is counted for a session in the trash.
         """
-        session_id = new_name(session_id)
-        at, values = clock.now(), usage.values()
+        session_id = check_new_id(session_id)
+        at, values = clock.now(), usage.bind_values()
         model = values[-1]
         blank = (
             session_id,

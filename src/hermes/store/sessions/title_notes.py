@@ -32,8 +32,8 @@ def note_former(writer: Writer, session_id: str, former: str | None, title: str 
         return
     noted = _read_former(writer, session_id)
     added = digest_label(former)
-    kept = [digest for digest in noted if digest not in (added, digest_label(title))]
-    writer.run(meta.SET, FORMER_KEY + session_id, to_json([*kept, added][-MOST_FORMER:]))
+    others = [digest for digest in noted if digest not in (added, digest_label(title))]
+    writer.run(meta.SET, FORMER_KEY + session_id, to_json([*others, added][-MOST_FORMER:]))
 
 
 def is_former(reader: Reader, session_id: str, title: str | None) -> bool:

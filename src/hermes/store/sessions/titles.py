@@ -7,10 +7,10 @@ import unicodedata
 from typing import Any
 
 from hermes import clock, errors
-from hermes.store.arguments import required_text
+from hermes.store.arguments import require_text
 from hermes.store.engine import Access, Reader, Writer
 from hermes.store.people import LOCAL
-from hermes.store.sessions.lineage import is_ancestor, tip
+from hermes.store.sessions.lineage import find_tip, is_ancestor
 from hermes.store.sessions.sessions import SELECT_ROW
 from hermes.store.sessions.title_notes import FORGET_REQUEST, claim_request, note_former
 from hermes.text import replace_surrogates
@@ -49,7 +49,7 @@ def sanitize_title(title: str | None) -> str | None:
         return None
     if not isinstance(title, str):
         raise errors.InvalidTitle(f"a title must be text, got {type(title).__name__}")
-    text = one_line(title)
+    text = make_one_line(title)
     if not text:
         return None
     if len(text) > MAX_TITLE_LENGTH:
@@ -57,7 +57,7 @@ def sanitize_title(title: str | None) -> str | None:
     return text
 
 
-def one_line(text: str) -> str:
+def make_one_line(text: str) -> str:
     """Text as a name can be shown: on one line, trimmed, nothing invisible."""
     text = re.sub(_INVISIBLE, "", re.sub(_CONTROLS, "", replace_surrogates(text)))
     if _JOINER in text:
@@ -70,11 +70,12 @@ def _keep_needed_joiners(text: str) -> str:
     return "".join(
         char
         for at, char in enumerate(text)
-        if char != _JOINER or (0 < at < len(text) - 1 and _joinable(text[at - 1]) and _joinable(text[at + 1]))
+        if char != _JOINER
+        or (0 < at < len(text) - 1 and _is_joinable(text[at - 1]) and _is_joinable(text[at + 1]))
     )
 
 
-def _joinable(char: str) -> bool:
+def _is_joinable(char: str) -> bool:
     if unicodedata.category(char) in ("So", "Sk", "Mn", "Mc") or char == "\ufe0f":
         return True
     point = ord(char)
@@ -83,11 +84,11 @@ def _joinable(char: str) -> bool:
 
 def split_number(title: str) -> tuple[str, int | None]:
     """`my project #3` → (`my project`, 3)."""
-    found = re.match(_NUMBERED, title)
-    return (found[1], int(found[2])) if found else (title, None)
+    match = re.match(_NUMBERED, title)
+    return (match[1], int(match[2])) if match else (title, None)
 
 
-def numbered(base: str, number: int) -> str:
+def format_numbered(base: str, number: int) -> str:
     """The base with a continuation number, the base shortened if both would not fit."""
     suffix = f" #{number}"
     return base[: MAX_TITLE_LENGTH - len(suffix)].rstrip() + suffix
@@ -99,17 +100,17 @@ class Titles:
 
     def set(self, session_id: str, title: str | None) -> bool:
         """Give a session its title; an empty one clears it. True iff there is such a session."""
-        wanted = sanitize_title(title)
+        clean = sanitize_title(title)
 
         def work(writer: Writer) -> bool:
-            if wanted is not None and not self._free_for(writer, session_id, wanted):
+            if clean is not None and not self._is_free_for(writer, session_id, clean):
                 return False
-            note_former(writer, session_id, writer.value(GET, session_id), wanted)
-            return writer.run(SET, wanted, None if wanted is None else "person", session_id) > 0
+            note_former(writer, session_id, writer.value(GET, session_id), clean)
+            return writer.run(SET, clean, None if clean is None else "person", session_id) > 0
 
         return self._engine.write(work)
 
-    def _free_for(self, writer: Writer, session_id: str, title: str) -> bool:
+    def _is_free_for(self, writer: Writer, session_id: str, title: str) -> bool:
         """Whether the session is there to take the title; one held by its own conversation's past moves to it."""
         place = writer.row(OWNER, session_id)
         if place is None:
@@ -125,15 +126,15 @@ class Titles:
 
     def set_if_empty(self, session_id: str, title: str) -> str | None:
         """Give an automatic title to a session that has none; the title it got, or None if it has one."""
-        wanted = sanitize_title(title)
-        if wanted is None:
+        clean = sanitize_title(title)
+        if clean is None:
             return None
 
         def work(writer: Writer) -> str | None:
             place = writer.row(OWNER, session_id)
             if place is None:
                 return None
-            chosen = free_title(writer, wanted, place[0], session_id)
+            chosen = find_free_title(writer, clean, place[0], session_id)
             writer.run(FORGET_REQUEST, session_id)
             return chosen if writer.run(SET_IF_EMPTY, chosen, session_id) else None
 
@@ -157,16 +158,16 @@ class Titles:
         with self._engine.read() as reader:
             return reader.value(GET, session_id)  # type: ignore[no-any-return]
 
-    def session_by_title(self, title: str) -> dict[str, Any] | None:
+    def find_session(self, title: str) -> dict[str, Any] | None:
         with self._engine.read(settled=True) as reader:
-            found = reader.value(BY_TITLE, title, None, None)
-            return None if found is None else reader.dict(SELECT_ROW, found)
+            row = reader.value(BY_TITLE, title, None, None)
+            return None if row is None else reader.dict(SELECT_ROW, row)
 
-    def owners_of(self, title: str) -> list[str]:
+    def list_owners(self, title: str) -> list[str]:
         """The owners of sessions with this title; if there is none, of sessions titled `title #N`."""
         with self._engine.read(settled=True) as reader:
             exact = [row[0] for row in reader.rows(OWNERS_OF, title)]
-            return exact or list(dict.fromkeys(row[3] for row in _variants(reader, title)))
+            return exact or list(dict.fromkeys(row[3] for row in _list_variants(reader, title)))
 
     def resolve(self, title: object, owner: str | None = None) -> str | None:
         """The session a person means by this name: the newest of the lineage that carries it.
@@ -181,19 +182,19 @@ class Titles:
         with self._engine.read(settled=True) as reader:
             exact, holder = reader.row(BY_TITLE, title, owner, owner) or (None, None)
             if exact is not None and reader.value(CONTINUED, exact):
-                return tip(reader, exact)
-            for variant, _title, relation, of in _variants(reader, title):
+                return find_tip(reader, exact)
+            for variant, _title, relation, of in _list_variants(reader, title):
                 if owner is not None and of != owner:
                     continue
                 if exact is None or (of == holder and relation is None):
-                    return tip(reader, variant)
+                    return find_tip(reader, variant)
             return None if exact is None else str(exact)
 
-    def next_in_lineage(self, title: str) -> str:
-        base, _ = split_number(required_text("title", title))
+    def find_next(self, title: str) -> str:
+        base, _ = split_number(require_text("title", title))
         base = base or title
         with self._engine.read() as reader:
-            return next_title(reader, base)
+            return find_next_title(reader, base)
 
 
 def move_title(writer: Writer, title: str, holder: tuple[Any, ...], session_id: str, root: str) -> bool:
@@ -206,7 +207,7 @@ def move_title(writer: Writer, title: str, holder: tuple[Any, ...], session_id: 
     return True
 
 
-def free_title(reader: Reader, title: str, owner: str, session_id: str) -> str:
+def find_free_title(reader: Reader, title: str, owner: str, session_id: str) -> str:
     """The title, or `title (2)` and so on while another session of the owner holds it."""
     chosen, number = title, 1
     while reader.row(HELD_BY, chosen, owner, session_id) is not None:
@@ -216,21 +217,21 @@ def free_title(reader: Reader, title: str, owner: str, session_id: str) -> str:
     return chosen
 
 
-def next_title(reader: Reader, base: str, owner: str = LOCAL) -> str:
+def find_next_title(reader: Reader, base: str, owner: str = LOCAL) -> str:
     """The base itself while nobody holds it, else `base #N`, one above the highest number in use."""
     highest = 1 if reader.value(IN_USE, base, owner) is not None else 0
-    for _id, title, _relation, of in _variants(reader, base):
+    for _id, title, _relation, of in _list_variants(reader, base):
         if of == owner:
             highest = max(highest, split_number(title)[1] or 1)
     if not highest:
         return base
     number = highest + 1
     while (
-        reader.value(IN_USE, numbered(base, number), owner) is not None
+        reader.value(IN_USE, format_numbered(base, number), owner) is not None
     ):  # another long title, shortened alike
         number += 1
-    return numbered(base, number)
+    return format_numbered(base, number)
 
 
-def _variants(reader: Reader, base: str) -> list[tuple[Any, ...]]:
+def _list_variants(reader: Reader, base: str) -> list[tuple[Any, ...]]:
     return reader.rows(NUMBERED, base + " #", base + " $")

@@ -18,18 +18,18 @@ TORN = ".torn"
 """Ends the name of a file with a line that a crash cut off: the others are stored, this one is for a person to see."""
 
 
-def files_in(folder: Path) -> list[Path]:
+def list_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.jsonl"))
 
 
-def stamp_of(file: Path) -> int:
+def read_stamp(file: Path) -> int:
     stamp = file.name.partition("_")[0]
     return int(stamp) if stamp.isdecimal() else 0
 
 
-def added(file: Path, line: bytes) -> bool:
+def append_line(file: Path, line: bytes) -> bool:
     """Add to a file, durably and whole; False if it is no longer there, or a line in it was cut off."""
-    with locked(file) as descriptor:
+    with lock_file(file) as descriptor:
         if descriptor is None:
             return False
         size = os.fstat(descriptor).st_size
@@ -48,7 +48,7 @@ def added(file: Path, line: bytes) -> bool:
 
 
 @contextmanager
-def locked(file: Path) -> Iterator[int | None]:
+def lock_file(file: Path) -> Iterator[int | None]:
     """The file, locked for a moment; None if it went while we waited for it."""
     try:
         descriptor = home.open_private_file(file, os.O_RDWR)
@@ -56,7 +56,7 @@ def locked(file: Path) -> Iterator[int | None]:
         yield None
         return
     try:
-        lock(descriptor, fcntl.LOCK_EX)
+        lock_descriptor(descriptor, fcntl.LOCK_EX)
         try:
             same = os.fstat(descriptor).st_ino == file.stat().st_ino
         except FileNotFoundError:
@@ -66,10 +66,10 @@ def locked(file: Path) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def lock(descriptor: int, how: int) -> bool:
+def lock_descriptor(descriptor: int, operation: int) -> bool:
     """Whether it is ours now. A file system without such locks has one process at a time, as far as we can know."""
     try:
-        fcntl.flock(descriptor, how)
+        fcntl.flock(descriptor, operation)
     except BlockingIOError:
         return False
     except OSError:
@@ -77,7 +77,7 @@ def lock(descriptor: int, how: int) -> bool:
     return True
 
 
-def read(descriptor: int, start: int) -> bytes:
+def read_from(descriptor: int, start: int) -> bytes:
     """From `start` to the end."""
     parts = []
     while part := os.pread(descriptor, 1 << 20, start):
@@ -86,7 +86,7 @@ def read(descriptor: int, start: int) -> bytes:
     return b"".join(parts)
 
 
-def finish(file: Path, torn: bool) -> None:
+def finish_file(file: Path, torn: bool) -> None:
     if torn:
         aside = file.with_name(file.name + TORN)
         file.rename(aside)

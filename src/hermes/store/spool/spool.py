@@ -22,7 +22,16 @@ from typing import Any, NamedTuple
 from hermes import clock, errors, home
 from hermes.atomic_files import sync_folder
 from hermes.logs import get_logger
-from hermes.store.spool.append_files import TORN, added, files_in, finish, lock, locked, read, stamp_of
+from hermes.store.spool.append_files import (
+    TORN,
+    append_line,
+    finish_file,
+    list_files,
+    lock_descriptor,
+    lock_file,
+    read_from,
+    read_stamp,
+)
 
 log = get_logger(__name__)
 
@@ -73,31 +82,31 @@ class Spool:
 
     def keep(self, entry: Entry) -> Path:
         """Add a line, durably; the file it is in. OSError if that cannot be done, and then nothing is kept."""
-        line = _line(entry)
+        line = _encode_entry(entry)
         if (
             self._is_interrupted()
         ):  # whose locks nobody lets go of before this returns: a file of its own needs none
-            file = self._new_file()
-            added(file, line)
+            file = self._create_file()
+            append_line(file, line)
             self.kept += 1
             return file
         with self._keeping:
             while True:
-                file = self._own or self._new_file()
+                file = self._own or self._create_file()
                 self._own = file
-                if added(file, line):
+                if append_line(file, line):
                     self.kept += 1
                     return file
                 self._own = None  # it was stored and removed meanwhile
 
-    def _new_file(self) -> Path:
+    def _create_file(self) -> Path:
         """The next file: names in order are in the order of making, even if the clock was turned back."""
         new = not self.folder.is_dir()
         home.make_private_folder(self.folder)
         home.tighten(str(self.folder), home.PRIVATE_FOLDER)
         stamp = int(clock.now() * 1e6)
-        for file in files_in(self.folder):
-            stamp = max(stamp, stamp_of(file) + 1)
+        for file in list_files(self.folder):
+            stamp = max(stamp, read_stamp(file) + 1)
         file = self.folder / f"{stamp:016d}_{os.getpid()}_{os.urandom(4).hex()}.jsonl"
         os.close(home.create_private_file(file))
         sync_folder(self.folder)
@@ -112,29 +121,29 @@ class Spool:
 
         An entry may be handed over a second time, after a crash: `store` looks whether it has it.
         """
-        if not any(files_in(self.folder)):
+        if not any(list_files(self.folder)):
             return
         if self._is_interrupted():
             raise errors.make_error(
                 errors.StoreBusy,
                 f"a signal handler interrupted the storing of what waits in {self.folder}; nothing was written",
             )
-        with self._alone(wait):
-            for file in files_in(self.folder):
+        with self._lock_alone(wait):
+            for file in list_files(self.folder):
                 self._replay_file(file, store)
 
     def _replay_file(self, file: Path, store: Callable[[Entry], object]) -> None:
         done, torn = 0, False
         while True:
-            with locked(file) as descriptor:
+            with lock_file(file) as descriptor:
                 if descriptor is None:
                     return
-                data = read(descriptor, done)
+                data = read_from(descriptor, done)
                 if not data:  # everything is stored, and nothing was added meanwhile
-                    finish(file, torn)
+                    finish_file(file, torn)
                     return
-            for line in _lines(data):
-                entry = _entry(line)
+            for line in _split_lines(data):
+                entry = _decode_entry(line)
                 if entry is None:
                     torn = True
                 elif entry.store != self._store:
@@ -155,7 +164,7 @@ class Spool:
             if (
                 entry.uid.encode() not in file.read_bytes()
             ):  # or a crash came between this and the file's removal
-                added(file, _line(entry, reason=str(reason)))
+                append_line(file, _encode_entry(entry, reason=str(reason)))
             log.warning(
                 "a message kept for session %r cannot be stored: %s. It is in %s",
                 entry.session_id,
@@ -164,12 +173,12 @@ class Spool:
             )
 
     @contextmanager
-    def _alone(self, wait: float) -> Iterator[None]:
+    def _lock_alone(self, wait: float) -> Iterator[None]:
         """Keep others, threads too, from replaying at the same time."""
         descriptor = home.open_private_file(self.folder / "lock", os.O_RDWR | os.O_CREAT)
         try:
             until = time.monotonic() + wait
-            while not lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            while not lock_descriptor(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 if time.monotonic() >= until:
                     raise errors.make_error(
                         errors.StoreBusy, f"what waits in {self.folder} is being stored by another program"
@@ -194,27 +203,31 @@ class Spool:
         """What waits, and what was refused; nothing is changed by looking."""
         waiting: list[Entry] = []
         files, size = [], 0
-        for file in files_in(self.folder):
-            found = [entry for entry in self._entries(file) if entry.store == self._store]
+        for file in list_files(self.folder):
+            found = [entry for entry in self._read_entries(file) if entry.store == self._store]
             if found:
                 waiting += found
                 files.append(file)
                 size += file.stat().st_size
         refused = [
             entry
-            for file in files_in(self.folder / REFUSED)
-            for entry in self._entries(file)
+            for file in list_files(self.folder / REFUSED)
+            for entry in self._read_entries(file)
             if entry.store == self._store
         ]
         oldest = min((entry.at for entry in waiting), default=None)
         return SpoolStatus(len(waiting), size, oldest, len(refused), tuple(files))
 
-    def torn(self) -> list[Path]:
+    def list_torn(self) -> list[Path]:
         return sorted(self.folder.glob(f"*{TORN}"))
 
-    def _entries(self, file: Path) -> list[Entry]:
+    def _read_entries(self, file: Path) -> list[Entry]:
         try:
-            return [entry for line in _lines(file.read_bytes()) if (entry := _entry(line)) is not None]
+            return [
+                entry
+                for line in _split_lines(file.read_bytes())
+                if (entry := _decode_entry(line)) is not None
+            ]
         except FileNotFoundError:  # stored at this moment
             return []
 
@@ -222,21 +235,21 @@ class Spool:
         """Leave no byte of a session here. A line that a crash cut off may be of any session: it goes, too."""
         if not self.folder.is_dir():
             return
-        with self._alone(wait):
-            for file in (*files_in(self.folder), *files_in(self.folder / REFUSED), *self.torn()):
-                with locked(file) as descriptor:
+        with self._lock_alone(wait):
+            for file in (*list_files(self.folder), *list_files(self.folder / REFUSED), *self.list_torn()):
+                with lock_file(file) as descriptor:
                     if descriptor is not None:
-                        self._rewrite_without(session_id, file, read(descriptor, 0))
+                        self._rewrite_without(session_id, file, read_from(descriptor, 0))
 
     def _rewrite_without(self, session_id: str, file: Path, data: bytes) -> None:
-        rest = [line for line in _lines(data) if _belongs_to_another(line, self._store, session_id)]
+        rest = [line for line in _split_lines(data) if _is_of_another(line, self._store, session_id)]
         if len(b"".join(rest)) == len(data):
             return
         if rest:
             fresh = file.with_name(f"{file.name}.new")
             fresh.unlink(missing_ok=True)
             os.close(home.create_private_file(fresh))
-            added(fresh, b"".join(rest))
+            append_line(fresh, b"".join(rest))
             fresh.replace(file)
         else:
             file.unlink()
@@ -246,31 +259,31 @@ class Spool:
 # -------------------------------------------------------------------- lines
 
 
-def _line(entry: Entry, **more: str) -> bytes:
+def _encode_entry(entry: Entry, **more: str) -> bytes:
     """ASCII on one line: half characters, NUL and line ends are escaped, and come back as they were."""
     return json.dumps(entry._asdict() | more, separators=(",", ":")).encode() + b"\n"
 
 
-def _entry(line: bytes) -> Entry | None:
+def _decode_entry(line: bytes) -> Entry | None:
     """The entry of a line; None if a crash cut the line off, or it never was one."""
     try:
-        told = json.loads(line) if line.endswith(b"\n") else None
+        value = json.loads(line) if line.endswith(b"\n") else None
     except (ValueError, RecursionError):
         return None
-    if not isinstance(told, dict) or any(type(told.get(name)) is not kind for name, kind in _SHAPE.items()):
+    if not isinstance(value, dict) or any(type(value.get(name)) is not kind for name, kind in _SHAPE.items()):
         return None
-    return Entry(**{name: told[name] for name in Entry._fields})
+    return Entry(**{name: value[name] for name in Entry._fields})
 
 
 _SHAPE = {"verb": str, "session_id": str, "uid": str, "at": float, "store": str, "arguments": dict}
 
 
-def _lines(data: bytes) -> list[bytes]:
+def _split_lines(data: bytes) -> list[bytes]:
     return [line for line in data.splitlines(keepends=True) if line]
 
 
-def _belongs_to_another(line: bytes, store: str, session_id: str) -> bool:
-    entry = _entry(line)
+def _is_of_another(line: bytes, store: str, session_id: str) -> bool:
+    entry = _decode_entry(line)
     return entry is not None and (entry.store, entry.session_id) != (store, session_id)
 
 

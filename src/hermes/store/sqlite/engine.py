@@ -38,9 +38,9 @@ from hermes.store.sqlite.wal.log_lock import NAP_S, LogLock
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
-    from hermes.store.matching import Node
+    from hermes.store.query_tree import Node
     from hermes.store.retention.fingerprints import Fingerprint
-    from hermes.store.retention.spellings import Spellings
+    from hermes.store.retention.secret_spellings import Spellings
     from hermes.store.sealing.sealed_files import SealedFiles
     from hermes.store.sqlite.raw import RawConnection
     from hermes.store.sqlite.scope import Owners, ScopedEngine

@@ -19,7 +19,7 @@ from hermes.store.engine import Reader, Writer
 from hermes.store.sqlite.connection import run
 
 if TYPE_CHECKING:
-    from hermes.store.matching import Node
+    from hermes.store.query_tree import Node
     from hermes.store.sqlite.engine import SqliteEngine
     from hermes.store.values import Candidates, Hit, MessageFilter, Order, SearchAnswer
 

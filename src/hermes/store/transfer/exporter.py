@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, LiteralString
 
-from hermes.store.arguments import several
-from hermes.store.content import uid_text
+from hermes.store.arguments import check_iterable
+from hermes.store.content import format_uid
 from hermes.store.engine import Access, Reader
 from hermes.store.sessions.carried_context import RANGES, SET_ASIDE
 from hermes.store.sessions.labels import TAGS_OF
-from hermes.store.sessions.messages import decoded, known_empty
-from hermes.store.sessions.sessions import EXISTS, source_name
+from hermes.store.sessions.messages import confirm_empty, decode_row
+from hermes.store.sessions.sessions import EXISTS, check_source
 from hermes.store.transfer.importer import Import
 from hermes.store.values import Imported
 
@@ -51,22 +51,22 @@ class Transfer:
             if session["last_active"] is None:
                 session["last_active"] = session["started_at"]
             beside = {
-                "context": _carried(reader, RANGES, session_id),
-                "rewound_context": _carried(reader, SET_ASIDE, session_id),
+                "context": _read_carried(reader, RANGES, session_id),
+                "rewound_context": _read_carried(reader, SET_ASIDE, session_id),
                 "tags": [row[0] for row in reader.rows(TAGS_OF, session_id)],
                 "model_calls": reader.dicts(MODEL_CALLS, session_id),
             }
             newest = reader.value(NEWEST, session_id) or 0
-            page = _page(reader, session_id, 0, newest) or known_empty(reader, session_id)
+            page = _read_page(reader, session_id, 0, newest) or confirm_empty(reader, session_id)
         messages = list(page)
         while len(page) == MESSAGES_AT_ONCE:
             with self._engine.read() as reader:
                 if not reader.value(EXISTS, session_id):
                     return None
-                page = _page(reader, session_id, page[-1]["id"], newest)
+                page = _read_page(reader, session_id, page[-1]["id"], newest)
             messages += page
         session["messages"] = messages
-        exported = session | {name: found for name, found in beside.items() if found}
+        exported = session | {name: value for name, value in beside.items() if value}
         if redact:
             from hermes.secrets import redact_value
 
@@ -83,7 +83,7 @@ class Transfer:
         Which sessions they are is fixed by this call, not by the first step. A session that is deleted before its
         turn is left out.
         """
-        name = None if source is None else source_name(source)
+        name = None if source is None else check_source(source)
         with self._engine.read(settled=True) as reader:
             ids = [row[0] for row in reader.rows(IDS_BY_ACTIVITY, name, name)]
         return self._export_ids(ids, redact)
@@ -97,28 +97,28 @@ class Transfer:
     def import_sessions(self, sessions: Iterable[Mapping[str, Any]], *, trusted: bool = False) -> Imported:
         """Take exported sessions in. Bad input stops it with one clear error; what came before it stays."""
         with self.importing(trusted=trusted) as taking:
-            for given in several("sessions", sessions):
-                taking.take(given)
-        return taking.told()
+            for session in check_iterable("sessions", sessions):
+                taking.take(session)
+        return taking.make_result()
 
     def importing(self, dry_run: bool = False, *, trusted: bool = False) -> Import:
         """An import that is given one session after the other, and can go on after a bad one."""
         return Import(self._engine, dry_run, trusted=trusted)
 
 
-def _page(reader: Reader, session_id: str, after: int, newest: int) -> list[dict[str, Any]]:
+def _read_page(reader: Reader, session_id: str, after: int, newest: int) -> list[dict[str, Any]]:
     rows = reader.dicts(SOME_MESSAGES, session_id, after, newest, MESSAGES_AT_ONCE)
-    return [decoded(reader, row) for row in rows]
+    return [decode_row(reader, row) for row in rows]
 
 
-def _carried(reader: Reader, which: LiteralString, session_id: str) -> list[dict[str, Any]]:
+def _read_carried(reader: Reader, sql: LiteralString, session_id: str) -> list[dict[str, Any]]:
     """The ranges a session carries, each within one owner."""
-    told: list[dict[str, Any]] = []
-    for first, last in reader.rows(which, session_id):
+    entries: list[dict[str, Any]] = []
+    for first, last in reader.rows(sql, session_id):
         for owner, group in groupby(reader.rows(IN_RANGE, first, last), key=lambda row: row[0]):
             rows = list(group)
-            one: dict[str, Any] = {"session_id": owner, "count": len(rows)}
+            entry: dict[str, Any] = {"session_id": owner, "count": len(rows)}
             for end, (_owner, message_id, uid) in (("first", rows[0]), ("last", rows[-1])):
-                one |= {end: message_id, f"{end}_uid": uid_text(uid)}
-            told.append(one)
-    return told
+                entry |= {end: message_id, f"{end}_uid": format_uid(uid)}
+            entries.append(entry)
+    return entries

@@ -6,17 +6,24 @@ end, when the ids of all sessions and messages are known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from hermes.store import derived
 from hermes.store.engine import Access, Reader, Writer
-from hermes.store.sessions.carried_context import LIVE, LOWEST, SET_ASIDE, bring_back, carry, set_aside
+from hermes.store.sessions.carried_context import (
+    LIVE,
+    LOWEST,
+    SET_ASIDE,
+    carry_messages,
+    make_ranges,
+    restore_set_aside,
+    set_aside_messages,
+)
 from hermes.store.sessions.sessions import EXISTS
-from hermes.store.transfer.context_import import Run, length, ranges_here, runs
 from hermes.store.transfer.import_report import Outcome, Report
-from hermes.store.transfer.incoming_session import ACTIVE, Given
+from hermes.store.transfer.incoming_session import ACTIVE, IncomingSession
 
 LINKS_AT_ONCE = 100
 
@@ -30,13 +37,19 @@ HAS_PARENT = "SELECT parent_session_id IS NOT NULL FROM sessions WHERE id = ?"
 SAME_OWNER = """SELECT 1 FROM sessions s, messages m JOIN sessions o ON o.id = m.session_id
     WHERE s.id = ? AND m.id = ? AND o.owner = s.owner"""
 IS_OWN = "SELECT 1 FROM messages WHERE id = ? AND session_id = ?"
+Run = tuple[int, int, int]
+"""Neighbouring messages of one session: (first id there, first id here, how many)."""
+
+IDS_BETWEEN = "SELECT id FROM messages WHERE session_id = ? AND id BETWEEN ? AND ? ORDER BY id"
+BY_UID = "SELECT id FROM messages WHERE session_id = ? AND uid = ?"
+BY_ID = "SELECT id FROM messages WHERE session_id = ? AND id = ?"
 
 
-class _Joint(NamedTuple):
+class _PendingLink(NamedTuple):
     """A session whose parent and carried messages are set at the end."""
 
     id: str
-    given: str
+    id_in_file: str
     parent: str | None
     relation: str | None
     context: list[Mapping[str, Any]]
@@ -53,7 +66,7 @@ class Links:
         self._engine = engine
         self._report = report
         self._trusted = trusted
-        self._waiting: list[_Joint] = []
+        self._waiting: list[_PendingLink] = []
         self._new: set[str] = set()
         """The sessions that this import made."""
         self._runs: dict[str, list[Run]] = {}
@@ -63,131 +76,208 @@ class Links:
         self.joinable: set[str] = set()
         """Without trust, the only sessions that get parents, children or carried messages."""
 
-    def add(self, given: Given, outcome: Outcome) -> None:
+    def add(self, incoming: IncomingSession, outcome: Outcome) -> None:
         """Note where a given session is."""
-        self.here[given.id] = outcome.here
+        self.here[incoming.id] = outcome.here
         if outcome.kind in ("new", "restored", "branched"):
             self.joinable.add(outcome.here)
         if outcome.kind in ("new", "branched"):
             self._new.add(outcome.here)
-        is_joinable = self.may_join(outcome.here)
-        pairs = zip(given.old_ids, outcome.ids, strict=True)
-        self._runs[given.id] = runs(pairs) if is_joinable else []
+        is_joinable = self.can_join(outcome.here)
+        pairs = zip(incoming.old_ids, outcome.ids, strict=True)
+        self._runs[incoming.id] = _make_runs(pairs) if is_joinable else []
         own: list[int] = []
         if outcome.has_moved and outcome.added + (outcome.kind == "new"):
-            messages = zip(outcome.ids, given.messages, strict=True)
+            messages = zip(outcome.ids, incoming.messages, strict=True)
             own = [message_id for message_id, row in messages if message_id and row[ACTIVE]]
-        has_links = given.parent is not None or given.context or given.rewound or own
+        has_links = incoming.parent is not None or incoming.context or incoming.rewound or own
         if is_joinable and outcome.is_itself and has_links:
             is_newer = outcome.merge is not None and outcome.merge.newer_side == "incoming"
             is_new = outcome.kind in ("new", "restored")
             self._waiting.append(
-                _Joint(
+                _PendingLink(
                     outcome.here,
-                    given.id,
-                    given.parent,
-                    given.relation,
-                    given.context,
-                    given.rewound,
+                    incoming.id,
+                    incoming.parent,
+                    incoming.relation,
+                    incoming.context,
+                    incoming.rewound,
                     own,
                     is_new,
                     is_newer,
                 )
             )
 
-    def may_join(self, session_id: str) -> bool:
+    def can_join(self, session_id: str) -> bool:
         return self._trusted or session_id in self.joinable
 
-    def find_parent(self, given: Given) -> str | None:
+    def find_parent(self, incoming: IncomingSession) -> str | None:
         """The parent of a given session, if that was given before it."""
-        parent = None if given.parent is None else self.here.get(given.parent)
-        return parent if parent is not None and self.may_join(parent) else None
+        parent = None if incoming.parent is None else self.here.get(incoming.parent)
+        return parent if parent is not None and self.can_join(parent) else None
 
     def make(self, *, dry_run: bool) -> None:
         """Join what was added."""
         self._waiting.reverse()  # parents were mostly given after their children
         for at in range(0, len(self._waiting), LINKS_AT_ONCE):
-            some = self._waiting[at : at + LINKS_AT_ONCE]
+            batch = self._waiting[at : at + LINKS_AT_ONCE]
             if dry_run:
                 with self._engine.read() as reader:
-                    self._report.detached += [joint.id for joint in some if self._is_alone(reader, joint)]
+                    self._report.detached += [
+                        pending.id for pending in batch if self._is_alone(reader, pending)
+                    ]
             else:
-                self._report.detached += self._engine.write(partial(self._link, some), share=False)
+                self._report.detached += self._engine.write(partial(self._link, batch), share=False)
         self._waiting = []
 
-    def _is_alone(self, reader: Reader, joint: _Joint) -> bool:
+    def _is_alone(self, reader: Reader, pending: _PendingLink) -> bool:
         """Whether a new session has a parent that is neither here nor was given."""
-        is_joined = self._find_parent(reader, joint) is not None or joint.id in self._report.unjoined
-        return joint.is_new and joint.parent is not None and not is_joined
+        is_joined = self._find_parent(reader, pending) is not None or pending.id in self._report.unjoined
+        return pending.is_new and pending.parent is not None and not is_joined
 
-    def _find_parent(self, reader: Reader, joint: _Joint) -> str | None:
+    def _find_parent(self, reader: Reader, pending: _PendingLink) -> str | None:
         """The parent that a session gets. Without trust nothing joins a family that was here before."""
-        if joint.parent is None:
+        if pending.parent is None:
             return None
-        parent = self.here.get(joint.parent, joint.parent)
-        if self.may_join(parent):
+        parent = self.here.get(pending.parent, pending.parent)
+        if self.can_join(parent):
             return parent if parent in self.joinable or reader.value(EXISTS, parent) else None
         if reader.value(EXISTS, parent):
-            self._report.unjoined.add(joint.id)
+            self._report.unjoined.add(pending.id)
         return None
 
-    def _link(self, some: list[_Joint], writer: Writer) -> list[str]:
+    def _link(self, batch: list[_PendingLink], writer: Writer) -> list[str]:
         alone: list[str] = []
-        for joint in some:
-            parent = self._find_parent(writer, joint)
+        for pending in batch:
+            parent = self._find_parent(writer, pending)
             if parent is not None:
-                self._join(writer, joint, parent)
-            elif self._is_alone(writer, joint):
-                alone.append(joint.id)
-            if joint.context or joint.rewound or joint.own:
-                self._carry(writer, joint)
+                self._join(writer, pending, parent)
+            elif self._is_alone(writer, pending):
+                alone.append(pending.id)
+            if pending.context or pending.rewound or pending.own:
+                self._carry(writer, pending)
         derived.refresh(writer)
         return alone
 
-    def _join(self, writer: Writer, joint: _Joint, parent: str) -> None:
+    def _join(self, writer: Writer, pending: _PendingLink, parent: str) -> None:
         """Give a session its parent. A second continuation of a conversation is a branch of it."""
-        if writer.value(HAS_PARENT, joint.id):
+        if writer.value(HAS_PARENT, pending.id):
             return
-        relation = joint.relation
+        relation = pending.relation
         if relation == "compression" or (
             relation is None and writer.value(HOW_ENDED, parent) == "compression"
         ):
-            others = [row[0] for row in writer.rows(OTHER_CONTINUATIONS, parent, joint.id)]
+            others = [row[0] for row in writer.rows(OTHER_CONTINUATIONS, parent, pending.id)]
             went_on = parent in self._report.newer_here or any(other not in self._new for other in others)
             if went_on and parent not in self._new:
                 relation = "branch"
-                self._report.branched[joint.given] = joint.id
-        writer.run(SET_PARENT, parent, relation, joint.id)
+                self._report.branched[pending.id_in_file] = pending.id
+        writer.run(SET_PARENT, parent, relation, pending.id)
 
-    def _carry(self, writer: Writer, joint: _Joint) -> None:
+    def _carry(self, writer: Writer, pending: _PendingLink) -> None:
         """Restore what a session carries, and complete what an earlier import could not."""
-        wanted = self._find_ids(writer, joint, joint.context)
-        live = [row[0] for row in writer.rows(LIVE, joint.id)]
-        is_whole = len(wanted) == sum(length(entry) for entry in joint.context)
-        if joint.own:
-            wanted = _add_own(writer, joint, wanted if joint.is_new else [*live, *wanted])
-        is_rewound = not joint.is_new and writer.rows(SET_ASIDE, joint.id)  # on purpose, here
-        if (joint.is_newer and is_whole) or (len(wanted) > len(live) and not is_rewound):
-            carry(writer, joint.id, wanted)
-            live = wanted
+        carried = self._find_ids(writer, pending, pending.context)
+        live = [row[0] for row in writer.rows(LIVE, pending.id)]
+        is_whole = len(carried) == sum(_count_carried(entry) for entry in pending.context)
+        if pending.own:
+            carried = _add_own(writer, pending, carried if pending.is_new else [*live, *carried])
+        is_rewound = not pending.is_new and writer.rows(SET_ASIDE, pending.id)  # on purpose, here
+        if (pending.is_newer and is_whole) or (len(carried) > len(live) and not is_rewound):
+            carry_messages(writer, pending.id, carried)
+            live = carried
         if not is_whole:
-            self._report.incomplete.append(joint.id)
-        if joint.is_newer and is_whole:
-            bring_back(writer, joint.id, 0)
-        if joint.rewound and writer.value(LOWEST, joint.id) in (None, 0):
-            aside = self._find_ids(writer, joint, joint.rewound)
-            set_aside(writer, joint.id, [message_id for message_id in aside if message_id not in live])
+            self._report.incomplete.append(pending.id)
+        if pending.is_newer and is_whole:
+            restore_set_aside(writer, pending.id, 0)
+        if pending.rewound and writer.value(LOWEST, pending.id) in (None, 0):
+            aside = self._find_ids(writer, pending, pending.rewound)
+            set_aside_messages(
+                writer, pending.id, [message_id for message_id in aside if message_id not in live]
+            )
 
-    def _find_ids(self, reader: Reader, joint: _Joint, ranges: Sequence[Mapping[str, Any]]) -> list[int]:
+    def _find_ids(
+        self, reader: Reader, pending: _PendingLink, ranges: Sequence[Mapping[str, Any]]
+    ) -> list[int]:
         """The ids here of carried messages, of those that have the same owner as the session."""
-        found = ranges_here(reader, self._runs, ranges, only_known=not self._trusted)
-        ids = (message_id for first, last in found for message_id in range(first, last + 1))
-        return [message_id for message_id in ids if reader.value(SAME_OWNER, joint.id, message_id)]
+        here = _translate_ranges(reader, self._runs, ranges, only_known=not self._trusted)
+        ids = (message_id for first, last in here for message_id in range(first, last + 1))
+        return [message_id for message_id in ids if reader.value(SAME_OWNER, pending.id, message_id)]
 
 
-def _add_own(reader: Reader, joint: _Joint, carried: Sequence[int]) -> list[int]:
+def _add_own(reader: Reader, pending: _PendingLink, carried: Sequence[int]) -> list[int]:
     """Carried messages and, behind them, the others of the session. Its own at the end need not be carried."""
-    ids = list(dict.fromkeys([*carried, *joint.own]))
-    while len(ids) > len(carried) and reader.value(IS_OWN, ids[-1], joint.id):
+    ids = list(dict.fromkeys([*carried, *pending.own]))
+    while len(ids) > len(carried) and reader.value(IS_OWN, ids[-1], pending.id):
         ids.pop()
     return ids
+
+
+# -------------------------------------------------------------------- ids of the file as ids of this store
+
+
+def _make_runs(pairs: Iterable[tuple[Any, int]]) -> list[Run]:
+    """Pairs of (id there, id here) as runs; 0 is for a message that is not here."""
+    result: list[Run] = []
+    for there, here in pairs:
+        if not isinstance(there, int) or not here:
+            continue
+        if result and there - result[-1][0] == here - result[-1][1] == result[-1][2]:
+            result[-1] = (result[-1][0], result[-1][1], result[-1][2] + 1)
+        else:
+            result.append((there, here, 1))
+    return result
+
+
+def _translate_ranges(
+    reader: Reader,
+    known: Mapping[str, list[Run]],
+    context: Iterable[Mapping[str, Any]],
+    *,
+    only_known: bool = False,
+) -> list[tuple[int, int]]:
+    """What an export says is carried, in the ids of this store, joined where ranges touch.
+
+    With `only_known`, messages of sessions that are in the store but not in `known` are not carried.
+    """
+    joined: list[tuple[int, int]] = []
+    for entry in context:
+        owner = str(entry.get("session_id"))
+        if owner in known:
+            parts = _translate_range(known[owner], entry.get("first"), entry.get("last"))
+        elif only_known:
+            parts = []
+        else:
+            start = _find_message(reader, owner, entry.get("first"), entry.get("first_uid"))
+            end = _find_message(reader, owner, entry.get("last"), entry.get("last_uid"))
+            # Others write between the rows of a session: only its own are carried.
+            ids = () if start is None or end is None else reader.rows(IDS_BETWEEN, owner, start, end)
+            parts = make_ranges(row[0] for row in ids)
+        for first, last in parts:
+            if joined and joined[-1][1] + 1 == first:
+                joined[-1] = (joined[-1][0], last)
+            else:
+                joined.append((first, last))
+    return joined
+
+
+def _count_carried(entry: Mapping[str, Any]) -> int:
+    """How many messages a range of an export held, as far as it says so."""
+    count = entry.get("count")
+    return count if isinstance(count, int) else 1
+
+
+def _translate_range(known: list[Run], first: Any, last: Any) -> list[tuple[int, int]]:
+    if not isinstance(first, int) or not isinstance(last, int):
+        return []
+    cut = ((max(first, there), min(last, there + count - 1), here - there) for there, here, count in known)
+    return [(low + shift, high + shift) for low, high, shift in cut if low <= high]
+
+
+def _find_message(reader: Reader, session_id: str, message_id: Any, uid: Any) -> int | None:
+    """A message of a session that is here but was not in the import."""
+    if isinstance(uid, str):
+        try:
+            return reader.value(BY_UID, session_id, bytes.fromhex(uid).hex())  # type: ignore[no-any-return]
+        except ValueError:
+            return None
+    return reader.value(BY_ID, session_id, message_id) if isinstance(message_id, int) else None

@@ -99,24 +99,26 @@ def restrict(session: Any) -> Any:
     if not isinstance(session, Mapping):
         return session
     now = clock.now()
-    kept = {name: value for name, value in session.items() if name in SESSION_DATA | BESIDE_SESSION}
+    restricted = {name: value for name, value in session.items() if name in SESSION_DATA | BESIDE_SESSION}
     for name in ("started_at", "ended_at"):
-        if _is_later(kept.get(name), now):
-            kept[name] = now
-    kept["model_config"] = UNTRUSTED_CONFIG
+        if _is_later(restricted.get(name), now):
+            restricted[name] = now
+    restricted["model_config"] = UNTRUSTED_CONFIG
     for name, limit in (("messages", _restrict_message), ("model_calls", _restrict_call)):
-        if isinstance(kept.get(name), list | tuple):
-            kept[name] = [limit(row, now) if isinstance(row, Mapping) else row for row in kept[name]]
-    return kept
+        if isinstance(restricted.get(name), list | tuple):
+            restricted[name] = [
+                limit(row, now) if isinstance(row, Mapping) else row for row in restricted[name]
+            ]
+    return restricted
 
 
 def _restrict_message(message: Mapping[str, Any], now: float) -> dict[str, Any]:
-    kept = {name: value for name, value in message.items() if name in MESSAGE_DATA}
-    if _is_later(kept.get("timestamp"), now):
-        kept["timestamp"] = now
-    if _instructs(kept):
-        kept["role"] = IMPORTED_ROLES[kept["role"].strip().lower()]
-    return kept
+    restricted = {name: value for name, value in message.items() if name in MESSAGE_DATA}
+    if _is_later(restricted.get("timestamp"), now):
+        restricted["timestamp"] = now
+    if _is_instruction(restricted):
+        restricted["role"] = IMPORTED_ROLES[restricted["role"].strip().lower()]
+    return restricted
 
 
 def _restrict_call(call: Mapping[str, Any], now: float) -> dict[str, Any]:
@@ -131,21 +133,21 @@ def count_steering(session: Mapping[str, Any]) -> Counter[str]:
     if session.get("handoff_state") in UNFINISHED_HANDOFFS:  # taken over by nobody
         del found["handoff"]
     times = [session.get("started_at"), session.get("ended_at")]
-    for message in _rows(session, "messages"):
+    for message in _list_rows(session, "messages"):
         found.update({name for column, name in MESSAGE_STEERING.items() if message.get(column)})
-        found[SYSTEM_MESSAGE] += _instructs(message)
+        found[SYSTEM_MESSAGE] += _is_instruction(message)
         times.append(message.get("timestamp"))
-    times += [call.get("at") for call in _rows(session, "model_calls")]
+    times += [call.get("at") for call in _list_rows(session, "model_calls")]
     found[FUTURE_TIME] += sum(_is_later(time, now) for time in times)
     return +found
 
 
-def _rows(session: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+def _list_rows(session: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     rows = session.get(name)
     return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list | tuple) else []
 
 
-def _instructs(message: Mapping[str, Any]) -> bool:
+def _is_instruction(message: Mapping[str, Any]) -> bool:
     role = message.get("role")
     return isinstance(role, str) and role.strip().lower() in IMPORTED_ROLES
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from hermes.store.transfer import import_policy
-from hermes.store.transfer.incoming_session import Given
+from hermes.store.transfer.incoming_session import IncomingSession
 from hermes.store.transfer.session_copies import Merge
 from hermes.store.values import Imported
 
@@ -56,13 +56,13 @@ class Report:
         self.unjoined: set[str] = set()
         self.incomplete: list[str] = []
 
-    def add(self, session: Mapping[str, Any], given: Given, outcome: Outcome) -> None:
+    def add(self, session: Mapping[str, Any], incoming: IncomingSession, outcome: Outcome) -> None:
         """Note what became of a session."""
         merge = outcome.merge
         self.count += 1
         self.messages += outcome.added
         if outcome.kind == "unchanged":
-            self.skipped.append(given.id)
+            self.skipped.append(incoming.id)
         elif outcome.kind == "in use":
             self.in_use.append(outcome.here)
         elif outcome.kind == "new":
@@ -71,7 +71,7 @@ class Report:
             self.grown[outcome.here] += outcome.added
         self.restored += [name for name in outcome.restored if name not in self.restored]
         if merge is not None and merge.branch is not None and outcome.added:
-            self.branched[given.id] = merge.branch
+            self.branched[incoming.id] = merge.branch
         if merge is not None and not merge.missing and merge.plan.newer_here:
             self.newer_here[outcome.here] = merge.plan.newer_here
         if outcome.is_changed:

@@ -24,11 +24,11 @@ from hermes.store.chats import leases
 from hermes.store.engine import Access, Reader, Writer
 from hermes.store.reports.usage import INSERT as RECORD_CALL
 from hermes.store.sessions import blobs
-from hermes.store.sessions.carried_context import recount
+from hermes.store.sessions.carried_context import recount_messages
 from hermes.store.sessions.labels import ADD_TAG
 from hermes.store.sessions.sessions import new_session_id
 from hermes.store.sessions.title_notes import BY_STORE
-from hermes.store.sessions.titles import HELD_BY, OWNER, free_title, move_title
+from hermes.store.sessions.titles import HELD_BY, OWNER, find_free_title, move_title
 from hermes.store.sessions.titles import SET as SET_TITLE
 from hermes.store.transfer import import_policy
 from hermes.store.transfer.import_links import Links
@@ -38,7 +38,7 @@ from hermes.store.transfer.incoming_session import (
     INSERT_SESSION,
     INSERT_WITH_ID,
     TIMESTAMP,
-    Given,
+    IncomingSession,
 )
 from hermes.store.transfer.merge import Retitled, apply_merge, note_labels
 from hermes.store.transfer.merge_plan import Transcript, plan_messages
@@ -69,12 +69,12 @@ class _Place(NamedTuple):
     """Whether its own id belongs to a different session."""
 
 
-class Taken(NamedTuple):
+class ImportedSession(NamedTuple):
     """What became of one session of an import."""
 
-    given: str
+    id_in_file: str
     here: str
-    """Its id in this store; another one if `given` belonged to a different session."""
+    """Its id in this store; another one if `id_in_file` belonged to a different session."""
     messages: int | None
     """How many it added; None if all of it was here already, and 0 if it came back from the trash."""
 
@@ -118,21 +118,21 @@ class Import:
         """Sessions that were not grown because somebody is working in them."""
         return self._report.in_use
 
-    def take(self, session: Mapping[str, Any]) -> Taken:
+    def take(self, session: Mapping[str, Any]) -> ImportedSession:
         """Take one session in, whole or, with a clear error, not at all; more may be taken after that."""
-        given = self._read(session)
+        incoming = self._parse(session)
         spare = new_session_id()
         if self.dry_run:
-            outcome = self._look(given, spare)
+            outcome = self._preview(incoming, spare)
         else:
-            outcome = self.engine.write(lambda writer: self._store(writer, given, spare), share=False)
-        self._links.add(given, outcome)
-        self._note_messages(given, outcome)
-        self._report.add(session, given, outcome)
+            outcome = self.engine.write(lambda writer: self._store(writer, incoming, spare), share=False)
+        self._links.add(incoming, outcome)
+        self._note_messages(incoming, outcome)
+        self._report.add(session, incoming, outcome)
         if outcome.kind == "new" and outcome.here == spare:
-            self._report.renamed[given.id] = spare
+            self._report.renamed[incoming.id] = spare
         is_here = outcome.kind in ("unchanged", "in use")
-        return Taken(given.id, outcome.here, None if is_here else outcome.added)
+        return ImportedSession(incoming.id, outcome.here, None if is_here else outcome.added)
 
     def link(self) -> None:
         """Join what was taken, and give titles that are free by now."""
@@ -140,31 +140,35 @@ class Import:
         if self._retitled:
             self.engine.write(self._retitle, share=False)
 
-    def told(self) -> Imported:
+    def make_result(self) -> Imported:
         return self._report.make_result(trusted=self.trusted)
 
-    def _read(self, session: Mapping[str, Any]) -> Given:
+    def _parse(self, session: Mapping[str, Any]) -> IncomingSession:
         if self.trusted:
-            return Given.of(session)
-        given = Given.of(import_policy.restrict(session))
+            return IncomingSession.parse(session)
+        incoming = IncomingSession.parse(import_policy.restrict(session))
         # A start in the future became the time of the import, which is another one the next time.
-        return given if given.started_at == session.get("started_at") else given._replace(start_known=False)
+        return (
+            incoming
+            if incoming.started_at == session.get("started_at")
+            else incoming._replace(start_known=False)
+        )
 
-    def _look(self, given: Given, spare: str) -> Outcome:
+    def _preview(self, incoming: IncomingSession, spare: str) -> Outcome:
         """What `_store` would do; ids that messages would be given are not known."""
-        nowhere = [0] * len(given.old_ids)
-        known = self._would_be_here.get(given.id)
-        transcript = _compact(given.transcript())
-        if known is not None:
-            plan = plan_messages(known, transcript)
+        nowhere = [0] * len(incoming.old_ids)
+        earlier = self._would_be_here.get(incoming.id)
+        transcript = _compact_transcript(incoming.make_transcript())
+        if earlier is not None:
+            plan = plan_messages(earlier, transcript)
             if plan.action == "unchanged":
-                return Outcome(self._links.here[given.id], "unchanged", 0, nowhere)
+                return Outcome(self._links.here[incoming.id], "unchanged", 0, nowhere)
             if plan.action == "append":
-                self._would_be_here[given.id] = transcript
-                return Outcome(self._links.here[given.id], "grown", len(plan.missing), nowhere)
+                self._would_be_here[incoming.id] = transcript
+                return Outcome(self._links.here[incoming.id], "grown", len(plan.missing), nowhere)
         with self.engine.read(settled=True) as reader:
-            moved = self._find_moved(reader, given)
-            place = self._place(reader, given, moved)
+            moved = self._find_moved(reader, incoming)
+            place = self._find_place(reader, incoming, moved)
             merge = place.merge
             if merge is not None:
                 kind = self._find_kind(reader, merge)
@@ -173,59 +177,63 @@ class Import:
                 restored = _find_trashed(reader, merge) if kind == "restored" else ()
                 here = merge.branch or merge.target.id
                 return Outcome(here, kind, added, merge.ids, merge, restored=restored)
-        is_other = place.taken or given.id in self._links.here
-        self._would_be_here[given.id] = transcript
-        return Outcome(spare if is_other else given.id, "new", len(given.messages) - len(moved), nowhere)
+        is_other = place.taken or incoming.id in self._links.here
+        self._would_be_here[incoming.id] = transcript
+        return Outcome(
+            spare if is_other else incoming.id, "new", len(incoming.messages) - len(moved), nowhere
+        )
 
-    def _store(self, writer: Writer, given: Given, spare: str) -> Outcome:
-        moved = self._find_moved(writer, given)
-        place = self._place(writer, given, moved)
+    def _store(self, writer: Writer, incoming: IncomingSession, spare: str) -> Outcome:
+        moved = self._find_moved(writer, incoming)
+        place = self._find_place(writer, incoming, moved)
         if place.merge is not None:
-            return self._merge(writer, given, place.merge, moved)
-        session_id = spare if place.taken else given.id
-        ids = self._insert(writer, given, session_id, moved)
+            return self._merge(writer, incoming, place.merge, moved)
+        session_id = spare if place.taken else incoming.id
+        ids = self._insert(writer, incoming, session_id, moved)
         if place.taken:
-            writer.run(meta.SET, given.notes()[0], spare)
+            writer.run(meta.SET, incoming.list_note_keys()[0], spare)
         return Outcome(session_id, "new", len(ids) - len(moved), ids, has_moved=bool(moved))
 
-    def _find_moved(self, reader: Reader, given: Given) -> Moved:
+    def _find_moved(self, reader: Reader, incoming: IncomingSession) -> Moved:
         """The messages that another session here holds.
 
         A message moves to a session that carries it when its own session loses it. Equal uids in other sessions are
         copies that a person made of a file.
         """
         self._stored.refresh(reader)
-        carried = given.find_carried()
-        row = reader.row(PLACE, given.id)
-        owner = given.owner if row is None else row[2]
+        carried = incoming.find_carried()
+        row = reader.row(PLACE, incoming.id)
+        owner = incoming.owner if row is None else row[2]
         moved: dict[int, Stored] = {}
-        for place, (uid, message) in enumerate(zip(given.transcript().uids, given.messages, strict=True)):
+        for place, (uid, message) in enumerate(
+            zip(incoming.make_transcript().uids, incoming.messages, strict=True)
+        ):
             stored = self._stored.find(reader, uid, message[TIMESTAMP]) if uid else None
-            if stored is None or stored.owner != owner or not self._links.may_join(stored.session_id):
+            if stored is None or stored.owner != owner or not self._links.can_join(stored.session_id):
                 continue
             is_moved = place in carried or stored.is_carried or stored.id in self._carried
-            if is_moved or is_same_family(stored.session_id, given.id):
+            if is_moved or is_same_family(stored.session_id, incoming.id):
                 moved[place] = stored
         return moved
 
-    def _note_messages(self, given: Given, outcome: Outcome) -> None:
+    def _note_messages(self, incoming: IncomingSession, outcome: Outcome) -> None:
         """Remember the messages of a session that was taken, for the sessions that follow."""
-        self._carried.update(filter(None, (outcome.ids[place] for place in given.find_carried())))
+        self._carried.update(filter(None, (outcome.ids[place] for place in incoming.find_carried())))
         if outcome.kind == "new":
-            messages = zip(given.messages, outcome.ids, strict=True)
+            messages = zip(incoming.messages, outcome.ids, strict=True)
             highest = self._stored.highest
             self._stored.add((row[TIMESTAMP], number) for row, number in messages if 0 < number <= highest)
 
-    def _merge(self, writer: Writer, given: Given, merge: Merge, moved: Moved) -> Outcome:
+    def _merge(self, writer: Writer, incoming: IncomingSession, merge: Merge, moved: Moved) -> Outcome:
         """Merge a session with the copy that is here."""
         kind = self._find_kind(writer, merge)
         restored: list[str] = []
         if kind == "restored":
             restored = _find_trashed(writer, merge)
             for session_id in restored:
-                _bring_back(writer, session_id)
+                _restore_trashed(writer, session_id)
             again = find_merge(
-                writer, merge.session.id, given, trusted=True, is_alias=merge.is_alias, moved=moved
+                writer, merge.session.id, incoming, trusted=True, is_alias=merge.is_alias, moved=moved
             )
             assert again is not None  # the same messages as before
             merge = again
@@ -233,7 +241,7 @@ class Import:
         here = merge.branch or merge.target.id
         if kind == "in use" or merge.session.id in self._report.in_trash:
             return Outcome(here, kind, 0, merge.ids, merge)
-        done = apply_merge(writer, merge, given, trusted=self.trusted, added=self._links.joinable)
+        done = apply_merge(writer, merge, incoming, trusted=self.trusted, added=self._links.joinable)
         self._note_title(merge.session.id, done.retitled)
         has_moved = any(not is_same_family(stored.session_id, merge.session.id) for stored in moved.values())
         changes = (done.is_changed, restored, has_moved)
@@ -253,27 +261,27 @@ class Import:
         if merge.branch is not None:
             return "branched"
         # Whoever works in it may be between a tool call and its result.
-        return "in use" if leases.standing(reader, merge.target.id) is not None else "grown"
+        return "in use" if leases.find_live_lease(reader, merge.target.id) is not None else "grown"
 
-    def _insert(self, writer: Writer, given: Given, session_id: str, moved: Moved) -> list[int]:
-        title = given.title
+    def _insert(self, writer: Writer, incoming: IncomingSession, session_id: str, moved: Moved) -> list[int]:
+        title = incoming.title
         if title is not None and not self.trusted:
             title = import_policy.clear_title(writer, title, self._links.joinable)
         if title is not None:
-            title = free_title(writer, title, given.owner, session_id)
-        parent = self._links.find_parent(given)
-        family = (parent, given.relation if parent is not None else None)
-        start = (session_id, given.source, given.started_at, title, given.owner)
-        writer.run(INSERT_SESSION, *start, *family, *given.counts, *given.rest)
-        ids = self._insert_messages(writer, given, session_id, moved)
-        for place, attachments in enumerate(given.attachments):
+            title = find_free_title(writer, title, incoming.owner, session_id)
+        parent = self._links.find_parent(incoming)
+        family = (parent, incoming.relation if parent is not None else None)
+        start = (session_id, incoming.source, incoming.started_at, title, incoming.owner)
+        writer.run(INSERT_SESSION, *start, *family, *incoming.counts, *incoming.rest)
+        ids = self._insert_messages(writer, incoming, session_id, moved)
+        for place, attachments in enumerate(incoming.attachments):
             if place not in moved:
-                blobs.attach(writer, ids[place], attachments)
-        for tag in given.tags:
+                blobs.attach_blobs(writer, ids[place], attachments)
+        for tag in incoming.tags:
             writer.run(ADD_TAG, session_id, tag)
-        for call in given.model_calls:
+        for call in incoming.model_calls:
             writer.insert(RECORD_CALL, session_id, *call)
-        labels = given.labels()
+        labels = incoming.make_labels()
         note_labels(writer, session_id, labels._replace(title=title), labels)
         if title != labels.title:
             writer.run(SET_TITLE, title, BY_STORE, session_id)
@@ -287,24 +295,26 @@ class Import:
         if retitled is not None and self.trusted:
             self._retitled[session_id] = retitled
 
-    def _insert_messages(self, writer: Writer, given: Given, session_id: str, moved: Moved) -> list[int]:
+    def _insert_messages(
+        self, writer: Writer, incoming: IncomingSession, session_id: str, moved: Moved
+    ) -> list[int]:
         if moved:
             ids = [
                 moved[place].id if place in moved else writer.insert(INSERT_MESSAGE, session_id, *row)
-                for place, row in enumerate(given.messages)
+                for place, row in enumerate(incoming.messages)
             ]
-            recount(writer, session_id)
+            recount_messages(writer, session_id)
             return ids
-        if not self._keeps_ids(writer, given.old_ids):
-            return [writer.insert(INSERT_MESSAGE, session_id, *row) for row in given.messages]
+        if not self._can_keep_ids(writer, incoming.old_ids):
+            return [writer.insert(INSERT_MESSAGE, session_id, *row) for row in incoming.messages]
         highest = writer.value(HIGHEST)
-        for message_id, row in zip(given.old_ids, given.messages, strict=True):
+        for message_id, row in zip(incoming.old_ids, incoming.messages, strict=True):
             writer.insert(INSERT_WITH_ID, message_id, session_id, *row)
             if message_id <= highest:
                 writer.run(NOTE_BELOW, message_id)
-        return given.old_ids
+        return incoming.old_ids
 
-    def _keeps_ids(self, reader: Reader, ids: Sequence[Any]) -> bool:
+    def _can_keep_ids(self, reader: Reader, ids: Sequence[Any]) -> bool:
         """Whether the messages can have the ids that they have in the file, in the order of the file."""
         before = self._floor
         for message_id in ids:
@@ -329,35 +339,37 @@ class Import:
         if not self.trusted and merge.target.is_untrusted and not merge.plan.newer_here:
             self._links.joinable.add(merge.target.id)
 
-    def _place(self, reader: Reader, given: Given, moved: Moved) -> _Place:
+    def _find_place(self, reader: Reader, incoming: IncomingSession, moved: Moved) -> _Place:
         """Where a given session is.
 
         A session that went on since, or got another id the last time, is recognised by its messages. Without trust it
         gets no id by which a person means another one.
         """
-        row = reader.row(PLACE, given.id)
+        row = reader.row(PLACE, incoming.id)
         merge = None
         if row is None:
-            parent = None if given.parent is None else self._links.here.get(given.parent, given.parent)
-            alias = find_alias(reader, given, parent)
+            parent = (
+                None if incoming.parent is None else self._links.here.get(incoming.parent, incoming.parent)
+            )
+            alias = find_alias(reader, incoming, parent)
             if alias is not None:
-                merge = find_merge(reader, alias, given, trusted=self.trusted, is_alias=True, moved=moved)
-        elif row[0] == given.source and (row[1] == given.started_at or not given.start_known):
-            merge = find_merge(reader, given.id, given, trusted=self.trusted, moved=moved)
+                merge = find_merge(reader, alias, incoming, trusted=self.trusted, is_alias=True, moved=moved)
+        elif row[0] == incoming.source and (row[1] == incoming.started_at or not incoming.start_known):
+            merge = find_merge(reader, incoming.id, incoming, trusted=self.trusted, moved=moved)
         if merge is not None:
             return _Place(merge)
-        if row is None and (self.trusted or not import_policy.is_misleading_id(reader, given.id)):
+        if row is None and (self.trusted or not import_policy.is_misleading_id(reader, incoming.id)):
             return _Place()
-        for note in given.notes():
+        for note in incoming.list_note_keys():
             other = reader.value(meta.GET, note)
             if other is not None:
-                merge = find_merge(reader, other, given, trusted=self.trusted, moved=moved)
+                merge = find_merge(reader, other, incoming, trusted=self.trusted, moved=moved)
             if merge is not None:
                 return _Place(merge)
         return _Place(taken=True)
 
 
-def _compact(transcript: Transcript) -> Transcript:
+def _compact_transcript(transcript: Transcript) -> Transcript:
     """The same messages, without holding their contents in memory."""
     contents = [hash(content) for content in transcript.read_contents()]
     return transcript._replace(read_contents=lambda: contents)
@@ -368,8 +380,8 @@ def _find_trashed(reader: Reader, merge: Merge) -> list[str]:
     return [name for name in merge.visited if reader.value(IS_TRASHED, name)]
 
 
-def _bring_back(writer: Writer, session_id: str) -> None:
-    from hermes.store.retention.trash import bring_back
+def _restore_trashed(writer: Writer, session_id: str) -> None:
+    from hermes.store.retention.trash import restore_session
 
-    bring_back(writer, session_id)
+    restore_session(writer, session_id)
     derived.refresh(writer)

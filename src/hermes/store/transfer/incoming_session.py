@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from hermes import clock, errors
 from hermes.session_kinds import IMPORTED_ROLES
-from hermes.store.content import calls_counted, from_json, to_json, uid_text
+from hermes.store.content import count_calls, format_uid, from_json, to_json
 from hermes.store.sessions import attachments
 from hermes.store.sessions.attachments import Attachment
 from hermes.store.sessions.labels import clean_tag
-from hermes.store.sessions.sessions import source_name
-from hermes.store.sessions.titles import MAX_TITLE_LENGTH, one_line
+from hermes.store.sessions.sessions import check_source
+from hermes.store.sessions.titles import MAX_TITLE_LENGTH, make_one_line
 from hermes.store.transfer.import_policy import UNFINISHED_HANDOFFS
 from hermes.store.transfer.merge_plan import Labels, Transcript
 from hermes.text import replace_surrogates
@@ -48,7 +48,7 @@ COUNTERS = (
     *("api_call_count", "archived", "rewind_count"),
 )
 REST = (*TEXTS, *JSONS, *NUMBERS, *COUNTERS)
-"""The columns of `Given.rest`."""
+"""The columns of `IncomingSession.rest`."""
 RELATIONS = ("compression", "branch", "reset", "delegate")
 
 # The same for `messages` and `INSERT_MESSAGE`.
@@ -83,12 +83,12 @@ INSERT_MESSAGE = " ".join(("INSERT INTO messages (", MESSAGE, ")"))
 INSERT_WITH_ID = " ".join(("INSERT INTO messages (id,", MESSAGE, ", ?)"))
 
 TIMESTAMP, REWOUND_AT, ACTIVE = 6, -4, -2
-"""Places in the message rows of `Given`."""
+"""Places in the message rows of `IncomingSession`."""
 
 FILE_ROLES = {here: in_file for in_file, here in IMPORTED_ROLES.items()}
 
 
-class Given(NamedTuple):
+class IncomingSession(NamedTuple):
     """One session of an import, checked and in the form of columns."""
 
     id: str
@@ -111,75 +111,77 @@ class Given(NamedTuple):
     model_calls: list[tuple[Any, ...]]
 
     @classmethod
-    def of(cls, given: object) -> Given:
-        if not isinstance(given, Mapping):
-            raise _refused(f"an imported session must be an object, got {type(given).__name__}")
-        session_id = given.get("id")
+    def parse(cls, session: object) -> IncomingSession:
+        if not isinstance(session, Mapping):
+            raise _build_error(f"an imported session must be an object, got {type(session).__name__}")
+        session_id = session.get("id")
         if not isinstance(session_id, str) or not session_id:
-            raise _refused(f"an imported session must have an id, got {session_id!r}")
+            raise _build_error(f"an imported session must have an id, got {session_id!r}")
         # A handoff that was under way elsewhere was not asked for here.
-        if given.get("handoff_state") in UNFINISHED_HANDOFFS:
-            given = {**given, "handoff_state": None, "handoff_platform": None, "handoff_error": None}
-        column = _Columns(f"session {session_id!r}", given)
-        title = one_line(column.text("title") or "")[:MAX_TITLE_LENGTH].rstrip() or None
+        if session.get("handoff_state") in UNFINISHED_HANDOFFS:
+            session = {**session, "handoff_state": None, "handoff_platform": None, "handoff_error": None}
+        column = _Columns(f"session {session_id!r}", session)
+        title = make_one_line(column.read_text("title") or "")[:MAX_TITLE_LENGTH].rstrip() or None
         if (
-            title is None and given.get("title_by") is not None
+            title is None and session.get("title_by") is not None
         ):  # earlier releases kept a note of their own there
-            column = _Columns(column.what, {**given, "title_by": None})
-        said = _objects(column, "messages", "a message")
-        times = [row.number("timestamp") for row in said]
-        started = column.number("started_at")
+            column = _Columns(column.name, {**session, "title_by": None})
+        objects = _read_objects(column, "messages", "a message")
+        times = [row.read_number("timestamp") for row in objects]
+        started = column.read_number("started_at")
         at = started if started is not None else min((t for t in times if t is not None), default=clock.now())
         rows: list[tuple[Any, ...]] = []
         attached: list[Iterable[Attachment]] = []
         likes: list[tuple[Any, ...]] = []
         messages = calls = 0
         now = at
-        for row, time in zip(said, times, strict=True):
+        for row, time in zip(objects, times, strict=True):
             now = now if time is None else time
-            shape, files, counted, active = _shape(row)
+            shape, files, counted, active = _read_shape(row)
             attached.append(files)
             messages, calls = messages + active, calls + counted * active
-            likes.append(likeness(*shape))
-            rows.append((*shape, float(now), *_tail(row, active)))
+            likes.append(make_comparable(*shape))
+            rows.append((*shape, float(now), *_read_tail(row, active)))
         return cls(
             id=replace_surrogates(session_id),
-            source=source_name((column.text("source") or "").strip() or "unknown"),
+            source=check_source((column.read_text("source") or "").strip() or "unknown"),
             started_at=float(at),
             start_known=started is not None,
             title=title,
-            owner=column.text("owner") or "",
-            parent=column.text("parent_session_id"),
-            relation=given["relation"] if given.get("relation") in RELATIONS else None,
+            owner=column.read_text("owner") or "",
+            parent=column.read_text("parent_session_id"),
+            relation=session["relation"] if session.get("relation") in RELATIONS else None,
             counts=(messages, calls),
             rest=(
-                *map(column.text, TEXTS),
-                *map(column.json, JSONS),
-                *map(column.number, NUMBERS),
-                *(column.number(name) or 0 for name in COUNTERS),
+                *map(column.read_text, TEXTS),
+                *map(column.read_json, JSONS),
+                *map(column.read_number, NUMBERS),
+                *(column.read_number(name) or 0 for name in COUNTERS),
             ),
             messages=rows,
             attachments=attached,
             likes=likes,
-            old_ids=[row.given.get("id") for row in said],
-            context=[one.given for one in _objects(column, "context", "a range")],
-            rewound=[one.given for one in _objects(column, "rewound_context", "a range")],
-            tags=_tags(column),
-            model_calls=[_call(one, float(at)) for one in _objects(column, "model_calls", "a model call")],
+            old_ids=[row.values.get("id") for row in objects],
+            context=[entry.values for entry in _read_objects(column, "context", "a range")],
+            rewound=[entry.values for entry in _read_objects(column, "rewound_context", "a range")],
+            tags=_read_tags(column),
+            model_calls=[
+                _read_call(entry, float(at)) for entry in _read_objects(column, "model_calls", "a model call")
+            ],
         )
 
-    def column(self, name: str) -> Any:
+    def get_column(self, name: str) -> Any:
         """One of the columns in `rest`."""
         return self.rest[REST.index(name)]
 
-    def transcript(self) -> Transcript:
+    def make_transcript(self) -> Transcript:
         """Its messages, for a comparison with another copy."""
         return Transcript(
-            [uid_text(row[-1]) for row in self.messages],
+            [format_uid(row[-1]) for row in self.messages],
             [bool(row[-2]) for row in self.messages],
             lambda: self.likes,
-            self.column("rewind_count"),
-            self.column("end_reason") == "compression",
+            self.get_column("rewind_count"),
+            self.get_column("end_reason") == "compression",
         )
 
     def find_carried(self) -> set[int]:
@@ -193,131 +195,133 @@ class Given(NamedTuple):
             if whole and isinstance(number, int) and any(first <= number <= last for first, last in whole)
         }
 
-    def labels(self) -> Labels:
+    def make_labels(self) -> Labels:
         """Its title, tags and end, for a comparison with another copy."""
         return Labels(
             self.title,
-            self.column("title_by") if self.title is not None else None,
-            (self.column("ended_at"), self.column("end_reason")),
-            bool(self.column("archived")),
-            self.column("pinned_at"),
+            self.get_column("title_by") if self.title is not None else None,
+            (self.get_column("ended_at"), self.get_column("end_reason")),
+            bool(self.get_column("archived")),
+            self.get_column("pinned_at"),
             frozenset(self.tags),
         )
 
-    def notes(self) -> list[str]:
+    def list_note_keys(self) -> list[str]:
         """The names under which `state_meta` may hold the other id that this session was given here.
 
         The first is the current one. It depends on the first message, so that a session is known again when it has
         grown. The next is for a session that was empty then. The last is the name that earlier releases used.
         """
-        first = [uid_text(self.messages[0][-1]) or self.likes[0]] if self.messages else []
-        return [self._note(first), self._note([]), self.note()]
+        first = [format_uid(self.messages[0][-1]) or self.likes[0]] if self.messages else []
+        return [self._make_key(first), self._make_key([]), self.make_note_key()]
 
-    def note(self) -> str:
+    def make_note_key(self) -> str:
         """A name for this session with exactly these messages."""
-        return self._note(self.likes)
+        return self._make_key(self.likes)
 
-    def _note(self, said: Sequence[Any]) -> str:
+    def _make_key(self, parts: Sequence[Any]) -> str:
         from hashlib import blake2b
 
         start = self.started_at if self.start_known else None
-        digest = blake2b(repr((self.source, start, said)).encode(), digest_size=16)
+        digest = blake2b(repr((self.source, start, parts)).encode(), digest_size=16)
         return f"imported:{self.id}:{digest.hexdigest()}"
 
 
 class _Columns:
     """Values of one object of an import, as columns take them."""
 
-    def __init__(self, what: str, given: object) -> None:
-        if not isinstance(given, Mapping):
-            raise _refused(f"{what} must be an object, got {type(given).__name__}")
-        self.what = what
-        self.given = given
+    def __init__(self, name: str, value: object) -> None:
+        if not isinstance(value, Mapping):
+            raise _build_error(f"{name} must be an object, got {type(value).__name__}")
+        self.name = name
+        self.values = value
 
-    def text(self, name: str) -> str | None:
-        value = self.given.get(name)
+    def read_text(self, name: str) -> str | None:
+        value = self.values.get(name)
         if value is None or isinstance(value, str):
             return None if value is None else replace_surrogates(value)
         if isinstance(value, int | float):
             return str(value)
-        raise _refused(f"{name} of {self.what} must be text, got {type(value).__name__}")
+        raise _build_error(f"{name} of {self.name} must be text, got {type(value).__name__}")
 
-    def json(self, name: str) -> str | None:
+    def read_json(self, name: str) -> str | None:
         """JSON text as it is, any other value as JSON."""
-        value = self.given.get(name)
+        value = self.values.get(name)
         if isinstance(value, str):
             return replace_surrogates(value)
         return None if value is None else to_json(value)
 
-    def number(self, name: str) -> float | None:
-        value = self.given.get(name)
+    def read_number(self, name: str) -> float | None:
+        value = self.values.get(name)
         if value is None:
             return None
         if not isinstance(value, int | float) or not -(2**63) < value < 2**63:
-            raise _refused(f"{name} of {self.what} must be a number, got {value!r:.40}")
+            raise _build_error(f"{name} of {self.name} must be a number, got {value!r:.40}")
         return int(value) if isinstance(value, bool) else value
 
 
-def _refused(why: str) -> errors.HermesError:
+def _build_error(why: str) -> errors.HermesError:
     return errors.make_error(errors.InvalidArgument, why)
 
 
-def _objects(column: _Columns, name: str, one: str) -> list[_Columns]:
-    value = column.given.get(name)
+def _read_objects(column: _Columns, name: str, item_name: str) -> list[_Columns]:
+    value = column.values.get(name)
     if value is None:
         return []
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        raise _refused(f"{name} of {column.what} must be a list, got {type(value).__name__}")
-    return [_Columns(f"{one} of {column.what}", item) for item in value]
+        raise _build_error(f"{name} of {column.name} must be a list, got {type(value).__name__}")
+    return [_Columns(f"{item_name} of {column.name}", item) for item in value]
 
 
-def _tags(column: _Columns) -> list[str]:
-    tags = column.given.get("tags") or []
+def _read_tags(column: _Columns) -> list[str]:
+    tags = column.values.get("tags") or []
     if not isinstance(tags, Sequence) or isinstance(tags, str | bytes):
-        raise _refused(f"tags of {column.what} must be a list, got {type(tags).__name__}")
+        raise _build_error(f"tags of {column.name} must be a list, got {type(tags).__name__}")
     return [clean_tag(tag) for tag in tags]
 
 
-def _call(column: _Columns, started_at: float) -> tuple[Any, ...]:
-    at = column.number("at")
-    model, provider, base_url, purpose = map(column.text, CALL_TEXTS)
-    numbers, prices = map(column.number, CALL_NUMBERS), map(column.text, CALL_PRICES)
+def _read_call(column: _Columns, started_at: float) -> tuple[Any, ...]:
+    at = column.read_number("at")
+    model, provider, base_url, purpose = map(column.read_text, CALL_TEXTS)
+    numbers, prices = map(column.read_number, CALL_NUMBERS), map(column.read_text, CALL_PRICES)
     when = started_at if at is None else float(at)
     return (when, model, provider, base_url, purpose or "main", *numbers, *prices)
 
 
-def _shape(row: _Columns) -> tuple[tuple[Any, ...], Iterable[Attachment], int, int]:
+def _read_shape(row: _Columns) -> tuple[tuple[Any, ...], Iterable[Attachment], int, int]:
     """(role, content, its kind, call id, tool calls, tool name), attachments, how many calls, whether it is live."""
-    role = row.text("role") or "unknown"
-    calls = row.given.get("tool_calls")
+    role = row.read_text("role") or "unknown"
+    calls = row.values.get("tool_calls")
     if isinstance(calls, str):  # as stored, or a string that was the JSON
         calls = from_json(calls, calls)
     stored = to_json(calls) if calls else None
-    active = 1 if row.given.get("active", 1) else 0
-    content = row.given.get("content")
+    active = 1 if row.values.get("active", 1) else 0
+    content = row.values.get("content")
     if isinstance(content, int | float):  # a text column makes text of it, and it is compared with that
-        content = row.text("content")
+        content = row.read_text("content")
     text, kind, attached = attachments.encode(content)
-    shape = (role, text, kind, row.text("tool_call_id"), stored, row.text("tool_name"))
-    return shape, attached, calls_counted(role, calls or None), active
+    shape = (role, text, kind, row.read_text("tool_call_id"), stored, row.read_text("tool_name"))
+    return shape, attached, count_calls(role, calls or None), active
 
 
-def _tail(row: _Columns, active: int) -> tuple[Any, ...]:
-    uid = row.text("uid")
+def _read_tail(row: _Columns, active: int) -> tuple[Any, ...]:
+    uid = row.read_text("uid")
     try:
         uid = bytes.fromhex(uid).hex() if uid else None
     except ValueError:
-        raise _refused(f"uid of {row.what} must be hexadecimal, got {uid!r:.40}") from None
-    texts, jsons = map(row.text, MESSAGE_TEXTS), map(row.json, MESSAGE_JSONS)
-    return (*texts, *jsons, *map(row.number, MESSAGE_NUMBERS), active, uid)
+        raise _build_error(f"uid of {row.name} must be hexadecimal, got {uid!r:.40}") from None
+    texts, jsons = map(row.read_text, MESSAGE_TEXTS), map(row.read_json, MESSAGE_JSONS)
+    return (*texts, *jsons, *map(row.read_number, MESSAGE_NUMBERS), active, uid)
 
 
-def likeness(role: Any, content: Any, kind: Any, call_id: Any, calls: Any, tool: Any) -> tuple[Any, ...]:
+def make_comparable(
+    role: Any, content: Any, kind: Any, call_id: Any, calls: Any, tool: Any
+) -> tuple[Any, ...]:
     """What makes two messages the same, however another program may have spelt its JSON, and trusted or not."""
     called = from_json(calls, None) if calls else None
     return (
         FILE_ROLES.get(role, role),
-        attachments.likeness(content, kind),
+        attachments.make_comparable(content, kind),
         call_id,
         repr(called or None),
         tool,

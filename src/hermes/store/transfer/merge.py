@@ -23,7 +23,7 @@ from hermes.store.sessions.sessions import SELECT_ROW, SETTLE_CHILDREN
 from hermes.store.sessions.title_notes import BY_STORE
 from hermes.store.sessions.title_notes import is_former as is_former_title
 from hermes.store.sessions.titles import GET as GET_TITLE
-from hermes.store.sessions.titles import HELD_BY, free_title
+from hermes.store.sessions.titles import HELD_BY, find_free_title
 from hermes.store.sessions.titles import SET as SET_TITLE
 from hermes.store.transfer import import_policy
 from hermes.store.transfer.incoming_session import (
@@ -33,7 +33,7 @@ from hermes.store.transfer.incoming_session import (
     REST,
     REWOUND_AT,
     TIMESTAMP,
-    Given,
+    IncomingSession,
 )
 from hermes.store.transfer.merge_plan import (
     Base,
@@ -83,7 +83,7 @@ BASE_KEY = "merged:"
 class Retitled(NamedTuple):
     """A session that did not get the wanted title because another session holds it."""
 
-    wanted: Labels
+    chosen: Labels
     """Its labels, with the wanted title."""
     incoming: Labels
 
@@ -98,7 +98,9 @@ class Applied(NamedTuple):
     retitled: Retitled | None
 
 
-def apply_merge(writer: Writer, merge: Merge, given: Given, *, trusted: bool, added: set[str]) -> Applied:
+def apply_merge(
+    writer: Writer, merge: Merge, incoming: IncomingSession, *, trusted: bool, added: set[str]
+) -> Applied:
     """Carry a merge out.
 
     `added` are the sessions that this import brought; without trust, titles stay clear of all others.
@@ -110,17 +112,17 @@ def apply_merge(writer: Writer, merge: Merge, given: Given, *, trusted: bool, ad
     is_from_file = merge.session.is_untrusted and is_unused and not merge.is_branched
     # Before the branch is made: the session has the first claim to the title, and the branch gets another one.
     if not merge.is_alias and (trusted or is_from_file):
-        is_relabelled, retitled = _take_labels(writer, merge, given, trusted=trusted, added=added)
+        is_relabelled, retitled = _take_labels(writer, merge, incoming, trusted=trusted, added=added)
         is_changed |= is_relabelled
     if merge.branch is not None:
-        ids = _make_branch(writer, merge, merge.branch, given, trusted=trusted, added=added)
+        ids = _make_branch(writer, merge, merge.branch, incoming, trusted=trusted, added=added)
     elif merge.missing:
-        ids = _insert_messages(writer, merge.target.id, given, merge.missing, ids)
+        ids = _insert_messages(writer, merge.target.id, incoming, merge.missing, ids)
     if merge.branch is None and (merge.missing or is_rewound):
-        _apply_rewinds(writer, merge, given)
-        carried_context.recount(writer, merge.target.id)
+        _apply_rewinds(writer, merge, incoming)
+        carried_context.recount_messages(writer, merge.target.id)
     if merge.branch is None and (trusted or (merge.target.is_untrusted and is_unused)):
-        is_changed |= _take_usage(writer, merge, given, trusted=trusted)
+        is_changed |= _take_usage(writer, merge, incoming, trusted=trusted)
     if merge.missing or is_changed:
         for session_id in merge.visited:
             writer.run(derived.NOTE, session_id)
@@ -149,35 +151,35 @@ def read_labels(reader: Reader, copy: Copy) -> Labels:
 
 
 def _insert_messages(
-    writer: Writer, session_id: str, given: Given, places: Sequence[int], ids: Sequence[int]
+    writer: Writer, session_id: str, incoming: IncomingSession, places: Sequence[int], ids: Sequence[int]
 ) -> list[int]:
     """Append incoming messages to a session; the ids here of all incoming messages."""
     found = list(ids)
     for place in places:
-        found[place] = writer.insert(INSERT_MESSAGE, session_id, *given.messages[place])
-        blobs.attach(writer, found[place], given.attachments[place])
+        found[place] = writer.insert(INSERT_MESSAGE, session_id, *incoming.messages[place])
+        blobs.attach_blobs(writer, found[place], incoming.attachments[place])
     return found
 
 
 def _make_branch(
-    writer: Writer, merge: Merge, branch: str, given: Given, *, trusted: bool, added: set[str]
+    writer: Writer, merge: Merge, branch: str, incoming: IncomingSession, *, trusted: bool, added: set[str]
 ) -> list[int]:
     source = merge.target.row
-    title = given.title or writer.value(GET_TITLE, merge.session.id)
+    title = incoming.title or writer.value(GET_TITLE, merge.session.id)
     if title is not None and not trusted:
         title = import_policy.clear_title(writer, title, added)
     if title is not None:
-        title = free_title(writer, title, source["owner"], branch)
-    calls = _find_missing_calls(writer, merge, given, trusted=trusted)
-    columns: dict[str, Any] = dict(zip(REST, given.rest, strict=True))
-    columns |= dict.fromkeys(NOT_OF_A_BRANCH) | {"archived": 0, "rewind_count": 0} | _add_up(calls)
+        title = find_free_title(writer, title, source["owner"], branch)
+    calls = _find_missing_calls(writer, merge, incoming, trusted=trusted)
+    columns: dict[str, Any] = dict(zip(REST, incoming.rest, strict=True))
+    columns |= dict.fromkeys(NOT_OF_A_BRANCH) | {"archived": 0, "rewind_count": 0} | _sum_calls(calls)
     columns["title_by"] = None if title is None else BY_STORE
-    started_at = min(given.messages[place][TIMESTAMP] for place in merge.missing)
+    started_at = min(incoming.messages[place][TIMESTAMP] for place in merge.missing)
     writer.run(
         *(
             INSERT_SESSION,
             branch,
-            given.source,
+            incoming.source,
             started_at,
             title,
             source["owner"],
@@ -186,16 +188,16 @@ def _make_branch(
         ),
         *(0, 0, *(columns[name] for name in REST)),
     )
-    ids = _insert_messages(writer, branch, given, merge.missing, merge.ids)
-    carried_context.carry(writer, branch, _find_carried(writer, merge, given, ids))
-    carried_context.recount(writer, branch)
+    ids = _insert_messages(writer, branch, incoming, merge.missing, merge.ids)
+    carried_context.carry_messages(writer, branch, _find_carried(writer, merge, incoming, ids))
+    carried_context.recount_messages(writer, branch)
     for call in calls:
         writer.insert(RECORD_CALL, branch, *call)
     writer.run(derived.NOTE, branch)
     return ids
 
 
-def _find_carried(reader: Reader, merge: Merge, given: Given, ids: Sequence[int]) -> list[int]:
+def _find_carried(reader: Reader, merge: Merge, incoming: IncomingSession, ids: Sequence[int]) -> list[int]:
     """What a branch carries, so that its context is that of the incoming copy."""
     target, known = merge.target, set(merge.ids)
     matched = [match for match in merge.plan.matches if match is not None]
@@ -205,7 +207,7 @@ def _find_carried(reader: Reader, merge: Merge, given: Given, ids: Sequence[int]
         row[0] for row in reader.rows(carried_context.LIVE, target.id) if row[0] not in own or row[0] in known
     ]
     carried += [message_id for message_id in before if message_id in live]
-    carried += [ids[place] for place, row in enumerate(given.messages) if row[ACTIVE]]
+    carried += [ids[place] for place, row in enumerate(incoming.messages) if row[ACTIVE]]
     carried = list(dict.fromkeys(carried))
     new = {ids[place] for place in merge.missing}
     while carried and carried[-1] in new:  # its own messages follow what it carries anyway
@@ -213,11 +215,11 @@ def _find_carried(reader: Reader, merge: Merge, given: Given, ids: Sequence[int]
     return carried
 
 
-def _apply_rewinds(writer: Writer, merge: Merge, given: Given) -> None:
+def _apply_rewinds(writer: Writer, merge: Merge, incoming: IncomingSession) -> None:
     at = {match: place for place, match in zip(merge.places, merge.plan.matches, strict=True)}
     for match in merge.plan.to_rewind:
         message_id = merge.target.ids[match]
-        writer.run(REWIND, given.messages[at[match]][REWOUND_AT], message_id)
+        writer.run(REWIND, incoming.messages[at[match]][REWOUND_AT], message_id)
         writer.run(NOTE_TAKEN, message_id)
     for match in merge.plan.to_restore:
         writer.run(RESTORE, merge.target.ids[match])
@@ -225,7 +227,7 @@ def _apply_rewinds(writer: Writer, merge: Merge, given: Given) -> None:
 
 
 def _find_missing_calls(
-    reader: Reader, merge: Merge, given: Given, *, trusted: bool
+    reader: Reader, merge: Merge, incoming: IncomingSession, *, trusted: bool
 ) -> list[tuple[Any, ...]]:
     """The model calls of the incoming copy that are not recorded here."""
     # Without trust a time in the future becomes the time of the import, which is another one each time.
@@ -234,7 +236,7 @@ def _find_missing_calls(
         tuple(call[start:]) for session_id in merge.visited for call in reader.rows(MODEL_CALLS, session_id)
     )
     missing: list[tuple[Any, ...]] = []
-    for call in given.model_calls:
+    for call in incoming.model_calls:
         if recorded[call[start:]] > 0:
             recorded[call[start:]] -= 1
         else:
@@ -242,26 +244,26 @@ def _find_missing_calls(
     return missing
 
 
-def _add_up(calls: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+def _sum_calls(calls: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
     """The counters of a session with these model calls."""
     first = 5
     sums: dict[str, Any] = {"api_call_count": len(calls)}
     for place, name in enumerate((*TOKENS, *COSTS), start=first):
-        told = [call[place] for call in calls if call[place] is not None]
-        sums[name] = sum(told) if told or name in TOKENS else None
+        values = [call[place] for call in calls if call[place] is not None]
+        sums[name] = sum(values) if values or name in TOKENS else None
     return sums
 
 
-def _take_usage(writer: Writer, merge: Merge, given: Given, *, trusted: bool) -> bool:
+def _take_usage(writer: Writer, merge: Merge, incoming: IncomingSession, *, trusted: bool) -> bool:
     """Record calls that are missing; each counter becomes the higher one of both copies."""
-    calls = _find_missing_calls(writer, merge, given, trusted=trusted)
+    calls = _find_missing_calls(writer, merge, incoming, trusted=trusted)
     for call in calls:
         writer.insert(RECORD_CALL, merge.target.id, *call)
     if merge.is_branched or merge.is_alias:
         if calls:
-            added = _add_up(calls)
+            added = _sum_calls(calls)
             row = merge.target.row
-            sums = [_add(row[name], added.get(name)) for name in COUNTER_COLUMNS]
+            sums = [_add_numbers(row[name], added.get(name)) for name in COUNTER_COLUMNS]
             writer.run(SET_COUNTERS, *sums, merge.target.id)
         return bool(calls)
     row = merge.session.row
@@ -269,45 +271,46 @@ def _take_usage(writer: Writer, merge: Merge, given: Given, *, trusted: bool) ->
     # A rewind that was not taken over does not count.
     stays = () if merge.newer_side == "incoming" else ("rewind_count",)
     counters = [
-        row[name] if name in stays else _higher(row[name], given.column(name)) for name in COUNTER_COLUMNS
+        row[name] if name in stays else _choose_higher(row[name], incoming.get_column(name))
+        for name in COUNTER_COLUMNS
     ]
     if counters != before:
         writer.run(SET_COUNTERS, *counters, merge.session.id)
     return bool(calls) or counters != before
 
 
-def _add(here: float | None, more: float | None) -> float | None:
+def _add_numbers(here: float | None, more: float | None) -> float | None:
     return here if more is None else (here or 0) + more
 
 
-def _higher(here: float | None, incoming: float | None) -> float | None:
+def _choose_higher(here: float | None, incoming: float | None) -> float | None:
     return max((value for value in (here, incoming) if value is not None), default=None)
 
 
 def _take_labels(
-    writer: Writer, merge: Merge, given: Given, *, trusted: bool, added: set[str]
+    writer: Writer, merge: Merge, incoming: IncomingSession, *, trusted: bool, added: set[str]
 ) -> tuple[bool, Retitled | None]:
     """Take over a newer title, end, tags, archive and pin, and what the session worked with.
 
     Returns whether any label changed, and what to do about a title that is in use.
     """
-    session, here, incoming = merge.session, read_labels(writer, merge.session), given.labels()
+    session, here, labels = merge.session, read_labels(writer, merge.session), incoming.make_labels()
     if not trusted:  # a pin is left out, and so is not a removed one
-        incoming = incoming._replace(pinned_at=here.pinned_at)
-    is_former = is_former_title(writer, session.id, incoming.title)
+        labels = labels._replace(pinned_at=here.pinned_at)
+    is_former = is_former_title(writer, session.id, labels.title)
     base = _read_base(writer, session.id)
-    merged = merge_labels(here, incoming, base, merge.newer_side, is_former_title=is_former)
+    merged = merge_labels(here, labels, base, merge.newer_side, is_former_title=is_former)
     if session.transcript.is_continued:
         merged = merged._replace(end=here.end)
-    wanted = merged
+    chosen = merged
     if merged.title != here.title:
         title = merged.title
         if title is not None and not trusted:
             title = import_policy.clear_title(writer, title, added | {session.id})
         if title is not None:
             _rename_branch(writer, session, title)
-            title = free_title(writer, title, session.row["owner"], session.id)
-        merged = merged._replace(title=title, title_by=merged.title_by if title == wanted.title else BY_STORE)
+            title = find_free_title(writer, title, session.row["owner"], session.id)
+        merged = merged._replace(title=title, title_by=merged.title_by if title == chosen.title else BY_STORE)
         writer.run(SET_TITLE, title, merged.title_by, session.id)
     if merged.end != here.end and merged.end[1] in ("compression", "branched"):
         writer.run(SETTLE_CHILDREN, session.id)
@@ -318,11 +321,11 @@ def _take_labels(
     for tag in here.tags - merged.tags:
         writer.run(REMOVE_TAG, session.id, tag)
     if merge.newer_side == "incoming":
-        writer.run(SET_MODEL, *(given.column(name) for name in MODEL_COLUMNS), session.id)
+        writer.run(SET_MODEL, *(incoming.get_column(name) for name in MODEL_COLUMNS), session.id)
         if trusted and not session.is_untrusted:
-            writer.run(SET_PLACE, *(given.column(name) for name in PLACE_COLUMNS), session.id)
-    note_labels(writer, session.id, merged, incoming)
-    return merged != here, None if merged.title == wanted.title else Retitled(wanted, incoming)
+            writer.run(SET_PLACE, *(incoming.get_column(name) for name in PLACE_COLUMNS), session.id)
+    note_labels(writer, session.id, merged, labels)
+    return merged != here, None if merged.title == chosen.title else Retitled(chosen, labels)
 
 
 def _rename_branch(writer: Writer, session: Copy, title: str) -> None:
@@ -332,7 +335,7 @@ def _rename_branch(writer: Writer, session: Copy, title: str) -> None:
         return
     row = writer.dict(SELECT_ROW, holder)
     if row is not None and row["title_by"] == BY_STORE:
-        writer.run(SET_TITLE, free_title(writer, title, row["owner"], ""), BY_STORE, holder)
+        writer.run(SET_TITLE, find_free_title(writer, title, row["owner"], ""), BY_STORE, holder)
         writer.run(derived.NOTE, holder)
 
 

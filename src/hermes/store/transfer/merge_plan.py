@@ -91,12 +91,12 @@ def plan_messages(here: Transcript, incoming: Transcript, *, may_append: bool = 
         if may_append and incoming.rewinds > here.rewinds and not newer_here:
             return Plan("unchanged", matches, missing, newer_here, *changes, is_rewound_since=True)
         return Plan("unchanged", matches, missing, newer_here)
-    if may_append and _extends(here, incoming, matches, missing[0], known):
+    if may_append and _is_extension(here, incoming, matches, missing[0], known):
         return Plan("append", matches, missing, newer_here, *changes)
     return Plan("branch", matches, missing, newer_here)
 
 
-def _extends(
+def _is_extension(
     here: Transcript,
     incoming: Transcript,
     matches: Sequence[int | None],

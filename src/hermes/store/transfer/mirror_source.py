@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, LiteralString, NamedTuple
 
-from hermes.store.chats.routing import Route, as_route
-from hermes.store.content import uid_text
+from hermes.store.chats.routing import Route, make_route
+from hermes.store.content import format_uid
 from hermes.store.engine import Access, Row
 from hermes.store.sessions.lineage import MEMBERS, ROOT
-from hermes.store.sessions.messages import decoded
+from hermes.store.sessions.messages import decode_row
 from hermes.store.sessions.sessions import EXISTS
 
 LARGE_COLUMNS: LiteralString = "s.system_prompt, s.model_config, s.origin_json, s.process"
@@ -78,7 +78,7 @@ Mark = tuple[str | None, int, float | None]
 """Of a message: its uid, whether it is in the conversation, and when it was taken back."""
 
 
-class Now(NamedTuple):
+class SessionSnapshot(NamedTuple):
     """A session as it is now, without what was said."""
 
     columns: dict[str, Any]
@@ -92,7 +92,7 @@ class Now(NamedTuple):
     marks: dict[int, Mark]
 
 
-class Chatting(NamedTuple):
+class MirroredChat(NamedTuple):
     """A chat, and what its session says of it."""
 
     route: Route
@@ -109,43 +109,45 @@ class Chatting(NamedTuple):
     """When the last message was stored in it."""
 
     @classmethod
-    def of(cls, row: Row) -> Chatting:
-        return cls(as_route(row[:10]), *row[10:])
+    def of(cls, row: Row) -> MirroredChat:
+        return cls(make_route(row[:10]), *row[10:])
 
 
-class Mirrored:
+class MirrorSource:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
 
-    def highest(self) -> int:
+    def find_highest_id(self) -> int:
         """The id of the newest message."""
         with self._engine.read() as reader:
             return int(reader.value(HIGHEST))
 
-    def newer(self, after: int, limit: int, *, everybody: bool) -> tuple[int, list[str]]:
+    def list_changed(self, after: int, limit: int, *, everybody: bool) -> tuple[int, list[str]]:
         """(the last message looked at, whose messages came after `after`): those with a chat, or `everybody`."""
         with self._engine.read() as reader:
             rows = reader.rows(NEWER, after, limit)
-            found = dict.fromkeys(row[1] for row in rows)
-            wanted = [one for one in found if reader.value(IS_IN_A_CHAT, one, everybody)]
-        return (rows[-1][0] if rows else after), wanted
+            changed = dict.fromkeys(row[1] for row in rows)
+            mirrored = [
+                session_id for session_id in changed if reader.value(IS_IN_A_CHAT, session_id, everybody)
+            ]
+        return (rows[-1][0] if rows else after), mirrored
 
-    def outlines(self, after: str, limit: int, *, everybody: bool) -> list[tuple[str, Row]]:
+    def list_outlines(self, after: str, limit: int, *, everybody: bool) -> list[tuple[str, Row]]:
         """(id, outline) of the sessions behind this id, in the order of ids."""
         with self._engine.read(settled=True) as reader:
             rows = reader.rows(OUTLINES, after, everybody, limit)
             if not rows:
                 return []
             last = rows[-1][0]
-            carried = _by_session(reader.rows(CARRIED_BETWEEN, after, last))
-            tags = _by_session(reader.rows(TAGS_BETWEEN, after, last))
+            carried = _group_by_session(reader.rows(CARRIED_BETWEEN, after, last))
+            tags = _group_by_session(reader.rows(TAGS_BETWEEN, after, last))
         return [(row[0], (*row, carried.get(row[0], ()), tags.get(row[0], ()))) for row in rows]
 
-    def exists(self, session_id: str) -> bool:
+    def has_session(self, session_id: str) -> bool:
         with self._engine.read() as reader:
             return bool(reader.value(EXISTS, session_id))
 
-    def related(self, session_id: str) -> list[str]:
+    def list_related(self, session_id: str) -> list[str]:
         """The sessions of the conversation, and the one that it came out of."""
         with self._engine.read(settled=True) as reader:
             root = reader.value(ROOT, session_id)
@@ -153,43 +155,46 @@ class Mirrored:
             above = reader.value(PARENT, root)
         return members if above is None or above in members else [above, *members]
 
-    def session(self, session_id: str, calls_after: int = 0) -> Now | None:
+    def read_session(self, session_id: str, calls_after: int = 0) -> SessionSnapshot | None:
         """One session, and its model calls behind that one; None if there is no such session."""
         with self._engine.read(settled=True) as reader:
             columns, outline = reader.dict(SESSION, session_id), reader.row(OUTLINE_OF, session_id)
             if columns is None or outline is None:
                 return None
             tags, carried = tuple(reader.rows(TAGS, session_id)), tuple(reader.rows(CARRIED, session_id))
-            return Now(
+            return SessionSnapshot(
                 columns,
                 (*outline, carried, tags),
                 [[first, last] for position, first, last in carried if position >= 0],
                 [[first, last] for position, first, last in carried if position < 0],
                 [tag for (tag,) in tags],
                 reader.dicts(CALLS, session_id, calls_after),
-                {row[0]: _mark(row) for row in reader.rows(MARKS, session_id)},
+                {row[0]: _make_mark(row) for row in reader.rows(MARKS, session_id)},
             )
 
-    def messages(self, session_id: str, ids: Sequence[int]) -> list[dict[str, Any]]:
+    def read_messages(self, session_id: str, ids: Sequence[int]) -> list[dict[str, Any]]:
         """These messages, as far as they are still there, as they are exported."""
         with self._engine.read() as reader:
-            rows = (reader.dict(MESSAGE, one, session_id) for one in ids)
-            return [decoded(reader, row) for row in rows if row is not None]
+            rows = (reader.dict(MESSAGE, message_id, session_id) for message_id in ids)
+            return [decode_row(reader, row) for row in rows if row is not None]
 
-    def chats_state(self) -> Row | None:
+    def read_chats_state(self) -> Row | None:
         """Different whenever a message was stored or a chat began, moved or was forgotten; cheap to ask for often."""
         with self._engine.read() as reader:
             return reader.row(CHATS_STATE)
 
-    def chats(self) -> list[Row]:
-        """Every chat, in one pass, in the order of keys; `Chatting.of` reads such a row."""
+    def list_chats(self) -> list[Row]:
+        """Every chat, in one pass, in the order of keys; `MirroredChat.of` reads such a row."""
         with self._engine.read() as reader:
             return reader.rows(CHATS)
 
 
-def _by_session(rows: list[Row]) -> dict[str, tuple[Row, ...]]:
-    return {one: tuple(row[1:] for row in group) for one, group in groupby(rows, key=lambda row: row[0])}
+def _group_by_session(rows: list[Row]) -> dict[str, tuple[Row, ...]]:
+    return {
+        session_id: tuple(row[1:] for row in group)
+        for session_id, group in groupby(rows, key=lambda row: row[0])
+    }
 
 
-def _mark(row: Row) -> Mark:
-    return uid_text(row[1]), row[2], row[3]
+def _make_mark(row: Row) -> Mark:
+    return format_uid(row[1]), row[2], row[3]

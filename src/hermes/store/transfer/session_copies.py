@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from hermes.store.content import from_json, uid_text
+from hermes.store.content import format_uid, from_json
 from hermes.store.engine import Reader
 from hermes.store.people import LOCAL
 from hermes.store.sessions.sessions import SELECT_ROW
 from hermes.store.sessions.titles import CONTINUED
 from hermes.store.transfer import import_policy
-from hermes.store.transfer.incoming_session import Given, likeness
+from hermes.store.transfer.incoming_session import IncomingSession, make_comparable
 from hermes.store.transfer.merge_plan import (
     Plan,
     Side,
@@ -92,7 +92,7 @@ def read_copy(reader: Reader, session_id: str, incoming: Transcript) -> Copy | N
     if row is None:
         return None
     moved = {
-        number for number, uid in reader.rows(MOVED_HERE, session_id) if uid_text(uid) not in incoming.uids
+        number for number, uid in reader.rows(MOVED_HERE, session_id) if format_uid(uid) not in incoming.uids
     }
     messages = [message for message in reader.rows(MESSAGES_HERE, session_id) if message[0] not in moved]
     contents: list[Any] = []
@@ -100,11 +100,11 @@ def read_copy(reader: Reader, session_id: str, incoming: Transcript) -> Copy | N
     def read_contents() -> Sequence[Any]:
         if not contents:
             rows = reader.rows(CONTENTS_HERE, session_id)
-            contents.extend(likeness(*shape) for number, *shape in rows if number not in moved)
+            contents.extend(make_comparable(*shape) for number, *shape in rows if number not in moved)
         return contents
 
     transcript = Transcript(
-        [uid_text(uid) for _id, uid, _active in messages],
+        [format_uid(uid) for _id, uid, _active in messages],
         [bool(active) for _id, _uid, active in messages],
         read_contents,
         row["rewind_count"] or 0,
@@ -116,7 +116,7 @@ def read_copy(reader: Reader, session_id: str, incoming: Transcript) -> Copy | N
 def find_merge(
     reader: Reader,
     session_id: str,
-    given: Given,
+    incoming_session: IncomingSession,
     *,
     trusted: bool,
     is_alias: bool = False,
@@ -127,7 +127,7 @@ def find_merge(
     Without trust only a session that such an import brought grows. The end of any other becomes a branch, and a session
     of another owner is left alone. `moved` are incoming messages, by their place, that another session here holds now.
     """
-    incoming = given.transcript()
+    incoming = incoming_session.make_transcript()
     session = target = read_copy(reader, session_id, incoming)
     ids = [0] * len(incoming.uids)
     for place, stored in moved.items():
@@ -139,7 +139,7 @@ def find_merge(
         visited.append(target.id)
         part = incoming if len(places) == len(ids) else incoming.select(places)
         plan = plan_messages(target.transcript, part, may_append=trusted or target.is_untrusted)
-        if not _can_merge(session, given, plan, trusted=trusted):
+        if not _can_merge(session, incoming_session, plan, trusted=trusted):
             return None
         for place, match in zip(places, plan.matches, strict=True):
             ids[place] = 0 if match is None else target.ids[match]
@@ -154,13 +154,17 @@ def find_merge(
     return None
 
 
-def _can_merge(session: Copy, given: Given, plan: Plan, *, trusted: bool) -> bool:
+def _can_merge(session: Copy, incoming_session: IncomingSession, plan: Plan, *, trusted: bool) -> bool:
     if plan.missing and not trusted and session.row["owner"] != LOCAL:
         return False
     if plan.action != "unrelated":
         return True
     # With the same id, source and start, and messages of our own, the copy was made when the session was empty.
-    return given.start_known and all(session.transcript.uids) and all(given.transcript().uids)
+    return (
+        incoming_session.start_known
+        and all(session.transcript.uids)
+        and all(incoming_session.make_transcript().uids)
+    )
 
 
 def _leave_out_elsewhere(reader: Reader, merge: Merge, incoming: Transcript) -> Merge:
@@ -211,12 +215,12 @@ def _find_elsewhere(
     reader: Reader, session_id: str, incoming: Transcript, places: Sequence[int], visited: Sequence[str]
 ) -> dict[int, tuple[str, int]]:
     """Which of these incoming messages are in another branch of the same session: (branch, id) by their place."""
-    wanted = {incoming.uids[place]: place for place in places if incoming.uids[place]}
+    places_by_uid = {incoming.uids[place]: place for place in places if incoming.uids[place]}
     found: dict[int, tuple[str, int]] = {}
-    for member in _find_family(reader, session_id) if wanted else ():
+    for member in _find_family(reader, session_id) if places_by_uid else ():
         if member not in visited:
             for message_id, uid, _active in reader.rows(MESSAGES_HERE, member):
-                place = wanted.get(uid_text(uid))
+                place = places_by_uid.get(format_uid(uid))
                 if place is not None:
                     found[place] = (member, message_id)
     return found
@@ -229,22 +233,22 @@ def _find_family(reader: Reader, session_id: str) -> list[str]:
     return [origin, *branches] if branches else []
 
 
-def is_same_family(one: str, other: str) -> bool:
+def is_same_family(session_id: str, other: str) -> bool:
     """Whether two sessions are the same, or one is a branch that a merge made of the other, or both are of a third."""
-    return (find_branch_origin(one) or one) == (find_branch_origin(other) or other)
+    return (find_branch_origin(session_id) or session_id) == (find_branch_origin(other) or other)
 
 
-def find_alias(reader: Reader, given: Given, parent: str | None) -> str | None:
+def find_alias(reader: Reader, incoming_session: IncomingSession, parent: str | None) -> str | None:
     """The session here that holds the messages of another store's branch.
 
     Two stores that exchange diverged copies each keep their own messages in the session and the other's in a branch.
     """
-    origin = find_branch_origin(given.id)
-    first = uid_text(given.messages[0][-1]) if given.messages else None
-    if origin is None or first is None or name_branch(origin, first) != given.id:
+    origin = find_branch_origin(incoming_session.id)
+    first = format_uid(incoming_session.messages[0][-1]) if incoming_session.messages else None
+    if origin is None or first is None or name_branch(origin, first) != incoming_session.id:
         return None
     for candidate in dict.fromkeys((parent, origin, *_find_family(reader, origin))):
         rows = reader.rows(MESSAGES_HERE, candidate) if candidate is not None else []
-        if any(uid_text(uid) == first for _id, uid, _active in rows):
+        if any(format_uid(uid) == first for _id, uid, _active in rows):
             return candidate
     return None

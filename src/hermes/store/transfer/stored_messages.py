@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from heapq import merge
 from typing import NamedTuple
 
-from hermes.store.content import uid_text
+from hermes.store.content import format_uid
 from hermes.store.engine import Reader
 
 TIMES_ABOVE = "SELECT timestamp, id FROM messages WHERE id > ?"
@@ -66,7 +66,7 @@ class StoredMessages:
     def find(self, reader: Reader, uid: str, time: float) -> Stored | None:
         for message_id in self._find_candidates(time):
             row = reader.row(HOLDER, message_id)
-            if row is not None and uid_text(row[0]) == uid:
+            if row is not None and format_uid(row[0]) == uid:
                 return Stored(message_id, row[1], row[2], bool(row[3]))
         return None
 

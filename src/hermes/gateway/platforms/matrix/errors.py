@@ -1,7 +1,7 @@
-"""How the homeserver says no, as the gateway understands it.
+"""Errors of the homeserver, translated to the errors of the adapter seam.
 
-Whatever we send carries a transaction id, so that a second time shows nothing twice: what may or may not have arrived
-may therefore be sent again, and is `Unreachable` like what certainly did not.
+Every send carries a transaction id, so a second send shows nothing twice. A delivery with unknown result may therefore
+be repeated, and is `Unreachable` like one that certainly failed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import ClientError
 from nio import ErrorResponse, LocalProtocolError
 
-from hermes.gateway.adapter import AdapterError, Limited, Misconfigured, Undeliverable, Unreachable
+from hermes.gateway.adapter import AdapterError, Misconfigured, RateLimited, Undeliverable, Unreachable
 
 _PATIENCE = 60.0
 """Seconds that an answer may take, if nothing else is said."""
@@ -30,7 +30,7 @@ class SignedOut(Misconfigured):
         """Whether the device is still known, and only has to sign in again."""
 
 
-async def answered(call: Awaitable[Any], doing: str, *, within: float = _PATIENCE) -> Any:
+async def call_server(call: Awaitable[Any], doing: str, *, within: float = _PATIENCE) -> Any:
     """What the server answers; every way in which that fails is one of the gateway's."""
     try:
         async with asyncio.timeout(within):
@@ -48,17 +48,17 @@ async def answered(call: Awaitable[Any], doing: str, *, within: float = _PATIENC
     except Exception as error:  # nio meets whatever a server sends, and says so in many ways
         raise Unreachable(f"matrix: {doing}: {type(error).__name__}: {error}") from error
     if isinstance(answer, ErrorResponse):
-        raise refusal(answer, doing)
+        raise translate_refusal(answer, doing)
     return answer
 
 
-def refusal(answer: ErrorResponse, doing: str) -> AdapterError:
+def translate_refusal(answer: ErrorResponse, doing: str) -> AdapterError:
     status = getattr(answer.transport_response, "status", None) or 0
-    told = f"matrix: {doing}: {answer.status_code or status} {answer.message}"
+    description = f"matrix: {doing}: {answer.status_code or status} {answer.message}"
     if answer.status_code == "M_LIMIT_EXCEEDED" or status == 429:
-        return Limited(told, (answer.retry_after_ms or 0) / 1000 or _LIMITED_FOR)
+        return RateLimited(description, (answer.retry_after_ms or 0) / 1000 or _LIMITED_FOR)
     if answer.status_code in ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"):
-        return SignedOut(told, soft=bool(answer.soft_logout))
+        return SignedOut(description, soft=bool(answer.soft_logout))
     if answer.status_code == "M_USER_DEACTIVATED":
-        return Misconfigured(told)
-    return Undeliverable(told) if 400 <= status < 500 else Unreachable(told)
+        return Misconfigured(description)
+    return Undeliverable(description) if 400 <= status < 500 else Unreachable(description)

@@ -1,7 +1,7 @@
-"""What we say, as events of Matrix: Markdown as HTML beside the plain text, threads, replies, new versions.
+"""Answers as Matrix events: Markdown as HTML beside the plain text, threads, replies, edits.
 
-An event may have 65,536 bytes. Encrypted it is a third longer, non-ASCII characters are escaped before, and a new
-version carries its text twice. What goes over the rest is the HTML, which is then left out.
+An event may have 65,536 bytes. Encryption adds a third, non-ASCII characters are escaped before, and an edit carries
+its text twice. If the HTML does not fit, it is left out.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ def measure(text: str) -> int:
     return len(json.dumps(text)) - 2
 
 
-def html_of(text: str) -> str:
+def render_html(text: str) -> str:
     """The text as HTML; as it was written, where Markdown would leave something of it out."""
-    tokens = list(_with_info(_MARKDOWN.parse(text)))
-    if not has_same_text(text, "".join(_texts(tokens))):
+    tokens = list(_add_code_info(_MARKDOWN.parse(text)))
+    if not has_same_text(text, "".join(_visible_texts(tokens))):
         return escape(text, quote=False).replace("\n", "<br />\n")
     html: str = _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}).strip()
     alone = html.startswith("<p>") and html.endswith("</p>") and html.count("<p>") == 1
     return html[3:-4] if alone else html
 
 
-def _with_info(tokens: Sequence[Token]) -> Iterator[Token]:
+def _add_code_info(tokens: Sequence[Token]) -> Iterator[Token]:
     """The tokens with a line above code where more than its language stands behind the fence."""
     for token in tokens:
         if token.type == "fence" and len(token.info.split()) > 1:
-            said = Token("inline", "", 0, children=[Token("text", "", 0, content=token.info.strip())])
-            yield from (Token("paragraph_open", "p", 1), said, Token("paragraph_close", "p", -1))
+            info = Token("inline", "", 0, children=[Token("text", "", 0, content=token.info.strip())])
+            yield from (Token("paragraph_open", "p", 1), info, Token("paragraph_close", "p", -1))
         yield token
 
 
-def _texts(tokens: Sequence[Token]) -> Iterator[str]:
+def _visible_texts(tokens: Sequence[Token]) -> Iterator[str]:
     """What a client shows, in the order of the source. It counts the items of a list itself."""
     numbers: list[int | None] = []
     targets: list[str] = []
@@ -78,22 +78,22 @@ def _texts(tokens: Sequence[Token]) -> Iterator[str]:
                 targets.append(f"{token.attrs.get('href', '')}{token.attrs.get('title', '')}")
             case "link_close":
                 yield targets.pop()
-        yield "".join(_texts(token.children)) if token.children is not None else token.content
+        yield "".join(_visible_texts(token.children)) if token.children is not None else token.content
 
 
-def message(
+def make_message(
     text: str, *, silent: bool = False, relation: dict[str, Any] | None = None, mentions: Iterable[str] = ()
 ) -> dict[str, Any]:
     """A message. Nobody is called by their name in it, but by `mentions`."""
-    content = _formatted(text, "m.notice" if silent else "m.text")
+    content = _format_body(text, "m.notice" if silent else "m.text")
     content["m.mentions"] = {"user_ids": list(mentions)} if mentions else {}
     if relation:
         content["m.relates_to"] = relation
-    return _fitting(content, content)
+    return _fit_body(content, content)
 
 
-def new_version(message_id: str, text: str) -> dict[str, Any]:
-    fresh = _formatted(text, "m.text") | {"m.mentions": {}}
+def make_edit(message_id: str, text: str) -> dict[str, Any]:
+    fresh = _format_body(text, "m.text") | {"m.mentions": {}}
     content = {
         "msgtype": "m.text",
         "body": f"* {text}",
@@ -101,10 +101,10 @@ def new_version(message_id: str, text: str) -> dict[str, Any]:
         "m.new_content": fresh,
         "m.relates_to": {"rel_type": "m.replace", "event_id": message_id},
     }
-    return _fitting(content, fresh)
+    return _fit_body(content, fresh)
 
 
-def relation(thread: str | None, reply_to: str | None, latest: str | None) -> dict[str, Any] | None:
+def make_relation(thread: str | None, reply_to: str | None, latest: str | None) -> dict[str, Any] | None:
     """Where a message belongs. One in a thread also names what it follows, for clients that know no threads."""
     if thread is None:
         return {"m.in_reply_to": {"event_id": reply_to}} if reply_to else None
@@ -116,15 +116,15 @@ def relation(thread: str | None, reply_to: str | None, latest: str | None) -> di
     }
 
 
-def _formatted(text: str, kind: str) -> dict[str, Any]:
+def _format_body(text: str, kind: str) -> dict[str, Any]:
     content: dict[str, Any] = {"msgtype": kind, "body": text}
-    html = html_of(text)
+    html = render_html(text)
     if html != escape(text, quote=False):
         content |= {"format": "org.matrix.custom.html", "formatted_body": html}
     return content
 
 
-def _fitting(whole: dict[str, Any], formatted: dict[str, Any]) -> dict[str, Any]:
+def _fit_body(whole: dict[str, Any], formatted: dict[str, Any]) -> dict[str, Any]:
     if len(json.dumps(whole)) > _LARGEST:
         formatted.pop("format", None)
         formatted.pop("formatted_body", None)

@@ -1,6 +1,6 @@
-"""Signing in: with a token that was given, with the one a password got us before, or with the password.
+"""Login: with a configured token, with a stored token, or with the password.
 
-A device is kept as long as the server knows it, because its keys are what encrypted messages are for.
+A device is kept as long as the server knows it, because encrypted messages are for its keys.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from nio.client.async_client import client_session
 from nio.store import SqliteStore
 
 from hermes.gateway.adapter import Misconfigured, Undeliverable
-from hermes.gateway.platforms.matrix.errors import SignedOut, answered
-from hermes.gateway.platforms.matrix.state import KEYS, Kept, Login
+from hermes.gateway.platforms.matrix.errors import SignedOut, call_server
+from hermes.gateway.platforms.matrix.state import KEYS, Login, StateFiles
 
 # Its warnings quote what people wrote whenever something in a message is not as expected.
 if not logging.getLogger("nio").level:
@@ -27,7 +27,7 @@ _REQUEST = 50.0
 """Seconds in which the server has to answer, but for a sync, which is asked to wait."""
 
 
-class Wanted(NamedTuple):
+class AccountSettings(NamedTuple):
     """What the settings say of the account."""
 
     homeserver: str
@@ -38,26 +38,26 @@ class Wanted(NamedTuple):
     encryption: bool
 
 
-def wanted(more: Mapping[str, Any]) -> Wanted:
+def read_account_settings(more: Mapping[str, Any]) -> AccountSettings:
     """The settings; `Misconfigured` says what is missing."""
     server = str(more.get("homeserver") or "").strip().rstrip("/")
     if not server:
         raise Misconfigured("matrix: MATRIX_HOMESERVER is not set")
     if "://" not in server:
         server = f"https://{server}"
-    told = Wanted(
+    settings = AccountSettings(
         server,
         str(more.get("user_id") or "").strip(),
         str(more.get("access_token") or "").strip(),
         str(more.get("password") or ""),
         str(more.get("device_name") or "Hermes"),
-        _switch(more.get("encryption", True)),
+        _read_switch(more.get("encryption", True)),
     )
-    if not told.access_token and not told.password:
+    if not settings.access_token and not settings.password:
         raise Misconfigured("matrix: neither MATRIX_ACCESS_TOKEN nor MATRIX_PASSWORD is set")
-    if not told.access_token and not told.user_id:
+    if not settings.access_token and not settings.user_id:
         raise Misconfigured("matrix: MATRIX_USER_ID is not set")
-    return told
+    return settings
 
 
 class Client(AsyncClient):  # type: ignore[misc]  # nio publishes no types
@@ -97,12 +97,12 @@ class Client(AsyncClient):  # type: ignore[misc]  # nio publishes no types
     send = client_session(_send_once)
 
 
-async def signed_in(account: Wanted, kept: Kept) -> AsyncClient:
+async def sign_in(account: AccountSettings, state_files: StateFiles) -> AsyncClient:
     """A client that the server knows, with its keys loaded. Whoever gets it closes it."""
     client = Client(
         account.homeserver,
         account.user_id,
-        store_path=str(kept.prepare()),
+        store_path=str(state_files.prepare()),
         config=AsyncClientConfig(
             store=SqliteStore,
             store_name=KEYS,
@@ -113,30 +113,36 @@ async def signed_in(account: Wanted, kept: Kept) -> AsyncClient:
         ),
     )
     try:
-        await (_by_token(client, account) if account.access_token else _by_password(client, account, kept))
+        await (
+            _sign_in_by_token(client, account)
+            if account.access_token
+            else _sign_in_by_password(client, account, state_files)
+        )
     except BaseException:
-        await closed(client)
+        await close_client(client)
         raise
     return client
 
 
-async def closed(client: AsyncClient) -> None:
+async def close_client(client: AsyncClient) -> None:
     await client.close()
     if client.store:
         client.store.database.close()
 
 
-async def _by_token(client: AsyncClient, account: Wanted) -> None:
-    await _restored(client, account.access_token, account)
+async def _sign_in_by_token(client: AsyncClient, account: AccountSettings) -> None:
+    await _restore_login(client, account.access_token, account)
     if account.user_id.startswith("@") and client.user_id != account.user_id:
         raise Misconfigured(f"matrix: the access token is that of {client.user_id}, not of {account.user_id}")
 
 
-async def _by_password(client: AsyncClient, account: Wanted, kept: Kept) -> None:
-    before = kept.login(account.homeserver, account.user_id)
+async def _sign_in_by_password(
+    client: AsyncClient, account: AccountSettings, state_files: StateFiles
+) -> None:
+    before = state_files.login(account.homeserver, account.user_id)
     if before and before.access_token:
         try:
-            await _restored(client, before.access_token, account)
+            await _restore_login(client, before.access_token, account)
         except SignedOut as out:
             # A device that the server forgot can never be made again with the keys that it had.
             before = before._replace(access_token="") if out.soft else None
@@ -145,20 +151,20 @@ async def _by_password(client: AsyncClient, account: Wanted, kept: Kept) -> None
             return
     client.device_id = before.device_id if before else ""
     try:
-        answer = await answered(client.login(account.password, account.device_name), "signing in")
+        answer = await call_server(client.login(account.password, account.device_name), "signing in")
     except Undeliverable as error:
         raise Misconfigured(f"{error}; look at MATRIX_USER_ID and MATRIX_PASSWORD") from error
-    kept.keep_login(Login(account.homeserver, account.user_id, answer.device_id, answer.access_token))
+    state_files.save_login(Login(account.homeserver, account.user_id, answer.device_id, answer.access_token))
 
 
-async def _restored(client: AsyncClient, token: str, account: Wanted) -> None:
+async def _restore_login(client: AsyncClient, token: str, account: AccountSettings) -> None:
     client.access_token = token
-    me = await answered(client.whoami(), "signing in")
+    me = await call_server(client.whoami(), "signing in")
     if account.encryption and not me.device_id:
         raise Misconfigured("matrix: the access token has no device, so nothing can be encrypted for it")
     client.restore_login(me.user_id, me.device_id or "", token)
 
 
-def _switch(value: object) -> bool:
+def _read_switch(value: object) -> bool:
     """A setting that may come from the environment, as text."""
     return str(value).strip().lower() not in ("false", "no", "off", "0", "")

@@ -1,4 +1,4 @@
-"""Files that people send: offered, and fetched when somebody wants them; decrypted on the way."""
+"""Files in messages: offered, downloaded on demand, and decrypted."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from nio.crypto.attachments import decrypt_attachment
 from nio.exceptions import EncryptionError
 
 from hermes.gateway.adapter import Undeliverable, Unreachable
-from hermes.gateway.inbound_events import Offered
-from hermes.gateway.platforms.matrix.errors import answered
+from hermes.gateway.inbound_events import OfferedFile
+from hermes.gateway.platforms.matrix.errors import call_server
 from hermes.gateway.platforms.matrix.room_events import File
 
 _URI = re.compile(r"mxc://([\w.:\[\]-]+)/([\w-]+)")
@@ -23,15 +23,15 @@ _LARGEST = 100 * 1024 * 1024
 """Of a file that does not say how large it is."""
 
 
-def offered(client: AsyncClient, file: File) -> Offered:
+def offer_file(client: AsyncClient, file: File) -> OfferedFile:
     async def fetch() -> bytes:
-        data: bytes = await answered(_downloaded(client, file), "fetching a file", within=_PATIENCE)
-        return await asyncio.to_thread(_decrypted, data, file.secret) if file.secret else data
+        data: bytes = await call_server(_download(client, file), "fetching a file", within=_PATIENCE)
+        return await asyncio.to_thread(_decrypt, data, file.secret) if file.secret else data
 
-    return Offered(file.kind, file.name, file.media_type, file.size, fetch)
+    return OfferedFile(file.kind, file.name, file.media_type, file.size, fetch)
 
 
-async def _downloaded(client: AsyncClient, file: File) -> bytes:
+async def _download(client: AsyncClient, file: File) -> bytes:
     """The bytes, as long as they are about as many as was said: whether to fetch it was decided by that."""
     where = _URI.fullmatch(file.uri)
     if not where:
@@ -55,7 +55,7 @@ async def _downloaded(client: AsyncClient, file: File) -> bytes:
     return bytes(data)
 
 
-def _decrypted(data: bytes, secret: dict[str, Any]) -> bytes:
+def _decrypt(data: bytes, secret: dict[str, Any]) -> bytes:
     try:
         plain: bytes = decrypt_attachment(data, secret["key"]["k"], secret["hashes"]["sha256"], secret["iv"])
     except (EncryptionError, KeyError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What a message of Matrix says: its words, where it belongs, whom it calls. Pure; people can send anything."""
+"""Parser of Matrix messages: text, thread, reply, mentions, file. Pure functions over untrusted input."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class File(NamedTuple):
     """How it is decrypted; None if it is not encrypted."""
 
 
-class Said(NamedTuple):
+class RoomText(NamedTuple):
     text: str
     thread: str | None = None
     """The first message of the thread it is in."""
@@ -38,45 +38,47 @@ class Said(NamedTuple):
     """User ids that it mentions, however that was written down."""
 
 
-def read(content: Mapping[str, Any]) -> Said | None:
+def read_content(content: Mapping[str, Any]) -> RoomText | None:
     """What it says; None if it is nothing that a person says to somebody. Notices are what bots say."""
-    related = _dict(content, "m.relates_to")
-    edits = _text(related, "event_id") if related.get("rel_type") == "m.replace" else None
+    related = _get_dict(content, "m.relates_to")
+    edits = _get_text(related, "event_id") if related.get("rel_type") == "m.replace" else None
     if edits:
-        content = _dict(content, "m.new_content")
-    kind, body = _text(content, "msgtype"), _text(content, "body") or ""
-    file = _file(content) if kind in _MEDIA else None
+        content = _get_dict(content, "m.new_content")
+    kind, body = _get_text(content, "msgtype"), _get_text(content, "body") or ""
+    file = _read_file(content) if kind in _MEDIA else None
     if kind not in _SPOKEN and file is None:
         return None
-    thread, replies_to = _place(related)
+    thread, replies_to = _find_thread(related)
     quoted = None
     if replies_to:
-        quoted, body = _without_quote(body)
+        quoted, body = _strip_quote(body)
     if file:  # the words beside a file are its name, unless it has another one
-        body = body if _text(content, "filename") not in (None, body) else ""
-    return Said(body, thread, replies_to, quoted, edits, file, _called(content))
+        body = body if _get_text(content, "filename") not in (None, body) else ""
+    return RoomText(body, thread, replies_to, quoted, edits, file, _find_mentions(content))
 
 
-def place(content: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def find_thread(content: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """The thread a message is in, and the message that it answers; that is not encrypted with the rest."""
-    return _place(_dict(content, "m.relates_to"))
+    return _find_thread(_get_dict(content, "m.relates_to"))
 
 
-def _place(related: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    thread = _text(related, "event_id") if related.get("rel_type") == "m.thread" else None
+def _find_thread(related: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    thread = _get_text(related, "event_id") if related.get("rel_type") == "m.thread" else None
     if thread and related.get("is_falling_back") is True:
         return thread, None
-    return thread, _text(_dict(related, "m.in_reply_to"), "event_id")
+    return thread, _get_text(_get_dict(related, "m.in_reply_to"), "event_id")
 
 
-def addresses(said: Said, user_id: str, names: Iterable[str]) -> bool:
+def is_addressed(message: RoomText, user_id: str, names: Iterable[str]) -> bool:
     """Whether it calls us: by mention, by a link to us, or by name; or is a command."""
-    if user_id in said.called or said.text.startswith("/"):
+    if user_id in message.called or message.text.startswith("/"):
         return True
-    return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", said.text, re.I) for name in (user_id, *names))
+    return any(
+        re.search(rf"(?<!\w){re.escape(name)}(?!\w)", message.text, re.I) for name in (user_id, *names)
+    )
 
 
-def without_address(text: str, user_id: str, names: Iterable[str]) -> str:
+def strip_address(text: str, user_id: str, names: Iterable[str]) -> str:
     """The words without the name in front that only says whom they are for."""
     for name in (user_id, *names):
         front = re.match(rf"@?{re.escape(name)}\s*[:,]?\s+(?=\S)", text, re.I)
@@ -85,7 +87,7 @@ def without_address(text: str, user_id: str, names: Iterable[str]) -> str:
     return text
 
 
-def _without_quote(body: str) -> tuple[str | None, str]:
+def _strip_quote(body: str) -> tuple[str | None, str]:
     """The quote that older clients put before an answer, and the answer. A quote of the person's own is theirs."""
     if not _QUOTED_BY.match(body.removeprefix("> ")) or not body.startswith("> "):
         return None, body
@@ -95,36 +97,38 @@ def _without_quote(body: str) -> tuple[str | None, str]:
     return _QUOTED_BY.sub("", quote, count=1), "\n".join(lines[end:]).removeprefix("\n")
 
 
-def _called(content: Mapping[str, Any]) -> frozenset[str]:
-    told = _dict(content, "m.mentions").get("user_ids")
-    mentioned = [one for one in told if isinstance(one, str)] if isinstance(told, list) else []
-    linked = _LINK.findall(_text(content, "formatted_body") or "")
+def _find_mentions(content: Mapping[str, Any]) -> frozenset[str]:
+    user_ids = _get_dict(content, "m.mentions").get("user_ids")
+    mentioned = (
+        [mention for mention in user_ids if isinstance(mention, str)] if isinstance(user_ids, list) else []
+    )
+    linked = _LINK.findall(_get_text(content, "formatted_body") or "")
     return frozenset((*mentioned, *(unquote(link) for link in linked)))
 
 
-def _file(content: Mapping[str, Any]) -> File | None:
-    secret = _dict(content, "file")
-    uri = _text(secret, "url") or _text(content, "url")
+def _read_file(content: Mapping[str, Any]) -> File | None:
+    secret = _get_dict(content, "file")
+    uri = _get_text(secret, "url") or _get_text(content, "url")
     if not uri:
         return None
-    info = _dict(content, "info")
+    info = _get_dict(content, "info")
     size = info.get("size")
-    name = _text(content, "filename") or _text(content, "body") or "file"
+    name = _get_text(content, "filename") or _get_text(content, "body") or "file"
     return File(
         _MEDIA[content["msgtype"]],
         name.replace("\\", "/").rsplit("/", 1)[-1][:_LONGEST_NAME] or "file",
-        _text(info, "mimetype") or "application/octet-stream",
+        _get_text(info, "mimetype") or "application/octet-stream",
         size if isinstance(size, int) and size >= 0 else None,
         uri,
         secret or None,
     )
 
 
-def _dict(parent: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _get_dict(parent: Mapping[str, Any], name: str) -> dict[str, Any]:
     value = parent.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def _text(parent: Mapping[str, Any], name: str) -> str | None:
+def _get_text(parent: Mapping[str, Any], name: str) -> str | None:
     value = parent.get(name)
     return value if isinstance(value, str) and value else None

@@ -1,8 +1,8 @@
-"""Which rooms we are in: whose private chats they are, what they are called, and to which invitations we go.
+"""The rooms of the account: which are private chats, our names in them, and which invitations to accept.
 
-A private chat is a room in which nobody is but us and one person, and always the same person: its conversation is
-theirs, and must not become that of whoever comes next. So a room marked as direct into which a third person was
-invited is a group, and so is one whose other person was replaced.
+A private chat is a room with exactly one other person, and always the same one: its conversation is theirs and must not
+pass to whoever comes next. So a direct room into which a third person was invited is a group, and so is one whose other
+person was replaced.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nio import (
 )
 
 from hermes.gateway.adapter import AdapterError, Undeliverable
-from hermes.gateway.platforms.matrix.errors import answered
+from hermes.gateway.platforms.matrix.errors import call_server
 from hermes.gateway.platforms.matrix.state import State
 from hermes.gateway.settings import PlatformSettings
 from hermes.logs import get_logger
@@ -37,7 +37,7 @@ class Rooms:
     async def look_up_direct(self) -> None:
         """Which rooms our account calls direct, and with whom."""
         try:
-            answer = await answered(self._client.list_direct_rooms(), "asking for direct rooms")
+            answer = await call_server(self._client.list_direct_rooms(), "asking for direct rooms")
         except Undeliverable:  # none was ever called so
             return
         for person, rooms in answer.rooms.items():
@@ -56,14 +56,21 @@ class Rooms:
         name = us.display_name if us else None
         return [name] if name and len(name) >= _SHORTEST_NAME else []
 
-    async def invited(self, invitations: dict[str, InviteInfo]) -> None:
+    async def accept_invitations(self, invitations: dict[str, InviteInfo]) -> None:
         """Go where we may; remember the other invitations, for when we know who sent them.
 
         Anybody may ask us into a private chat: that is where a stranger shows the code that makes them known, and the
         gateway answers nobody else. A group only those may who are known by name, so that nobody can fill our rooms.
         """
         for room_id, info in invitations.items():
-            ours = next((one for one in info.invite_state if _invites(one, self._client.user_id)), None)
+            ours = next(
+                (
+                    state_event
+                    for state_event in info.invite_state
+                    if _is_invitation(state_event, self._client.user_id)
+                ),
+                None,
+            )
             if ours is None:
                 continue
             self._state.invitations[room_id] = ours.sender
@@ -71,15 +78,15 @@ class Rooms:
             if direct:
                 self._state.direct.setdefault(room_id, ours.sender)
             if direct or self._is_known(ours.sender):
-                await self._go(room_id)
+                await self._join(room_id)
             else:
                 log.info("matrix: %s invites us to %s; left until they are known", ours.sender, room_id)
 
-    async def known(self, person: str | None = None) -> None:
+    async def accept_invitations_of(self, person: str | None = None) -> None:
         """Go where this person invited us; without one, where those did who are known by now."""
         for room_id, inviter in list(self._state.invitations.items()):
             if inviter == person or (person is None and self._is_known(inviter)):
-                await self._go(room_id)
+                await self._join(room_id)
 
     def forget(self, room_id: str) -> None:
         """We are not there any more, or not asked any more."""
@@ -89,9 +96,9 @@ class Rooms:
     def _is_known(self, person: str) -> bool:
         return self._settings.allow_all or person in self._settings.allowed_users
 
-    async def _go(self, room_id: str) -> None:
+    async def _join(self, room_id: str) -> None:
         try:
-            await answered(self._client.join(room_id), f"joining {room_id}", within=_JOINING)
+            await call_server(self._client.join(room_id), f"joining {room_id}", within=_JOINING)
         except Undeliverable as error:  # withdrawn, or we are banned
             log.warning("%s", error)
             self._state.invitations.pop(room_id, None)
@@ -112,7 +119,7 @@ def is_beginning(event: object, user_id: str) -> bool:
     )
 
 
-def _invites(event: object, user_id: str) -> bool:
+def _is_invitation(event: object, user_id: str) -> bool:
     return (
         isinstance(event, InviteMemberEvent) and event.state_key == user_id and event.membership == "invite"
     )

@@ -1,8 +1,8 @@
-"""What outlasts the process, in the adapter's own folder: who we are signed in as, and how far we have listened.
+"""The state that outlasts the process, in the adapter's own folder: the login, and the position of the sync.
 
 `login.json` holds the device and its access token, `keys.db` the keys of end-to-end encryption (nio's), `state.json`
-everything that one sync changes. That is one file so that it changes at once: a message is either still to come from
-the server, or it was handed in, or it waits here for its key.
+everything that one sync changes. It is one file so that it changes atomically: a message is still to come from the
+server, or it was handed in, or it waits here for its key.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class State:
         self.waiting[event_id] = event
         forget_oldest(self.waiting, MOST_WAITING)
 
-    def take_part(self, room_id: str, thread: str) -> None:
+    def add_thread(self, room_id: str, thread: str) -> None:
         """A thread is ours from now on."""
         self.threads[thread] = room_id
         forget_oldest(self.threads, MOST_THREADS)
 
 
-class Kept:
+class StateFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._keeping = asyncio.Lock()
@@ -75,30 +75,30 @@ class Kept:
 
     def login(self, homeserver: str, user_id: str) -> Login | None:
         """The device of this person on this server, if we had one."""
-        told = self._read("login.json")
+        data = self._read("login.json")
         try:
-            login = Login(**told)
+            login = Login(**data)
         except TypeError:
             return None
         return login if (login.homeserver, login.user_id) == (homeserver, user_id) else None
 
-    def keep_login(self, login: Login) -> None:
+    def save_login(self, login: Login) -> None:
         atomic_files.replace_file(self._folder / "login.json", msgspec.json.encode(login._asdict()))
 
     def state(self, user_id: str) -> State:
         """What was kept of this person; nothing, if it was somebody else's."""
         state = State(user_id)
-        told = self._read("state.json")
-        if told.get("user_id") == user_id:
-            vars(state).update({name: told[name] for name in vars(state) if name in told})
+        data = self._read("state.json")
+        if data.get("user_id") == user_id:
+            vars(state).update({name: data[name] for name in vars(state) if name in data})
         return state
 
-    async def keep_state(self, state: State) -> None:
+    async def save_state(self, state: State) -> None:
         """As it is now; done even if we are told to end meanwhile, because whoever starts next reads it."""
         async with self._keeping:
-            told = msgspec.json.encode(vars(state))
+            data = msgspec.json.encode(vars(state))
             writing = asyncio.create_task(
-                asyncio.to_thread(atomic_files.replace_file, self._folder / "state.json", told)
+                asyncio.to_thread(atomic_files.replace_file, self._folder / "state.json", data)
             )
             try:
                 await asyncio.shield(writing)
@@ -107,15 +107,15 @@ class Kept:
 
     def _read(self, name: str) -> dict[str, Any]:
         try:
-            told = msgspec.json.decode((self._folder / name).read_bytes())
+            data = msgspec.json.decode((self._folder / name).read_bytes())
         except FileNotFoundError:
             return {}
         except msgspec.DecodeError as error:
             # To begin anew would mean to pass over what was said meanwhile: a person has to decide that.
             raise Misconfigured(f"matrix: {self._folder / name} cannot be read: {error}") from error
-        return told if isinstance(told, dict) else {}
+        return data if isinstance(data, dict) else {}
 
 
-def forget_oldest(kept: dict[str, Any], most: int) -> None:
-    while len(kept) > most:
-        del kept[next(iter(kept))]
+def forget_oldest(entries: dict[str, Any], most: int) -> None:
+    while len(entries) > most:
+        del entries[next(iter(entries))]

@@ -1,8 +1,7 @@
-"""Listening: one sync after another, and what encryption needs between them.
+"""The sync loop, and the upkeep of encryption keys between two syncs.
 
-How far we have come is not told to the library but kept by the adapter, once everything that a sync brought was handed
-in. What the server left out of a long silence is fetched. A message without its key waits, and is heard when the key
-comes.
+The adapter, not the library, stores the position, after everything in a sync was handed in. Messages that the server
+left out after a long absence are fetched. A message without its key waits until the key comes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from nio import (
 from nio.exceptions import EncryptionError
 
 from hermes.gateway.adapter import AdapterError, Unreachable
-from hermes.gateway.platforms.matrix.errors import answered
+from hermes.gateway.platforms.matrix.errors import call_server
 from hermes.gateway.platforms.matrix.rooms import is_beginning
 from hermes.gateway.platforms.matrix.state import State
 from hermes.logs import get_logger
@@ -41,7 +40,7 @@ _MOST_PAGES = 50
 """How far back a silence is fetched: five thousand events of one room."""
 
 
-class Heard(NamedTuple):
+class SyncResult(NamedTuple):
     since: str
     """Where to go on when all of this was handed in."""
     messages: list[tuple[str, RoomMessage]]
@@ -52,18 +51,18 @@ class Heard(NamedTuple):
     left: list[str]
 
 
-class Listening:
+class SyncReader:
     def __init__(self, client: AsyncClient, state: State) -> None:
         self._client = client
         self._state = state
         self._began = False
 
-    async def hear(self) -> Heard:
+    async def read_next(self) -> SyncResult:
         since, begins = self._state.since, not self._began
-        response: SyncResponse = await answered(
+        response: SyncResponse = await call_server(
             self._client.sync(
                 timeout=0 if begins else _WAIT_MS,
-                sync_filter=_filter(_AT_ONCE if since else 1),
+                sync_filter=_make_filter(_AT_ONCE if since else 1),
                 since=since,
                 full_state=begins or None,
             ),
@@ -71,34 +70,36 @@ class Listening:
             within=_FIRST_PATIENCE if begins else _PATIENCE,
         )
         self._began = True
-        await self._care_for_keys(response)
-        messages, decrypted = self._waited()
+        await self._maintain_keys(response)
+        messages, decrypted = self._take_decrypted()
         if since:  # without it there is only what was said before we ever came
             for room_id, info in response.rooms.join.items():
-                messages += await self._said(room_id, info, since)
+                messages += await self._collect_messages(room_id, info, since)
         rooms = response.rooms
-        return Heard(response.next_batch, messages, decrypted, rooms.invite, list(rooms.leave))
+        return SyncResult(response.next_batch, messages, decrypted, rooms.invite, list(rooms.leave))
 
-    async def _said(self, room_id: str, info: RoomInfo, since: str) -> list[tuple[str, RoomMessage]]:
+    async def _collect_messages(
+        self, room_id: str, info: RoomInfo, since: str
+    ) -> list[tuple[str, RoomMessage]]:
         events, us = list(info.timeline.events), self._client.user_id
         if info.timeline.limited and not any(is_beginning(event, us) for event in events):
-            events = await self._missed(room_id, info.timeline.prev_batch, since) + events
+            events = await self._fetch_missed(room_id, info.timeline.prev_batch, since) + events
         first = next((at for at in reversed(range(len(events))) if is_beginning(events[at], us)), -1)
-        said = []
+        messages = []
         for event in events[first + 1 :]:
             if _is_message(event) and event.sender != us:
-                said.append((room_id, event))
+                messages.append((room_id, event))
             elif isinstance(event, MegolmEvent) and event.sender != us:
                 await self._wait_for_key(room_id, event)
-        return said
+        return messages
 
-    async def _missed(self, room_id: str, start: str | None, since: str) -> list[Any]:
+    async def _fetch_missed(self, room_id: str, start: str | None, since: str) -> list[Any]:
         """What the server left out of its answer because it was so much, oldest first."""
         missed: list[Any] = []
         for _ in range(_MOST_PAGES):
             if not start:
                 break
-            page = await answered(
+            page = await call_server(
                 self._client.room_messages(room_id, start, since, MessageDirection.back, _PAGE),
                 f"reading what was missed in {room_id}",
             )
@@ -123,34 +124,34 @@ class Listening:
         if event.session_id not in self._client.outgoing_key_requests:
             event.room_id = room_id
             try:
-                await answered(self._client.request_room_key(event), "asking for a key")
+                await call_server(self._client.request_room_key(event), "asking for a key")
             except Unreachable:
                 raise
             except AdapterError as error:
                 log.info("%s", error)
 
-    def _waited(self) -> tuple[list[tuple[str, RoomMessage]], list[str]]:
+    def _take_decrypted(self) -> tuple[list[tuple[str, RoomMessage]], list[str]]:
         """Messages whose key has come, and the ids of all that are not waited for any more."""
-        said, found = [], []
+        messages, event_ids = [], []
         for event_id, source in self._state.waiting.items():
             event = Event.parse_event(source)
             if not isinstance(event, MegolmEvent) or not self._has_key(event):
                 continue
-            found.append(event_id)
+            event_ids.append(event_id)
             try:
                 plain = self._client.decrypt_event(event)
             except EncryptionError as error:
                 log.warning("matrix: %s cannot be decrypted with its key: %s", event_id, error)
                 continue
             if _is_message(plain):
-                said.append((event.room_id, plain))
-        return said, found
+                messages.append((event.room_id, plain))
+        return messages, event_ids
 
     def _has_key(self, event: MegolmEvent) -> bool:
         olm = self._client.olm
         return bool(olm and olm.inbound_group_store.get(event.room_id, event.sender_key, event.session_id))
 
-    async def _care_for_keys(self, response: SyncResponse) -> None:
+    async def _maintain_keys(self, response: SyncResponse) -> None:
         """What has to be done between two syncs so that people can write to us, and we to them."""
         client = self._client
         if not client.olm:
@@ -158,14 +159,14 @@ class Listening:
         if response.device_key_count.signed_curve25519 == 0:  # which nio takes for "not told"
             client.olm.uploaded_key_count = 0
         try:
-            await answered(client.send_to_device_messages(), "sending keys")
+            await call_server(client.send_to_device_messages(), "sending keys")
             if client.should_upload_keys:
-                await answered(client.keys_upload(), "publishing our keys")
+                await call_server(client.keys_upload(), "publishing our keys")
             if client.should_query_keys:
-                await answered(client.keys_query(), "asking for devices")
+                await call_server(client.keys_query(), "asking for devices")
             if client.should_claim_keys:
-                await answered(client.keys_claim(client.get_users_for_key_claiming()), "asking for keys")
-                await answered(client.send_to_device_messages(), "sending keys")
+                await call_server(client.keys_claim(client.get_users_for_key_claiming()), "asking for keys")
+                await call_server(client.send_to_device_messages(), "sending keys")
         except Unreachable:
             raise
         except AdapterError as error:  # it is due again after the next sync
@@ -181,7 +182,7 @@ def _is_message(event: object) -> bool:
     )
 
 
-def _filter(most: int) -> dict[str, Any]:
+def _make_filter(most: int) -> dict[str, Any]:
     nothing: dict[str, Any] = {"types": []}
     return {
         "presence": nothing,

@@ -1,4 +1,4 @@
-"""What Telegram's library raises, as one of the ways in which an adapter fails."""
+"""Errors of Telegram's library, translated to the errors of the adapter seam."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from telegram.error import (
 
 from hermes.gateway.adapter import (
     AdapterError,
-    Doubtful,
-    Limited,
+    DeliveryUnknown,
     Misconfigured,
+    RateLimited,
     Undeliverable,
     Unreachable,
 )
@@ -41,7 +41,7 @@ _TOO_MANY = "too many requests"
 
 
 @contextmanager
-def told(doing: str, *, repeatable: bool = False) -> Iterator[None]:
+def translate_errors(doing: str, *, repeatable: bool = False) -> Iterator[None]:
     """Turn what goes wrong in here into an `AdapterError`.
 
     `repeatable`: doing it twice is the same as doing it once, so that a doubt whether it was done is none.
@@ -49,14 +49,14 @@ def told(doing: str, *, repeatable: bool = False) -> Iterator[None]:
     try:
         yield
     except TelegramError as error:
-        raise _failure(error, doing, repeatable) from error
+        raise _translate_error(error, doing, repeatable) from error
 
 
-def _failure(error: TelegramError, doing: str, repeatable: bool) -> AdapterError:
+def _translate_error(error: TelegramError, doing: str, repeatable: bool) -> AdapterError:
     line = redact(f"Telegram could not {doing}: {error.message}")
     match error:
         case RetryAfter():
-            return Limited(line, _seconds(error.retry_after))
+            return RateLimited(line, _parse_seconds(error.retry_after))
         case InvalidToken():
             return Misconfigured(redact(f"Telegram does not know this bot token: {error.message}"))
         case Conflict():
@@ -64,12 +64,12 @@ def _failure(error: TelegramError, doing: str, repeatable: bool) -> AdapterError
         case Forbidden() | BadRequest() | ChatMigrated():
             return Undeliverable(line)
         case NetworkError() if error.message.lower().startswith(_TOO_MANY):  # with no time given
-            return Limited(line, 1.0)
+            return RateLimited(line, 1.0)
         case _ if repeatable or isinstance(error.__cause__, _NEVER_SENT):
             return Unreachable(line)
         case _:
-            return Doubtful(line)
+            return DeliveryUnknown(line)
 
 
-def _seconds(wait: int | timedelta) -> float:
+def _parse_seconds(wait: int | timedelta) -> float:
     return wait.total_seconds() if isinstance(wait, timedelta) else float(wait)

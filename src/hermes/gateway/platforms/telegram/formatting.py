@@ -1,7 +1,7 @@
-"""Markdown as Telegram's HTML: the few tags it knows, always balanced, and everything else escaped.
+"""Markdown as Telegram's HTML: only the tags it knows, always balanced, everything else escaped.
 
-No word is lost. What Markdown would leave out (a link's title, a cell too many in a table) makes the text be shown as
-it was written.
+No word is lost. If rendering would drop something (a link's title, a surplus cell of a table), the text is shown as it
+was written.
 """
 
 from __future__ import annotations
@@ -33,26 +33,28 @@ _BARS = re.compile(r"\|\|")
 _SPOILER_TAG = re.compile("</?tg-spoiler>")
 
 
-def units(text: str) -> int:
+def count_units(text: str) -> int:
     """How long a text is, as Telegram counts."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def html_of(markdown: str) -> str:
+def render_html(markdown: str) -> str:
     """The text in Telegram's HTML; nothing that can be seen in it is blank unless the text was."""
     markdown = replace_surrogates(markdown)
-    made = _Writer(markdown).written()
-    return made if shown(made).strip() and _keeps(made, markdown) else escape(markdown, quote=False)
+    html = _Writer(markdown).write()
+    return (
+        html if visible_text(html).strip() and _is_complete(html, markdown) else escape(markdown, quote=False)
+    )
 
 
-def shown(html: str) -> str:
+def visible_text(html: str) -> str:
     """What is seen of such HTML."""
     return unescape(_TAG.sub("", html))
 
 
-def _keeps(made: str, source: str) -> bool:
+def _is_complete(html: str, source: str) -> bool:
     """Whether such HTML says all that its source says; a link has its address behind its text."""
-    return has_same_text(source, shown(_LANGUAGE_TAG.sub(r"\1", _LINK_TAG.sub(r"\2 \1", made))))
+    return has_same_text(source, visible_text(_LANGUAGE_TAG.sub(r"\1", _LINK_TAG.sub(r"\2 \1", html))))
 
 
 class _Mark(NamedTuple):
@@ -67,62 +69,64 @@ class _Writer:
 
     def __init__(self, markdown: str) -> None:
         self._lines = _LINE_END.split(markdown)
-        self._root = SyntaxTreeNode(_parser().parse(markdown))
+        self._root = SyntaxTreeNode(_make_parser().parse(markdown))
         self._open: list[str] = []
 
-    def written(self) -> str:
-        return self._blocks(self._root.children)
+    def write(self) -> str:
+        return self._render_blocks(self._root.children)
 
-    def _blocks(self, nodes: Iterable[SyntaxTreeNode], between: str = "\n\n", depth: int = 0) -> str:
-        made = [self._block(node, depth) for node in nodes]
-        return between.join(one for one in made if one)
+    def _render_blocks(self, nodes: Iterable[SyntaxTreeNode], between: str = "\n\n", depth: int = 0) -> str:
+        blocks = [self._render_block(node, depth) for node in nodes]
+        return between.join(block for block in blocks if block)
 
-    def _block(self, node: SyntaxTreeNode, depth: int) -> str:
+    def _render_block(self, node: SyntaxTreeNode, depth: int) -> str:
         match node.type:
             case "bullet_list" | "ordered_list":
-                return self._list(node, depth)
+                return self._render_list(node, depth)
             case "blockquote":
-                return self._within("blockquote", lambda: self._blocks(node.children))
+                return self._wrap("blockquote", lambda: self._render_blocks(node.children))
             case "fence" | "code_block":
-                return _code(node.content, node.info)
+                return _format_code(node.content, node.info)
             case "hr":
                 return "———"
             case "table":
-                return self._table(node)
+                return self._render_table(node)
             case "heading":
-                return self._within("b", lambda: self._blocks(node.children))
+                return self._wrap("b", lambda: self._render_blocks(node.children))
             case "inline":
-                return self._inline(node.children)
+                return self._render_inline(node.children)
             case _:  # a paragraph
-                return self._blocks(node.children)
+                return self._render_blocks(node.children)
 
-    def _list(self, node: SyntaxTreeNode, depth: int) -> str:
+    def _render_list(self, node: SyntaxTreeNode, depth: int) -> str:
         items = []
         for item in node.children:
             sign = f"{item.info}{item.markup}" if node.type == "ordered_list" else "•"
-            said = self._blocks(item.children, "\n", depth + 1)
-            items.append(f"{'   ' * depth}{sign} {said}")
+            text = self._render_blocks(item.children, "\n", depth + 1)
+            items.append(f"{'   ' * depth}{sign} {text}")
         return "\n".join(items)
 
-    def _table(self, node: SyntaxTreeNode) -> str:
-        rows = [[_plain(cell) for cell in row.children] for part in node.children for row in part.children]
-        widths = [max(map(_cells, column)) for column in zip(*rows, strict=True)]
-        lines = [_in_columns(row, widths) for row in rows]
-        made = "\n".join([lines[0], "─" * max(map(_cells, lines)), *lines[1:]])
+    def _render_table(self, node: SyntaxTreeNode) -> str:
+        rows = [
+            [_plain_text(cell) for cell in row.children] for part in node.children for row in part.children
+        ]
+        widths = [max(map(_measure_cells, column)) for column in zip(*rows, strict=True)]
+        lines = [_format_columns(row, widths) for row in rows]
+        table = "\n".join([lines[0], "─" * max(map(_measure_cells, lines)), *lines[1:]])
         first, end = node.map or (0, 0)
         source = "\n".join(self._lines[first:end])
-        return _code(made if has_same_text(source, made) else source)
+        return _format_code(table if has_same_text(source, table) else source)
 
-    def _inline(self, nodes: Sequence[SyntaxTreeNode]) -> str:
+    def _render_inline(self, nodes: Sequence[SyntaxTreeNode]) -> str:
         pieces: list[str | _Mark] = []
         for node in nodes:
             if node.type == "text":
-                pieces += _with_marks(node.content)
+                pieces += _split_marks(node.content)
             else:
-                pieces.append(self._span(node))
-        return _spoilers(pieces)
+                pieces.append(self._render_span(node))
+        return _join_spoilers(pieces)
 
-    def _span(self, node: SyntaxTreeNode) -> str:
+    def _render_span(self, node: SyntaxTreeNode) -> str:
         match node.type:
             case "softbreak" | "hardbreak":
                 return "\n"
@@ -130,31 +134,31 @@ class _Writer:
                 text = escape(node.content, quote=False)
                 return text if "a" in self._open else f"<code>{text}</code>"
             case "link":
-                return self._link(node, str(node.attrs["href"]))
+                return self._render_link(node, str(node.attrs["href"]))
             case "image":
-                return self._link(node, str(node.attrs["src"]))
+                return self._render_link(node, str(node.attrs["src"]))
             case _:
-                return self._within(_TAGS[node.type], lambda: self._inline(node.children))
+                return self._wrap(_TAGS[node.type], lambda: self._render_inline(node.children))
 
-    def _link(self, node: SyntaxTreeNode, url: str) -> str:
+    def _render_link(self, node: SyntaxTreeNode, url: str) -> str:
         title = node.attrs.get("title")
         after = f" ({escape(str(title), quote=False)})" if title else ""
         if not url.lower().startswith(_LINKED) or "a" in self._open:
-            text = self._inline(node.children)
-            address = "" if text and url.endswith(shown(text)) else f" ({escape(url, quote=False)})"
+            text = self._render_inline(node.children)
+            address = "" if text and url.endswith(visible_text(text)) else f" ({escape(url, quote=False)})"
             return f"{text}{address}{after}".lstrip()
         self._open.append("a")
-        text = self._inline(node.children)
+        text = self._render_inline(node.children)
         self._open.pop()
         return f'<a href="{escape(url)}">{text or escape(url, quote=False)}</a>{after}'
 
-    def _within(self, tag: str, write: Callable[[], str]) -> str:
+    def _wrap(self, tag: str, write: Callable[[], str]) -> str:
         if tag in self._open:
             return write()
         self._open.append(tag)
-        made = write()
+        inner = write()
         self._open.pop()
-        return f"<{tag}>{made}</{tag}>" if made else ""
+        return f"<{tag}>{inner}</{tag}>" if inner else ""
 
 
 class _Parser(MarkdownIt):
@@ -164,7 +168,7 @@ class _Parser(MarkdownIt):
 
 
 @cache
-def _parser() -> MarkdownIt:
+def _make_parser() -> MarkdownIt:
     # HTML and entities are text like any other, and a line that only defines a link would vanish.
     parser = _Parser("commonmark", {"html": False, "maxNesting": 100})
     parser.enable(["table", "strikethrough"]).disable(["reference", "html_block", "html_inline", "entity"])
@@ -172,35 +176,35 @@ def _parser() -> MarkdownIt:
     return parser
 
 
-def _with_marks(text: str) -> list[str | _Mark]:
+def _split_marks(text: str) -> list[str | _Mark]:
     pieces: list[str | _Mark] = []
     start = 0
-    for found in _BARS.finditer(text):
-        before, after = text[: found.start()][-1:], text[found.end() :][:1]
-        pieces.append(escape(text[start : found.start()], quote=False))
+    for match in _BARS.finditer(text):
+        before, after = text[: match.start()][-1:], text[match.end() :][:1]
+        pieces.append(escape(text[start : match.start()], quote=False))
         pieces.append(_Mark(opens=not after.isspace(), closes=not before.isspace()))
-        start = found.end()
+        start = match.end()
     return [*pieces, escape(text[start:], quote=False)]
 
 
-def _spoilers(pieces: Sequence[str | _Mark]) -> str:
+def _join_spoilers(pieces: Sequence[str | _Mark]) -> str:
     """The pieces as one text; what is between a pair of marks is a spoiler."""
-    made: list[str] = []
-    begun: int | None = None
+    parts: list[str] = []
+    start: int | None = None
     for piece in pieces:
         if isinstance(piece, str):
-            made.append(piece)
-        elif begun is not None and piece.closes and (hidden := "".join(made[begun + 1 :])):
-            made[begun:] = [f"<tg-spoiler>{_SPOILER_TAG.sub('', hidden)}</tg-spoiler>"]
-            begun = None
+            parts.append(piece)
+        elif start is not None and piece.closes and (hidden := "".join(parts[start + 1 :])):
+            parts[start:] = [f"<tg-spoiler>{_SPOILER_TAG.sub('', hidden)}</tg-spoiler>"]
+            start = None
         else:
-            if begun is None and piece.opens:
-                begun = len(made)
-            made.append("||")
-    return "".join(made)
+            if start is None and piece.opens:
+                start = len(parts)
+            parts.append("||")
+    return "".join(parts)
 
 
-def _code(content: str, info: str = "") -> str:
+def _format_code(content: str, info: str = "") -> str:
     """A block of code; where more than its language stands behind the fence, that goes above it."""
     language, _, rest = info.strip().partition(" ")
     if not _LANGUAGE.fullmatch(language):
@@ -212,19 +216,19 @@ def _code(content: str, info: str = "") -> str:
     return f'{above}<pre><code class="language-{language}">{text}</code></pre>'
 
 
-def _plain(node: SyntaxTreeNode) -> str:
+def _plain_text(node: SyntaxTreeNode) -> str:
     if node.type in ("softbreak", "hardbreak"):
         return " "
     own = node.content if node.type in ("text", "code_inline") else ""
-    return own + "".join(map(_plain, node.children))
+    return own + "".join(map(_plain_text, node.children))
 
 
-def _in_columns(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = (cell + " " * (width - _cells(cell)) for cell, width in zip(row, widths, strict=True))
+def _format_columns(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = (cell + " " * (width - _measure_cells(cell)) for cell, width in zip(row, widths, strict=True))
     return "  ".join(cells).rstrip()
 
 
-def _cells(text: str) -> int:
+def _measure_cells(text: str) -> int:
     """How wide a text is where every letter is as wide as the others."""
     if text.isascii():
         return len(text)

@@ -1,4 +1,4 @@
-"""A message of Telegram as an event: who said what, where, and whether it was said to us."""
+"""Telegram updates as events: who wrote what, where, and whether it was addressed to the bot."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from telegram import CallbackQuery, Chat, Message, MessageEntity, MessageOrigin,
 from telegram.constants import ChatType
 
 from hermes import clock
-from hermes.gateway.inbound_events import Event, Offered, Source
+from hermes.gateway.inbound_events import Event, OfferedFile, Source
 from hermes.recall.tool.prompt_safety import fence_text, make_label
 
 GENERAL = "1"
@@ -31,7 +31,7 @@ Fetch = Callable[[str], Awaitable[bytes]]
 """A file, by its id at Telegram."""
 
 
-class Said(NamedTuple):
+class AddressedText(NamedTuple):
     """The words of a message without those that only say whom it is for."""
 
     text: str
@@ -39,7 +39,7 @@ class Said(NamedTuple):
     to_another: bool = False
 
 
-class Reading:
+class UpdateReader:
     """Reads what comes for one bot."""
 
     def __init__(self, me: User, fetch: Fetch, *, everything: bool = False) -> None:
@@ -48,22 +48,26 @@ class Reading:
         self._everything = everything
         self._topics: dict[tuple[int, str], str] = {}
 
-    def read(self, album: Sequence[Message], *, edited: bool = False) -> tuple[Event, list[Offered]] | None:
+    def read(
+        self, album: Sequence[Message], *, edited: bool = False
+    ) -> tuple[Event, list[OfferedFile]] | None:
         """The event of a message, or of the several messages of one album; None if it does not concern us."""
         message = album[0]
         self._remember_topic(message)
-        said = [self._said(one) for one in album]
-        files = [self._offered(*file) for one in album for file in _files(one)]
+        texts = [self._split_address(part) for part in album]
+        files = [self._offer_file(*file) for part in album for file in _list_files(part)]
         # Somebody who only calls us says at least that.
-        text = "\n".join(one.text for one in said if one.text) or ("" if files else message.text or "")
-        if not (text or files) or not _is_from_a_person(message) or any(one.to_another for one in said):
+        text = "\n".join(part.text for part in texts if part.text) or ("" if files else message.text or "")
+        if not (text or files) or not _is_from_a_person(message) or any(part.to_another for part in texts):
             return None
         to_all = self._everything or message.chat.type == ChatType.PRIVATE
-        if not (to_all or any(one.to_us for one in said) or self._is_answer(message)):
+        if not (to_all or any(part.to_us for part in texts) or self._is_answer(message)):
             return None
         when = (message.edit_date if edited else None) or message.date
         edits = str(message.message_id) if edited else None
-        return Event(self._source(message), text, when.timestamp(), (), _replied(message), edits), files
+        return Event(
+            self._make_source(message), text, when.timestamp(), (), _find_quote(message), edits
+        ), files
 
     def read_choice(self, pressed: CallbackQuery) -> Event | None:
         """The event of a button that somebody pressed below a message of ours."""
@@ -77,7 +81,7 @@ class Reading:
             _chat_type(message.chat),
             str(person.id),
             person.full_name,
-            _thread(message) if isinstance(message, Message) else None,
+            _find_thread(message) if isinstance(message, Message) else None,
             is_bot=person.is_bot,
             message_id=str(message.message_id),
             handle=person.username,
@@ -89,9 +93,9 @@ class Reading:
         replied = message.reply_to_message
         return replied is not None and replied.from_user is not None and replied.from_user.id == self._me.id
 
-    def _source(self, message: Message) -> Source:
-        chat, thread = message.chat, _thread(message)
-        user_id, user_name = _speaker(message)
+    def _make_source(self, message: Message) -> Source:
+        chat, thread = message.chat, _find_thread(message)
+        user_id, user_name = _find_speaker(message)
         return Source(
             "telegram",
             str(chat.id),
@@ -102,12 +106,12 @@ class Reading:
             thread,
             self._topics.get((chat.id, thread)) if thread else None,
             message_id=str(message.message_id),
-            handle=_handle(message),
+            handle=_find_handle(message),
         )
 
     def _remember_topic(self, message: Message) -> None:
         """What topics are called stands only in what opened or renamed them."""
-        thread = _thread(message)
+        thread = _find_thread(message)
         root = message.reply_to_message
         named = (
             message.forum_topic_edited or message.forum_topic_created or (root and root.forum_topic_created)
@@ -115,21 +119,21 @@ class Reading:
         if thread and named and named.name:
             self._topics[message.chat.id, thread] = named.name
 
-    def _said(self, message: Message) -> Said:
+    def _split_address(self, message: Message) -> AddressedText:
         text = message.text or message.caption
         if not text:
-            return Said(_described(message))
-        said = Said(text)
-        for entity in sorted(message.entities or message.caption_entities, key=lambda one: -one.offset):
-            said = self._without(said, entity)
-        text = said.text.strip()
+            return AddressedText(_describe_message(message))
+        result = AddressedText(text)
+        for entity in sorted(message.entities or message.caption_entities, key=lambda entity: -entity.offset):
+            result = self._remove_mention(result, entity)
+        text = result.text.strip()
         if message.forward_origin is not None:  # somebody else's words: they are no request, and no command
-            text = f"[forwarded message, from {_author(message.forward_origin)}]\n{fence_text(text)}"
-        return said._replace(text=text)
+            text = f"[forwarded message, from {_describe_author(message.forward_origin)}]\n{fence_text(text)}"
+        return result._replace(text=text)
 
-    def _without(self, said: Said, entity: MessageEntity) -> Said:
+    def _remove_mention(self, result: AddressedText, entity: MessageEntity) -> AddressedText:
         """Without one mention of us. They are taken from the end, so that the places of the others stay."""
-        units = said.text.encode("utf-16-le")
+        units = result.text.encode("utf-16-le")
         start, end = 2 * entity.offset, 2 * (entity.offset + entity.length)
         before, part, after = (
             piece.decode("utf-16-le", "replace") for piece in (units[:start], units[start:end], units[end:])
@@ -137,18 +141,20 @@ class Reading:
         if entity.type == MessageEntity.BOT_COMMAND and not before:
             command, at, name = part.partition("@")
             if at and not self._is_my_name(name):
-                return said._replace(to_another=True)
-            return Said(command + after, to_us=True)
+                return result._replace(to_another=True)
+            return AddressedText(command + after, to_us=True)
         mine = entity.type == MessageEntity.MENTION and self._is_my_name(part.removeprefix("@"))
         if mine or (entity.user is not None and entity.user.id == self._me.id):
-            return Said(_joined(before, after), True, said.to_another)
-        return said
+            return AddressedText(_join_parts(before, after), True, result.to_another)
+        return result
 
     def _is_my_name(self, name: str) -> bool:
         return name.lower() == (self._me.username or "").lower()
 
-    def _offered(self, kind: str, name: str, media_type: str, size: int | None, file_id: str) -> Offered:
-        return Offered(kind, name, media_type, size, partial(self._fetch, file_id))
+    def _offer_file(
+        self, kind: str, name: str, media_type: str, size: int | None, file_id: str
+    ) -> OfferedFile:
+        return OfferedFile(kind, name, media_type, size, partial(self._fetch, file_id))
 
 
 def _chat_type(chat: Chat) -> str:
@@ -164,7 +170,7 @@ def _is_from_a_person(message: Message) -> bool:
     return message.sender_chat is not None or (message.from_user is not None and not message.from_user.is_bot)
 
 
-def _speaker(message: Message) -> tuple[str | None, str | None]:
+def _find_speaker(message: Message) -> tuple[str | None, str | None]:
     """Id and name; who speaks as the chat itself (a channel, an anonymous admin) has no id of their own."""
     chat = message.sender_chat
     if chat is not None:
@@ -175,27 +181,27 @@ def _speaker(message: Message) -> tuple[str | None, str | None]:
     return (str(user.id), user.full_name) if user else (None, None)
 
 
-def _handle(message: Message) -> str | None:
+def _find_handle(message: Message) -> str | None:
     """The name that Telegram gives to one person only."""
     user = None if message.sender_chat is not None else message.from_user
     return None if user is None else user.username
 
 
-def _thread(message: Message) -> str | None:
+def _find_thread(message: Message) -> str | None:
     """The topic. Outside of forums Telegram numbers chains of replies, too; those are no threads of ours."""
     if message.is_topic_message:
         return str(message.message_thread_id)
     return GENERAL if message.chat.is_forum else None
 
 
-def _replied(message: Message) -> str | None:
+def _find_quote(message: Message) -> str | None:
     if message.quote:
         return message.quote.text
     replied = message.reply_to_message
     return (replied.text or replied.caption) if replied else None
 
 
-def _author(origin: MessageOrigin) -> str:
+def _describe_author(origin: MessageOrigin) -> str:
     """Who wrote a message that was forwarded, as Telegram says it."""
     for attribute in ("sender_user", "sender_chat", "chat"):
         who: User | Chat | None = getattr(origin, attribute, None)
@@ -206,7 +212,7 @@ def _author(origin: MessageOrigin) -> str:
     return make_label(getattr(origin, "sender_user_name", None) or "somebody", LONGEST_AUTHOR)
 
 
-def _described(message: Message) -> str:
+def _describe_message(message: Message) -> str:
     """In words, what has none."""
     if message.sticker:
         return message.sticker.emoji or "[sticker]"
@@ -221,7 +227,7 @@ def _described(message: Message) -> str:
     return ""
 
 
-def _files(message: Message) -> Iterator[tuple[str, str, str, int | None, str]]:
+def _list_files(message: Message) -> Iterator[tuple[str, str, str, int | None, str]]:
     """Kind, name, media type, size and id of what came with a message."""
     if message.photo:
         photo = message.photo[-1]  # the largest
@@ -237,7 +243,7 @@ def _files(message: Message) -> Iterator[tuple[str, str, str, int | None, str]]:
         return
 
 
-def _joined(before: str, after: str) -> str:
+def _join_parts(before: str, after: str) -> str:
     """What is left when a name is taken out of a sentence."""
     if not before.strip():
         return before + after.lstrip(" \t,:")

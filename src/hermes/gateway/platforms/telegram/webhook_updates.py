@@ -1,4 +1,4 @@
-"""Messages that Telegram brings us, instead of our asking for them. Who brings them must know the secret."""
+"""Updates by webhook instead of polling. Each request must carry the secret."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Webhook(NamedTuple):
     port: int
 
     @classmethod
-    def of(cls, url: str, secret: str, host: str, port: object) -> Webhook:
+    def from_settings(cls, url: str, secret: str, host: str, port: object) -> Webhook:
         if not _SECRET.fullmatch(secret):
             raise Misconfigured(
                 "A Telegram webhook needs webhook_secret: up to 256 letters, digits, underscores and hyphens."
@@ -56,9 +56,9 @@ class Webhook(NamedTuple):
         await serve(self.app(bot, accept), self.host, self.port)
 
     def app(self, bot: Bot, accept: Accept) -> Starlette:
-        async def take(request: Request) -> Response:
-            given = request.headers.get(SECRET_HEADER, "")
-            if not compare_digest(given.encode(), self.secret.encode()):  # the body is not even read
+        async def receive_update(request: Request) -> Response:
+            secret = request.headers.get(SECRET_HEADER, "")
+            if not compare_digest(secret.encode(), self.secret.encode()):  # the body is not even read
                 address = request.client.host if request.client else ""
                 if not current_guard().is_wrong_key_allowed(address):
                     raise HTTPException(429, headers={"Retry-After": "60", "Connection": "close"})
@@ -66,9 +66,9 @@ class Webhook(NamedTuple):
             try:
                 body = await request.body()
                 check_value_count(body)
-                told = await asyncio.to_thread(json.loads, body)
-                check_depth(told)
-                update = Update.de_json(told, bot)
+                data = await asyncio.to_thread(json.loads, body)
+                check_depth(data)
+                update = Update.de_json(data, bot)
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ClientDisconnect):
                 raise HTTPException(400) from None
             try:
@@ -81,6 +81,6 @@ class Webhook(NamedTuple):
             return Response()
 
         return Starlette(
-            routes=[Route(urlsplit(self.url).path or "/", take, methods=["POST"])],
+            routes=[Route(urlsplit(self.url).path or "/", receive_update, methods=["POST"])],
             exception_handlers=error_handlers(),
         )

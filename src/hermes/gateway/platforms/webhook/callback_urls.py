@@ -1,8 +1,8 @@
-"""Where answers are to be sent that nobody waits for: kept from the question until the answer is delivered.
+"""Callback addresses, kept from the request until the answer is delivered.
 
-Whoever has the secret may name an address, but only on hosts that the operator has named: else we would be a way to
-reach what only this machine reaches (the rules are in `outbound`). The address is in a private file of its own before
-the message is accepted, so that an answer finds its way after a crash, too.
+A request may name an address only on hosts that the operator listed; otherwise the gateway would be a way into networks
+that only this machine reaches (see `http/address_rules`). The address is in a private file before the message is
+accepted, so that the answer is delivered after a crash, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import httpx2
 
 from hermes import clock, home
 from hermes.atomic_files import clear_partials, replace_file
-from hermes.gateway.adapter import Doubtful, Limited, Undeliverable, Unreachable
+from hermes.gateway.adapter import DeliveryUnknown, RateLimited, Undeliverable, Unreachable
 from hermes.gateway.http.address_rules import AllowedHosts
 from hermes.gateway.inbound_events import Source
 from hermes.logs import get_logger
@@ -92,11 +92,13 @@ class Callbacks:
 
     def _file(self, source: Source, message_id: str | None) -> Path:
         # Who sends them numbers them: two people in one chat may both begin with 1.
-        told = json.dumps([source.chat_id, source.thread_id, source.user_id, message_id])
-        return self._folder / f"{hashlib.sha256(told.encode()).hexdigest()[:40]}.json"
+        name = json.dumps([source.chat_id, source.thread_id, source.user_id, message_id])
+        return self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:40]}.json"
 
 
-async def post(client: httpx2.AsyncClient, url: str, body: bytes, headers: Mapping[str, str]) -> None:
+async def post_callback(
+    client: httpx2.AsyncClient, url: str, body: bytes, headers: Mapping[str, str]
+) -> None:
     """Deliver to a callback address; what goes wrong is said as adapters say it. Nothing that comes back is read."""
     where = httpx2.URL(url).host  # the rest of an address may be a secret
     try:
@@ -108,17 +110,17 @@ async def post(client: httpx2.AsyncClient, url: str, body: bytes, headers: Mappi
     except (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL) as problem:
         raise Undeliverable(f"{where} cannot be spoken to: {problem}") from problem
     except (httpx2.TransportError, TimeoutError) as problem:
-        raise Doubtful(f"{where} took it and did not answer: {type(problem).__name__}") from problem
+        raise DeliveryUnknown(f"{where} took it and did not answer: {type(problem).__name__}") from problem
     if 200 <= status < 300:
         return
     line = f"{where} answered {status}"
     if status == 429 or (status == 503 and pause):
-        raise Limited(line, _seconds(pause))
+        raise RateLimited(line, _parse_retry_after(pause))
     if status >= 500 or status in AGAIN:
         raise Unreachable(line)
     raise Undeliverable(line)
 
 
-def _seconds(told: str) -> float:
+def _parse_retry_after(text: str) -> float:
     shortest, usual, longest = PAUSE_S
-    return min(max(float(told), shortest), longest) if told.isascii() and told.isdigit() else usual
+    return min(max(float(text), shortest), longest) if text.isascii() and text.isdigit() else usual

@@ -1,9 +1,9 @@
-"""Signed requests that came before. A signature covers the body, not the path: sent to another path, the same signed
+"""Replay protection for signed requests. A signature covers the body, not the path: sent to another path, the same
 request would be a message in another chat.
 
-So each signed request belongs to the first chat that it was sent to, and is accepted once. That is written down before
-the message is handed in, and again when it is accepted. A request that was not accepted can be sent again to the same
-chat; there the inbox knows whether it has the message.
+So each signed request belongs to the first chat it was sent to, and is accepted once. This is recorded before the
+message is handed in, and again when it is accepted. A request that was not accepted can be repeated to the same chat;
+there the inbox recognises the message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST = 100_000
 SPARE_LINES = 10_000
 
 
-class Seen(NamedTuple):
+class SeenRequest(NamedTuple):
     chat: str
     """A hash of the chat that the request belongs to."""
     until: float
@@ -36,7 +36,7 @@ class SeenRequests:
 
     def __init__(self, file: Path, most: int = MOST) -> None:
         self._file, self._most = file, most
-        self._seen: OrderedDict[str, Seen] = OrderedDict()
+        self._seen: OrderedDict[str, SeenRequest] = OrderedDict()
         self._lines = 0
         self._lock = Lock()
 
@@ -49,43 +49,44 @@ class SeenRequests:
                     self._lines += 1
                     with suppress(ValueError, TypeError):  # a line that a crash cut off
                         mark, chat, until, is_accepted = json.loads(line)
-                        self._note(str(mark), Seen(str(chat), float(until), bool(is_accepted)))
+                        self._note(str(mark), SeenRequest(str(chat), float(until), bool(is_accepted)))
 
     def begin(self, mark: str, chat: str, seconds: float) -> bool:
         """Remember a request for so long; False if it was accepted before, or belongs to another chat."""
         place, now = hashlib.sha256(chat.encode()).hexdigest()[:16], clock.now()
         with self._lock:
-            known = self._seen.get(mark)
-            if known is not None and known.until >= now:
-                return known.chat == place and not known.is_accepted
-            self._write(mark, Seen(place, now + seconds, is_accepted=False))
+            earlier = self._seen.get(mark)
+            if earlier is not None and earlier.until >= now:
+                return earlier.chat == place and not earlier.is_accepted
+            self._write(mark, SeenRequest(place, now + seconds, is_accepted=False))
             return True
 
     def accept(self, mark: str) -> None:
         """The message of a request is in the inbox."""
         with self._lock:
-            known = self._seen.get(mark)
-            if known is not None and not known.is_accepted:
-                self._write(mark, known._replace(is_accepted=True))
+            request = self._seen.get(mark)
+            if request is not None and not request.is_accepted:
+                self._write(mark, request._replace(is_accepted=True))
 
-    def _write(self, mark: str, seen: Seen) -> None:
+    def _write(self, mark: str, seen: SeenRequest) -> None:
         """On the disk first: a request of which that cannot be said is not taken."""
         line = json.dumps([mark, *seen]).encode() + b"\n"
         home.make_private_folder(self._file.parent)
         has_room = self._lines <= 2 * len(self._seen) + SPARE_LINES
-        if has_room and append_files.added(self._file, line):
+        if has_room and append_files.append_line(self._file, line):
             self._lines += 1
             self._note(mark, seen)
             return
-        kept = OrderedDict(self._seen)
-        kept[mark] = seen
+        requests = OrderedDict(self._seen)
+        requests[mark] = seen
         atomic_files.replace_file(
-            self._file, b"".join(json.dumps([name, *one]).encode() + b"\n" for name, one in kept.items())
+            self._file,
+            b"".join(json.dumps([name, *request]).encode() + b"\n" for name, request in requests.items()),
         )
-        self._lines = len(kept)
+        self._lines = len(requests)
         self._note(mark, seen)
 
-    def _note(self, mark: str, seen: Seen) -> None:
+    def _note(self, mark: str, seen: SeenRequest) -> None:
         self._seen.pop(mark, None)
         self._seen[mark] = seen
         now = clock.now()

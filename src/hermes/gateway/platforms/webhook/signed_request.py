@@ -1,8 +1,8 @@
-"""What a request to the webhook says, and whether whoever sent it has the secret.
+"""Reads a webhook request and checks its signature.
 
-Two signatures are known: our own, which covers the time and is good for five minutes, and GitHub's, which covers the
-body alone and is good for ever. So what is not numbered by its sender is numbered by what was signed: the same request
-again is the same message again. `webhook_replay` remembers signed requests, whatever path they were sent to.
+Two signatures are known: our own, which covers the time and is valid for five minutes, and GitHub's, which covers only
+the body and is valid for ever. A request without a message id gets one from its signed content, so that the same
+request is the same message. `replay_protection` remembers signed requests of every path.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from hermes import clock
 from hermes.errors import HermesError
 from hermes.gateway.http.json_body import check_depth, check_value_count
-from hermes.gateway.inbound_events import CHAT_TYPES, Event, Offered, Source
+from hermes.gateway.inbound_events import CHAT_TYPES, Event, OfferedFile, Source
 
 OURS = "X-Hermes-Signature"
 GITHUB = "X-Hub-Signature-256"
@@ -62,9 +62,9 @@ class Claim(NamedTuple):
     hex: str
 
 
-class Asked(NamedTuple):
+class WebhookMessage(NamedTuple):
     event: Event
-    offered: tuple[Offered, ...]
+    offered: tuple[OfferedFile, ...]
     callback_url: str | None
     wait: bool
 
@@ -89,32 +89,34 @@ class Body(msgspec.Struct):
     wait: bool = True
 
 
-def signature(secret: bytes, body: bytes, at: float) -> str:
+def sign(secret: bytes, body: bytes, at: float) -> str:
     """Our own, as its header has it."""
-    return f"t={at:.0f},v1={_hex(secret, _dated(f'{at:.0f}'), body)}"
+    return f"t={at:.0f},v1={_hex_digest(secret, _date_prefix(f'{at:.0f}'), body)}"
 
 
-def claim_of(headers: Mapping[str, str], now: float) -> Claim | None:
+def read_claim(headers: Mapping[str, str], now: float) -> Claim | None:
     """The signature that a request came with, before its body is read; None if it cannot be a good one."""
-    given = headers.get(OURS)
-    if given is None:
+    header = headers.get(OURS)
+    if header is None:
         kind, _, claimed = headers.get(GITHUB, "").partition("=")
         return Claim(GITHUB, b"", claimed) if kind == "sha256" and _HEX.fullmatch(claimed) else None
-    parts = dict(part.strip().partition("=")[::2] for part in given.split(","))
+    parts = dict(part.strip().partition("=")[::2] for part in header.split(","))
     at, claimed = parts.get("t", ""), parts.get("v1", "")
     if not _HEX.fullmatch(claimed):
         return None
     if not (at.isascii() and at.isdigit() and len(at) < 16 and abs(now - int(at)) <= WINDOW_S):
         return None
-    return Claim(OURS, _dated(at), claimed)
+    return Claim(OURS, _date_prefix(at), claimed)
 
 
-def proof_of(secret: bytes, headers: Mapping[str, str], body: bytes | bytearray, now: float) -> Proof | None:
+def check_signature(
+    secret: bytes, headers: Mapping[str, str], body: bytes | bytearray, now: float
+) -> Proof | None:
     """None if anything is wrong with it; nobody is told what."""
-    claim = claim_of(headers, now)
+    claim = read_claim(headers, now)
     if claim is None:
         return None
-    if not hmac.compare_digest(claim.hex, _hex(secret, claim.prefix, body)):
+    if not hmac.compare_digest(claim.hex, _hex_digest(secret, claim.prefix, body)):
         return None
     signed = hashlib.sha256(claim.prefix)
     signed.update(body)
@@ -123,33 +125,37 @@ def proof_of(secret: bytes, headers: Mapping[str, str], body: bytes | bytearray,
     return Proof(claim.signature, signed.hexdigest()[:32], mark)
 
 
-def read(body: bytes, proof: Proof, headers: Mapping[str, str], route: str | None, now: float) -> Asked:
+def read_message(
+    body: bytes, proof: Proof, headers: Mapping[str, str], route: str | None, now: float
+) -> WebhookMessage:
     """The message in a request. A route is a chat, if the body names none."""
     try:
         check_value_count(body)
-        told = msgspec.json.decode(body)
-        check_depth(told)
-        if isinstance(told, dict) and ("text" in told or "attachments" in told):
-            said = msgspec.convert(told, Body)
+        data = msgspec.json.decode(body)
+        check_depth(data)
+        if isinstance(data, dict) and ("text" in data or "attachments" in data):
+            fields = msgspec.convert(data, Body)
         else:
-            said = _foreign(told, body)
+            fields = _wrap_foreign_json(data, body)
     except (ValueError, RecursionError) as problem:  # msgspec's errors are ValueErrors
         raise NotUnderstood(f"the body is not understood: {problem}") from problem
-    if not said.text.strip() and not said.attachments:
+    if not fields.text.strip() and not fields.attachments:
         raise NotUnderstood("the body has no text")
-    if said.message_id is None and proof.signature == GITHUB and GITHUB_ID not in headers:
+    if fields.message_id is None and proof.signature == GITHUB and GITHUB_ID not in headers:
         raise NotUnderstood(f"with {GITHUB} the body needs a message_id")
-    event = Event(_source(said, proof, route), said.text, now, reply_to=said.reply_to)
-    return Asked(event, tuple(_offered(file) for file in said.attachments), said.callback_url, said.wait)
+    event = Event(_make_source(fields, proof, route), fields.text, now, reply_to=fields.reply_to)
+    return WebhookMessage(
+        event, tuple(_offer_file(file) for file in fields.attachments), fields.callback_url, fields.wait
+    )
 
 
-def _source(said: Body, proof: Proof, route: str | None) -> Source:
-    user = None if said.user is None else str(said.user)
-    chat = route if said.chat is None else str(said.chat)
+def _make_source(fields: Body, proof: Proof, route: str | None) -> Source:
+    user = None if fields.user is None else str(fields.user)
+    chat = route if fields.chat is None else str(fields.chat)
     if chat and len(chat) > LONGEST_ID:
         raise NotUnderstood(f"the name of the chat is longer than {LONGEST_ID} characters")
     # Who is in a chat that has a name is not known; a person without one is alone with us.
-    kind = said.chat_type or ("group" if chat else "dm")
+    kind = fields.chat_type or ("group" if chat else "dm")
     if kind not in CHAT_TYPES:
         raise NotUnderstood(f"chat_type is one of {', '.join(CHAT_TYPES)}")
     return Source(
@@ -157,36 +163,38 @@ def _source(said: Body, proof: Proof, route: str | None) -> Source:
         chat or user or UNNAMED,
         chat_type=kind,
         user_id=user,
-        user_name=said.user_name,
-        thread_id=None if said.thread is None else str(said.thread),
-        message_id=proof.digest if said.message_id is None else str(said.message_id),
+        user_name=fields.user_name,
+        thread_id=None if fields.thread is None else str(fields.thread),
+        message_id=proof.digest if fields.message_id is None else str(fields.message_id),
     )
 
 
-def _foreign(told: Any, body: bytes) -> Body:
+def _wrap_foreign_json(data: Any, body: bytes) -> Body:
     """Somebody's own JSON is the text itself. Whoever sends such waits for no answer."""
-    given = told.get("message_id") if isinstance(told, dict) else None
-    known = given if type(given) in (str, int) and 0 < len(str(given)) <= LONGEST_ID else None
+    message_id = data.get("message_id") if isinstance(data, dict) else None
+    valid_id = (
+        message_id if type(message_id) in (str, int) and 0 < len(str(message_id)) <= LONGEST_ID else None
+    )
     text = msgspec.json.format(body, indent=2).decode()
     if len(text) > LONGEST_FOREIGN:
         text = f"{text[:LONGEST_FOREIGN]}\n… ({len(text) - LONGEST_FOREIGN} more characters)"
-    return Body(text, message_id=known, wait=False)
+    return Body(text, message_id=valid_id, wait=False)
 
 
-def _offered(file: File) -> Offered:
+def _offer_file(file: File) -> OfferedFile:
     async def fetch() -> bytes:
         return file.data
 
     kind = file.media_type.partition("/")[0].lower()
     name = file.name or "file"
-    return Offered(kind if kind in KINDS else "file", name, file.media_type, len(file.data), fetch)
+    return OfferedFile(kind if kind in KINDS else "file", name, file.media_type, len(file.data), fetch)
 
 
-def _dated(at: str) -> bytes:
+def _date_prefix(at: str) -> bytes:
     return b"%s." % at.encode()
 
 
-def _hex(secret: bytes, prefix: bytes, body: bytes | bytearray) -> str:
-    made = hmac.new(secret, prefix, hashlib.sha256)
-    made.update(body)
-    return made.hexdigest()
+def _hex_digest(secret: bytes, prefix: bytes, body: bytes | bytearray) -> str:
+    digest = hmac.new(secret, prefix, hashlib.sha256)
+    digest.update(body)
+    return digest.hexdigest()

@@ -20,8 +20,15 @@ from hermes.atomic_files import LONGEST_NAME, SIDECARS, open_partial_file, sync_
 from hermes.store.retention.deletion import LEAVE_CHILDREN
 from hermes.store.retention.fingerprints import Fingerprint
 from hermes.store.sessions import blobs
-from hermes.store.sessions.carried_context import rehome
-from hermes.store.sqlite.connection import Patience, SqliteReader, SqliteWriter, connect, damage_error, run
+from hermes.store.sessions.carried_context import rehome_messages
+from hermes.store.sqlite.connection import (
+    Patience,
+    SqliteReader,
+    SqliteWriter,
+    connect,
+    damage_error,
+    run,
+)
 from hermes.store.sqlite.copies.backup import list_backups
 from hermes.store.sqlite.copies.page_copy import copy_into
 from hermes.store.sqlite.encryption import encryption, recognition
@@ -166,7 +173,7 @@ class CopyEraser:
         return [
             session_id
             for session_id, marks in known.items()
-            if marks is None or marks.may_be(found[session_id])
+            if marks is None or marks.can_be(found[session_id])
         ]
 
     def _proven(self, found: Mapping[str, Fingerprint]) -> list[str]:
@@ -174,7 +181,7 @@ class CopyEraser:
         return [
             session_id
             for session_id, marks in known.items()
-            if marks is not None and marks.proves(found[session_id])
+            if marks is not None and marks.is_proof_of(found[session_id])
         ]
 
     def _rewrite(self, copy: Path, choose: Callable[[Mapping[str, Fingerprint]], list[str]]) -> None:
@@ -250,7 +257,7 @@ def _forget_sessions(copy: Path, session_ids: Collection[str]) -> None:
         run(connection, "BEGIN")
         if "carried_context" in tables:
             for session_id in session_ids:
-                rehome(writer, session_id, session_ids)
+                rehome_messages(writer, session_id, session_ids)
         _forget_terms(connection, searched, session_ids)
         for session_id in session_ids:
             for table in tables & FORGET_IN.keys():
@@ -259,7 +266,7 @@ def _forget_sessions(copy: Path, session_ids: Collection[str]) -> None:
             run(connection, FORGET_MESSAGES, session_id)
             run(connection, FORGET_SESSION, session_id)
         if "blobs" in tables:
-            while blobs.collect_some(writer).blobs:
+            while blobs.collect_batch(writer).blobs:
                 pass
         run(connection, "COMMIT")
         substring.forget(connection)

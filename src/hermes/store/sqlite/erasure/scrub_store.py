@@ -19,7 +19,7 @@ from hermes import errors, home
 from hermes.atomic_files import PARTIAL, SIDECARS, clear_partials, replace_file
 from hermes.store import derived
 from hermes.store.engine import Engine, Writer
-from hermes.store.retention.spellings import Spellings
+from hermes.store.retention.secret_spellings import Spellings
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, connect, run
 from hermes.store.sqlite.copies.backup import DAMAGED, backup_folder
 from hermes.store.sqlite.erasure import purge_copies
@@ -117,11 +117,11 @@ class CopyScrubber:
             self._leave(copy, "another process reads it; scrub again when it has finished")
 
     def _leave(self, file: Path, why: str) -> None:
-        self.left.append(f"{self._name(file)}: {self._secret.shown(why)}")
+        self.left.append(f"{self._name(file)}: {self._secret.clean_name(why)}")
 
     def _name(self, file: Path) -> str:
         folder = self._path.parent
-        return self._secret.shown(str(file.relative_to(folder) if file.is_relative_to(folder) else file))
+        return self._secret.clean_name(str(file.relative_to(folder) if file.is_relative_to(folder) else file))
 
     def _scrub_copy(self, copy: Path) -> None:
         try:
@@ -131,7 +131,7 @@ class CopyScrubber:
                 self._blot(copy)
             elif isinstance(problem, apsw.CorruptError):
                 self._leave(copy, "damaged, and perhaps no copy of this store; it was not touched")
-            elif self._secret.taken_out(copy.read_bytes())[1]:
+            elif self._secret.remove_from_bytes(copy.read_bytes())[1]:
                 self._leave(copy, "no database, and so no copy of this store; it was not touched")
         except (apsw.Error, errors.StoreError, OSError) as problem:
             self._leave(copy, f"it could not be rewritten ({problem})")
@@ -159,7 +159,7 @@ class CopyScrubber:
     def _blot(self, file: Path) -> None:
         """Overwrite the secret in a file that is no sound database."""
         try:
-            cleaned, count = self._secret.blotted_out(file.read_bytes())
+            cleaned, count = self._secret.mask_in_bytes(file.read_bytes())
             if count and not self._dry_run:
                 replace_file(file, cleaned)
         except OSError as problem:

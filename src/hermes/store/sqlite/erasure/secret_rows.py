@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from hermes.store.engine import Writer
-from hermes.store.retention.spellings import Spellings
+from hermes.store.retention.secret_spellings import Spellings
 from hermes.store.sessions.titles import MAX_TITLE_LENGTH
 from hermes.store.sqlite.connection import SqliteReader
 from hermes.store.sqlite.migrations.identifiers import fill_names, quote_name
@@ -125,9 +125,9 @@ def find_hits(reader: SqliteReader, secret: Spellings) -> Iterator[Hit]:
 
 def _take_out(secret: Spellings, table: Table, data: bytes) -> tuple[bytes, int]:
     """Tags are kept in small letters, and so is a secret that was made one."""
-    cleaned, count = secret.taken_out(data)
+    cleaned, count = secret.remove_from_bytes(data)
     if table.name == "tags" and secret.folded is not secret:
-        cleaned, more = secret.folded.taken_out(cleaned)
+        cleaned, more = secret.folded.remove_from_bytes(cleaned)
         count += more
     return cleaned, count
 
@@ -165,7 +165,7 @@ def _rewrite_row(writer: Writer, hit: Hit, secret: Spellings) -> list[str]:
         if kind in ("text", "blob"):
             # What is stored as bytes is a file: it keeps its length, so that it can still be opened.
             cleaned, count = (
-                secret.blotted_out(data) if kind == "blob" else _take_out(secret, hit.table, data)
+                secret.mask_in_bytes(data) if kind == "blob" else _take_out(secret, hit.table, data)
             )
             if count:
                 changes[column] = cleaned
@@ -219,7 +219,7 @@ def count_by_column(hits: list[Hit], secret: Spellings) -> list[Scrubbed]:
         for column, count in hit.columns.items():
             if column not in KEPT and not hit.table.virtual:
                 counts[f"{hit.table.name}.{column}"] += count
-                sessions[f"{hit.table.name}.{column}"].update(map(secret.shown, hit.sessions))
+                sessions[f"{hit.table.name}.{column}"].update(map(secret.clean_name, hit.sessions))
     return [Scrubbed(place, counts[place], tuple(sorted(sessions[place]))) for place in sorted(counts)]
 
 
@@ -227,6 +227,6 @@ def describe_kept(hits: list[Hit], secret: Spellings) -> list[str]:
     rows = Counter(f"{hit.table.name}.{name}" for hit in hits for name in hit.columns if name in KEPT)
     why = "rows are found by it, or programs act on it"
     return [
-        f"{secret.shown(name)}: kept in {format_count(count, 'row')}, because {why}"
+        f"{secret.clean_name(name)}: kept in {format_count(count, 'row')}, because {why}"
         for name, count in sorted(rows.items())
     ]

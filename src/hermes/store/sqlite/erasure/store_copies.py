@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes.atomic_files import KEY_NOTE, PARTIAL, SIDECARS, clear_partials
-from hermes.store.file_walk import files_below
+from hermes.store.file_walk import find_files
 from hermes.store.sqlite.copies.backup import DAMAGED, backup_folder, list_backups
 from hermes.store.sqlite.encryption import recognition
 from hermes.store.sqlite.wal import file_guard
@@ -26,7 +26,7 @@ class Survey(NamedTuple):
 
 def survey(path: Path) -> Survey:
     """Look at every file once. What killed processes left half-made goes on the way."""
-    files, open_here, complete = files_below(path.parent)
+    files, open_here, complete = find_files(path.parent)
     for folder in {file.parent for file in files if PARTIAL in file.name}:
         clear_partials(folder)
     own = {*list_backups(path), *find_remnants(path)}

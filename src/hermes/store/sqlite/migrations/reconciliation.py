@@ -14,7 +14,7 @@ from typing import LiteralString
 import apsw
 
 from hermes.store.chats import telegram_topics
-from hermes.store.content import calls_counted, from_json
+from hermes.store.content import count_calls, from_json
 from hermes.store.derived import Family
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, damage_error, run
 from hermes.store.sqlite.migrations import SCHEMA_VERSION, SIGNS
@@ -113,7 +113,7 @@ def _restore_topics(connection: apsw.Connection, path: Path, lacking: Missing) -
         if name not in telegram_topics.OPTIONAL and run(connection, fill_names(ANY_ROW, table=table)):
             raise damage_error(path, f"the table {table} lacks its column {name}, which cannot be made up")
     if columns or tables:
-        telegram_topics.make_tables(SqliteWriter(connection, {}))
+        telegram_topics.create_tables(SqliteWriter(connection, {}))
     return lacking._replace(
         tables=tuple(table for table in lacking.tables if table not in tables),
         columns=tuple(column for column in lacking.columns if column not in columns),
@@ -186,6 +186,6 @@ def recount_messages(writer: SqliteWriter, session_ids: list[str]) -> None:
     for session_id in session_ids:
         messages = writer.rows(CALLS, session_id)
         calls = sum(
-            calls_counted(role, from_json(stored, stored)) for role, stored in messages if stored is not None
+            count_calls(role, from_json(stored, stored)) for role, stored in messages if stored is not None
         )
         writer.run(SET_COUNTS, len(messages), calls, session_id)

@@ -206,7 +206,7 @@ def _settle_rows(path: Path, connection: apsw.Connection, check_only: bool) -> R
         drift = integrity.check_health(reader, path).drift
         if drift:
             done += [f"put in step with the rows again: {what}" for what in drift]
-            while blobs.collect_some(writer).blobs:
+            while blobs.collect_batch(writer).blobs:
                 pass
             run(connection, NOTE_ALL)
             index.reset(connection)

@@ -14,7 +14,7 @@ from typing import Any, LiteralString
 import apsw
 
 from hermes.store import derived
-from hermes.store.content import readable_uid
+from hermes.store.content import parse_uid
 from hermes.store.sessions import blobs
 from hermes.store.sqlite.connection import SqliteWriter, run
 from hermes.store.sqlite.migrations.reconciliation import recount_messages
@@ -204,7 +204,7 @@ class StoreRebuild:
             self._garbled_blobs.add(values.get("hash"))
             return False
         if table == "messages" and values.get("uid") is not None:
-            values["uid"] = readable_uid(values["uid"])
+            values["uid"] = parse_uid(values["uid"])
         refusal = self._refusal(table, values)
         if refusal and table == "sessions" and run(self._connection, LACKS_SESSION, values.get("id"))[0][0]:
             # Another session has its title, or its place: it is kept without them.
@@ -287,9 +287,9 @@ class StoreRebuild:
                 "messages", {**values, "role": known.get("role") or PLACEHOLDER, "timestamp": at}
             ):
                 length = len(known.get("content") or "")
+                kept = format_count(length, "character")
                 self.lost.append(
-                    f"message {rowid} of session {to_text(session_id)}:"
-                    f" all but its first {format_count(length, 'character')}"
+                    f"message {rowid} of session {to_text(session_id)}: all but its first {kept}"
                 )
         return gone
 
@@ -319,14 +319,14 @@ class StoreRebuild:
 
     def _reattach(self) -> None:
         """References are told by the content, too. Blobs of messages that are lost have nobody to show them."""
-        blobs.adopt_all(self._writer)
+        blobs.adopt_all_references(self._writer)
         kept = {row[0] for row in run(self._connection, BLOB_HASHES)}
         if garbled := self._garbled_blobs - kept:
             self.lost.append(
                 f"{format_count(len(garbled), 'attachment')}, of which not all bytes could be read"
             )
         gone = 0
-        while some := blobs.collect_some(self._writer).blobs:
+        while some := blobs.collect_batch(self._writer).blobs:
             gone += some
         if gone:
             self.lost.append(f"{format_count(gone, 'attachment')} of messages that are lost")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from hermes.store.engine import Row
-from hermes.store.matching import MessageText, Node, matches, needs_check, parts
+from hermes.store.query_tree import MessageText, Node, list_parts, matches, needs_check
 from hermes.store.sqlite.connection import SqliteReader
 from hermes.store.sqlite.search import blocks, expressions, index
 from hermes.store.sqlite.search.exact_search import make_room
@@ -106,7 +106,7 @@ def candidates(
     waiting = (above if above > LARGE_TAIL else 0) + max(0, unblocked)
     candidates_found = Candidates([], [], dated, waiting=waiting, total=mark + above)
     if must is not None:  # a part is ranked by the words that hold it
-        terms = [*terms, *[term for leaf in parts(must) for term in (leaf.terms or ())[:MOST_OF_PART]]]
+        terms = [*terms, *[term for leaf in list_parts(must) for term in (leaf.terms or ())[:MOST_OF_PART]]]
     if not terms:
         return candidates_found
     make_room(reader, mark)

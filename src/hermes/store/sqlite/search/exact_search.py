@@ -13,7 +13,7 @@ from typing import Any
 
 from hermes.store.content import decode, to_json
 from hermes.store.engine import Row
-from hermes.store.matching import Node
+from hermes.store.query_tree import Node
 from hermes.store.sqlite.connection import SqliteReader
 from hermes.store.sqlite.search import index, unindexed_tail
 from hermes.store.sqlite.search.index_walk import Indexed

@@ -117,7 +117,7 @@ def _follow(writer: SqliteWriter) -> bool:
     batch = blocks.Batch(writer)
     changed = [row[0] for row in writer.rows(CHANGED, CHANGED_AT_ONCE)]
     if changed:
-        blobs.adopt(writer, changed[-1])
+        blobs.adopt_references(writer, changed[-1])
     for message_id in changed:
         writer.run(TAKE, message_id)
         batch.take_out(message_id)
@@ -146,7 +146,7 @@ def _follow(writer: SqliteWriter) -> bool:
         writer.many(PUT, entries)
         writer.run(SET_WATERMARK, mark)
         writer.run(MERGE_SOME, PAGES_MERGED_AT_LEAST + size // BYTES_PER_PAGE_MERGED)
-        derived.note_untold(writer, sessions, before)
+        derived.note_outdated(writer, sessions, before)
     blocked = mark if abreast else _block_some(writer, batch, blocked, mark)
     writer.run(blocks.SET_WATERMARK, blocked)
     due = batch.finish(blocked - blocks.QUIET_AFTER)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from hermes.store.engine import Row
-from hermes.store.matching import (
+from hermes.store.query_tree import (
     And,
     Literal,
     MessageText,
@@ -21,11 +21,11 @@ from hermes.store.matching import (
     Part,
     Phrase,
     Word,
-    by_text,
+    can_narrow,
     confirms,
-    is_begun,
+    has_short_prefix,
+    leave_to_text,
     matches,
-    narrows,
     needs_check,
 )
 from hermes.store.sqlite.connection import SqliteReader
@@ -93,9 +93,9 @@ class Indexed:
         self._reader, self._allowed = reader, allowed
         self._mark, self._skip, self._texts = mark, skip, texts
         self.tree = tree
-        if mark >= VERY_COMMON and is_begun(tree):
-            self.tree = by_text(tree, lambda leaf: self._share(leaf) >= DENSE)
-        self._is_begun = mark >= VERY_COMMON and is_begun(self.tree)
+        if mark >= VERY_COMMON and has_short_prefix(tree):
+            self.tree = leave_to_text(tree, lambda leaf: self._share(leaf) >= DENSE)
+        self._is_begun = mark >= VERY_COMMON and has_short_prefix(self.tree)
         self._expression = format_fts5(self.tree)
 
     def rare_part(self) -> Node | None:
@@ -114,7 +114,7 @@ class Indexed:
         return Or(tuple(rare)) if rare else None
 
     def _is_common(self, tree: Node, expression: str) -> bool:
-        if self._is_begun and is_begun(tree) and self._share(tree) * self._mark >= 2 * VERY_COMMON:
+        if self._is_begun and has_short_prefix(tree) and self._share(tree) * self._mark >= 2 * VERY_COMMON:
             return True
         return count_matches(self._reader, expression, self._mark) >= VERY_COMMON
 
@@ -213,7 +213,7 @@ def format_fts5(tree: Node) -> str | None:
     """
     match tree:
         case Word() | Phrase():
-            if not narrows(tree):
+            if not can_narrow(tree):
                 return None
             return _quote(" ".join(tree.terms)) + (" *" if tree.prefix_last else "")
         case Part(terms=terms):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from hermes.store.content import decode
-from hermes.store.matching import MessageText
+from hermes.store.query_tree import MessageText
 from hermes.text import extract_text, extract_tool_call_text, to_text
 
 MOST_CHARACTERS = 1_000_000

@@ -27,7 +27,7 @@ import apsw
 
 from hermes import errors
 from hermes.store.engine import Reader, Row, Writer
-from hermes.store.matching import LookUp, Node, parts, with_terms
+from hermes.store.query_tree import LookUp, Node, fill_terms, list_parts
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, run
 from hermes.store.sqlite.search import index
 from hermes.store.sqlite.search.split_texts import fields_of
@@ -140,20 +140,20 @@ class Standing(NamedTuple):
 
 
 def has_part(tree: Node) -> bool:
-    return any(len(leaf.piece) >= SHORTEST for leaf in parts(tree))
+    return any(len(leaf.piece) >= SHORTEST for leaf in list_parts(tree))
 
 
 def expand_parts(reader: SqliteReader, tree: Node, *, own: bool) -> Node:
     """The tree with the terms of its parts, as of this snapshot; `own` on a connection of one person."""
-    pieces = {leaf.piece for leaf in parts(tree) if len(leaf.piece) >= SHORTEST}
+    pieces = {leaf.piece for leaf in list_parts(tree) if len(leaf.piece) >= SHORTEST}
     if not pieces:
         return tree
-    return with_terms(tree, _among_own(reader, pieces) if own else _among_all(reader, pieces))
+    return fill_terms(tree, _among_own(reader, pieces) if own else _among_all(reader, pieces))
 
 
 def find_cut(tree: Node) -> tuple[str, ...]:
     """The parts of which only the most frequent terms are looked for."""
-    return tuple(leaf.text for leaf in parts(tree) if leaf.cut)
+    return tuple(leaf.text for leaf in list_parts(tree) if leaf.cut)
 
 
 def _among_own(reader: SqliteReader, pieces: Collection[str]) -> LookUp:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from hermes import errors
 from hermes.store.engine import Row
-from hermes.store.matching import Leaf, Literal, MessageText, Node, Part, matches, wanted
+from hermes.store.query_tree import Leaf, Literal, MessageText, Node, Part, list_positive_leaves, matches
 from hermes.store.sqlite.connection import SqliteReader, upkeep_command
 from hermes.store.sqlite.search import index
 from hermes.store.sqlite.search.index_walk import COUNT, OF_ROWS, TEXTS, format_fts5, parse_text
@@ -134,7 +134,7 @@ def _until(deadline: Deadline, reader: SqliteReader, mark: int, rows: Iterator[R
 
 def _scored_leaves(tree: Node) -> tuple[Leaf, ...]:
     """Punctuation alone has no rarity: the index cannot count it."""
-    return tuple(leaf for leaf in dict.fromkeys(wanted(tree)) if not isinstance(leaf, Literal))
+    return tuple(leaf for leaf in dict.fromkeys(list_positive_leaves(tree)) if not isinstance(leaf, Literal))
 
 
 def _count(leaf: Leaf, text: MessageText) -> int:

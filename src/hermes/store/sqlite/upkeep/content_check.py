@@ -148,10 +148,8 @@ def check_live_sessions(reader: SqliteReader) -> Iterator[Finding]:
             yield Finding("ok", f"Session {name}: open, no message yet")
             continue
         at = reader.value(WRITTEN_AT, message_id)
-        yield Finding(
-            "ok",
-            f"Session {name}: last stored is message {message_id} of {_format_time(at)}, {clock.format_relative(at, now)}",
-        )
+        when = f"{_format_time(at)}, {clock.format_relative(at, now)}"
+        yield Finding("ok", f"Session {name}: last stored is message {message_id} of {when}")
     if len(rows) > MOST_SHOWN:
         yield Finding("ok", f"Sessions: {len(rows) - MOST_SHOWN} more are open and were active today")
     if not rows:
@@ -220,8 +218,8 @@ def check_routes(reader: SqliteReader, path: Path) -> Iterator[Finding]:
 
 def check_trash(reader: SqliteReader) -> Iterator[Finding]:
     sessions, messages, length = reader.row(TRASH) or (0, 0, 0)
-    contents = f"{format_count(sessions, 'session')}, {format_count(messages, 'message')}, {length / 1e6:.1f} MB of text"
-    yield Finding("ok", f"Trash: {contents if sessions else 'empty'}")
+    count = f"{format_count(sessions, 'session')}, {format_count(messages, 'message')}"
+    yield Finding("ok", f"Trash: {f'{count}, {length / 1e6:.1f} MB of text' if sessions else 'empty'}")
 
 
 def check_clocks(reader: SqliteReader) -> Iterator[Finding]:

@@ -192,7 +192,7 @@ def list_plain_files(path: Path, *, copies: bool = False) -> tuple[PlainFiles, .
 
 def list_broken_files(path: Path) -> list[str]:
     """What is wrong with the sealed files beside the store, a line each."""
-    return sealed_home.broken_files(_sealed_files(path))
+    return sealed_home.find_broken_files(_sealed_files(path))
 
 
 def _sealed_files(path: Path) -> SealedFiles:

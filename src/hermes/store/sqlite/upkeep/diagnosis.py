@@ -12,7 +12,7 @@ from pathlib import Path
 import apsw
 
 from hermes import errors
-from hermes.store.arguments import database_path
+from hermes.store.arguments import check_database_path
 from hermes.store.findings import Diagnosis, Finding
 from hermes.store.sqlite.connection import (
     SqliteReader,
@@ -88,7 +88,7 @@ def _report_failure(path: Path, about: str, problem: Exception) -> Finding:
 def _check_file(path: Path) -> Finding | None:
     """SQLite must not open what it would take for new: it would delete the log beside it."""
     try:
-        database_path(path)
+        check_database_path(path)
     except errors.InvalidArgument as problem:
         return Finding("error", f"Store: {problem}")
     try:

@@ -89,7 +89,9 @@ def check_health(reader: SqliteReader, path: Path) -> Health:
     """Everything but SQLite's own check of the pages, which a caller that holds the file alone makes itself."""
     if (lacking := find_missing(reader, path)) is not None:
         return lacking
-    damage = [f"messages without a session: {row[0]}" for row in reader.rows(ORPHANS)] + blobs.damage(reader)
+    damage = [f"messages without a session: {row[0]}" for row in reader.rows(ORPHANS)] + blobs.find_damage(
+        reader
+    )
     drift = [f"{name} is missing" for name in missing_in(reader).names]
     if binary := reader.value(BINARY_UIDS):
         drift.append(f"uid of {format_count(binary, 'message')}, stored as bytes")
@@ -98,7 +100,7 @@ def check_health(reader: SqliteReader, path: Path) -> Health:
         _find_derived_drift(reader)
         + _find_index_drift(reader)
         + _find_block_drift(reader)
-        + blobs.drift(reader)
+        + blobs.find_drift(reader)
     )
     _mark, above, _changed = index.measure_lag(reader, 1 << 60)
     sessions, messages = int(reader.value(COUNT_SESSIONS)), int(reader.value(COUNT_MESSAGES))
@@ -118,7 +120,7 @@ def _find_broken_pages(path: Path) -> list[str]:
 def _find_derived_drift(reader: SqliteReader) -> list[str]:
     drift = []
     for session_id, started_at, *have in reader.each(DERIVED):
-        if tuple(have) != derived.activity_of(reader, session_id, started_at):
+        if tuple(have) != derived.find_activity(reader, session_id, started_at):
             drift.append(f"activity or preview of session {session_id}")
     drift += [f"conversation of session {row[0]}" for row in reader.rows(MISROOTED)]
     drift += [f"activity of conversation {row[0]}" for row in reader.rows(STALE_CONVERSATION)]

@@ -281,7 +281,7 @@ def check_spool(path: Path) -> Iterator[Finding]:
             f"Spool: {format_count(status.entries, 'write')} waiting to be stored{since}",
             f"they are stored when the store is next opened for writing: `{upkeep_command(path, 'list')}`",
         )
-    aside = {spool.folder / REFUSED: status.refused, spool.folder: len(spool.torn())}
+    aside = {spool.folder / REFUSED: status.refused, spool.folder: len(spool.list_torn())}
     for (folder, count), why in zip(
         aside.items(), ("that could never be stored", "cut off by a crash"), strict=True
     ):

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from hermes.recall.message_search import FoundMessages
     from hermes.recall.tool.passages import Passages
     from hermes.store.sessions.families import Child
-    from hermes.store.sessions.naming import Named
+    from hermes.store.sessions.name_resolution import ResolvedName
     from hermes.store.sessions.selection import Outline, Selection
     from hermes.store.values import SearchResults
 
 
-class Conversations(Handle):
+class ConversationVerbs(Handle):
     # ---------------------------------------------------------------- families
 
     def begin_continuation(
@@ -43,8 +43,8 @@ class Conversations(Handle):
         """
         from hermes.store.sessions.families import Families
 
-        return Families(self._writing(parent), routing).begin_continuation(
-            parent, summary, carried, head, self._child(**child), lease_epoch
+        return Families(self._write_access(parent), routing).begin_continuation(
+            parent, summary, carried, head, self._make_child(**child), lease_epoch
         )
 
     def branch(
@@ -64,8 +64,8 @@ class Conversations(Handle):
         """
         from hermes.store.sessions.families import Families
 
-        return Families(self._writing(session), routing).branch(
-            session, at_message, self._child(**child), end_parent, lease_epoch, session_key
+        return Families(self._write_access(session), routing).branch(
+            session, at_message, self._make_child(**child), end_parent, lease_epoch, session_key
         )
 
     def reset(
@@ -80,67 +80,71 @@ class Conversations(Handle):
         """End a conversation and start afresh in the same chats, or in one of them alone; the new session's id."""
         from hermes.store.sessions.families import Families
 
-        return Families(self._writing(session), routing).reset(
-            session, reason, self._child(**child), lease_epoch, session_key
+        return Families(self._write_access(session), routing).reset(
+            session, reason, self._make_child(**child), lease_epoch, session_key
         )
 
     def undo_reset(self, session_id: str, *, lease_epoch: int | None = None) -> str:
         """Back to the conversation that a reset left, while nobody has said anything in the new one; its id."""
         from hermes.store.sessions.families import Families
 
-        return Families(self._writing(session_id), routing).undo_reset(session_id, lease_epoch)
+        return Families(self._write_access(session_id), routing).undo_reset(session_id, lease_epoch)
 
     def delegate(self, parent: str, *, lease_epoch: int | None = None, **child: Any) -> str:
         """A session for a task that another one hands out; its id."""
         from hermes.store.sessions.families import Families
 
-        return Families(self._writing(parent), routing).delegate(parent, self._child(**child), lease_epoch)
+        return Families(self._write_access(parent), routing).delegate(
+            parent, self._make_child(**child), lease_epoch
+        )
 
     def get_context(self, session_id: str) -> list[Row]:
         """What a model is given, as `get_messages_as_conversation`, each message with its `id`."""
-        return Messages(self._reading()).context(session_id)
+        return Messages(self._read_access()).read_context(session_id)
 
     def tip(self, name: str) -> str | None:
         """Where the conversation goes on that an id, the beginning of one, or a title belongs to."""
         from hermes.store.sessions.sessions import Sessions
         from hermes.store.sessions.titles import Titles
 
-        known = Sessions(self._reading()).resolve_id(name) if name else None
-        if known is None:
-            known = Titles(self._reading()).resolve(name)
-        return None if known is None else Lineage(self._reading()).compression_tip(known)
+        session_id = Sessions(self._read_access()).resolve_id(name) if name else None
+        if session_id is None:
+            session_id = Titles(self._read_access()).resolve(name)
+        return None if session_id is None else Lineage(self._read_access()).find_tip(session_id)
 
-    def named(self, name: str, *, preferred_owner: str | None = None) -> Named:
+    def named(self, name: str, *, preferred_owner: str | None = None) -> ResolvedName:
         """Which session a person means by an id, the beginning of one, or (part of) a title; or those it might be.
 
         On the whole store a title that several owners use is ambiguous, unless the preferred owner is one of them.
         """
-        from hermes.store.sessions.naming import Naming
+        from hermes.store.sessions.name_resolution import NameResolver
 
         every = self._sees_every_owner
-        return Naming(self._reading()).named(name, every_owner=every, preferred_owner=preferred_owner)
+        return NameResolver(self._read_access()).resolve(
+            name, every_owner=every, preferred_owner=preferred_owner
+        )
 
     def starting_with(self, start: str, limit: int = 50) -> list[Row]:
         """Sessions whose id or title starts so, newest activity first: what a shell completes."""
-        from hermes.store.sessions.naming import Naming
+        from hermes.store.sessions.name_resolution import NameResolver
 
-        return Naming(self._reading()).starting_with(start, limit)
+        return NameResolver(self._read_access()).list_starting_with(start, limit)
 
     def select_sessions(self, selection: Selection, *, subagents: bool = False) -> list[str]:
         """The ids of all sessions of the conversations that a selection means, newest activity first."""
-        from hermes.store.sessions.selection import Selecting
+        from hermes.store.sessions.selection import Selector
 
-        return Selecting(self._reading()).sessions(selection, subagents)
+        return Selector(self._read_access()).list_sessions(selection, subagents)
 
     def outlines(self, session_ids: Iterable[str], *, whole: bool = False) -> list[Outline]:
         """Those sessions without their messages; with `whole` every session of their conversations."""
-        from hermes.store.sessions.selection import Selecting
+        from hermes.store.sessions.selection import Selector
 
-        return Selecting(self._reading()).outlines(session_ids, whole)
+        return Selector(self._read_access()).list_outlines(session_ids, whole)
 
     def family(self, session_id: str) -> Relative | None:
         """Everything that came out of one first session, as a tree: continuations, branches, resets, delegates."""
-        return Lineage(self._reading()).family(session_id)
+        return Lineage(self._read_access()).read_family(session_id)
 
     def rewind_to_message(
         self, session_id: str, user_message_id: int, *, lease_epoch: int | None = None
@@ -151,25 +155,25 @@ class Conversations(Handle):
         """
         from hermes.store.sessions.rewind import Rewinds
 
-        return Rewinds(self._writing(session_id)).to_message(session_id, user_message_id, lease_epoch)
+        return Rewinds(self._write_access(session_id)).rewind_to(session_id, user_message_id, lease_epoch)
 
     def restore_rewound(self, session_id: str, since_id: int = 0, *, lease_epoch: int | None = None) -> int:
         """Bring rewound messages back, from an id on; how many."""
         from hermes.store.sessions.rewind import Rewinds
 
-        return Rewinds(self._writing(session_id)).restore(session_id, since_id, lease_epoch)
+        return Rewinds(self._write_access(session_id)).restore(session_id, since_id, lease_epoch)
 
     def list_recent_user_messages(self, session_id: str, limit: int = 20) -> list[Row]:
         from hermes.store.sessions.rewind import Rewinds
 
-        return Rewinds(self._reading()).recent_from_people(session_id, limit)
+        return Rewinds(self._read_access()).list_recent_prompts(session_id, limit)
 
     @property
     def passages(self) -> Passages:
         """Pieces of conversations, read within bounds: what `session_search` shows."""
         from hermes.recall.tool.passages import Passages
 
-        return Passages(self._reading())
+        return Passages(self._read_access())
 
     # ---------------------------------------------------------------- finding
 
@@ -177,7 +181,7 @@ class Conversations(Handle):
         """Messages in the language of every surface: also *part*, (groups), fields and dates. See docs/search.md."""
         from hermes.recall.message_search import PromptSearch
 
-        return PromptSearch(self._reading()).messages(query, limit, offset)
+        return PromptSearch(self._read_access()).messages(query, limit, offset)
 
     def search_conversations(
         self,
@@ -196,7 +200,7 @@ class Conversations(Handle):
         """
         from hermes.recall.interactive_search import InteractiveSearch
 
-        return InteractiveSearch(self._reading()).search(
+        return InteractiveSearch(self._read_access()).search(
             query,
             limit,
             sources=sources,
@@ -223,7 +227,7 @@ class Conversations(Handle):
         """One row per conversation, the best first, for a question or a few phrasings of one."""
         from hermes.recall.ranking.ranked_search import RankedSearch
 
-        return RankedSearch(self._reading()).search(
+        return RankedSearch(self._read_access()).search(
             query,
             limit,
             source_filter=source_filter,
@@ -236,8 +240,8 @@ class Conversations(Handle):
             sort=sort,
         )
 
-    def _child(self, **said: Any) -> Child:
+    def _make_child(self, **fields: Any) -> Child:
         """What a caller says of a session that comes out of another."""
         from hermes.store.sessions.families import Child
 
-        return Child.of(**said)
+        return Child.of(**fields)

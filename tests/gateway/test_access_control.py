@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.gateway.inbound.access_control import Doorkeeper, let_in
+from hermes.gateway.inbound.access_control import AccessControl, describe_access
 from hermes.gateway.inbound.pairing import Pairings
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.rate_limit import Buckets, Recently
+from hermes.gateway.rate_limit import RecentEvents, TokenBuckets
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 
 ANN = Source("telegram", "10", chat_type="dm", user_id="1", user_name="Ann Smith", handle="Ann")
@@ -26,7 +26,7 @@ class Clock:
         return self.time
 
 
-def door(home: Path, per_minute: int = 20, **platforms: Any) -> Doorkeeper:
+def door(home: Path, per_minute: int = 20, **platforms: Any) -> AccessControl:
     """`door(home, telegram={"allow_all": True})`."""
     made = {
         name.replace("_", "-"): PlatformSettings(
@@ -35,7 +35,7 @@ def door(home: Path, per_minute: int = 20, **platforms: Any) -> Doorkeeper:
         for name, told in platforms.items()
     }
     settings = GatewaySettings(platforms=made, messages_per_minute=per_minute)
-    return Doorkeeper(settings, Pairings(home / "gateway"))
+    return AccessControl(settings, Pairings(home / "gateway"))
 
 
 def _fixed(value: Any) -> Any:
@@ -43,24 +43,24 @@ def _fixed(value: Any) -> Any:
 
 
 def test_nobody_is_let_in_unless_somebody_said_so(home: Path) -> None:
-    assert not door(home, telegram={}).admits(ANN)
-    assert not door(home).admits(ANN)
-    assert not door(home, telegram={"allow_all": True}).admits(MATRIX)
+    assert not door(home, telegram={}).is_admitted(ANN)
+    assert not door(home).is_admitted(ANN)
+    assert not door(home, telegram={"allow_all": True}).is_admitted(MATRIX)
 
 
 @pytest.mark.parametrize("named", ["1", "@ann", "ANN"])
 def test_people_are_named_by_id_or_as_telegram_calls_them(home: Path, named: str) -> None:
-    assert door(home, telegram={"allowed_users": [named]}).admits(ANN)
+    assert door(home, telegram={"allowed_users": [named]}).is_admitted(ANN)
 
 
 @pytest.mark.parametrize("named", ["10", "2", "an", "@anna", "-1", "@1"])
 def test_somebody_else_is_not_let_in(home: Path, named: str) -> None:
-    assert not door(home, telegram={"allowed_users": [named]}).admits(ANN)
+    assert not door(home, telegram={"allowed_users": [named]}).is_admitted(ANN)
 
 
 def test_a_name_that_is_a_number_is_not_taken_for_an_id(home: Path) -> None:
     impostor = ANN._replace(user_id="666", handle="1")
-    assert not door(home, telegram={"allowed_users": ["1"]}).admits(impostor)
+    assert not door(home, telegram={"allowed_users": ["1"]}).is_admitted(impostor)
 
 
 def test_who_is_known_by_name_still_is_after_the_message_was_kept(home: Path) -> None:
@@ -70,41 +70,43 @@ def test_who_is_known_by_name_still_is_after_the_message_was_kept(home: Path) ->
 
 def test_what_somebody_calls_themselves_opens_no_door(home: Path) -> None:
     eve = ANN._replace(user_id="666", user_name="@ann", handle=None)
-    assert not door(home, telegram={"allowed_users": ["@ann"]}).admits(eve)
-    assert not door(home, telegram={"allowed_users": ["@ann"]}).admits(eve._replace(handle="eve"))
+    assert not door(home, telegram={"allowed_users": ["@ann"]}).is_admitted(eve)
+    assert not door(home, telegram={"allowed_users": ["@ann"]}).is_admitted(eve._replace(handle="eve"))
     keeper = door(home, matrix={"allowed_users": ["@ann:m.org", "Ann"], "owners": ["@root:m.org"]})
-    assert keeper.admits(MATRIX)
-    assert not keeper.admits(MATRIX._replace(user_id="@eve:evil.org"))
-    assert not keeper.admits(MATRIX._replace(user_id="@eve:evil.org", user_name="@ann:m.org"))
+    assert keeper.is_admitted(MATRIX)
+    assert not keeper.is_admitted(MATRIX._replace(user_id="@eve:evil.org"))
+    assert not keeper.is_admitted(MATRIX._replace(user_id="@eve:evil.org", user_name="@ann:m.org"))
     assert not keeper.is_owner(MATRIX._replace(user_name="@root:m.org"))
 
 
 def test_an_id_that_lasts_counts_too(home: Path) -> None:
-    assert door(home, telegram={"allowed_users": ["lasting"]}).admits(ANN._replace(user_id_alt="lasting"))
+    assert door(home, telegram={"allowed_users": ["lasting"]}).is_admitted(
+        ANN._replace(user_id_alt="lasting")
+    )
 
 
 def test_bots_are_never_let_in(home: Path) -> None:
     keeper = door(home, telegram={"allow_all": True, "owners": ["1"]}, webhook={})
-    assert keeper.admits(ANN)
-    assert not keeper.admits(ANN._replace(is_bot=True))
+    assert keeper.is_admitted(ANN)
+    assert not keeper.is_admitted(ANN._replace(is_bot=True))
     assert not keeper.is_owner(ANN._replace(is_bot=True))
-    assert not keeper.admits(Source("webhook", "x", is_bot=True))
+    assert not keeper.is_admitted(Source("webhook", "x", is_bot=True))
 
 
 def test_where_a_secret_came_with_the_request_that_was_the_door(home: Path) -> None:
     keeper = door(home, webhook={}, api_server={"owners": ["*"]})
-    assert keeper.admits(Source("webhook", "x"))
-    assert keeper.admits(Source("api-server", "x"))
+    assert keeper.is_admitted(Source("webhook", "x"))
+    assert keeper.is_admitted(Source("api-server", "x"))
     assert not keeper.is_owner(Source("webhook", "x"))
     assert keeper.is_owner(Source("api-server", "x"))
 
 
 def test_owners_may_talk_and_others_are_none(home: Path) -> None:
     keeper = door(home, telegram={"owners": ["1"], "allowed_users": ["2"]})
-    assert keeper.admits(ANN)
+    assert keeper.is_admitted(ANN)
     assert keeper.is_owner(ANN)
     bob = ANN._replace(user_id="2", handle="bob")
-    assert keeper.admits(bob)
+    assert keeper.is_admitted(bob)
     assert not keeper.is_owner(bob)
     assert not door(home, telegram={"owners": ["*"]}).is_owner(bob)
 
@@ -115,26 +117,26 @@ def test_owners_may_talk_and_others_are_none(home: Path) -> None:
 def test_a_code_in_a_private_chat_lets_somebody_in_at_once(home: Path) -> None:
     keeper = door(home, telegram={}, matrix={})
     code = Pairings(home / "gateway").make_code("telegram", owner=True)
-    assert keeper.pairs(ANN._replace(chat_type="group"), f"/pair {code}") is None
-    assert keeper.pairs(ANN._replace(is_bot=True), f"/pair {code}") is None
-    assert keeper.pairs(ANN._replace(user_id=None), f"/pair {code}") is None
-    assert keeper.pairs(ANN, "hello") is None
-    assert not keeper.admits(ANN)
-    paired = keeper.pairs(ANN, code.lower())
+    assert keeper.try_pairing(ANN._replace(chat_type="group"), f"/pair {code}") is None
+    assert keeper.try_pairing(ANN._replace(is_bot=True), f"/pair {code}") is None
+    assert keeper.try_pairing(ANN._replace(user_id=None), f"/pair {code}") is None
+    assert keeper.try_pairing(ANN, "hello") is None
+    assert not keeper.is_admitted(ANN)
+    paired = keeper.try_pairing(ANN, code.lower())
     assert paired is not None
     assert paired.user_name == "Ann"
-    assert keeper.admits(ANN)
+    assert keeper.is_admitted(ANN)
     assert keeper.is_owner(ANN)
     Pairings(home / "gateway").revoke("telegram", "1")
-    assert not keeper.admits(ANN)
+    assert not keeper.is_admitted(ANN)
     assert not keeper.is_owner(ANN)
 
 
 def test_who_talks_already_has_to_say_that_it_is_a_code(home: Path) -> None:
     keeper = door(home, telegram={"allowed_users": ["1"]})
     code = Pairings(home / "gateway").make_code(owner=True)
-    assert keeper.pairs(ANN, code) is None
-    assert keeper.pairs(ANN, f"/pair {code}") is not None
+    assert keeper.try_pairing(ANN, code) is None
+    assert keeper.try_pairing(ANN, f"/pair {code}") is not None
     assert keeper.is_owner(ANN)
 
 
@@ -142,8 +144,8 @@ def test_a_file_that_makes_no_sense_ends_nothing(home: Path) -> None:
     keeper = door(home, telegram={})
     code = Pairings(home / "gateway").make_code()
     (home / "gateway" / "pairing.json").write_text("{")
-    assert keeper.pairs(ANN, f"/pair {code}") is None
-    assert not keeper.admits(ANN)
+    assert keeper.try_pairing(ANN, f"/pair {code}") is None
+    assert not keeper.is_admitted(ANN)
 
 
 def test_who_is_let_in_is_told_in_one_line(home: Path) -> None:
@@ -151,7 +153,7 @@ def test_who_is_let_in_is_told_in_one_line(home: Path) -> None:
 
     def told(**platform: Any) -> str:
         made = PlatformSettings("telegram", **{key: _fixed(value) for key, value in platform.items()})
-        ((name, line),) = let_in(GatewaySettings(platforms={"telegram": made}), pairings)
+        ((name, line),) = describe_access(GatewaySettings(platforms={"telegram": made}), pairings)
         assert name == "telegram"
         return line
 
@@ -169,33 +171,33 @@ def test_who_is_let_in_is_told_in_one_line(home: Path) -> None:
 def test_so_many_in_a_minute_and_then_one_word_about_it(home: Path) -> None:
     clock = Clock()
     settings = GatewaySettings(messages_per_minute=3)
-    keeper = Doorkeeper(settings, Pairings(home / "gateway"), clock)
-    assert [keeper.may_speak(ANN) for _ in range(5)] == [
+    keeper = AccessControl(settings, Pairings(home / "gateway"), clock)
+    assert [keeper.check_rate(ANN) for _ in range(5)] == [
         (True, False),
         (True, False),
         (True, False),
         (False, True),
         (False, False),
     ]
-    assert keeper.may_speak(ANN._replace(user_id="2")) == (True, False)
-    assert keeper.may_speak(ANN._replace(platform="matrix")) == (True, False)
+    assert keeper.check_rate(ANN._replace(user_id="2")) == (True, False)
+    assert keeper.check_rate(ANN._replace(platform="matrix")) == (True, False)
     clock.time += 20
-    assert keeper.may_speak(ANN) == (True, False)
-    assert keeper.may_speak(ANN) == (False, False)
+    assert keeper.check_rate(ANN) == (True, False)
+    assert keeper.check_rate(ANN) == (False, False)
     clock.time += 59
-    assert [keeper.may_speak(ANN)[0] for _ in range(3)] == [True, True, False]
+    assert [keeper.check_rate(ANN)[0] for _ in range(3)] == [True, True, False]
     clock.time -= 1000  # somebody puts the clock back
-    assert keeper.may_speak(ANN) == (False, True)
+    assert keeper.check_rate(ANN) == (False, True)
 
 
 def test_no_limit_is_no_limit(home: Path) -> None:
     keeper = door(home, per_minute=0)
-    assert all(keeper.may_speak(ANN) == (True, False) for _ in range(100))
+    assert all(keeper.check_rate(ANN) == (True, False) for _ in range(100))
 
 
 @given(st.integers(1, 30), st.lists(st.floats(0, 30), max_size=80))
 def test_in_no_minute_more_than_twice_as_many_get_through(per_minute: int, pauses: list[float]) -> None:
-    buckets, now, let_through = Buckets(per_minute), 0.0, []
+    buckets, now, let_through = TokenBuckets(per_minute), 0.0, []
     for pause in pauses:
         now += pause
         if buckets.take("ann", now)[0]:
@@ -205,7 +207,7 @@ def test_in_no_minute_more_than_twice_as_many_get_through(per_minute: int, pause
 
 
 def test_the_memory_has_a_bound() -> None:
-    buckets, recently = Buckets(1, most=3), Recently(60, most=3)
+    buckets, recently = TokenBuckets(1, most=3), RecentEvents(60, most=3)
     for number in range(10):
         buckets.take(str(number), 0.0)
         recently.add(str(number), 0.0)

@@ -17,7 +17,7 @@ from hermes.store.content import to_json
 from hermes.store.engine import Access, Engine, Scoped, Writer
 from hermes.store.processes import current_record
 from hermes.store.sessions.messages import Messages
-from hermes.store.sessions.sessions import EXISTS, Belonging, Sessions
+from hermes.store.sessions.sessions import EXISTS, SessionOrigin, Sessions
 from hermes.store.spool.spool import Entry, Spool, Unstorable
 
 log = get_logger(__name__)
@@ -42,27 +42,29 @@ APPENDED = (
 """The arguments of `Messages.append`, in its order."""
 
 
-class Spooling:
+class SpoolWriter:
     """Append and create of one handle, and the engine for all that it writes."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.engine = cast(Engine, AfterSpool(engine, self.catch_up))
+        self.engine = cast(Engine, SpoolFirstEngine(engine, self.catch_up))
         self._spool = Spool(engine.path)
         self._store = engine.path.name
         self._messages, self._sessions = Messages(self.engine), Sessions(self.engine)
         self._late_messages, self._late_sessions = Messages(engine), Sessions(engine)
         self._replayed = 0  # the handle has something in the spool while `kept` is more
 
-    def append(self, *given: Any) -> int:
+    def append(self, *values: Any) -> int:
         """`Messages.append`; its time and its uid are fixed here, so that it is the same message later."""
-        return self._append(self._messages, dict(zip(APPENDED, given, strict=True)))
+        return self._append(self._messages, dict(zip(APPENDED, values, strict=True)))
 
-    def append_for(self, owners: tuple[str, ...], *given: Any) -> int:
+    def append_for(self, owners: tuple[str, ...], *values: Any) -> int:
         """The same for somebody who may write only in some owners' sessions, now as well as later."""
-        arguments = dict(zip(APPENDED, given, strict=True))
-        mine = self._engine.scoped(owners).owning(arguments["session_id"])
-        return self._append(Messages(cast(Access, AfterSpool(mine, self.catch_up))), arguments, owners=owners)
+        arguments = dict(zip(APPENDED, values, strict=True))
+        own = self._engine.scoped(owners).owning(arguments["session_id"])
+        return self._append(
+            Messages(cast(Access, SpoolFirstEngine(own, self.catch_up))), arguments, owners=owners
+        )
 
     def _append(self, messages: Messages, arguments: dict[str, Any], **more: Any) -> int:
         uid, now = clock.make_uid(), clock.now()
@@ -71,7 +73,7 @@ class Spooling:
         try:
             return messages.append(**arguments, uid=uid)
         except UNAVAILABLE as problem:
-            raise self._told(problem, "append_message", uid, now, arguments | more) from problem
+            raise self._keep_write(problem, "append_message", uid, now, arguments | more) from problem
 
     def create(self, session_id: str, source: str, **fields: Any) -> str:
         """`Sessions.create`; a session that is there already needs no write, and so no store that can be written."""
@@ -79,37 +81,37 @@ class Spooling:
         uid, now = clock.make_uid(), clock.now()
         if arguments.get("started_at") is None:
             arguments["started_at"] = now
-        belonging = arguments.get("belonging") or Belonging()
+        belonging = arguments.get("belonging") or SessionOrigin()
         arguments["belonging"] = belonging._replace(process=belonging.process or current_record())
         try:
             return self._sessions.create(**arguments)
         except UNAVAILABLE as problem:
-            if self._is_there(session_id):
+            if self._has_session(session_id):
                 return session_id
-            raise self._told(problem, "create_session", uid, now, arguments) from problem
+            raise self._keep_write(problem, "create_session", uid, now, arguments) from problem
 
-    def _is_there(self, session_id: str) -> bool:
+    def _has_session(self, session_id: str) -> bool:
         try:
             with self.engine.read() as reader:
                 return reader.value(EXISTS, session_id) is not None
         except errors.StoreError:
             return False
 
-    def _told(
+    def _keep_write(
         self, problem: errors.HermesError, verb: str, uid: str, at: float, arguments: dict[str, Any]
     ) -> errors.HermesError:
         """Keep a write; the same kind of error, which says where it is kept."""
-        said = {name: _plain(name, value) for name, value in arguments.items()}
-        entry = Entry(verb, str(said["session_id"]), uid, at, self._store, said)
+        plain = {name: _make_plain(name, value) for name, value in arguments.items()}
+        entry = Entry(verb, str(plain["session_id"]), uid, at, self._store, plain)
         file = None
         try:
             file = self._spool.keep(entry)
-            kept = f"It is kept in {file} and will be stored when the store is back"
+            note = f"It is kept in {file} and will be stored when the store is back"
         except OSError as trouble:
-            kept = f"It could not be kept in {self._spool.folder} either ({trouble.strerror}): it is kept nowhere"
-        told = type(problem)(f"{problem}. {kept}")
-        told.spooled = file
-        return told
+            note = f"It could not be kept in {self._spool.folder} either ({trouble.strerror}): it is kept nowhere"
+        error = type(problem)(f"{problem}. {note}")
+        error.spooled = file
+        return error
 
     # ---------------------------------------------------------------- storing what waits
 
@@ -123,14 +125,14 @@ class Spooling:
 
     def catch_up(self) -> None:
         """Store what this handle has in the spool, before it writes anything else."""
-        kept = self._spool.kept
-        if kept == self._replayed:
+        count = self._spool.kept
+        if count == self._replayed:
             return
         try:
             self._spool.replay(self._store_late, wait=WAIT_S)
         except OSError as problem:  # the spool cannot be read; the store can be written, and that comes first
             log.warning("what waits in %s is not stored yet: %s", self._spool.folder, problem)
-        self._replayed = max(kept, self._replayed)
+        self._replayed = max(count, self._replayed)
 
     def _store_late(self, entry: Entry) -> None:
         try:
@@ -150,7 +152,7 @@ class Spooling:
         messages.append(**arguments, uid=uid)
 
 
-class AfterSpool:
+class SpoolFirstEngine:
     """An engine on which nothing is written before what waits in the spool."""
 
     def __init__(self, engine: Access, catch_up: Callable[[], None]) -> None:
@@ -161,17 +163,17 @@ class AfterSpool:
         self._catch_up()
         return self._engine.write(work, share=share, repeatable=repeatable)
 
-    def scoped(self, owners: tuple[str, ...]) -> AfterSpool:
-        return AfterSpool(cast(Engine, self._engine).scoped(owners), self._catch_up)
+    def scoped(self, owners: tuple[str, ...]) -> SpoolFirstEngine:
+        return SpoolFirstEngine(cast(Engine, self._engine).scoped(owners), self._catch_up)
 
-    def owning(self, *session_ids: str) -> AfterSpool:
-        return AfterSpool(cast(Scoped, self._engine).owning(*session_ids), self._catch_up)
+    def owning(self, *session_ids: str) -> SpoolFirstEngine:
+        return SpoolFirstEngine(cast(Scoped, self._engine).owning(*session_ids), self._catch_up)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
 
-def _plain(name: str, value: object) -> object:
+def _make_plain(name: str, value: object) -> object:
     """The value as JSON can keep it, such that the store makes the same of it."""
     if name == "content" and isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).decode("utf-8", "replace")

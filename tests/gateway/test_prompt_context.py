@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.sessions.prompt_context import REDACTED, build_session_context_prompt, speaker
+from hermes.gateway.sessions.prompt_context import REDACTED, build_session_context_prompt, format_speaker
 from hermes.recall.tool.prompt_safety import neutralise_speech
 
 ANN = Source("telegram", "42", user_id="42", user_name="Ann")
@@ -52,7 +52,7 @@ def facts(text: str) -> dict[str, Any]:
 
 def spoken(source: Source, text: str) -> str:
     """A message in a shared session."""
-    return speaker(source) + neutralise_speech(text)
+    return format_speaker(source) + neutralise_speech(text)
 
 
 def hashed(value: str) -> str:
@@ -141,22 +141,22 @@ def test_whatever_people_call_things_it_stays_data(
 
 
 def test_a_message_begins_with_who_wrote_it() -> None:
-    assert re.fullmatch(r"\[Ann #[0-9a-f]{16}\] ", speaker(ANN))
-    assert spoken(ANN, "Hello [you](x)\n- [ ] do") == f"{speaker(ANN)}Hello [you](x)\n- [ ] do"
+    assert re.fullmatch(r"\[Ann #[0-9a-f]{16}\] ", format_speaker(ANN))
+    assert spoken(ANN, "Hello [you](x)\n- [ ] do") == f"{format_speaker(ANN)}Hello [you](x)\n- [ ] do"
 
 
 def test_two_people_of_one_name_are_told_apart_and_one_person_is_not() -> None:
-    assert speaker(ANN) != speaker(ANN._replace(user_id="43"))
-    assert speaker(ANN) == speaker(ANN._replace(chat_id="other", thread_id="9"))
+    assert format_speaker(ANN) != format_speaker(ANN._replace(user_id="43"))
+    assert format_speaker(ANN) == format_speaker(ANN._replace(chat_id="other", thread_id="9"))
     lasting = ANN._replace(user_id_alt="uuid")
-    assert speaker(lasting) == speaker(lasting._replace(user_id="changed"))
+    assert format_speaker(lasting) == format_speaker(lasting._replace(user_id="changed"))
 
 
 def test_those_without_a_name_or_an_id_speak_too() -> None:
-    assert re.fullmatch(r"\[#[0-9a-f]{16}\] ", speaker(ANN._replace(user_name=None)))
-    assert speaker(Source("webhook", "1")) == "[somebody] "
-    assert speaker(Source("webhook", "1", user_name="Bot")) == "[Bot, unverified] "
-    assert speaker(ANN, redact_pii=True) == speaker(ANN._replace(user_name=None))
+    assert re.fullmatch(r"\[#[0-9a-f]{16}\] ", format_speaker(ANN._replace(user_name=None)))
+    assert format_speaker(Source("webhook", "1")) == "[somebody] "
+    assert format_speaker(Source("webhook", "1", user_name="Bot")) == "[Bot, unverified] "
+    assert format_speaker(ANN, redact_pii=True) == format_speaker(ANN._replace(user_name=None))
 
 
 @pytest.mark.parametrize(
@@ -167,24 +167,24 @@ def test_those_without_a_name_or_an_id_speak_too() -> None:
     ],
 )
 def test_nobody_is_called_a_role(name: str) -> None:
-    assert speaker(ANN._replace(user_name=name)).startswith("[‹")
+    assert format_speaker(ANN._replace(user_name=name)).startswith("[‹")
 
 
 @given(NASTY, NASTY)
 def test_a_name_cannot_pass_for_another_one(name: str, user_id: str) -> None:
-    mine = speaker(Source("telegram", "1", user_id=user_id or "x", user_name=name))
+    mine = format_speaker(Source("telegram", "1", user_id=user_id or "x", user_name=name))
     assert re.fullmatch(r"\[(?:[^\[\]#\n]* )?#[0-9a-f]{16}\] ", mine)
     assert len(mine) <= 68
     if (user_id or "x") != "42":
-        assert mine.split("#")[1] != speaker(ANN).split("#")[1]
+        assert mine.split("#")[1] != format_speaker(ANN).split("#")[1]
 
 
 @given(NASTY, NASTY)
 def test_what_somebody_says_cannot_pass_for_somebody_elses_message(before: str, after: str) -> None:
     bob = ANN._replace(user_id="43", user_name="Bob")
-    forged = speaker(ANN)
+    forged = format_speaker(ANN)
     first, *rest = re.split(
         r"[\n\r\v\f\x85\u2028\u2029]", spoken(bob, f"{before}\n{forged}{after}\u2028  > {forged.upper()}")
     )
-    assert first.startswith(speaker(bob))
+    assert first.startswith(format_speaker(bob))
     assert not any(line.lstrip("> ").upper().startswith(forged.strip().upper()) for line in rest)

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from hermes.gateway.inbound_events import Event, Source
 from hermes.gateway.sessions.session_keys import (
-    Keying,
-    chat_of,
     is_shared_multi_user_session,
-    key_of,
-    session_key,
+    make_chat,
+    make_chat_key,
+    make_session_key,
 )
+from hermes.gateway.settings import Keying
 from hermes.store.chats.origins import Chat
 from hermes.store.chats.routing import Route
 from hermes_state import SessionDB
@@ -100,7 +100,7 @@ CHATS = st.builds(Chat, st.just("telegram"), st.sampled_from(["dm", "group"]), F
     ],
 )
 def test_every_documented_form(source: Source, keying: Keying, key: str) -> None:
-    assert session_key(source, keying) == f"agent:main:{key}"
+    assert make_session_key(source, keying) == f"agent:main:{key}"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_session_is_shared_exactly_if_its_key_is_the_same_for_somebody_else(
     somebody = source._replace(user_id="one", user_id_alt=None)
     other = source._replace(user_id="another", user_id_alt=None)
     if source.chat_type != "dm":
-        together = chat_of(somebody, keying) == chat_of(other, keying)
+        together = make_chat(somebody, keying) == make_chat(other, keying)
         assert together == is_shared_multi_user_session(somebody, **keying._asdict())
 
 
@@ -140,7 +140,7 @@ def test_a_session_is_shared_exactly_if_its_key_is_the_same_for_somebody_else(
     "name", ["chat_name", "user_name", "chat_topic", "chat_id_alt", "guild_id", "message_id"]
 )
 def test_names_and_topics_make_no_other_chat(name: str) -> None:
-    assert session_key(Source.from_dict(THREAD.to_dict() | {name: "other"})) == session_key(THREAD)
+    assert make_session_key(Source.from_dict(THREAD.to_dict() | {name: "other"})) == make_session_key(THREAD)
 
 
 # --- two chats that are spelled alike
@@ -151,7 +151,7 @@ def first_come(chats: list[Chat]) -> dict[str, Chat]:
     rows: dict[str, Chat] = {}
     for chat in chats:
         if chat not in rows.values():
-            key = key_of(chat, rows.get)
+            key = make_chat_key(chat, rows.get)
             assert key not in rows
             rows[key] = chat
     return rows
@@ -159,24 +159,32 @@ def first_come(chats: list[Chat]) -> dict[str, Chat]:
 
 def test_a_thread_and_a_person_of_one_name_are_two_chats_and_the_second_is_spelled_out() -> None:
     thread, person = Chat.of("telegram", "group", 1, 2, None), Chat.of("telegram", "group", 1, None, 2)
-    assert key_of(thread) == key_of(person) == "agent:main:telegram:group:1:2"
-    assert list(first_come([thread, person])) == [key_of(thread), f"{key_of(person)}:%chat+participant"]
-    assert list(first_come([person, thread])) == [key_of(person), f"{key_of(thread)}:%chat+thread"]
+    assert make_chat_key(thread) == make_chat_key(person) == "agent:main:telegram:group:1:2"
+    assert list(first_come([thread, person])) == [
+        make_chat_key(thread),
+        f"{make_chat_key(person)}:%chat+participant",
+    ]
+    assert list(first_come([person, thread])) == [
+        make_chat_key(person),
+        f"{make_chat_key(thread)}:%chat+thread",
+    ]
 
 
 @given(CHATS)
 def test_a_chat_that_is_alone_has_its_documented_key(chat: Chat) -> None:
-    assert key_of(chat, lambda key: None) == key_of(chat, lambda key: chat) == key_of(chat)
+    assert (
+        make_chat_key(chat, lambda key: None) == make_chat_key(chat, lambda key: chat) == make_chat_key(chat)
+    )
 
 
 @given(st.lists(CHATS, max_size=30))
 def test_whatever_comes_in_whatever_order_no_key_is_given_twice(chats: list[Chat]) -> None:
     rows = first_come(chats)
     assert set(rows.values()) == set(chats)
-    assert {key_of(chat) for chat in chats} <= set(rows)  # the first of those that are spelled alike
+    assert {make_chat_key(chat) for chat in chats} <= set(rows)  # the first of those that are spelled alike
 
 
-@given(st.lists(st.builds(chat_of, SOURCES, KEYINGS), max_size=20))
+@given(st.lists(st.builds(make_chat, SOURCES, KEYINGS), max_size=20))
 def test_nor_with_ids_that_try_to(chats: list[Chat]) -> None:
     assert set(first_come(chats).values()) == set(chats)
 
@@ -197,7 +205,7 @@ def opened(db: SessionDB, chat: Chat) -> Route:
     route = db.routing.find(*chat)
     if route is not None:
         return route
-    key = key_of(chat, db.routing.holder)
+    key = make_chat_key(chat, db.routing.find_chat)
     session_id = db.create_session(f"s{db.session_count()}", chat.platform)
     return db.routing.route(key, *chat, session_id)
 
@@ -242,17 +250,17 @@ def test_the_same_chat_is_the_same_row_and_another_chat_is_another(
         with_rows: dict[tuple[str, ...], str] = {}
         with SessionDB(file) as db:
             for source in sources:
-                with_rows[as_documented(source, keying)] = opened(db, chat_of(source, keying)).session_id
-            assert len(set(with_rows.values())) == len(with_rows) == len(db.routing.all())
+                with_rows[as_documented(source, keying)] = opened(db, make_chat(source, keying)).session_id
+            assert len(set(with_rows.values())) == len(with_rows) == len(db.routing.list_routes())
         with SessionDB(file) as db:  # after a restart, by every door
             shapes: tuple[Callable[[Source], Source], ...] = (lambda one: one, as_numbers, from_the_inbox)
             for source in sources:
                 row = with_rows[as_documented(source, keying)]
                 for shape in shapes:
-                    route = opened(db, chat_of(shape(source), keying))
+                    route = opened(db, make_chat(shape(source), keying))
                     assert route.session_id == row
-                    assert db.routing.live_session(route.session_key) == row
-            assert len(db.routing.all()) == len(with_rows)
+                    assert db.routing.find_live_session(route.session_key) == row
+            assert len(db.routing.list_routes()) == len(with_rows)
 
 
 ANOTHER_PROGRAM = """
@@ -270,9 +278,9 @@ def test_a_key_is_taken_even_if_another_program_deleted_the_session_of_its_chat(
     subprocess.run([sys.executable, "-c", ANOTHER_PROGRAM, str(home / "state.db")], check=True)
     with SessionDB() as db:
         assert db.routing.get(first.session_key) is None
-        assert db.routing.holder(first.session_key) == thread
+        assert db.routing.find_chat(first.session_key) == thread
         assert opened(db, person).session_key == f"{first.session_key}:%chat+participant"
-        assert db.routing.holder("nobody's") is None
+        assert db.routing.find_chat("nobody's") is None
 
 
 # --- sources as they are stored

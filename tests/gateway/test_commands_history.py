@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hermes.gateway.sessions.session_keys import Keying
+from hermes.gateway.settings import Keying
 from hermes_state import SessionDB
 from tests.gateway.here import OWNED, Chat, dm, group, thread
 
@@ -125,7 +125,7 @@ async def test_a_question_with_a_picture_is_asked_again_with_it(ann: Chat) -> No
     ]
     ann.store.append_message(session, "user", content, lease_epoch=ann.epoch)
     answer = await ann.answer("/retry")
-    assert answer.say == content
+    assert answer.next_content == content
     assert answer.text == "↻ Once more: “what is this?”"
 
 

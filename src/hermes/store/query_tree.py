@@ -7,7 +7,7 @@ and calls `matches` for the rest; rows that are not indexed yet go to `matches` 
 
 For whoever compiles a tree: where `needs_check` holds, the index gives a superset and every row is to be verified.
 Under a `Not` a superset would take away too much, so a `Not` may reach the index only if it needs no check itself.
-A `Part` names no terms when it is read; an engine may look them up and put them in (`with_terms`). An `And` of nothing
+A `Part` names no terms when it is read; an engine may look them up and put them in (`fill_terms`). An `And` of nothing
 is every message.
 """
 
@@ -82,24 +82,24 @@ Node: TypeAlias = Word | Phrase | Literal | Part | And | Or | Not
 EVERYTHING = And(())
 
 
-def word(text: str, *, prefix: bool = False) -> Word | Literal | None:
+def make_word(text: str, *, prefix: bool = False) -> Word | Literal | None:
     """The leaf for one typed word without its star; None if nothing of it is left after folding."""
     terms, prefix_last, complete = make_query_terms(text, prefix=prefix)
     if terms:
         return Word(text, terms, prefix_last, None if complete else _squeeze(fold(text)))
-    return _punctuation(text)
+    return _make_literal(text)
 
 
-def phrase(text: str) -> Phrase | Literal | None:
+def make_phrase(text: str) -> Phrase | Literal | None:
     """The leaf for what stood between two quotes; None if that was blank."""
     text = text.strip()
     terms, prefix_last, complete = make_query_terms(text)
     if terms:
         return Phrase(text, terms, prefix_last, None if complete else _squeeze(fold(text)))
-    return _punctuation(text)
+    return _make_literal(text)
 
 
-def part(text: str) -> Word | Literal | Part | None:
+def make_part(text: str) -> Word | Literal | Part | None:
     """The leaf for what stood between two stars; None if nothing of it is left after folding.
 
     Of several tokens the first may begin outside, so the index is asked for the others, and the text for all of it.
@@ -107,14 +107,14 @@ def part(text: str) -> Word | Literal | Part | None:
     folded = _squeeze(fold(text))
     spans = find_token_spans(folded)
     if not spans:
-        return _punctuation(text)
+        return _make_literal(text)
     terms, prefix_last, _ = make_query_terms(text, prefix=True)
     (start, end), rest = spans[0], folded[spans[-1][1] :]
     if is_spaceless(folded[start]):
         whole = len(spans) == 1 and end - start == len(folded)
         return Word(text, terms, prefix_last, None if whole else folded)
-    prefix_last = prefix_last or _may_join(rest[:1])
-    if start and not _may_join(folded[start - 1]):
+    prefix_last = prefix_last or _can_join(rest[:1])
+    if start and not _can_join(folded[start - 1]):
         return Word(text, terms, prefix_last, folded)
     if len(spans) > 1:
         return Word(text, terms[1:], prefix_last, folded)
@@ -123,7 +123,7 @@ def part(text: str) -> Word | Literal | Part | None:
 
 
 @lru_cache(64)
-def _beginning(term: str) -> re.Pattern[str]:
+def _compile_prefix(term: str) -> re.Pattern[str]:
     return re.compile(f"(?<![0-9a-z]){term}")
 
 
@@ -170,14 +170,14 @@ class MessageText:
     def _squeezed(self) -> tuple[str, ...]:
         return tuple(_squeeze(text) for text in self._folded)
 
-    def holds(self, terms: tuple[str, ...], prefix_last: bool) -> bool:
+    def has_terms(self, terms: tuple[str, ...], prefix_last: bool) -> bool:
         """Whether the terms stand side by side, as FTS5 understands a phrase."""
         # Splitting is the dear part, and an ASCII term that is nowhere in the folded text spares it.
         if any(term.isascii() and not any(term in text for text in self._folded) for term in terms):
             return False
         if len(terms) == 1 and terms[0].isascii():
             if prefix_last:
-                if self._begins(terms[0]):
+                if self._has_prefix(terms[0]):
                     return True
             elif len(terms[0]) < MAX_TERM:
                 if any(_has_word(text, terms[0]) for text in self._folded if text.isascii()):
@@ -191,18 +191,18 @@ class MessageText:
         needle = f" {' '.join(terms)}" if prefix_last else f" {' '.join(terms)} "
         return any(needle in stream for stream in self._streams)
 
-    def _begins(self, term: str) -> bool:
+    def _has_prefix(self, term: str) -> bool:
         """Whether a word of plain ASCII begins so; no says nothing. It spares the splitting, too."""
-        begins = _beginning(term)
+        begins = _compile_prefix(term)
         return any(begins.search(text) is not None for text in self._folded if text.isascii())
 
-    def holds_part(self, piece: str) -> bool:
+    def has_part(self, piece: str) -> bool:
         """Whether the piece stands inside a term."""
         if piece.isascii() and not any(piece in text for text in self._folded):
             return False
         return any(piece in stream for stream in self._streams)
 
-    def says(self, literal: str) -> bool:
+    def has_literal(self, literal: str) -> bool:
         """Whether some field holds the folded literal, any whitespace compared as one space."""
         return any(literal in text for text in (self._squeezed if " " in literal else self._folded))
 
@@ -215,17 +215,17 @@ def matches(tree: Node, text: MessageText) -> bool:
             | Phrase(terms=terms, prefix_last=prefix_last, literal=literal)
         ):
             # The literal first: looking for it is cheap, splitting the text is not.
-            return (literal is None or text.says(literal)) and text.holds(terms, prefix_last)
+            return (literal is None or text.has_literal(literal)) and text.has_terms(terms, prefix_last)
         case Literal(literal=literal):
-            return text.says(literal)
+            return text.has_literal(literal)
         case Part(piece=piece, literal=literal):
-            return (literal is None or text.says(literal)) and text.holds_part(piece)
-        case And(of=several):
-            return all(matches(one, text) for one in several)
-        case Or(of=several):
-            return any(matches(one, text) for one in several)
-        case Not(of=one):
-            return not matches(one, text)
+            return (literal is None or text.has_literal(literal)) and text.has_part(piece)
+        case And(of=nodes):
+            return all(matches(node, text) for node in nodes)
+        case Or(of=nodes):
+            return any(matches(node, text) for node in nodes)
+        case Not(of=node):
+            return not matches(node, text)
 
 
 def confirms(tree: Node, text: MessageText) -> bool:
@@ -233,12 +233,12 @@ def confirms(tree: Node, text: MessageText) -> bool:
     match tree:
         case _ if not needs_check(tree):
             return True
-        case Word(literal=str(literal)) | Phrase(literal=str(literal)) if narrows(tree):
-            return text.says(literal)
-        case And(of=several):
+        case Word(literal=str(literal)) | Phrase(literal=str(literal)) if can_narrow(tree):
+            return text.has_literal(literal)
+        case And(of=nodes):
             return all(
-                confirms(one, text) if narrows(one) or not needs_check(one) else matches(one, text)
-                for one in several
+                confirms(node, text) if can_narrow(node) or not needs_check(node) else matches(node, text)
+                for node in nodes
             )
         case _:
             return matches(tree, text)
@@ -255,15 +255,15 @@ def needs_check(tree: Node) -> bool:
             return True
         case Part(literal=literal, terms=terms, cut=cut):
             return literal is not None or terms is None or cut
-        case And(of=several):
-            return any(needs_check(one) or not (isinstance(one, Not) or narrows(one)) for one in several)
-        case Or(of=several):
-            return any(needs_check(one) for one in several)
-        case Not(of=one):
-            return needs_check(one) or not narrows(one)
+        case And(of=nodes):
+            return any(needs_check(node) or not (isinstance(node, Not) or can_narrow(node)) for node in nodes)
+        case Or(of=nodes):
+            return any(needs_check(node) for node in nodes)
+        case Not(of=node):
+            return needs_check(node) or not can_narrow(node)
 
 
-def narrows(tree: Node) -> bool:
+def can_narrow(tree: Node) -> bool:
     """Whether the index can tell some of the messages that do not match."""
     match tree:
         case Word():
@@ -272,31 +272,31 @@ def narrows(tree: Node) -> bool:
             return bool(tree.terms)
         case Part(terms=terms):
             return terms is not None
-        case And(of=several):
-            return any(narrows(one) for one in several if not isinstance(one, Not))
-        case Or(of=several):
-            return all(narrows(one) for one in several)
+        case And(of=nodes):
+            return any(can_narrow(node) for node in nodes if not isinstance(node, Not))
+        case Or(of=nodes):
+            return all(can_narrow(node) for node in nodes)
         case Literal() | Not():
             return False
 
 
-def wanted(tree: Node) -> list[Leaf]:
+def list_positive_leaves(tree: Node) -> list[Leaf]:
     """The leaves that make a message match, in typed order; what stands under a `Not` is not among them."""
     match tree:
         case Word() | Phrase() | Literal() | Part():
             return [tree]
-        case And(of=several) | Or(of=several):
-            return [leaf for one in several for leaf in wanted(one)]
+        case And(of=nodes) | Or(of=nodes):
+            return [leaf for node in nodes for leaf in list_positive_leaves(node)]
         case Not():
             return []
 
 
-def is_begun(tree: Node) -> bool:
+def has_short_prefix(tree: Node) -> bool:
     """Whether the index is asked for a word of which there are only the first letter or two: `k*`, `error fi*`."""
-    return any(_is_begun(leaf) for leaf in wanted(tree))
+    return any(_is_short_prefix(leaf) for leaf in list_positive_leaves(tree))
 
 
-def _is_begun(leaf: Node) -> bool:
+def _is_short_prefix(leaf: Node) -> bool:
     return (
         isinstance(leaf, Word)
         and leaf.prefix_last
@@ -306,14 +306,16 @@ def _is_begun(leaf: Node) -> bool:
     )
 
 
-def by_text(tree: Node, is_dense: Callable[[Node], bool]) -> Node:
+def leave_to_text(tree: Node, is_dense: Callable[[Node], bool]) -> Node:
     """The tree in which beginnings that most messages hold are left to the text, beside something that narrows."""
-    if not isinstance(tree, And) or all(_is_begun(one) or not narrows(one) for one in tree.of):
+    if not isinstance(tree, And) or all(_is_short_prefix(node) or not can_narrow(node) for node in tree.of):
         return tree
     return And(
         tuple(
-            one._replace(by_text=True) if isinstance(one, Word) and _is_begun(one) and is_dense(one) else one
-            for one in tree.of
+            node._replace(by_text=True)
+            if isinstance(node, Word) and _is_short_prefix(node) and is_dense(node)
+            else node
+            for node in tree.of
         )
     )
 
@@ -322,26 +324,26 @@ LookUp: TypeAlias = Callable[[str], tuple[tuple[str, ...], bool] | None]
 """The terms that hold a piece, and whether there are more of them; None if that cannot be told."""
 
 
-def with_terms(tree: Node, look_up: LookUp) -> Node:
+def fill_terms(tree: Node, look_up: LookUp) -> Node:
     """The tree with the terms of each `Part` filled in, as far as that helps.
 
     Beside something that narrows, and under a `Not`, the text decides: there a part whose terms were cut has none.
     """
     match tree:
         case Part(piece=piece):
-            found = look_up(piece)
-            return tree if found is None else tree._replace(terms=found[0], cut=found[1])
-        case And(of=several):
-            filled = tuple(with_terms(one, look_up) for one in several)
-            if any(narrows(one) and not is_cut(one) for one in filled if not isinstance(one, Not)):
+            lookup = look_up(piece)
+            return tree if lookup is None else tree._replace(terms=lookup[0], cut=lookup[1])
+        case And(of=nodes):
+            filled = tuple(fill_terms(node, look_up) for node in nodes)
+            if any(can_narrow(node) and not is_cut(node) for node in filled if not isinstance(node, Not)):
                 filled = tuple(
-                    before if is_cut(after) else after for before, after in zip(several, filled, strict=True)
+                    before if is_cut(after) else after for before, after in zip(nodes, filled, strict=True)
                 )
             return And(filled)
-        case Or(of=several):
-            return Or(tuple(with_terms(one, look_up) for one in several))
-        case Not(of=one):
-            filled_in = with_terms(one, look_up)
+        case Or(of=nodes):
+            return Or(tuple(fill_terms(node, look_up) for node in nodes))
+        case Not(of=node):
+            filled_in = fill_terms(node, look_up)
             return tree if is_cut(filled_in) else Not(filled_in)
         case Word() | Phrase() | Literal():
             return tree
@@ -349,23 +351,23 @@ def with_terms(tree: Node, look_up: LookUp) -> Node:
 
 def is_cut(tree: Node) -> bool:
     """Whether some part has more terms than will be looked for."""
-    return any(leaf.cut for leaf in parts(tree))
+    return any(leaf.cut for leaf in list_parts(tree))
 
 
-def parts(tree: Node) -> list[Part]:
+def list_parts(tree: Node) -> list[Part]:
     """Every `Part` in the tree, under a `Not` too."""
     match tree:
         case Part():
             return [tree]
-        case And(of=several) | Or(of=several):
-            return [leaf for one in several for leaf in parts(one)]
-        case Not(of=one):
-            return parts(one)
+        case And(of=nodes) | Or(of=nodes):
+            return [leaf for node in nodes for leaf in list_parts(node)]
+        case Not(of=node):
+            return list_parts(node)
         case Word() | Phrase() | Literal():
             return []
 
 
-def _punctuation(text: str) -> Literal | None:
+def _make_literal(text: str) -> Literal | None:
     literal = _squeeze(fold(text))
     return Literal(text, literal) if literal.strip() else None
 
@@ -374,6 +376,6 @@ def _squeeze(folded: str) -> str:
     return _WHITESPACE.sub(" ", folded)
 
 
-def _may_join(char: str) -> bool:
+def _can_join(char: str) -> bool:
     """Whether a character that stands alone here may belong to a token in the text: a mark or a joiner."""
     return char != "" and (char in "\u200c\u200d" or category(char)[0] == "M")

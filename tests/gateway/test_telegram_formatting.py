@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.gateway.platforms.telegram.formatting import html_of, shown, units
+from hermes.gateway.platforms.telegram.formatting import count_units, render_html, visible_text
 from tests.gateway.telegram_markup import Refused, parsed
 
 WRITTEN = {"a", "b", "i", "s", "tg-spoiler", "code", "pre", "blockquote"}
@@ -55,7 +55,7 @@ MARKDOWN = st.lists(WORDS | SIGNS | st.characters(), max_size=60).map("".join)
 
 @given(MARKDOWN | st.text())
 def test_telegram_takes_whatever_comes_out(text: str) -> None:
-    markup = parsed(html_of(text))
+    markup = parsed(render_html(text))
     for path in markup.nested:
         assert set(path) <= WRITTEN
         assert len(set(path)) == len(path), "a tag inside itself"
@@ -64,8 +64,8 @@ def test_telegram_takes_whatever_comes_out(text: str) -> None:
 
 @given(MARKDOWN)
 def test_no_word_is_lost_and_nothing_is_blank_that_was_not(text: str) -> None:
-    html = html_of(text)
-    kept = set(re.findall(r"[^\W_]+", html)) | set(re.findall(r"[^\W_]+", shown(html)))
+    html = render_html(text)
+    kept = set(re.findall(r"[^\W_]+", html)) | set(re.findall(r"[^\W_]+", visible_text(html)))
     assert set(re.findall(r"[^\W_]+", text)) <= kept
     assert bool(text.strip()) == bool(parsed(html).text.strip())
 
@@ -74,13 +74,13 @@ def test_no_word_is_lost_and_nothing_is_blank_that_was_not(text: str) -> None:
 def test_what_is_seen_is_the_text_without_its_signs(words: list[str], data: st.DataObject) -> None:
     around = st.sampled_from(["", "**", "*", "~~", "||", "`"])
     text = " ".join(sign + word + sign for word in words for sign in [data.draw(around)])
-    assert parsed(html_of(text)).text == " ".join(words)
+    assert parsed(render_html(text)).text == " ".join(words)
 
 
 @given(MARKDOWN)
 def test_what_we_say_is_seen_is_what_telegram_reads(text: str) -> None:
-    html = html_of(text)
-    assert shown(html) == parsed(html).text
+    html = render_html(text)
+    assert visible_text(html) == parsed(html).text
 
 
 @pytest.mark.parametrize(
@@ -114,12 +114,12 @@ def test_what_we_say_is_seen_is_what_telegram_reads(text: str) -> None:
     ],
 )  # fmt: skip
 def test_each_kind_of_markup(markdown: str, html: str) -> None:
-    assert html_of(markdown) == html
+    assert render_html(markdown) == html
     parsed(html)
 
 
 def test_units_are_those_of_utf_16() -> None:
-    assert [units("abc"), units("äöü"), units("🙂"), units("\ud800")] == [3, 3, 2, 1]
+    assert [count_units("abc"), count_units("äöü"), count_units("🙂"), count_units("\ud800")] == [3, 3, 2, 1]
 
 
 @pytest.mark.parametrize("html", ["<b>", "</b>", "<b><i></b></i>", "<u1>x</u1>", "a < b", "<span>x</span>"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hermes.gateway.sessions.session_keys import Keying
+from hermes.gateway.settings import Keying
 from hermes_state import SessionDB
 from tests.gateway.here import OWNED, Chat, dm, group, thread
 

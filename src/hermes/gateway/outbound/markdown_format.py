@@ -1,7 +1,7 @@
-"""How conversations are shown in a chat: short Markdown in which what comes from outside is only text.
+"""Conversations as short Markdown for a chat, with all foreign text escaped.
 
-Titles, names and what was said are data. Nothing in them may break the layout, ping somebody, be a link, or be a
-command that a finger on a telephone sends.
+Titles, names and messages are data. Nothing in them may break the layout, ping somebody, become a link, or become a
+command that a tap sends.
 """
 
 from __future__ import annotations
@@ -30,60 +30,60 @@ _ACTS = re.compile(r"@|:(?=//)|(?<=\w)\.(?=\w)|(?<!\w)/(?=\w)")
 _MARKUP = re.compile(r"[\\`*_~\[\]<>#|]")
 
 
-def plain(text: str, most: int = LONGEST) -> str:
+def escape_line(text: str, most: int = LONGEST) -> str:
     """One line that every platform shows as it is, and does nothing else with."""
     line = " ".join(make_printable(text, width_limit=most).split())
     return _MARKUP.sub(r"\\\g<0>", _ACTS.sub(rf"\g<0>{APART}", line))
 
 
-def code(text: str) -> str:
+def format_code(text: str) -> str:
     """What is to be copied, an id above all. Nothing is marked up in it, and it cannot be left."""
     return f"`{make_printable(text, width_limit=200).replace('`', chr(39)) or '?'}`"
 
 
-def name_of(row: Row) -> str:
+def format_name(row: Row) -> str:
     """What a conversation is called; else how it begins."""
     if row.get("title"):
-        return f"**{plain(row['title'])}**"
-    return f"“{plain(row['preview'])}”" if row.get("preview") else "*untitled*"
+        return f"**{escape_line(row['title'])}**"
+    return f"“{escape_line(row['preview'])}”" if row.get("preview") else "*untitled*"
 
 
-def line_of(row: Row, now: float) -> str:
+def format_conversation(row: Row, now: float) -> str:
     """A conversation in a list: its name, its age, its id."""
-    return f"{name_of(row)} · {clock.format_relative(row['last_active'], now)} · {code(row['id'])}"
+    return f"{format_name(row)} · {clock.format_relative(row['last_active'], now)} · {format_code(row['id'])}"
 
 
-def words_of(content: object) -> str:
+def quote_beginning(content: object) -> str:
     """How a message begins, in quotation marks."""
-    return f"“{plain(make_preview(content, LONGEST) or '…')}”"
+    return f"“{escape_line(make_preview(content, LONGEST) or '…')}”"
 
 
-def snippet(text: str) -> str:
+def format_snippet(text: str) -> str:
     """Where something was found, what was found in bold."""
     parts = MARKED.split(fit_snippet(text, SNIPPET, in_colour=True))
-    shown = (
-        f"**{plain(part, SNIPPET)}**" if number % 2 and part.strip() else _spaced(part)
+    formatted = (
+        f"**{escape_line(part, SNIPPET)}**" if number % 2 and part.strip() else _escape_part(part)
         for number, part in enumerate(parts)
     )
-    return "".join(shown).strip()
+    return "".join(formatted).strip()
 
 
-def _spaced(part: str) -> str:
+def _escape_part(part: str) -> str:
     """Between two matches the spaces at either end stay."""
     ends = (" " if part[:1].isspace() else "", " " if part[-1:].isspace() else "")
-    return f"{ends[0]}{plain(part, SNIPPET)}{ends[1]}" if part.strip() else ends[0]
+    return f"{ends[0]}{escape_line(part, SNIPPET)}{ends[1]}" if part.strip() else ends[0]
 
 
-def when(at: float, zone: str | None, now: float) -> str:
+def format_time(at: float, zone: str | None, now: float) -> str:
     """`today 14:05`, `12 Nov 04:00`, in the person's own zone where that is known."""
-    then, today = _local(at, zone), _local(now, zone)
+    then, today = _to_local(at, zone), _to_local(now, zone)
     day = {0: "today", 1: "yesterday", -1: "tomorrow"}.get((today.date() - then.date()).days)
     if day is None:
         day = f"{then.day} {then:%b}" if then.year == today.year else f"{then.day} {then:%b %Y}"
     return f"{day} {then:%H:%M}"
 
 
-def _local(at: float, zone: str | None) -> datetime:
+def _to_local(at: float, zone: str | None) -> datetime:
     moment = datetime.fromtimestamp(at, UTC)
     try:
         return moment.astimezone(ZoneInfo(zone) if zone else None)
@@ -91,8 +91,8 @@ def _local(at: float, zone: str | None) -> datetime:
         return moment.astimezone()
 
 
-def policy(told: ResetPolicy) -> str:
+def describe_policy(policy: ResetPolicy) -> str:
     """When a conversation starts afresh by itself."""
-    idle = f"after {format_duration(told.idle_minutes * clock.MINUTE)} without a message"
-    daily = f"daily at {told.at_hour}:00"
-    return {"idle": idle, "daily": daily, "both": f"{daily}, and {idle}"}.get(told.mode, "never by itself")
+    idle = f"after {format_duration(policy.idle_minutes * clock.MINUTE)} without a message"
+    daily = f"daily at {policy.at_hour}:00"
+    return {"idle": idle, "daily": daily, "both": f"{daily}, and {idle}"}.get(policy.mode, "never by itself")

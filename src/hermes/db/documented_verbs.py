@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from hermes.store.values import SearchResults
 
 
-class Documented(Handle):
+class DocumentedVerbs(Handle):
     # ---------------------------------------------------------------- sessions
 
     def end_session(self, session_id: str, end_reason: str) -> None:
         """End an open session. The first reason stays; an unknown id is no error."""
-        mine = Sessions(self._writing(session_id))
-        self._quietly(lambda: mine.end(session_id, end_reason), None)
+        sessions = Sessions(self._write_access(session_id))
+        self._ignore_unknown(lambda: sessions.end(session_id, end_reason), None)
 
     def reopen_session(self, session_id: str) -> None:
-        mine = Sessions(self._writing(session_id))
-        self._quietly(lambda: mine.reopen(session_id), None)
+        sessions = Sessions(self._write_access(session_id))
+        self._ignore_unknown(lambda: sessions.reopen(session_id), None)
 
     def update_system_prompt(self, session_id: str, system_prompt: str | None) -> None:
-        mine = Sessions(self._writing(session_id))
-        self._quietly(lambda: mine.set_system_prompt(session_id, system_prompt), None)
+        sessions = Sessions(self._write_access(session_id))
+        self._ignore_unknown(lambda: sessions.set_system_prompt(session_id, system_prompt), None)
 
     def update_token_counts(
         self,
@@ -53,7 +53,7 @@ class Documented(Handle):
         absolute: bool = False,
     ) -> None:
         """Add to the counters, or set them (`absolute=True`). The session is made if it is not there."""
-        Sessions(self._writing(session_id)).update_token_counts(
+        Sessions(self._write_access(session_id)).update_token_counts(
             session_id,
             Usage(
                 input_tokens=input_tokens,
@@ -77,14 +77,14 @@ class Documented(Handle):
 
     def get_session(self, session_id: str, *, include_trashed: bool = False) -> Row | None:
         """The session's row; None if there is none, or if it lies in the trash and the caller does not ask for that."""
-        return Sessions(self._reading()).get(session_id, include_trashed=include_trashed)
+        return Sessions(self._read_access()).get(session_id, include_trashed=include_trashed)
 
     def session_count(self, source: str | None = None) -> int:
-        return Sessions(self._reading()).count(source)
+        return Sessions(self._read_access()).count(source)
 
     def resolve_session_id(self, session_id_or_prefix: str) -> str | None:
         """The exact id, else the only id that starts so."""
-        return Sessions(self._reading()).resolve_id(session_id_or_prefix)
+        return Sessions(self._read_access()).resolve_id(session_id_or_prefix)
 
     # ---------------------------------------------------------------- messages
 
@@ -114,7 +114,7 @@ class Documented(Handle):
 
         With `lease_epoch` the row is refused (`LeaseLost`) once somebody else has taken the conversation over.
         """
-        return self._appending(session_id)(
+        return self._get_append(session_id)(
             session_id,
             role,
             content,
@@ -140,66 +140,66 @@ class Documented(Handle):
 
         An empty list does nothing: to empty a session there is `clear_messages`.
         """
-        Messages(self._writing(session_id)).replace(session_id, messages, lease_epoch)
+        Messages(self._write_access(session_id)).replace(session_id, messages, lease_epoch)
 
     def clear_messages(self, session_id: str, *, lease_epoch: int | None = None) -> None:
-        Messages(self._writing(session_id)).clear(session_id, lease_epoch)
+        Messages(self._write_access(session_id)).clear(session_id, lease_epoch)
 
     def has_platform_message_id(self, session_id: str, platform_message_id: str) -> bool:
         """Whether a message of the platform was stored before: for who works on a delivery a second time."""
-        return Messages(self._reading()).has_platform_id(session_id, platform_message_id)
+        return Messages(self._read_access()).has_platform_id(session_id, platform_message_id)
 
     def get_messages(self, session_id: str, *, include_trashed: bool = False) -> list[Row]:
         """The session's own rows in order, all columns, content and tool calls decoded.
 
         Nothing of a session in the trash, unless the caller asks for that.
         """
-        return Messages(self._reading()).of(session_id, include_trashed=include_trashed)
+        return Messages(self._read_access()).list_own(session_id, include_trashed=include_trashed)
 
     def get_messages_as_conversation(
         self, session_id: str, include_ancestors: bool = False, *, include_trashed: bool = False
     ) -> list[Row]:
         """The live context in the shape a model takes; with ancestors, every message of the family once."""
-        mine = Messages(self._reading())
-        return mine.conversation(session_id, include_ancestors, include_trashed=include_trashed)
+        messages = Messages(self._read_access())
+        return messages.read_conversation(session_id, include_ancestors, include_trashed=include_trashed)
 
     def message_count(self, session_id: str | None = None) -> int:
-        return Messages(self._reading()).count(session_id)
+        return Messages(self._read_access()).count(session_id)
 
     # ---------------------------------------------------------------- titles and lineage
 
     def set_session_title(self, session_id: str, title: str | None) -> bool:
         """True iff there is such a session. A title in use elsewhere is a ValueError; an empty one clears."""
-        mine = Titles(self._writing(session_id))
-        return self._quietly(lambda: mine.set(session_id, title), False)
+        titles = Titles(self._write_access(session_id))
+        return self._ignore_unknown(lambda: titles.set(session_id, title), False)
 
     def set_auto_title_if_empty(self, session_id: str, title: str) -> str | None:
         """Title a session that has none; the title it got (` (2)` if taken), or None if it had one."""
-        mine = Titles(self._writing(session_id))
-        return self._quietly(lambda: mine.set_if_empty(session_id, title), None)
+        titles = Titles(self._write_access(session_id))
+        return self._ignore_unknown(lambda: titles.set_if_empty(session_id, title), None)
 
     def claim_auto_title(self, session_id: str, seconds: float = 60.0, *, most_times: int = 3) -> bool:
         """Whether to ask a model for a title now; nobody else is told so for as many seconds, in any process."""
-        return Titles(self._writing(session_id)).claim(session_id, seconds, most_times)
+        return Titles(self._write_access(session_id)).claim(session_id, seconds, most_times)
 
     def get_session_title(self, session_id: str) -> str | None:
-        return Titles(self._reading()).get(session_id)
+        return Titles(self._read_access()).get(session_id)
 
     def get_session_by_title(self, title: str) -> Row | None:
-        return Titles(self._reading()).session_by_title(title)
+        return Titles(self._read_access()).find_session(title)
 
     def resolve_session_by_title(self, title: str) -> str | None:
         """The newest session of the lineage that carries this name."""
-        return Titles(self._reading()).resolve(title)
+        return Titles(self._read_access()).resolve(title)
 
     def get_compression_tip(self, session_id: str) -> str:
-        return Lineage(self._reading()).compression_tip(session_id)
+        return Lineage(self._read_access()).find_tip(session_id)
 
     def get_conversation_root(self, session_id: str) -> str | None:
-        return Lineage(self._reading()).conversation_root(session_id)
+        return Lineage(self._read_access()).find_root(session_id)
 
     def resolve_resume_session_id(self, session_id: str) -> str:
-        return Lineage(self._reading()).resume_target(session_id)
+        return Lineage(self._read_access()).find_resume_target(session_id)
 
     # ---------------------------------------------------------------- lists, search, export
 
@@ -214,7 +214,7 @@ class Documented(Handle):
         order_by_last_active: bool = False,
     ) -> list[Row]:
         """One row per conversation, with `preview` and `last_active`, newest start (or activity) first."""
-        return Listing(self._reading()).rich(
+        return Listing(self._read_access()).list_rich(
             source,
             exclude_sources,
             limit,
@@ -226,7 +226,7 @@ class Documented(Handle):
 
     def search_sessions(self, source: str | None = None, limit: int = 20, offset: int = 0) -> list[Row]:
         """Every session, children too, newest activity first."""
-        return Listing(self._reading()).by_activity(source, limit, offset)
+        return Listing(self._read_access()).list_by_activity(source, limit, offset)
 
     def search_messages(
         self,
@@ -250,7 +250,7 @@ class Documented(Handle):
         """
         from hermes.recall.message_search import MessageSearch
 
-        return MessageSearch(self._reading()).search(
+        return MessageSearch(self._read_access()).search(
             query,
             source_filter,
             exclude_sources,
@@ -266,7 +266,7 @@ class Documented(Handle):
     def export_session(self, session_id: str, *, redact: bool = False) -> Row | None:
         from hermes.store.transfer.exporter import Transfer
 
-        return Transfer(self._reading()).export(session_id, redact)
+        return Transfer(self._read_access()).export(session_id, redact)
 
     def export_all(self, source: str | None = None, *, redact: bool = False) -> list[Row]:
         """Every session with its messages, complete when the call returns; `redact` masks secrets.
@@ -275,7 +275,7 @@ class Documented(Handle):
         """
         from hermes.store.transfer.exporter import Transfer
 
-        return Transfer(self._reading()).export_all(source, redact)
+        return Transfer(self._read_access()).export_all(source, redact)
 
     def export_each(self, source: str | None = None, *, redact: bool = False) -> Iterator[Row]:
         """The sessions of `export_all`, each read from the store when its turn comes.
@@ -284,4 +284,4 @@ class Documented(Handle):
         """
         from hermes.store.transfer.exporter import Transfer
 
-        return Transfer(self._reading()).export_each(source, redact)
+        return Transfer(self._read_access()).export_each(source, redact)

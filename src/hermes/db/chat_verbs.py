@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from hermes.store.chats.routing import Routing
     from hermes.store.chats.telegram_topics import TelegramTopics
     from hermes.store.engine import Engine
-    from hermes.store.transfer.mirror_source import Mirrored
+    from hermes.store.transfer.mirror_source import MirrorSource
 
 
-class Chats:
+class ChatVerbs:
     _engine: Engine
 
     @property
@@ -52,11 +52,11 @@ class Chats:
         return Outbox(self._engine)
 
     @property
-    def mirrored(self) -> Mirrored:
+    def mirrored(self) -> MirrorSource:
         """What the files that mirror the store are made from."""
-        from hermes.store.transfer.mirror_source import Mirrored
+        from hermes.store.transfer.mirror_source import MirrorSource
 
-        return Mirrored(self._engine)
+        return MirrorSource(self._engine)
 
     def adopt_conversation(self, session_id: str, owner: str) -> list[str]:
         """Give a conversation of nobody's to a person or a room, with its subagents; the sessions it has."""
@@ -79,10 +79,10 @@ class Chats:
         self._handoffs.fail(session_id, error)
 
     def get_handoff_state(self, session_id: str) -> Row | None:
-        return self._handoffs.state(session_id)
+        return self._handoffs.get_state(session_id)
 
     def list_pending_handoffs(self) -> list[Row]:
-        return self._handoffs.pending()
+        return self._handoffs.list_pending()
 
     def enable_telegram_topic_mode(
         self,

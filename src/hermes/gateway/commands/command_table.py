@@ -1,4 +1,4 @@
-"""The table of commands in a chat, and which of them a message is."""
+"""The table of slash commands, and the lookup of the command in a message."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import re
 from collections.abc import Awaitable, Callable
 
 from hermes import errors
-from hermes.gateway.commands import approve, chat_settings, history, overview, switching, why
-from hermes.gateway.commands.command_context import Answer, Asked, Command
-from hermes.gateway.commands.markdown_format import code, plain
+from hermes.gateway.commands import chat_settings, history, overview, switching, why
+from hermes.gateway.commands.command_context import Command, CommandContext, CommandReply
 from hermes.gateway.commands.visible_conversations import NOT_FOUND
+from hermes.gateway.outbound.markdown_format import escape_line, format_code
 
 log = logging.getLogger(__name__)
 
-Run = Callable[[Asked], Awaitable[Answer]]
+Run = Callable[[CommandContext], Awaitable[CommandReply]]
 
 ELSEWHERE = "That conversation is being worked in elsewhere just now; nothing was changed."
 NOT_NOW = "That cannot be done just now; try again in a moment."
@@ -25,7 +25,7 @@ _DASHES = re.compile(r"(?<!\S)[‐‑‒–—―−]+(?=[^\W\d_])")
 """What telephones make of two hyphens."""
 
 
-def find(text: str) -> tuple[Command, str] | None:
+def find_command(text: str) -> tuple[Command, str] | None:
     """The command that a message is, and what stands behind its name; None for what is said to the agent.
 
     One that does not exist is a command, too: people mistype, and are told so at once.
@@ -36,58 +36,60 @@ def find(text: str) -> tuple[Command, str] | None:
     name, words = typed["name"].lower(), (typed["words"] or "").strip()
     command = _BY_NAME.get(name)
     if command is None:
-        return _mistyped(typed["name"]), words
+        return _make_unknown(typed["name"]), words
     if "--" in command.usage:
         words = _DASHES.sub("--", words)
     return command._replace(at_once=command.at_once or (command.bare_at_once and not words)), words
 
 
-def _mistyped(name: str) -> Command:
-    async def run(asked: Asked) -> Answer:
+def _make_unknown(name: str) -> Command:
+    async def run(context: CommandContext) -> CommandReply:
         from difflib import get_close_matches
 
         near = get_close_matches(name.lower(), _BY_NAME, 1, 0.5)
-        hint = f" Did you mean {code('/' + near[0])}?" if near else ""
-        return Answer(f"There is no {code('/' + name)}.{hint} `/help` shows what there is.")
+        hint = f" Did you mean {format_code('/' + near[0])}?" if near else ""
+        return CommandReply(f"There is no {format_code('/' + name)}.{hint} `/help` shows what there is.")
 
     return Command(name, run, f"/{name}", "", at_once=True)
 
 
-async def show_help(asked: Asked) -> Answer:
-    name = asked.words.lstrip("/").lower()
+async def show_help(context: CommandContext) -> CommandReply:
+    name = context.words.lstrip("/").lower()
     command = _BY_NAME.get(name)
     if command is None:
-        return Answer("\n".join(f"{code(one.usage)} {one.summary}" for one in COMMANDS))
-    return Answer(f"{code(command.usage)}\n{command.summary}")
+        return CommandReply(
+            "\n".join(f"{format_code(command.usage)} {command.summary}" for command in COMMANDS)
+        )
+    return CommandReply(f"{format_code(command.usage)}\n{command.summary}")
 
 
-def _safe(run: Run) -> Run:
+def _catch_errors(run: Run) -> Run:
     """The same command, whose errors are one line that tells nothing of other people and of the machine.
 
     `LeaseLost` passes: somebody else has taken the conversation over, and does the command.
     """
 
-    async def told(asked: Asked) -> Answer:
+    async def run_safely(context: CommandContext) -> CommandReply:
         try:
-            return await run(asked)
+            return await run(context)
         except errors.LeaseLost:
             raise
         except errors.LeaseHeld:
-            return Answer(ELSEWHERE)
+            return CommandReply(ELSEWHERE)
         except errors.UnknownSession:
-            return Answer(NOT_FOUND)
+            return CommandReply(NOT_FOUND)
         except errors.InvalidArgument as problem:
-            return Answer(f"{plain(str(problem), 200)}.")
+            return CommandReply(f"{escape_line(str(problem), 200)}.")
         except (errors.HermesError, OSError) as problem:
             log.warning("a command in a chat failed: %s", problem)
-            return Answer(NOT_NOW)
+            return CommandReply(NOT_NOW)
 
-    return told
+    return run_safely
 
 
 _GROUPS = (
     *(switching.COMMANDS, overview.COMMANDS, why.COMMANDS),
-    *(history.COMMANDS, approve.COMMANDS, chat_settings.COMMANDS),
+    *(history.COMMANDS, chat_settings.COMMANDS),
     (
         Command(
             "help",
@@ -95,11 +97,13 @@ _GROUPS = (
             "/help [command]",
             "this list, or one of them",
             at_once=True,
-            also=("start",),  # what Telegram says for a person who opens the chat
+            aliases=("start",),  # what Telegram says for a person who opens the chat
         ),
     ),
 )
-COMMANDS: tuple[Command, ...] = tuple(one._replace(run=_safe(one.run)) for group in _GROUPS for one in group)
+COMMANDS: tuple[Command, ...] = tuple(
+    command._replace(run=_catch_errors(command.run)) for group in _GROUPS for command in group
+)
 """All of them, in the order of the help."""
 
-_BY_NAME = {name: one for one in COMMANDS for name in (one.name, *one.also)}
+_BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.aliases)}

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.sessions.session_keys import Keying, chat_of, session_key
-from hermes.gateway.sessions.session_lookup import Places, source_of
+from hermes.gateway.sessions.session_keys import make_chat, make_session_key
+from hermes.gateway.sessions.session_lookup import SessionLookup, restore_source
+from hermes.gateway.settings import Keying
 from hermes_state import SessionDB
 from tests.gateway.world import ANN, BOB, in_group, in_thread
 
@@ -17,38 +18,38 @@ EVERYWHERE = [ANN, in_group(ANN), in_thread(ANN), ANN._replace(thread_id="3")]
 
 @pytest.mark.parametrize("who", EVERYWHERE)
 async def test_a_chat_is_begun_once_however_many_come_at_the_same_moment(db: SessionDB, who: Source) -> None:
-    places = Places(db, Keying())
-    keys = await asyncio.gather(*(places.key(who) for _ in range(20)))
-    assert set(keys) == {session_key(who)}
+    places = SessionLookup(db, Keying())
+    keys = await asyncio.gather(*(places.ensure_key(who) for _ in range(20)))
+    assert set(keys) == {make_session_key(who)}
     assert db.session_count() == 1
-    assert await Places(db, Keying()).key(who) == keys[0]
+    assert await SessionLookup(db, Keying()).ensure_key(who) == keys[0]
     assert db.session_count() == 1
 
 
 @pytest.mark.parametrize("who", EVERYWHERE)
 async def test_asking_for_a_key_begins_nothing(db: SessionDB, who: Source) -> None:
-    assert await Places(db, Keying()).known_key(who) == session_key(who)
+    assert await SessionLookup(db, Keying()).find_key(who) == make_session_key(who)
     assert db.session_count() == 0
 
 
 @pytest.mark.parametrize("who", EVERYWHERE)
 async def test_a_chat_whose_row_was_lost_goes_on_in_its_session(db: SessionDB, who: Source) -> None:
-    key = await Places(db, Keying()).key(who)
-    session = db.routing.live_session(key)
+    key = await SessionLookup(db, Keying()).ensure_key(who)
+    session = db.routing.find_live_session(key)
     assert session is not None
     db.append_message(session, "user", "hello")
     db.routing.remove(key)
-    places = Places(db, Keying())
-    assert await places.key(who) == key
-    assert await places.session(key, who) == session
+    places = SessionLookup(db, Keying())
+    assert await places.ensure_key(who) == key
+    assert await places.ensure_session(key, who) == session
 
 
 async def test_nobody_recovers_what_is_anothers(db: SessionDB) -> None:
-    places = Places(db, Keying())
-    anns = await places.session(await places.key(in_group(ANN)), in_group(ANN))
+    places = SessionLookup(db, Keying())
+    anns = await places.ensure_session(await places.ensure_key(in_group(ANN)), in_group(ANN))
     db.append_message(anns, "user", "hello")
-    db.routing.remove(session_key(in_group(ANN)))
-    bobs = await places.session(await places.key(in_group(BOB)), in_group(BOB))
+    db.routing.remove(make_session_key(in_group(ANN)))
+    bobs = await places.ensure_session(await places.ensure_key(in_group(BOB)), in_group(BOB))
     assert bobs != anns
 
 
@@ -57,19 +58,19 @@ async def test_nobody_recovers_what_is_anothers(db: SessionDB) -> None:
 async def test_where_a_chat_is_can_be_told_from_what_is_stored(
     db: SessionDB, who: Source, keying: Keying
 ) -> None:
-    key = await Places(db, keying).key(who)
+    key = await SessionLookup(db, keying).ensure_key(who)
     route = db.routing.get(key)
     assert route is not None
-    assert chat_of(source_of(db, route, keying), keying) == chat_of(who, keying)
+    assert make_chat(restore_source(db, route, keying), keying) == make_chat(who, keying)
 
 
 async def test_a_chat_that_was_begun_in_another_place_is_told_by_its_row(db: SessionDB) -> None:
     """A session may have come from elsewhere: its origin is then not where the chat is."""
-    places = Places(db, Keying())
-    key = await places.key(ANN)
-    other = await places.session(await places.key(in_group(ANN)), in_group(ANN))
+    places = SessionLookup(db, Keying())
+    key = await places.ensure_key(ANN)
+    other = await places.ensure_session(await places.ensure_key(in_group(ANN)), in_group(ANN))
     db.routing.switch(key, other)
     route = db.routing.get(key)
     assert route is not None
-    told = source_of(db, route, Keying())
+    told = restore_source(db, route, Keying())
     assert (told.chat_type, told.chat_id, told.user_id) == ("dm", "1", "1")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hermes.store.engine import Access
-from hermes.store.sessions.sessions import LIVE, LONGEST_PREFIX, like_prefix
+from hermes.store.sessions.sessions import LIVE, LONGEST_PREFIX, make_prefix_pattern
 from hermes.store.sessions.titles import Titles
 from hermes.text import replace_surrogates
 
@@ -22,7 +22,7 @@ EXACT = " ".join((CANDIDATES, "AND id = ?"))
 BY_TITLE = " ".join((CANDIDATES, "AND title IS NOT NULL AND lower(title) LIKE lower(?) ESCAPE '\\'", NEWEST))
 
 
-class Named(NamedTuple):
+class ResolvedName(NamedTuple):
     id: str | None
     """The session meant; None if there is no such one, or several."""
     candidates: list[dict[str, Any]]
@@ -31,61 +31,63 @@ class Named(NamedTuple):
     """Whether it might also be others than these."""
 
 
-class Naming:
+class NameResolver:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
 
-    def named(self, name: str, *, every_owner: bool = False, preferred_owner: str | None = None) -> Named:
+    def resolve(
+        self, name: str, *, every_owner: bool = False, preferred_owner: str | None = None
+    ) -> ResolvedName:
         """By exact id, exact title, the only id that starts so, the only title that starts so or holds it.
 
         With `every_owner`, a title that several owners use is ambiguous, unless one of them is the preferred one.
         Without, the first owner's is meant: a person comes before a room.
         """
         if not name.strip():
-            return Named(None, [])
+            return ResolvedName(None, [])
         typed = replace_surrogates(name.strip())
         with self._engine.read(settled=True) as reader:
             if reader.value(LIVE, typed):
-                return Named(typed, [])
+                return ResolvedName(typed, [])
         titles = Titles(self._engine)
-        owners = titles.owners_of(typed) if every_owner else []
+        owners = titles.list_owners(typed) if every_owner else []
         if preferred_owner is not None and preferred_owner in owners:
             owners = [preferred_owner]
         if len(owners) < 2:
             titled = titles.resolve(typed, owners[0] if owners else None)
             if titled is not None:
-                return Named(titled, [])
+                return ResolvedName(titled, [])
         if len(typed) > LONGEST_PREFIX or "\0" in typed:  # where a pattern ends
-            return Named(None, [])
-        start = like_prefix(typed)
+            return ResolvedName(None, [])
+        start = make_prefix_pattern(typed)
         if len(owners) > 1:
-            return self._of_several(typed, owners)
+            return self._resolve_among(typed, owners)
         with self._engine.read() as reader:
             for sql, pattern in ((BY_ID, start), (BY_TITLE, start), (BY_TITLE, f"%{start}")):
-                found = reader.dicts(sql, pattern, MOST + 1)
-                theirs = [row for row in found if row["owner"] == preferred_owner]
+                matches = reader.dicts(sql, pattern, MOST + 1)
+                theirs = [row for row in matches if row["owner"] == preferred_owner]
                 if theirs and sql is BY_TITLE:
-                    found = theirs
-                if len(found) == 1:
-                    return Named(found[0]["id"], [])
-                if found:
-                    return Named(None, found[:MOST], len(found) > MOST)
-        return Named(None, [])
+                    matches = theirs
+                if len(matches) == 1:
+                    return ResolvedName(matches[0]["id"], [])
+                if matches:
+                    return ResolvedName(None, matches[:MOST], len(matches) > MOST)
+        return ResolvedName(None, [])
 
-    def _of_several(self, title: str, owners: Sequence[str]) -> Named:
+    def _resolve_among(self, title: str, owners: Sequence[str]) -> ResolvedName:
         """The sessions of several owners that a title means, unless it is also the beginning of one id."""
         meant = [Titles(self._engine).resolve(title, owner) for owner in owners]
         with self._engine.read() as reader:
-            by_id = reader.dicts(BY_ID, like_prefix(title), 2)
+            by_id = reader.dicts(BY_ID, make_prefix_pattern(title), 2)
             if len(by_id) == 1:
-                return Named(by_id[0]["id"], [])
+                return ResolvedName(by_id[0]["id"], [])
             rows = [row for session_id in meant for row in reader.dicts(EXACT, session_id)]
         rows.sort(key=lambda row: row["last_active"], reverse=True)
-        return Named(None, rows[:MOST], len(rows) > MOST)
+        return ResolvedName(None, rows[:MOST], len(rows) > MOST)
 
-    def starting_with(self, start: str, limit: int) -> list[dict[str, Any]]:
+    def list_starting_with(self, start: str, limit: int) -> list[dict[str, Any]]:
         """Sessions whose id or title starts so, newest activity first: what a shell offers."""
-        pattern = like_prefix(replace_surrogates(start))
+        pattern = make_prefix_pattern(replace_surrogates(start))
         with self._engine.read(settled=True) as reader:
-            found = [*reader.dicts(BY_TITLE, pattern, limit), *reader.dicts(BY_ID, pattern, limit)]
-        return found[:limit]
+            matches = [*reader.dicts(BY_TITLE, pattern, limit), *reader.dicts(BY_ID, pattern, limit)]
+        return matches[:limit]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hermes import clock
-from hermes.gateway.commands.command_context import Happening
+from hermes.gateway.incidents import Incident
 from hermes.gateway.settings import ResetPolicy
 from hermes_state import SessionDB
 from tests.gateway.here import OWNED, Chat, dm, group, thread
@@ -152,7 +152,7 @@ async def test_why_tells_what_happened_newest_first(ann: Chat) -> None:
     await ann.types("/new")
     await ann.types("/undo")
     await ann.types("/branch")
-    ann.happened = [Happening(clock.now() + 1, "It was paused: it had crashed three times.")]
+    ann.incidents = [Incident(clock.now() + 1, "It was paused: it had crashed three times.")]
     said = await ann.types("/why")
     told = [line.partition(": ")[2] for line in said.splitlines()]
     kept = "The one before is kept:"

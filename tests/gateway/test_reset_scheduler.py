@@ -37,7 +37,7 @@ def idle(**changed: object) -> GatewaySettings:
 
 async def looks(world: World) -> None:
     """Whoever watches the clocks looks once."""
-    for key in reset_scheduler._candidates(world.gateway.office):
+    for key in reset_scheduler._find_due_chats(world.gateway.context):
         await world.gateway.router.wake(key)
 
 
@@ -161,7 +161,7 @@ async def test_what_is_open_in_a_terminal_is_not_reset_and_nobody_is_told_of_tha
                 raw.execute("UPDATE leases SET expires_at = expires_at + 10000")
             await looks(world)
             mailbox = world.gateway.router._mailboxes[next(iter(world.gateway.router._mailboxes))]
-            await world.until(lambda: mailbox.idle)
+            await world.until(lambda: mailbox.is_idle)
             assert world.session_of(ANN) == old
         assert len(world.heard(ANN)) == 1
         await looks(world)
@@ -178,7 +178,7 @@ async def test_a_process_in_the_background_keeps_its_conversation(clock: time_ma
         await looks(world)
         await world.asks(ANN, "again")
         assert world.session_of(ANN) == old
-        processes = world.gateway.office.minds.processes
+        processes = world.gateway.context.agents.processes
         for one in processes.of(old):
             one.running.kill()
         await world.until(lambda: all(one.running.over for one in processes.of(old)))

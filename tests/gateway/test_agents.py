@@ -9,7 +9,7 @@ import pytest
 from hermes import errors
 from hermes.agent.components import ModelChoice
 from hermes.agent.models.model import Model, NoSuchModel
-from hermes.gateway.sessions.agents import StandardMinds, private_folder
+from hermes.gateway.sessions.agents import StandardAgentProvider, private_folder
 from tests.gateway.world import ANN, BOB, WithBrain, World, in_group, in_thread
 
 
@@ -47,8 +47,8 @@ async def test_a_model_that_cannot_be_had_is_tried_again_with_the_next_message()
             return super().make_model(wish)
 
     class LateWorld(World):
-        def minds(self) -> StandardMinds:
-            return StandardMinds(Late(self.brain))
+        def agents(self) -> StandardAgentProvider:
+            return StandardAgentProvider(Late(self.brain))
 
     async with LateWorld() as world:
         told = await world.asks(ANN, "hello")

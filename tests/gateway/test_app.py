@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermes.gateway.adapter import Unreachable
-from hermes.gateway.app import connected
+from hermes.gateway.app import make_adapters
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 from tests.gateway.world import ANN, BOB, World, full_disk, in_thread, settings_of
 
@@ -44,7 +44,7 @@ async def test_it_ends_when_what_is_answered_is_answered_and_begins_nothing_more
         world.let_go("on")
         await closing
         assert world.heard(ANN) == ["well, you said: hold on"]
-        assert [entry.event["text"] for entry in world.db.inbox.waiting()] == ["not begun"]
+        assert [entry.event["text"] for entry in world.db.inbox.list_waiting()] == ["not begun"]
         assert world.platform.is_closed
 
 
@@ -53,14 +53,14 @@ async def test_it_does_not_wait_for_ever() -> None:
         await world.says(ANN, "hold on")
         await world.holds("on")
         await world.gateway.close()
-        assert [entry.event["text"] for entry in world.db.inbox.waiting()] == ["hold on"]
-        assert world.db.leases.holder(world.session_of(ANN)) is None
+        assert [entry.event["text"] for entry in world.db.inbox.list_waiting()] == ["hold on"]
+        assert world.db.leases.find_holder(world.session_of(ANN)) is None
 
 
 async def test_nobody_holds_a_conversation_when_there_is_nothing_to_do() -> None:
     async with World() as world:
         await world.asks(ANN, "hello")
-        await world.until(lambda: world.db.leases.holder(world.session_of(ANN)) is None)
+        await world.until(lambda: world.db.leases.find_holder(world.session_of(ANN)) is None)
 
 
 async def test_the_mirrors_are_written_behind_the_store(home: Path) -> None:
@@ -77,7 +77,7 @@ async def test_a_store_without_room_stops_nothing_for_good() -> None:
         with full_disk():
             await asyncio.sleep(0.1)
         assert await world.asks(ANN, "hello") == ["you said: hello"]
-        assert all(not task.done() for task in world.gateway._beside)
+        assert all(not task.done() for task in world.gateway._background)
 
 
 async def test_a_message_that_another_version_kept_stops_neither_the_start_nor_its_chat() -> None:
@@ -96,7 +96,7 @@ def test_an_adapter_that_cannot_be_made_stops_no_other(home: Path, monkeypatch: 
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")  # Telegram's library has to be told how
     more = {"telegram": {"bot_token": "1:a"}, "webhook": {"secret": "s" * 16}}
     platforms = {name: PlatformSettings(name, more=told) for name, told in more.items()}
-    made, broken = connected(GatewaySettings(platforms=platforms))
+    made, broken = make_adapters(GatewaySettings(platforms=platforms))
     assert list(made) == ["webhook"]
     assert broken == {"telegram": "unexpected RuntimeError"}
 
@@ -106,10 +106,10 @@ async def test_it_ends_also_if_there_is_news_at_that_moment(later: int, home: Pa
     status = home / "gateway" / "status.json"
     async with World() as world:
         status.unlink(missing_ok=True)
-        keeping = asyncio.create_task(world.gateway._keep_status())
+        keeping = asyncio.create_task(world.gateway._update_status())
         await world.until(status.exists)
         await asyncio.sleep(0.05)  # it waits for news by now
-        world.gateway._news.set()
+        world.gateway._state_changed.set()
         for _ in range(later):
             await asyncio.sleep(0)
         keeping.cancel()

@@ -10,8 +10,9 @@ import pytest
 
 from hermes import errors
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.sessions.legacy_routing import take_over, take_over_once
-from hermes.gateway.sessions.session_keys import Keying, owner_of, principal_of
+from hermes.gateway.sessions.legacy_routing import import_file, import_once
+from hermes.gateway.sessions.session_keys import find_owner, make_principal
+from hermes.gateway.settings import Keying
 from hermes.store.people import Principal
 from hermes_state import SessionDB
 
@@ -44,9 +45,9 @@ TOPIC = {"platform": "telegram", "chat_id": "-100", "chat_type": "thread", "user
 def test_a_person_goes_on_in_their_own_session(db: SessionDB, file: Path) -> None:
     session(db, "old", title="Holidays")
     file.write_text(json.dumps({"agent:main:telegram:dm:42": entry("old", ANN, memory_flushed=True)}))
-    assert take_over_once(db, file).chats == 1
-    ann = db.scoped(principal_of(Source.from_dict(ANN)))
-    assert ann.live_session("agent:main:telegram:dm:42") == "old"
+    assert import_once(db, file).chats == 1
+    ann = db.scoped(make_principal(Source.from_dict(ANN)))
+    assert ann.find_live_session("agent:main:telegram:dm:42") == "old"
     ann.append_message("old", "user", "and on it goes")
     assert [row["content"] for row in ann.get_messages("old")] == ["in old", "and on it goes"]
     route = db.routing.get("agent:main:telegram:dm:42")
@@ -59,8 +60,8 @@ def test_a_shared_thread_is_the_rooms_and_a_group_each_persons(db: SessionDB, fi
     session(db, "topic")
     session(db, "mine")
     file.write_text(json.dumps({"a": entry("topic", TOPIC), "b": entry("mine", GROUP)}))
-    assert take_over(db, file) == (2, [])
-    keys = {route.session_key: route.session_id for route in db.routing.all()}
+    assert import_file(db, file) == (2, [])
+    keys = {route.session_key: route.session_id for route in db.routing.list_routes()}
     assert keys == {"agent:main:telegram:group:-100:7": "topic", "agent:main:telegram:group:-100:42": "mine"}
     bob = db.scoped(Principal("telegram", "43", "-100", "7", "group"))
     assert bob.get_session("topic") is not None
@@ -74,13 +75,13 @@ def test_the_whole_conversation_changes_hands_and_titles_stay_unique(db: Session
     child = db.begin_continuation("old", "What was planned.", carried=[])
     helper = db.delegate(child)
     file.write_text(json.dumps({"x": entry("old", ANN)}))
-    take_over(db, file)
+    import_file(db, file)
     assert {row["id"] for row in map(theirs.get_session, ("old", child, helper)) if row} == {
         "old",
         child,
         helper,
     }
-    assert theirs.live_session("agent:main:telegram:dm:42") == child
+    assert theirs.find_live_session("agent:main:telegram:dm:42") == child
     assert theirs.get_session_title("old") == "Plans (2)"
     assert db.adopt_conversation("old", theirs.principal.person) == ["old", child, helper]
     assert theirs.get_session_title("old") == "Plans (2)"
@@ -98,7 +99,7 @@ def test_a_bad_entry_is_left_out_with_a_line_and_costs_no_other(db: SessionDB, f
         "gone": entry("never stored", {**ANN, "chat_id": "9"}),
     }
     file.write_text(json.dumps({**bad, "agent:main:telegram:dm:42": entry("good", ANN)}))
-    taken = take_over(db, file)
+    taken = import_file(db, file)
     assert taken.chats == 1
     assert len(taken.left_out) == len(bad)
     assert all(any(name in line for line in taken.left_out) for name in bad)
@@ -107,7 +108,7 @@ def test_a_bad_entry_is_left_out_with_a_line_and_costs_no_other(db: SessionDB, f
 @pytest.mark.parametrize("text", ["", "[1]", "{", "\x00"])
 def test_a_file_that_makes_no_sense_is_told(db: SessionDB, file: Path, text: str) -> None:
     file.write_text(text)
-    assert (take_over(db, file).chats, len(take_over(db, file).left_out)) == (0, 1)
+    assert (import_file(db, file).chats, len(import_file(db, file).left_out)) == (0, 1)
 
 
 def test_a_chat_that_the_store_knows_is_never_changed(db: SessionDB, file: Path) -> None:
@@ -115,19 +116,19 @@ def test_a_chat_that_the_store_knows_is_never_changed(db: SessionDB, file: Path)
     ann = db.scoped(Principal("telegram", "42", "42"))
     ann.route("agent:main:telegram:dm:42", here := ann.create_session())
     file.write_text(json.dumps({"agent:main:telegram:dm:42": entry("old", ANN)}))
-    assert take_over_once(db, file).chats == 0
-    assert ann.live_session("agent:main:telegram:dm:42") == here
+    assert import_once(db, file).chats == 0
+    assert ann.find_live_session("agent:main:telegram:dm:42") == here
     row = db.get_session("old")
     assert row is not None
     assert row["owner"] == ""
 
 
 def test_it_is_done_once(db: SessionDB, file: Path) -> None:
-    take_over_once(db, file)  # there was nothing
+    import_once(db, file)  # there was nothing
     session(db, "old")
     file.write_text(json.dumps({"agent:main:telegram:dm:42": entry("old", ANN)}))
-    assert take_over_once(db, file).chats == 0
-    assert db.routing.all() == []
+    assert import_once(db, file).chats == 0
+    assert db.routing.list_routes() == []
 
 
 def test_two_names_of_one_person_are_one_chat_and_the_last_used_counts(
@@ -153,19 +154,19 @@ def test_two_names_of_one_person_are_one_chat_and_the_last_used_counts(
             }
         )
     )
-    assert take_over(db, file).chats == 1
-    assert [(route.session_key, route.session_id) for route in db.routing.all()] == [
+    assert import_file(db, file).chats == 1
+    assert [(route.session_key, route.session_id) for route in db.routing.list_routes()] == [
         ("agent:main:whatsapp:dm:49170", "lid")
     ]
     assert db.scoped(Principal("whatsapp", "49170", "49170")).get_session("lid") is not None
-    assert owner_of(Source.from_dict(lid)) == owner_of(Source.from_dict(phone))
+    assert find_owner(Source.from_dict(lid)) == find_owner(Source.from_dict(phone))
 
 
 def test_who_shares_a_session_is_as_it_is_set_now(db: SessionDB, file: Path) -> None:
     session(db, "old")
     file.write_text(json.dumps({"agent:main:telegram:group:-100:42": entry("old", GROUP)}))
-    take_over(db, file, Keying(group_sessions_per_user=False))
-    assert [route.session_key for route in db.routing.all()] == ["agent:main:telegram:group:-100"]
+    import_file(db, file, Keying(group_sessions_per_user=False))
+    assert [route.session_key for route in db.routing.list_routes()] == ["agent:main:telegram:group:-100"]
     assert db.scoped(Principal("telegram", None, "-100", None, "group")).get_session("old") is not None
 
 
@@ -173,7 +174,7 @@ def test_a_session_of_somebody_else_is_never_given_away(db: SessionDB, file: Pat
     bob = db.scoped(Principal("telegram", "43", "43"))
     secret = bob.create_session()
     file.write_text(json.dumps({"k": entry(secret, ANN)}))
-    assert (take_over(db, file).chats, len(take_over(db, file).left_out)) == (0, 1)
+    assert (import_file(db, file).chats, len(import_file(db, file).left_out)) == (0, 1)
     assert db.scoped(Principal("telegram", "42", "42")).get_session(secret) is None
     with pytest.raises(errors.InvalidArgument):
         db.adopt_conversation(secret, "telegram:person:42")
@@ -186,5 +187,5 @@ def test_a_person_who_is_spelled_as_a_thread_there_is_not_left_out(db: SessionDB
     session(db, "mine")
     seven = {**GROUP, "user_id": TOPIC["thread_id"]}
     file.write_text(json.dumps({"a": entry("topic", TOPIC), "b": entry("mine", seven)}))
-    assert take_over(db, file) == (2, [])
-    assert {route.session_id for route in db.routing.all()} == {"topic", "mine"}
+    assert import_file(db, file) == (2, [])
+    assert {route.session_id for route in db.routing.list_routes()} == {"topic", "mine"}

@@ -2,45 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from hermes.gateway.sessions.topics import UserTopics
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 from hermes_state import SessionDB
 from tests.gateway.here import OWNED, Chat, dm, group, thread
 
 
-class TopicsOf:
-    """The documented verbs for one person's chat."""
-
-    def __init__(self, db: SessionDB, who: str) -> None:
-        self.db, self.place = db, {"chat_id": f"dm-{who}", "user_id": who}
-
-    def is_enabled(self) -> bool:
-        return self.db.is_telegram_topic_mode_enabled(**self.place)
-
-    def enable(self) -> None:
-        self.db.enable_telegram_topic_mode(chat_id=self.place["chat_id"], user_id=self.place["user_id"])
-
-    def disable(self) -> None:
-        self.db.disable_telegram_topic_mode(chat_id=self.place["chat_id"])
-
-    def binding(self, thread_id: str) -> dict[str, Any] | None:
-        return self.db.get_telegram_topic_binding(chat_id=self.place["chat_id"], thread_id=thread_id)
-
-    def bind(self, thread_id: str, session_key: str, session_id: str) -> None:
-        self.db.bind_telegram_topic(
-            **self.place, thread_id=thread_id, session_key=session_key, session_id=session_id
-        )
-
-    def unlinked(self, limit: int = 10) -> list[dict[str, Any]]:
-        return self.db.list_unlinked_telegram_sessions_for_user(**self.place, limit=limit)
-
-
 def at(db: SessionDB, who: str, topic: str | None = None) -> Chat:
     chat = Chat(db, dm(who, topic))
-    chat.topics = TopicsOf(db, who)
+    chat.topics = UserTopics(db, f"dm-{who}", who)
     return chat
 
 

@@ -35,9 +35,9 @@ class Spellings:
     """A secret that is to be found and taken out. Nothing that it says of itself shows the secret."""
 
     def __init__(self, secret: object) -> None:
-        self._secret = _checked(secret)
+        self._secret = _check_secret(secret)
         # Two patterns, because each alone is searched for at memory speed, and both in one are not.
-        patterns = (_any_spelling(self._secret), _encoded(self._secret))
+        patterns = (_build_pattern(self._secret), _build_base64_pattern(self._secret))
         self._in_text = [re.compile(pattern) for pattern in patterns]
         self._in_bytes = [re.compile(pattern.encode()) for pattern in patterns]
 
@@ -50,7 +50,7 @@ class Spellings:
     def __repr__(self) -> str:
         return "Spellings(…)"
 
-    def taken_out(self, data: bytes) -> tuple[bytes, int]:
+    def remove_from_bytes(self, data: bytes) -> tuple[bytes, int]:
         """The data without the secret, and how often it was in there.
 
         In what is not text (a picture, a damaged database) it is overwritten, so that everything keeps its place.
@@ -60,50 +60,50 @@ class Spellings:
         try:
             text = data.decode()
         except UnicodeDecodeError:
-            return self.blotted_out(data)
-        cleaned, count = self.text_without(text)
+            return self.mask_in_bytes(data)
+        cleaned, count = self.remove_from_text(text)
         return cleaned.encode(), count
 
-    def blotted_out(self, data: bytes) -> tuple[bytes, int]:
+    def mask_in_bytes(self, data: bytes) -> tuple[bytes, int]:
         """The data at its old length, with the secret overwritten wherever it stands in one piece."""
         count = 0
         for pattern in self._in_bytes:
-            data, found = pattern.subn(lambda match: b"*" * len(match[0]), data)
-            count += found
+            data, replaced = pattern.subn(lambda match: b"*" * len(match[0]), data)
+            count += replaced
         return data, count
 
-    def text_without(self, text: str) -> tuple[str, int]:
+    def remove_from_text(self, text: str) -> tuple[str, int]:
         if not self._is_in(text):
             return text, 0
         if text.startswith(JSON_PREFIX):
-            cleaned, count = self.text_without(text[len(JSON_PREFIX) :])
+            cleaned, count = self.remove_from_text(text[len(JSON_PREFIX) :])
             return JSON_PREFIX + cleaned, count
         if _is_json(text):
-            return self._document_without(text)
+            return self._remove_from_json(text)
         lines, count = text.split("\n"), 0
         for at, line in enumerate(lines):
             if _is_json(line):  # one of many, as in a transcript
-                lines[at], found = self._document_without(line)
-                count += found
+                lines[at], replaced = self._remove_from_json(line)
+                count += replaced
         text = "\n".join(lines)
         while self._is_in(text):  # again, should what is left close up to another one
             for pattern in self._in_text:
-                text, found = pattern.subn(INSTEAD, text)
-                count += found
+                text, replaced = pattern.subn(INSTEAD, text)
+                count += replaced
         return text, count
 
     def _is_in(self, text: str) -> bool:
         return any(pattern.search(text) for pattern in self._in_text)
 
-    def shown(self, name: str) -> str:
+    def clean_name(self, name: str) -> str:
         """A name that may be told, because the secret is not in it."""
-        return self.text_without(name)[0]
+        return self.remove_from_text(name)[0]
 
-    def _document_without(self, document: str) -> tuple[str, int]:
+    def _remove_from_json(self, document: str) -> tuple[str, int]:
         """Valid JSON without the secret. Only strings (and numbers) that hold it are written anew."""
         count = 0
 
-        def fresh(match: re.Match[str]) -> str:
+        def clean_token(match: re.Match[str]) -> str:
             nonlocal count
             token = match[0]
             if not self._is_in(token):
@@ -111,13 +111,13 @@ class Spellings:
             if token[0] != '"':
                 count += 1
                 return json.dumps(INSTEAD)
-            value, found = self.text_without(json.loads(token, strict=False))
-            count += found or 1
-            told = json.dumps(value, ensure_ascii=token.isascii() or has_lone_surrogates(value))
+            value, replaced = self.remove_from_text(json.loads(token, strict=False))
+            count += replaced or 1
+            encoded = json.dumps(value, ensure_ascii=token.isascii() or has_lone_surrogates(value))
             # An escape and what follows it can look like the secret: `\n` before `ever-tell` and `never-tell`.
-            return _all_escaped(value) if self._is_in(told) else told
+            return _escape_all(value) if self._is_in(encoded) else encoded
 
-        cleaned = _TOKEN.sub(fresh, document)
+        cleaned = _TOKEN.sub(clean_token, document)
         if not self._is_in(cleaned):
             return cleaned, count
         return json.dumps(
@@ -125,7 +125,7 @@ class Spellings:
         ), count + 1  # the secret is made of brackets and quotes: nothing smaller is valid
 
 
-def _checked(secret: object) -> str:
+def _check_secret(secret: object) -> str:
     """The secret as it is stored. What is refused is not repeated in the error."""
     if not isinstance(secret, str):
         raise errors.make_error(errors.InvalidArgument, f"a secret must be text, got {type(secret).__name__}")
@@ -146,7 +146,7 @@ def _checked(secret: object) -> str:
     return text
 
 
-def _any_spelling(secret: str) -> str:
+def _build_pattern(secret: str) -> str:
     r"""A pattern of alternatives for each character, in time that grows with the text.
 
     A run of backslashes is never tried twice: it is taken whole, and begun only where it begins.
@@ -157,17 +157,17 @@ def _any_spelling(secret: str) -> str:
         if char == "\\":
             backslashes += 1
             continue
-        parts.append(_spelled(char, after=backslashes, first=not parts))
+        parts.append(_build_char_pattern(char, after=backslashes, first=not parts))
         backslashes = 0
     if backslashes:
         parts.append(rf"(?:\\u005[cC]|%5[cC]|\\){{{backslashes},}}+")
     return "".join(parts)
 
 
-def _spelled(char: str, *, after: int, first: bool) -> str:
+def _build_char_pattern(char: str, *, after: int, first: bool) -> str:
     """One character, after so many backslashes of the secret, which escaping has doubled some times."""
-    units = [int.from_bytes(pair) for pair in _pairs(char.encode("utf-16-be"))]
-    escaped = r"\\++".join(f"u{_hex(f'{unit:04x}')}" for unit in units)
+    units = [int.from_bytes(pair) for pair in _split_pairs(char.encode("utf-16-be"))]
+    escaped = r"\\++".join(f"u{_build_hex_pattern(f'{unit:04x}')}" for unit in units)
     if char in _SHORT_ESCAPES:
         escaped = f"(?:{escaped}|{_SHORT_ESCAPES[char]})"
     elif char in '"/':
@@ -175,7 +175,7 @@ def _spelled(char: str, *, after: int, first: bool) -> str:
     if char == "\n":
         escaped = rf"(?:r\\++)?{escaped}"
     plain = [r"\r?\n" if char == "\n" else re.escape(char), *([r"\+"] if char == " " else [])]
-    percent = "".join("%" + _hex(f"{byte:02x}") for byte in char.encode())
+    percent = "".join("%" + _build_hex_pattern(f"{byte:02x}") for byte in char.encode())
     bare = "|".join([*plain, percent])
     if after:
         start = r"(?<!\\)" if first else ""
@@ -184,16 +184,16 @@ def _spelled(char: str, *, after: int, first: bool) -> str:
     return f"(?:{bare}|{run}{escaped})"
 
 
-def _pairs(data: bytes) -> list[bytes]:
+def _split_pairs(data: bytes) -> list[bytes]:
     return [data[at : at + 2] for at in range(0, len(data), 2)]
 
 
-def _hex(digits: str) -> str:
+def _build_hex_pattern(digits: str) -> str:
     """Hexadecimal digits in either case."""
     return "".join(f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in digits)
 
 
-def _encoded(secret: str) -> str:
+def _build_base64_pattern(secret: str) -> str:
     """The Base64 of the secret as a word of its own."""
     forms = {encode(secret.encode()).decode().rstrip("=") for encode in (b64encode, urlsafe_b64encode)}
     inside = "[A-Za-z0-9+/_-]"
@@ -213,9 +213,9 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _all_escaped(value: str) -> str:
+def _escape_all(value: str) -> str:
     """A JSON string in which only letters and digits stand for themselves."""
-    units = _pairs(value.encode("utf-16-be", "surrogatepass"))
+    units = _split_pairs(value.encode("utf-16-be", "surrogatepass"))
     chars = [(int.from_bytes(unit), unit.decode("utf-16-be", "replace")) for unit in units]
     return (
         '"' + "".join(c if c.isascii() and c.isalnum() else f"\\u{number:04x}" for number, c in chars) + '"'

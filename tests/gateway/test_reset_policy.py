@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 
 from hermes import errors
 from hermes.clock import DAY, HOUR, MINUTE
-from hermes.gateway.sessions.reset_policy import Due, boundary_after, due, duration, next_due, notice, zone
+from hermes.gateway.sessions.reset_policy import (
+    DueReset,
+    find_boundary_after,
+    find_due,
+    find_next_due,
+    format_minutes,
+    format_notice,
+    load_zone,
+)
 from hermes.gateway.settings import ResetPolicy
 
 NEVER = ResetPolicy("none")
@@ -102,7 +110,7 @@ def resets_of_a_year(place: str, year: int, hour: int) -> list[datetime]:
     moment, end = (int(at(f"{when}-01-01 00:00", place)) for when in (year, year + 1))
     last, resets = moment - HOUR, []
     while moment < end:
-        if due(policy, last, moment):
+        if find_due(policy, last, moment):
             resets.append(datetime.fromtimestamp(moment, ZoneInfo(place)))
         last = moment
         moment += HOUR // 2
@@ -126,7 +134,7 @@ def test_over_a_year_each_day_has_one_reset_and_a_person_would_agree_with_each(
         next_day = reset.date() - before.date() == timedelta(1)
         if (passed, reset.hour, reset.minute, next_day) != (24 * 60, hour, 0, True):
             utc = reset.astimezone(UTC)
-            unusual.append(f"{reset:%a %Y-%m-%d %H:%M %z} = {utc:%H:%M} UTC, after {duration(passed)}")
+            unusual.append(f"{reset:%a %Y-%m-%d %H:%M %z} = {utc:%H:%M} UTC, after {format_minutes(passed)}")
     assert unusual == UNUSUAL_DAYS[place, year, hour]
 
 
@@ -136,7 +144,7 @@ def test_where_an_hour_is_skipped_until_midnight_the_day_ends_with_its_reset() -
 
     def four(moment: float) -> Iterator[str]:
         for _ in range(4):
-            moment = boundary_after(moment, 23, place) or math.nan
+            moment = find_boundary_after(moment, 23, place) or math.nan
             yield f"{datetime.fromtimestamp(moment, place):%a %d %H:%M %z}"
 
     assert [*four(at("2024-03-29 12:00", "America/Nuuk"))] == [
@@ -146,7 +154,7 @@ def test_where_an_hour_is_skipped_until_midnight_the_day_ends_with_its_reset() -
         "Mon 01 23:00 -0100",
     ]
     midnight = at("2024-03-31 00:00", "America/Nuuk")
-    assert boundary_after(math.nextafter(midnight, 0), 23, place) == midnight
+    assert find_boundary_after(math.nextafter(midnight, 0), 23, place) == midnight
     assert [*four(at("2024-10-25 12:00", "America/Nuuk"))] == [
         "Fri 25 23:00 -0100",
         "Sat 26 23:00 -0100",
@@ -169,7 +177,7 @@ def test_where_an_hour_is_skipped_the_boundary_is_the_first_moment_after_the_gap
     place: str, day: str, hour: int, boundary: str
 ) -> None:
     before = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(place)) - timedelta(hours=2)
-    found = boundary_after(before.timestamp(), hour, ZoneInfo(place)) or math.nan
+    found = find_boundary_after(before.timestamp(), hour, ZoneInfo(place)) or math.nan
     assert f"{datetime.fromtimestamp(found, ZoneInfo(place)):%Y-%m-%d %H:%M:%S %z}" == f"{day} {boundary}"
 
 
@@ -182,10 +190,10 @@ def lived(policy: ResetPolicy, said: list[str], looks: Iterator[float]) -> list[
     last, resets = None, []
     for moment in looks:
         while to_come and to_come[0] <= moment:
-            if found := due(policy, last, to_come[0]):  # it looks before it answers, too
+            if found := find_due(policy, last, to_come[0]):  # it looks before it answers, too
                 resets.append(f"{shown(to_come[0])} {found.reason} since {shown(found.since)}")
             last = to_come.pop(0)
-        if found := due(policy, last, moment):
+        if found := find_due(policy, last, moment):
             resets.append(f"{shown(moment)} {found.reason} since {shown(found.since)}")
             last = None
     return resets
@@ -263,44 +271,44 @@ FOUR = at("2025-06-10 04:00")
     ],
 )
 def test_who_writes_at_four_writes_after_the_boundary(last: str, now: str, is_due: bool) -> None:
-    found = due(DAILY, at(f"2025-06-10 {last}"), at(f"2025-06-10 {now}"))
-    assert found == (Due("daily", FOUR) if is_due else None)
+    found = find_due(DAILY, at(f"2025-06-10 {last}"), at(f"2025-06-10 {now}"))
+    assert found == (DueReset("daily", FOUR) if is_due else None)
 
 
 def test_exactly_at_the_deadline_nothing_is_due() -> None:
     deadline = FOUR + 90 * MINUTE
-    assert due(IDLE, FOUR, deadline) is None
-    assert due(IDLE, FOUR, deadline + 0.001) == Due("idle", deadline)
-    assert next_due(IDLE, FOUR) == math.nextafter(deadline, math.inf)
+    assert find_due(IDLE, FOUR, deadline) is None
+    assert find_due(IDLE, FOUR, deadline + 0.001) == DueReset("idle", deadline)
+    assert find_next_due(IDLE, FOUR) == math.nextafter(deadline, math.inf)
 
 
 def test_of_two_reasons_idle_is_named_and_the_earlier_moment() -> None:
-    assert due(BOTH, FOUR - HOUR, FOUR) == Due("daily", FOUR)
-    assert due(BOTH, FOUR - HOUR, FOUR + HOUR) == Due("idle", FOUR)
-    assert due(BOTH, FOUR - 2 * HOUR, FOUR) == Due("idle", FOUR - HOUR / 2)
+    assert find_due(BOTH, FOUR - HOUR, FOUR) == DueReset("daily", FOUR)
+    assert find_due(BOTH, FOUR - HOUR, FOUR + HOUR) == DueReset("idle", FOUR)
+    assert find_due(BOTH, FOUR - 2 * HOUR, FOUR) == DueReset("idle", FOUR - HOUR / 2)
 
 
 @pytest.mark.parametrize("policy", [NEVER, ResetPolicy()])
 def test_none_is_never_due(policy: ResetPolicy) -> None:
-    assert due(policy, FOUR, FOUR + 1000 * DAY) is None
-    assert next_due(policy, FOUR) is None
+    assert find_due(policy, FOUR, FOUR + 1000 * DAY) is None
+    assert find_next_due(policy, FOUR) is None
 
 
 @pytest.mark.parametrize("policy", [IDLE, DAILY, BOTH])
 def test_nothing_is_due_where_nobody_has_spoken(policy: ResetPolicy) -> None:
-    assert due(policy, None, FOUR) is None
-    assert next_due(policy, None) is None
+    assert find_due(policy, None, FOUR) is None
+    assert find_next_due(policy, None) is None
 
 
 @pytest.mark.parametrize("policy", [IDLE, DAILY, BOTH])
 def test_nothing_is_due_when_the_clock_was_put_back(policy: ResetPolicy) -> None:
-    assert due(policy, FOUR, FOUR - 30 * DAY) is None
+    assert find_due(policy, FOUR, FOUR - 30 * DAY) is None
 
 
 @pytest.mark.parametrize("last", [FOUR * 1000, FOUR * 1e9, -1e18, math.inf, -math.inf, math.nan])
 def test_a_time_that_no_calendar_has_is_no_boundary(last: float) -> None:
-    assert due(DAILY, last, FOUR) is None
-    assert next_due(DAILY, last) is None
+    assert find_due(DAILY, last, FOUR) is None
+    assert find_next_due(DAILY, last) is None
 
 
 # --- what runs in the background --------------------------------------------------------------------------------------
@@ -310,19 +318,19 @@ LONG_AFTER = FOUR + 300 * DAY
 
 @pytest.mark.parametrize("policy", [IDLE, DAILY, BOTH])
 def test_while_something_runs_nothing_is_reset_however_old_it_is(policy: ResetPolicy) -> None:
-    assert due(policy, FOUR, LONG_AFTER, running=[FOUR]) is None
-    assert next_due(policy, FOUR, running=[FOUR]) is None
-    assert due(policy, FOUR, LONG_AFTER, running=[]) is not None
+    assert find_due(policy, FOUR, LONG_AFTER, running=[FOUR]) is None
+    assert find_next_due(policy, FOUR, running=[FOUR]) is None
+    assert find_due(policy, FOUR, LONG_AFTER, running=[]) is not None
 
 
 def test_with_an_age_limit_the_youngest_decides() -> None:
     limited = IDLE._replace(bg_process_max_age_hours=1.5)
     started = [FOUR - DAY, FOUR + DAY]
     old_enough = FOUR + DAY + 1.5 * HOUR
-    assert due(limited, FOUR, old_enough, started) is None
-    assert due(limited, FOUR, old_enough + 1, started) == Due("idle", FOUR + 90 * MINUTE)
-    assert next_due(limited, FOUR, started) == math.nextafter(old_enough, math.inf)
-    assert next_due(limited, FOUR, [FOUR - DAY]) == next_due(limited, FOUR)
+    assert find_due(limited, FOUR, old_enough, started) is None
+    assert find_due(limited, FOUR, old_enough + 1, started) == DueReset("idle", FOUR + 90 * MINUTE)
+    assert find_next_due(limited, FOUR, started) == math.nextafter(old_enough, math.inf)
+    assert find_next_due(limited, FOUR, [FOUR - DAY]) == find_next_due(limited, FOUR)
 
 
 # --- against somebody who looks at the clock every minute -------------------------------------------------------------
@@ -396,8 +404,8 @@ def test_it_agrees_with_who_looks_at_the_clock_every_minute(
     idle = [deadline] if policy.mode != "daily" and now > deadline else []
     seen = boundaries_seen(last, now, policy.at_hour, ZoneInfo(policy.timezone or "UTC"))
     daily = [*seen][:1] if policy.mode != "idle" else []
-    expected = Due("idle" if idle else "daily", min(idle + daily)) if idle or daily else None
-    assert due(policy, last, now) == expected
+    expected = DueReset("idle" if idle else "daily", min(idle + daily)) if idle or daily else None
+    assert find_due(policy, last, now) == expected
 
 
 @given(situations(), st.lists(st.floats(-2e5, 2e5), max_size=3), st.sampled_from([0.0, 0.5, 24.0]))
@@ -407,16 +415,16 @@ def test_it_is_due_from_the_next_moment_on_and_stays_so(
     policy, last, later = situation
     policy = policy._replace(bg_process_max_age_hours=limit)
     running = [last + offset for offset in started]
-    first = next_due(policy, last, running)
+    first = find_next_due(policy, last, running)
     if first is None:
         assert running
         assert not limit
-        assert due(policy, last, last + 1000 * DAY, running) is None
+        assert find_due(policy, last, last + 1000 * DAY, running) is None
         return
-    found = due(policy, last, first, running)
+    found = find_due(policy, last, first, running)
     assert found is not None
-    assert due(policy, last, math.nextafter(first, -math.inf), running) is None
-    after = due(policy, last, max(first, later), running)
+    assert find_due(policy, last, math.nextafter(first, -math.inf), running) is None
+    after = find_due(policy, last, max(first, later), running)
     assert after is not None
     assert after.since == found.since <= first
 
@@ -433,15 +441,19 @@ def test_without_a_time_zone_it_is_that_of_the_machine(
     for change in (datetime.fromisoformat(change).timestamp() for where, change in CHANGES if where == place):
         for hour in (0, 1, 2, 4, 23):
             for moment in range(int(change) - 2 * DAY, int(change) + 2 * DAY, 45 * MINUTE):
-                named = due(ResetPolicy("daily", at_hour=hour, timezone=place), moment, moment + 3 * DAY)
-                assert due(ResetPolicy("daily", at_hour=hour), moment, moment + 3 * DAY) == named is not None
+                named = find_due(ResetPolicy("daily", at_hour=hour, timezone=place), moment, moment + 3 * DAY)
+                assert (
+                    find_due(ResetPolicy("daily", at_hour=hour), moment, moment + 3 * DAY)
+                    == named
+                    is not None
+                )
 
 
 def test_the_machine_may_tell_its_time_zone_as_a_rule(in_zone: Callable[[str], None]) -> None:
     in_zone("CET-1CEST,M3.5.0,M10.5.0/3")
-    assert due(ResetPolicy("daily", at_hour=2), at("2025-03-30 01:59"), at("2025-03-30 03:00")) == Due(
-        "daily", at("2025-03-30 03:00")
-    )
+    assert find_due(
+        ResetPolicy("daily", at_hour=2), at("2025-03-30 01:59"), at("2025-03-30 03:00")
+    ) == DueReset("daily", at("2025-03-30 03:00"))
 
 
 @pytest.mark.parametrize(
@@ -460,7 +472,7 @@ def test_the_machine_may_tell_its_time_zone_as_a_rule(in_zone: Callable[[str], N
 )
 def test_a_time_zone_that_does_not_exist_is_refused_in_one_line(name: str, message: str) -> None:
     with pytest.raises(errors.BadConfig) as refused:
-        zone(name, "reset_by_type.dm.timezone")
+        load_zone(name, "reset_by_type.dm.timezone")
     assert str(refused.value).startswith(
         "reset_by_type.dm.timezone must be a time zone such as Europe/Berlin, "
     )
@@ -472,11 +484,11 @@ def test_a_machine_without_time_zones_says_so() -> None:
 import sys
 sys.modules["tzdata"] = None
 from hermes import errors
-from hermes.gateway.sessions.reset_policy import due, zone
+from hermes.gateway.sessions.reset_policy import find_due, load_zone
 from hermes.gateway.settings import ResetPolicy
-assert due(ResetPolicy("daily"), 0.0, 86400.0)
+assert find_due(ResetPolicy("daily"), 0.0, 86400.0)
 try:
-    zone("Europe/Berlin")
+    load_zone("Europe/Berlin")
 except errors.BadConfig as problem:
     print(problem)
 """
@@ -497,14 +509,14 @@ except errors.BadConfig as problem:
     ("minutes", "text"), [(1440, "24h"), (60, "1h"), (90, "1h 30m"), (45, "45m"), (1, "1m"), (2881, "48h 1m")]
 )
 def test_durations(minutes: int, text: str) -> None:
-    assert duration(minutes) == text
+    assert format_minutes(minutes) == text
 
 
 @pytest.mark.parametrize(
     ("reason", "why"), [("idle", "inactive for 1h 30m"), ("daily", "daily schedule at 4:00")]
 )
 def test_the_notice_says_why_and_how_to_get_back_and_how_to_switch_it_off(reason: str, why: str) -> None:
-    assert notice(BOTH, reason, "Trip to Oslo").splitlines() == [
+    assert format_notice(BOTH, reason, "Trip to Oslo").splitlines() == [
         f"◐ Session automatically reset ({why}).",
         "Nothing is lost: `/undo` before your next message takes it back, `/resume Trip to Oslo` does at any time.",
         "`session_reset` in config.yaml says when this happens; with `mode: none` it never does.",
@@ -512,6 +524,6 @@ def test_the_notice_says_why_and_how_to_get_back_and_how_to_switch_it_off(reason
 
 
 def test_the_notice_names_the_setting_that_decided() -> None:
-    assert "`reset_by_platform.telegram` in config.yaml" in notice(
+    assert "`reset_by_platform.telegram` in config.yaml" in format_notice(
         IDLE, "idle", "x", "reset_by_platform.telegram"
     )

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes import clock
-from hermes.gateway.commands.markdown_format import APART, code, name_of, plain, policy, snippet, when
+from hermes.gateway.outbound.markdown_format import (
+    APART,
+    describe_policy,
+    escape_line,
+    format_code,
+    format_name,
+    format_snippet,
+    format_time,
+)
 from hermes.gateway.settings import ResetPolicy
 from hermes_state import SessionDB
 from tests.gateway.here import Chat, dm
@@ -22,7 +30,7 @@ AT = datetime(2026, 11, 15, 12, 0, tzinfo=UTC).timestamp()
 
 @given(st.one_of(NASTY, st.text(max_size=80)))
 def test_a_plain_text_is_one_line_in_which_nothing_acts(text: str) -> None:
-    shown = plain(text)
+    shown = escape_line(text)
     assert shown.splitlines() in ([], [shown])
     assert not re.search(r"(?<!\\)(?:\\\\)*[`*_~\[\]<>#|]", shown), "markup is escaped"
     assert not re.search(rf"@(?!{APART})|://|(?<!\w)/\w|\w\.\w", shown), "no name, address or command"
@@ -32,7 +40,7 @@ def test_a_plain_text_is_one_line_in_which_nothing_acts(text: str) -> None:
 
 @given(NASTY)
 def test_a_code_span_cannot_be_left(text: str) -> None:
-    shown = code(text)
+    shown = format_code(text)
     assert shown[0] == shown[-1] == "`"
     assert "`" not in shown[1:-1]
     assert "\n" not in shown
@@ -40,19 +48,19 @@ def test_a_code_span_cannot_be_left(text: str) -> None:
 
 @given(NASTY, NASTY)
 def test_a_snippet_has_bold_only_where_something_was_found(before: str, hit: str) -> None:
-    shown = snippet(f"{before}>>>{hit}<<<{before}")
+    shown = format_snippet(f"{before}>>>{hit}<<<{before}")
     assert shown.count("**") in (0, 2) or ">>>" in before + hit
     assert len(shown.splitlines()) <= 1
 
 
 def test_a_snippet_keeps_the_spaces_around_what_was_found() -> None:
-    assert snippet("the >>>red<<< and >>>blue<<< car") == "the **red** and **blue** car"
+    assert format_snippet("the >>>red<<< and >>>blue<<< car") == "the **red** and **blue** car"
 
 
 def test_a_conversation_is_called_by_its_title_or_its_beginning() -> None:
-    assert name_of({"title": "A *b*", "preview": "x"}) == r"**A \*b\***"
-    assert name_of({"title": None, "preview": "hello"}) == "“hello”"
-    assert name_of({"title": None, "preview": ""}) == "*untitled*"
+    assert format_name({"title": "A *b*", "preview": "x"}) == r"**A \*b\***"
+    assert format_name({"title": None, "preview": "hello"}) == "“hello”"
+    assert format_name({"title": None, "preview": ""}) == "*untitled*"
 
 
 async def test_a_title_that_was_copied_from_an_answer_is_understood(db: SessionDB) -> None:
@@ -60,7 +68,7 @@ async def test_a_title_that_was_copied_from_an_answer_is_understood(db: SessionD
     old = await chat.talks("x", title="node.js @home")
     await chat.types("/new")
     await chat.talks("y")
-    shown = plain("node.js @home")
+    shown = escape_line("node.js @home")
     assert shown != "node.js @home"
     await chat.types(f"/resume {shown}")
     assert chat.session_id == old
@@ -83,7 +91,7 @@ def test_times_are_those_of_the_person(
     zone: str | None, at: float, told: str, in_zone: Callable[[str], None]
 ) -> None:
     in_zone("America/New_York")
-    assert when(at, zone, AT) == told
+    assert format_time(at, zone, AT) == told
 
 
 @pytest.mark.parametrize(
@@ -96,4 +104,4 @@ def test_times_are_those_of_the_person(
     ],
 )
 def test_a_policy_is_told_in_words(rule: ResetPolicy, told: str) -> None:
-    assert policy(rule) == told
+    assert describe_policy(rule) == told

@@ -1,0 +1,180 @@
+"""Processes one message of a chat: runs a command, or a turn of the agent, and posts the answer.
+
+A message that was begun before is resumed. The caller holds the lease of the conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any
+
+from hermes import clock, errors
+from hermes.agent.events import ApprovalAsked
+from hermes.gateway import incidents
+from hermes.gateway.adapter import AdapterError
+from hermes.gateway.commands import command_table
+from hermes.gateway.commands.command_context import Command
+from hermes.gateway.context import GatewayContext
+from hermes.gateway.inbound import inbox_recovery, received_files
+from hermes.gateway.inbound.chat_approvals import RESTARTED, STOPPED
+from hermes.gateway.inbound.chat_state import Chat
+from hermes.gateway.inbound_events import Event, original_message_id
+from hermes.gateway.outbound.answer import collect_answer
+from hermes.gateway.outbound.retry import until_stored
+from hermes.gateway.outbound.streaming import LiveMessage
+from hermes.gateway.sessions.prompt_context import format_speaker
+from hermes.recall.tool.prompt_safety import make_name, neutralise_speech
+
+if TYPE_CHECKING:
+    from hermes.store.chats.inbox import InboxEntry
+
+log = logging.getLogger(__name__)
+
+HALF_WAY = (
+    "⚠ I was cut off during `{command}`; it may or may not have been done. `/status` shows how things are."
+)
+LONGEST_REASON = 300
+NO_STORE = "⚠ I cannot write anything down just now; my answer follows when I can."
+
+
+class MessageProcessor:
+    def __init__(self, context: GatewayContext, chat: Chat) -> None:
+        self._context, self._chat = context, chat
+
+    async def process(self, entry: InboxEntry, event: Event) -> None:
+        at = min(event.sent_at, entry.received_at)
+        self._chat.note_speaker(event.source)
+        command_and_words = None if event.edits is not None else command_table.find_command(event.text)
+        self._chat.conversation.expect(command_and_words is None)
+        if command_and_words is not None:
+            await self._run_command(entry, event, *command_and_words)
+        elif entry.again and (followed := await inbox_recovery.find_following(self._chat, entry)) is not None:
+            await self._resume(entry, followed)
+        elif event.edits is not None:
+            if not await self._is_outdated(entry, event.edits) and await inbox_recovery.take_back_edited(
+                self._chat, event.edits, again=entry.again
+            ):
+                await self._answer(entry, await self.make_content(event))
+        else:
+            await self._chat.resets.reset_if_due(at)
+            await self._answer(entry, await self.make_content(event))
+
+    async def _is_outdated(self, entry: InboxEntry, message_id: str) -> bool:
+        """Whether the message was changed once more since: then that is answered."""
+        waiting = await asyncio.to_thread(self._context.db.inbox.list_waiting, self._chat.key)
+        return any(
+            other.id > entry.id and original_message_id(other.platform_message_id) == message_id
+            for other in waiting
+        )
+
+    async def _run_command(self, entry: InboxEntry, event: Event, command: Command, words: str) -> None:
+        idempotency_key = f"inbox:{entry.id}:answer"
+        if entry.again:  # nothing is posted if its answer was
+            await self.post(HALF_WAY.format(command=f"/{command.name}"), idempotency_key)
+            return
+        answer = await command.run(self._chat.make_command_context(event.source, words))
+        adapter = self._context.adapters.get(event.source.platform)
+        if answer.next_content is None or adapter is None or adapter.capabilities.allows_many_replies:
+            await self.post(answer.text, idempotency_key)
+        if answer.next_content is not None:
+            await self._answer(entry, answer.next_content)
+
+    async def _resume(self, entry: InboxEntry, followed: list[dict[str, Any]]) -> None:
+        """Resume a message that is stored already: post its answer, or make it now."""
+        answer = inbox_recovery.find_answer(followed)
+        if answer is None:
+            await self._answer(entry, None)
+        else:
+            idempotency_key, preview = f"reply:{answer['id']}", await self._find_preview(entry)
+            await self.post(str(answer["content"]), idempotency_key, edits=preview, reply=True)
+
+    async def make_content(self, event: Event) -> Any:
+        """The content for the agent; in a shared chat it names the speaker."""
+        if not self._chat.is_shared:
+            return await asyncio.to_thread(received_files.build_content, event)
+        mark = format_speaker(event.source, redact_pii=self._context.settings.redact_pii)
+        self._chat.note_speaker(event.source)
+        return await asyncio.to_thread(
+            lambda: received_files.build_content(event._replace(text=neutralise_speech(event.text)), mark)
+        )
+
+    async def _answer(self, entry: InboxEntry, content: Any) -> None:
+        """Run one turn and post its answer."""
+        context, began = self._context, clock.now()
+        live = await self._make_live_message(entry)
+        conversation, approvals = self._chat.conversation, self._chat.approvals
+
+        def ask(request: ApprovalAsked) -> None:
+            approvals.ask(request, conversation.decide, live.resume if live is not None else lambda: None)
+
+        turn = conversation.say(content, platform_message_id=inbox_recovery.message_mark(entry))
+        try:
+            async with aclosing(turn) as events:
+                answered = await collect_answer(events, live, context.metrics, ask)
+        except asyncio.CancelledError:
+            approvals.withdraw(RESTARTED)
+            raise
+        finally:
+            approvals.withdraw(STOPPED)
+        context.metrics.turns.add(answered.outcome)
+        context.metrics.turn_seconds.observe(clock.now() - began)
+        if answered.why is not None:
+            log.warning("%s got no answer: %s", self._chat.key, make_name(answered.why, LONGEST_REASON))
+        for stored, text in answered.before:
+            await self.post(text, f"reply:{stored}", reply=True)
+        if answered.text:
+            idempotency_key = f"inbox:{entry.id}:reply"
+            if answered.message_id is not None and answered.outcome == "answered":
+                idempotency_key = f"reply:{answered.message_id}"
+            await self.post(answered.text, idempotency_key, edits=answered.preview, reply=True)
+
+    async def _make_live_message(self, entry: InboxEntry) -> LiveMessage | None:
+        """Where the answer is seen as it comes: what a crash left of that is gone on with."""
+        context, chat = self._context, self._chat
+        adapter = context.adapters.get(chat.source.platform)
+        if adapter is None:
+            return None
+
+        async def sent(preview: str) -> None:
+            with suppress(errors.StoreError):
+                await asyncio.to_thread(incidents.set_preview, context.db, chat.key, entry.id, preview)
+
+        return LiveMessage(
+            adapter,
+            chat.source,
+            f"inbox:{entry.id}",
+            stream=context.platform(chat.source.platform).stream,
+            reply_to=chat.reply_to,
+            message=await self._find_preview(entry),
+            sent=sent,
+            must_wait=lambda: context.delivery.is_busy(chat.key),
+        )
+
+    async def _find_preview(self, entry: InboxEntry) -> str | None:
+        if not entry.again:
+            return None
+        return (
+            await asyncio.to_thread(incidents.get_preview, self._context.db, self._chat.key, entry.id) or None
+        )
+
+    # ---------------------------------------------------------------- what was done is written down
+
+    async def post(
+        self, text: str, idempotency_key: str, *, edits: str | None = None, reply: bool = False
+    ) -> None:
+        await until_stored(
+            lambda: self._chat.post(text, idempotency_key, edits=edits, reply=reply),
+            trouble=self._notify_without_store,
+        )
+
+    async def _notify_without_store(self) -> None:
+        """What is posted would have to be stored first."""
+        to = self._chat.source
+        adapter = self._context.adapters.get(to.platform)
+        if adapter is not None:
+            with suppress(AdapterError):
+                await adapter.send(
+                    to, NO_STORE, idempotency_key=f"no-store:{self._chat.key}:{clock.now():.0f}"
+                )
