@@ -14,7 +14,7 @@ import pytest
 from hermes import audit_log, errors
 from hermes import home as homes
 from hermes.atomic_files import lock_private_folder
-from hermes.chat.input.prompt_line import history_file
+from hermes.chat.input.prompt_line import open_history_file
 from hermes.config import config_file, dotenv
 from hermes.gateway.inbound.pairing import Pairings
 from hermes.gateway.ops.status_file import lock_gateway
@@ -181,7 +181,7 @@ OPENED: list[tuple[str, Callable[[Path], object]]] = [
     ("memories/.lock", lock_folder),
     ("conversations.jsonl", put_mark),
     ("spool/1.jsonl", lock_spool_file),
-    ("chat_history", lambda home: history_file()),
+    ("chat_history", lambda home: open_history_file()),
     ("audit.log", lambda home: audit_log.record("x")),
     ("seal.key", lock_pairings),
 ]

@@ -15,8 +15,8 @@ import pytest
 from hermes.agent.models.endpoints import list_models
 from hermes.agent.models.model import BadRequest, Request
 from hermes.agent.models.openai import OpenAIModel
-from hermes.cli.command import Refused
-from hermes.cli.gateway.connection_test import tried
+from hermes.cli.exit_codes import Refused
+from hermes.cli.gateway.setup import check_connection
 from hermes.gateway.adapter import Misconfigured
 from hermes.gateway.platforms.matrix.login import read_account_settings, sign_in
 from hermes.gateway.platforms.matrix.state import StateFiles
@@ -124,7 +124,7 @@ def test_a_secret_that_is_tried_out_goes_nowhere_else(chosen: Server, other: Ser
     telegram = {"bot_token": f"1:{KEY}", "base_url": f"{chosen.url}/bot"}
     matrix = {"access_token": KEY, "homeserver": chosen.url, "user_id": "@a:b"}
     with pytest.raises(Refused):
-        tried(platform, telegram if platform == "telegram" else matrix)
+        check_connection(platform, telegram if platform == "telegram" else matrix)
     assert (len(chosen.seen), other.seen) == (1, [])
 
 

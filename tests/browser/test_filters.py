@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hermes.browser.source import all_sources
-from hermes.browser.view_state import View, with_everything
+from hermes.browser.source import list_sources
+from hermes.browser.view_state import View, show_everything
 from hermes_state import SessionDB
 from tests.browser.conftest import Browsing, Told
 
@@ -17,9 +17,9 @@ def some(told: Told, db: SessionDB) -> None:
 
 
 def test_all_sources_are_counted(told: Told, db: SessionDB) -> None:
-    assert all_sources(db) == []
+    assert list_sources(db) == []
     some(told, db)
-    assert all_sources(db) == [("cli", 2), ("cron", 1), ("telegram", 1)]
+    assert list_sources(db) == [("cli", 2), ("cron", 1), ("telegram", 1)]
 
 
 async def test_a_source_is_ticked_and_reset(browsing: Browsing, told: Told, db: SessionDB) -> None:
@@ -56,7 +56,7 @@ async def test_escape_changes_nothing(browsing: Browsing, told: Told, db: Sessio
 
 async def test_everything_is_everything(browsing: Browsing, told: Told, db: SessionDB) -> None:
     some(told, db)
-    async with browsing(with_everything(View())) as screen:
+    async with browsing(show_everything(View())) as screen:
         assert len(screen.names) == 4
         assert "hidden" not in screen.status
 

@@ -17,7 +17,7 @@ THINKING = "<think>a secret plan</think>\n\nThe answer."
 
 
 def seen(one: MessageExcerpt, clues: tuple[str, ...] = ()) -> str:
-    lines = message_view.message(one, 60, PALETTE, clues, Console(width=60))
+    lines = message_view.render_message(one, 60, PALETTE, clues, Console(width=60))
     return "\n".join(line.plain for line in lines)
 
 

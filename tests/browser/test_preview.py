@@ -45,14 +45,14 @@ async def test_only_so_much_is_held(told: Told, db: SessionDB) -> None:
     told("a", *[f"{number} " + "x" * 5_000 for number in range(60)])
     transcript = Transcript(db)
     assert transcript.open_at_end("a")
-    seen = {part.said.text.piece.split()[0] for part in transcript.parts}
+    seen = {part.message.text.piece.split()[0] for part in transcript.parts}
     while transcript.has_before:
-        seen |= {part.said.text.piece.split()[0] for part in transcript.read_before()}
-        assert sum(part.said.length for part in transcript.parts) <= MOST + 12_000
+        seen |= {part.message.text.piece.split()[0] for part in transcript.read_before()}
+        assert sum(part.message.length for part in transcript.parts) <= MOST + 12_000
     assert seen == {str(number) for number in range(60)}
     back: list[str] = []
     while new := transcript.read_after():
-        back += [part.said.text.piece.split()[0] for part in new]
+        back += [part.message.text.piece.split()[0] for part in new]
     assert back[-1] == "59"
 
 

@@ -38,8 +38,8 @@ def test_what_is_held_is_what_the_store_has_there(total: int, steps: list[tuple[
     rows, first = Rows(total), list[Conversation]()
     for what, index in steps:
         if what == "look":
-            for offset in rows.missing(index, index + 30):
-                assert rows.rest(offset) == len(store) - offset
+            for offset in rows.find_missing(index, index + 30):
+                assert rows.count_rest(offset) == len(store) - offset
                 rows.put(offset, store[offset : offset + PAGE])
             for near in range(index, min(index + 30, rows.total - 1) + 1):
                 assert rows.get(near) == [*first, *store][near]

@@ -78,7 +78,7 @@ async def test_every_key_is_shown_where_there_is_room_and_explained(browsing: Br
         bottom = screen.lines[-1]
         await screen.press("f1")
         for key in KEYS:
-            assert not key.label or f"{key.shown} {key.label}" in bottom
+            assert not key.label or f"{key.name} {key.label}" in bottom
             assert key.help[:30] in screen.text
 
 

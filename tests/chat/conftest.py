@@ -14,10 +14,10 @@ from prompt_toolkit.output import DummyOutput
 from rich.console import Console
 
 from hermes.agent.components import AgentComponents
-from hermes.chat.commands.table import commands
-from hermes.chat.input.prompt_line import Prompting
+from hermes.chat.commands.table import load_commands
+from hermes.chat.input.prompt_line import PromptLine
 from hermes.chat.input.suggestions import ChatCompleter
-from hermes.chat.session import Talk
+from hermes.chat.session import LiveConversation
 from hermes.chat.terminal_loop import Chat
 from hermes.chat.view.screen import Screen
 from hermes_state import SessionDB
@@ -38,10 +38,10 @@ class Terminal(DummyOutput):
 
     def __init__(self, pipe: PipeInput, answers: list[str]) -> None:
         self._pipe, self._answers = pipe, answers
-        self.prompting: Prompting
+        self.prompt_line: PromptLine
 
     def ask_for_cpr(self) -> None:
-        is_question = get_app() is not self.prompting._session.app
+        is_question = get_app() is not self.prompt_line._session.app
         self._pipe.send_text(POSITION + (self._answers.pop(0) if is_question and self._answers else ""))
 
 
@@ -63,13 +63,13 @@ def typing(db: SessionDB, tmp_path: Path) -> Typing:
         shown = io.StringIO()
         screen = Screen(Console(file=shown, width=100))
         with create_pipe_input() as pipe:
-            talk = Talk(store, parts, can_ask=True, cwd=tmp_path, incognito=incognito)
-            chat = Chat(talk, screen)
-            completer = ChatCompleter(store, commands().values(), lambda: tmp_path)
+            conversation = LiveConversation(store, parts, can_ask=True, cwd=tmp_path, incognito=incognito)
+            chat = Chat(conversation, screen)
+            completer = ChatCompleter(store, load_commands().values(), lambda: tmp_path)
             text, *answers = ("".join(f"{line}{ENTER}" for line in lines) + keys + LEAVE).split(SEEN)
             terminal = Terminal(pipe, answers)
-            chat.prompting = terminal.prompting = Prompting(
-                completer, chat.toolbar, incognito=incognito, given=pipe, shown=terminal
+            chat.prompt_line = terminal.prompt_line = PromptLine(
+                completer, chat.format_toolbar, incognito=incognito, keyboard=pipe, output=terminal
             )
             sending = asyncio.create_task(
                 asyncio.to_thread(pipe.send_text, text)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.agent.turn import STOPPED
-from hermes.chat.view.calls import Call, calls_of, describe_call
+from hermes.chat.view.calls import Call, collect_calls, describe_call
 from hermes.chat.view.diffs import Kind, classify_lines, compare, count_changes
 from hermes.chat.view.edits import read_edit
 from hermes.text import reveal
@@ -108,7 +108,7 @@ def test_each_call_gets_its_own_result() -> None:
         result("3", STOPPED),
         called("4", "terminal", command="d"),
     ]
-    calls = calls_of(rows)
+    calls = collect_calls(rows)
     assert [(call.printed, call.exit_state, call.failed, call.succeeded) for call in calls] == [
         ("first", "exit code 0", False, True),
         ("second", "exit code 3", False, False),
@@ -120,19 +120,19 @@ def test_each_call_gets_its_own_result() -> None:
 
 
 def test_a_command_that_prints_an_error_has_not_failed_as_a_tool() -> None:
-    (call,) = calls_of([called("1", "terminal", command="a"), result("1", "error: no\n[exit code 1]")])
+    (call,) = collect_calls([called("1", "terminal", command="a"), result("1", "error: no\n[exit code 1]")])
     assert (call.failed, call.succeeded, call.exit_state) == (False, False, "exit code 1")
 
 
 @pytest.mark.parametrize("calls", [None, [], {}, "text", [None, 3], [{"function": "x"}], [{"function": {}}]])
 def test_calls_of_other_programs_in_any_shape(calls: Any) -> None:
-    for call in calls_of([{"role": "assistant", "tool_calls": calls}]):
+    for call in collect_calls([{"role": "assistant", "tool_calls": calls}]):
         assert call.name == "?"
 
 
 def test_arguments_that_are_no_object_are_shown_as_they_are() -> None:
     function = {"name": "terminal", "arguments": "{not json"}
-    (call,) = calls_of([{"role": "assistant", "tool_calls": [{"id": "1", "function": function}]}])
+    (call,) = collect_calls([{"role": "assistant", "tool_calls": [{"id": "1", "function": function}]}])
     assert describe_call(call.name, call.arguments) == "terminal arguments={not json"
 
 
@@ -226,9 +226,9 @@ def a_call(db: SessionDB, session_id: str, call_id: str, command: str) -> None:
 
 
 def commands_in(db: SessionDB, session_id: str) -> list[tuple[str | None, bool]]:
-    from hermes.chat.view.calls import stored_tool_rows
+    from hermes.chat.view.calls import read_tool_rows
 
-    return [(call.command, call.is_rewound) for call in calls_of(stored_tool_rows(db, session_id))]
+    return [(call.command, call.is_rewound) for call in collect_calls(read_tool_rows(db, session_id))]
 
 
 def test_a_conversation_is_read_across_compressions_branches_and_what_was_taken_back(db: SessionDB) -> None:

@@ -24,7 +24,7 @@ from hermes.agent.models.model import Used
 from hermes.agent.tool import ToolContext
 from hermes.agent.transcript import StoredRecord
 from hermes.chat import lease_conflict
-from hermes.chat.commands.table import commands
+from hermes.chat.commands.table import load_commands
 from hermes.config import config_file
 from hermes.db.session_db import AnyStore
 from hermes.export.export_recognition import MARKDOWN_MARK
@@ -386,12 +386,12 @@ async def test_an_interrupt_with_nothing_to_stop_does_not_end_the_conversation(
 
 async def test_the_help_names_every_command(typing: Typing) -> None:
     shown = await typing("/help")
-    assert [name for name in commands() if f"/{name}" not in shown] == []
+    assert [name for name in load_commands() if f"/{name}" not in shown] == []
     wanted = (
         "help new reset clear handoff title resume sessions search branch rewind undo retry compress history save"
         " status usage insights model memory skills stop quit output reasoning diff"
     )
-    assert sorted(commands()) == sorted(wanted.split())
+    assert sorted(load_commands()) == sorted(wanted.split())
 
 
 async def test_what_only_shows_something(typing: Typing) -> None:
@@ -625,7 +625,7 @@ async def test_who_follows_sees_what_is_said_and_when_it_is_over(db: SessionDB) 
 def test_who_follows_sees_the_commands_that_are_run() -> None:
     call = {"id": "1", "function": {"name": "terminal", "arguments": '{"command": "make\\nmake install"}'}}
     row = {"role": "assistant", "content": "Building.", "tool_calls": [call]}
-    assert lease_conflict.followed(row) == ("◆ Hermes", "Building.\n→ terminal make ⏎ make install")
+    assert lease_conflict.format_followed(row) == ("◆ Hermes", "Building.\n→ terminal make ⏎ make install")
 
 
 @pytest.mark.parametrize(
@@ -639,7 +639,7 @@ def test_who_follows_sees_the_commands_that_are_run() -> None:
 )
 def test_who_follows_is_told_that_an_answer_was_cut_short(content: str, reason: str, told: str) -> None:
     row = {"role": "assistant", "content": content, "finish_reason": reason}
-    assert lease_conflict.followed(row) == ("◆ Hermes", told)
+    assert lease_conflict.format_followed(row) == ("◆ Hermes", told)
 
 
 async def test_who_was_overtaken_loses_nothing_they_typed(db: SessionDB, typing: Typing) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.cli.chat import as_chat
+from hermes.cli.chat import insert_chat_command
 from hermes.cli.main import COMMANDS
 from hermes_state import SessionDB
 
@@ -62,7 +62,7 @@ def hermes() -> Run:
     ],
 )
 def test_words_behind_a_flag_are_one_name(typed: str, read: str) -> None:
-    assert as_chat(typed.split(), COMMANDS) == (read.split("|") if "|" in read else read.split())
+    assert insert_chat_command(typed.split(), COMMANDS) == (read.split("|") if "|" in read else read.split())
 
 
 words = st.text(alphabet="abcXYZ09_", min_size=1, max_size=6).filter(lambda word: word not in COMMANDS)
@@ -72,7 +72,7 @@ words = st.text(alphabet="abcXYZ09_", min_size=1, max_size=6).filter(lambda word
 def test_a_name_is_whole_until_a_flag(flag: str, name: list[str], with_command: bool) -> None:
     long = "--continue" if flag in ("-c", "--continue") else "--resume"
     typed = [*(["chat"] if with_command else []), flag, *name, "--model", "m"]
-    assert as_chat(typed, COMMANDS) == ["chat", f"{long}={' '.join(name)}", "--model", "m"]
+    assert insert_chat_command(typed, COMMANDS) == ["chat", f"{long}={' '.join(name)}", "--model", "m"]
 
 
 # One question

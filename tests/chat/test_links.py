@@ -19,7 +19,7 @@ def shown(markdown: str, width: int = 300) -> str:
     """What a person sees of an answer."""
     written = io.StringIO()
     screen = Screen(Console(file=written, width=width, force_terminal=True, color_system="truecolor"))
-    screen.markdown(markdown)
+    screen.print_markdown(markdown)
     plain = re.sub(r"\x1b\][^\x1b\x07]*(?:\x1b\\|\x07)|\x1b\[[\d;]*m", "", written.getvalue())
     return "\n".join(line.rstrip() for line in plain.rstrip().split("\n"))
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.chat.commands.table import typed
-from hermes.chat.farewell import duration, farewell
-from hermes.chat.input.file_mentions import with_files
-from hermes.chat.input.pastes import Pastes
+from hermes.chat.commands.table import parse_command
+from hermes.chat.input.file_mentions import attach_files
+from hermes.chat.input.prompt_line import Pastes
 from hermes.chat.view.markdown_blocks import Blocks
-from hermes.chat.working_directory import branch_of, restored
+from hermes.chat.view.recap import format_duration, format_farewell
+from hermes.chat.working_directory import choose_directory, read_branch
 from tests.chat.echo import MARKDOWN
 
 
@@ -23,7 +23,7 @@ from tests.chat.echo import MARKDOWN
     [(0.4, "0s"), (59.9, "59s"), (60, "1m 0s"), (123, "2m 3s"), (3723, "1h 2m 3s"), (-5, "0s")],
 )
 def test_a_duration_is_hours_minutes_and_seconds(seconds: float, told: str) -> None:
-    assert duration(seconds) == told
+    assert format_duration(seconds) == told
 
 
 def test_leaving_tells_how_to_come_back() -> None:
@@ -33,7 +33,7 @@ def test_leaving_tells_how_to_come_back() -> None:
         {"role": "tool"},
         {"role": "assistant"},
     ]
-    assert farewell("20250305_091523_a1b2c3d4", "my project", 3723, rows) == [
+    assert format_farewell("20250305_091523_a1b2c3d4", "my project", 3723, rows) == [
         "Resume this session with:",
         "  hermes --resume 20250305_091523_a1b2c3d4",
         '  hermes -c "my project"',
@@ -43,36 +43,36 @@ def test_leaving_tells_how_to_come_back() -> None:
         "Duration: 1h 2m 3s",
         "Messages: 4 (1 user, 2 tool calls)",
     ]
-    assert farewell("id", None, 1, []) == ["Goodbye."]
+    assert format_farewell("id", None, 1, []) == ["Goodbye."]
 
 
 def test_a_title_is_quoted_for_the_shell() -> None:
-    assert "  hermes -c 'what \"$x\" is'" in farewell("id", 'what "$x" is', 1, [{"role": "user"}])
+    assert "  hermes -c 'what \"$x\" is'" in format_farewell("id", 'what "$x" is', 1, [{"role": "user"}])
 
 
 def test_a_long_paste_is_a_mark_until_it_is_sent() -> None:
     pastes, long = Pastes(), "x" * 1_000_000
-    mark = pastes.shown(long)
+    mark = pastes.abbreviate(long)
     assert mark == "[pasted #1: 1 lines, 1,000,000 characters]"
-    assert pastes.shown("short\r\nlines") == "short\nlines"
-    assert pastes.whole(f"look: {mark}!") == f"look: {long}!"
-    assert pastes.whole("[pasted #9: what]") == "[pasted #9: what]"
+    assert pastes.abbreviate("short\r\nlines") == "short\nlines"
+    assert pastes.expand(f"look: {mark}!") == f"look: {long}!"
+    assert pastes.expand("[pasted #9: what]") == "[pasted #9: what]"
 
 
 @given(st.lists(st.one_of(st.text(), st.text(min_size=1).map(lambda text: text * 2001)), max_size=5))
 def test_pastes_come_back_as_they_were(texts: list[str]) -> None:
     pastes = Pastes()
-    shown = "|".join(pastes.shown(text) for text in texts)
+    shown = "|".join(pastes.abbreviate(text) for text in texts)
     wanted = "|".join(text.replace("\r\n", "\n").replace("\r", "\n") for text in texts)
-    assert pastes.whole(shown) == wanted
+    assert pastes.expand(shown) == wanted
 
 
 def test_a_file_that_is_mentioned_goes_along(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("remember the milk")
     (tmp_path / "picture").write_bytes(b"\xff\xfe\x00")
     text = "see @notes.txt, @missing.txt and @picture; mail me@notes.txt"
-    assert with_files(text, tmp_path) == f"{text}\n\n[file notes.txt]\n```\nremember the milk\n```"
-    assert with_files("no file @ all", tmp_path) == "no file @ all"
+    assert attach_files(text, tmp_path) == f"{text}\n\n[file notes.txt]\n```\nremember the milk\n```"
+    assert attach_files("no file @ all", tmp_path) == "no file @ all"
 
 
 @given(
@@ -83,7 +83,7 @@ def test_a_file_that_is_mentioned_goes_along(tmp_path: Path) -> None:
 def test_blocks_are_the_text_in_order(pieces: list[str]) -> None:
     blocks = Blocks()
     finished = "".join(blocks.add(piece) for piece in pieces)
-    assert finished + blocks.rest() == "".join(pieces)
+    assert finished + blocks.take_rest() == "".join(pieces)
 
 
 def test_a_fence_is_finished_as_a_whole() -> None:
@@ -92,21 +92,21 @@ def test_a_fence_is_finished_as_a_whole() -> None:
         blocks.add(line) for line in "before\n\n```\na\n\nb\n```\n\nafter\n".splitlines(keepends=True)
     ]
     assert [text for text in given_back if text] == ["before\n\n", "```\na\n\nb\n```\n\n"]
-    assert blocks.rest() == "after\n"
+    assert blocks.take_rest() == "after\n"
 
 
 def test_a_command_is_told_from_what_is_said() -> None:
-    assert typed("hello /new") is None
-    assert typed("/etc/hosts is empty") is None
-    new = typed("/new  a title ")
+    assert parse_command("hello /new") is None
+    assert parse_command("/etc/hosts is empty") is None
+    new = parse_command("/new  a title ")
     assert new is not None
     assert new.command is not None
     assert (new.command.name, new.argument) == ("new", "a title")
-    begun = typed("/bra")
+    begun = parse_command("/bra")
     assert begun is not None
     assert begun.command is not None
     assert begun.command.name == "branch"
-    several = typed("/re")
+    several = parse_command("/re")
     assert several is not None
     assert several.command is None
     assert several.alike == ["reset", "resume", "rewind", "retry", "reasoning"]
@@ -116,20 +116,20 @@ def test_a_place_is_restored_or_replaced(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()
-    assert restored(str(there), None, here) == (there, f"Working in {there}, as before.")
-    assert restored(str(here), None, here) == (here, None)
-    assert restored(str(tmp_path / "gone"), None, here) == (
+    assert choose_directory(str(there), None, here) == (there, f"Working in {there}, as before.")
+    assert choose_directory(str(here), None, here) == (here, None)
+    assert choose_directory(str(tmp_path / "gone"), None, here) == (
         here,
         f"{tmp_path / 'gone'} is gone; working in {here}.",
     )
-    assert restored(str(there), here, there) == (here, f"Working in {here}.")
-    assert restored(None, None, here) == (here, None)
+    assert choose_directory(str(there), here, there) == (here, f"Working in {here}.")
+    assert choose_directory(None, None, here) == (here, None)
 
 
 def test_the_branch_of_a_directory(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/feature/x\n")
     (tmp_path / "sub").mkdir()
-    assert branch_of(tmp_path / "sub") == "feature/x"
+    assert read_branch(tmp_path / "sub") == "feature/x"
     (tmp_path / ".git" / "HEAD").write_text("0123abcd\n")
-    assert branch_of(tmp_path) is None
+    assert read_branch(tmp_path) is None

@@ -21,8 +21,8 @@ from prompt_toolkit.output import DummyOutput
 
 from hermes.chat.input import prompt_line as prompting_module
 from hermes.chat.input.approval import describe_length
-from hermes.chat.input.prompt_line import Prompting
-from hermes.chat.input.question import Option, Stopped, only_text
+from hermes.chat.input.prompt_line import PromptLine
+from hermes.chat.input.question import Option, Stopped, keep_text
 from hermes.terminal_input import AnswerReader, is_answer
 from hermes_state import SessionDB
 from tests.chat.conftest import POSITION, SEEN, Typing
@@ -135,10 +135,10 @@ class Screen(DummyOutput):
 
 
 @asynccontextmanager
-async def prompting() -> AsyncIterator[tuple[Prompting, Screen]]:
+async def prompting() -> AsyncIterator[tuple[PromptLine, Screen]]:
     with create_pipe_input() as pipe:
         screen = Screen(pipe)
-        yield Prompting(DummyCompleter(), str, incognito=True, given=pipe, shown=screen), screen
+        yield PromptLine(DummyCompleter(), str, incognito=True, keyboard=pipe, output=screen), screen
 
 
 async def answered(screen: Screen, question: Awaitable[object], before: str, after: str) -> object:
@@ -193,7 +193,7 @@ async def test_an_enter_out_of_habit_does_not_send_the_next_prompt(monkeypatch: 
     async with prompting() as (asking, screen):
         assert await answered(screen, asking.choose("?", OPTIONS, default=3), "ahead", "y") == "once"
         prompt = asyncio.create_task(asking.ask("prefilled"))
-        await asking.shown()
+        await asking.wait_until_drawn()
         screen.pipe.send_text(f"{ENTER}!{ENTER}")
         assert await asyncio.wait_for(prompt, 60) == "prefilled\nahead!"
 
@@ -325,12 +325,12 @@ def parsed(text: str) -> list[KeyPress]:
 
 @given(bits)
 def test_what_is_kept_of_typed_keys_is_text_that_sends_and_leaves_nothing(text: str) -> None:
-    kept = only_text(parsed(text))
+    kept = keep_text(parsed(text))
     assert not {press.key for press in kept} & {"c-m", "c-c", "c-d", "escape", "<cursor-position-response>"}
-    assert only_text(kept) == kept
+    assert keep_text(kept) == kept
     assert not kept or "c-j" not in (kept[0].key, kept[-1].key)
 
 
 @given(st.text(alphabet=st.characters(categories=["L", "N", "P", "Zs"])))
 def test_all_text_is_kept(text: str) -> None:
-    assert "".join(press.data for press in only_text(parsed(text))) == text
+    assert "".join(press.data for press in keep_text(parsed(text))) == text

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.agent.tools.todo import TodoItem, format_items
-from hermes.chat.view.recap import Entry, collapsed, left_open, recap, said
+from hermes.chat.view.recap import Entry, describe_open, extract_text, format_call_names, make_recap
 
 Row = dict[str, Any]
 
@@ -32,14 +32,14 @@ def exchanges(count: int) -> list[Row]:
 
 
 def test_ten_exchanges_are_shown_without_a_line_of_earlier_ones() -> None:
-    told = recap(exchanges(10))
+    told = make_recap(exchanges(10))
     assert told.earlier == 0
     assert len(told.entries) == 20
     assert told.entries[0] == Entry("user", "q0")
 
 
 def test_of_eleven_exchanges_the_first_is_only_counted() -> None:
-    told = recap(exchanges(11))
+    told = make_recap(exchanges(11))
     assert told.earlier == 2
     assert len(told.entries) == 20
     assert told.entries[0] == Entry("user", "q1")
@@ -47,24 +47,24 @@ def test_of_eleven_exchanges_the_first_is_only_counted() -> None:
 
 def test_an_exchange_is_one_message_of_a_person_with_all_that_follows() -> None:
     rows = [you("do it"), hermes(None, "terminal"), tool("ok"), hermes("first"), hermes("second")]
-    assert recap([*rows, *exchanges(9)]).earlier == 0
-    assert recap([*rows, *exchanges(10)]).earlier == 4
+    assert make_recap([*rows, *exchanges(9)]).earlier == 0
+    assert make_recap([*rows, *exchanges(10)]).earlier == 4
 
 
 def test_a_person_is_cut_at_300_and_an_answer_at_200_characters() -> None:
     rows = [you("x" * 300), hermes("y" * 200), you("x" * 301), hermes("y" * 201), you("z"), hermes("the end")]
-    texts = [entry.text for entry in recap(rows).entries]
+    texts = [entry.text for entry in make_recap(rows).entries]
     assert texts[:4] == ["x" * 300, "y" * 200, "x" * 300 + "...", "y" * 200 + "..."]
 
 
 def test_an_answer_is_cut_at_three_lines() -> None:
     rows = [you("q"), hermes("1\n2\n3"), you("q"), hermes("1\n2\n3\n4"), you("q"), hermes("end")]
-    assert [entry.text for entry in recap(rows).entries][1::2] == ["1\n2\n3", "1\n2\n3 ...", "end"]
+    assert [entry.text for entry in make_recap(rows).entries][1::2] == ["1\n2\n3", "1\n2\n3 ...", "end"]
 
 
 def test_the_last_answer_stands_there_in_full() -> None:
     long = "\n".join("word " * 30 for _ in range(20)).strip()
-    last = recap([you("q"), hermes("short"), you("q"), hermes(long)]).entries[-1]
+    last = make_recap([you("q"), hermes("short"), you("q"), hermes(long)]).entries[-1]
     assert last == Entry("assistant", long, is_last=True)
 
 
@@ -76,7 +76,7 @@ def test_tool_calls_are_a_count_with_their_names() -> None:
         hermes(None, "terminal"),
         hermes("done"),
     ]
-    assert [entry.text for entry in recap(rows).entries] == [
+    assert [entry.text for entry in make_recap(rows).entries] == [
         "go",
         "[3 tool calls: terminal, web_search]",
         "done",
@@ -84,9 +84,9 @@ def test_tool_calls_are_a_count_with_their_names() -> None:
 
 
 def test_of_many_tools_four_are_named() -> None:
-    assert collapsed(["a"]) == "[1 tool call: a]"
-    assert collapsed(list("abcd")) == "[4 tool calls: a, b, c, d]"
-    assert collapsed(list("abcdea")) == "[6 tool calls: a, b, c, d, ...]"
+    assert format_call_names(["a"]) == "[1 tool call: a]"
+    assert format_call_names(list("abcd")) == "[4 tool calls: a, b, c, d]"
+    assert format_call_names(list("abcdea")) == "[6 tool calls: a, b, c, d, ...]"
 
 
 def test_system_messages_results_and_reasoning_are_hidden() -> None:
@@ -98,7 +98,7 @@ def test_system_messages_results_and_reasoning_are_hidden() -> None:
         {"role": "session_meta", "content": "{}"},
         hermes("", "x"),
     ]
-    text = " ".join(entry.text for entry in recap(rows).entries)
+    text = " ".join(entry.text for entry in make_recap(rows).entries)
     assert text == "q yes [1 tool call: x]"
 
 
@@ -118,16 +118,16 @@ def test_system_messages_results_and_reasoning_are_hidden() -> None:
     ],
 )
 def test_thoughts_are_stripped_however_they_are_tagged(text: str, shown: str) -> None:
-    assert said(hermes(text)).strip() == shown
+    assert extract_text(hermes(text)).strip() == shown
 
 
 def test_pictures_are_only_named() -> None:
     content = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:x"}}]
-    assert recap([you(content)]).entries[0].text == "look\n[image]"
+    assert make_recap([you(content)]).entries[0].text == "look\n[image]"
 
 
 def test_nothing_in_it_can_act_on_a_terminal() -> None:
-    told = recap([you("\x1b[31mred\x1b]0;title\x07"), hermes("\x1b[2Jgone\x9b1m")])
+    told = make_recap([you("\x1b[31mred\x1b]0;title\x07"), hermes("\x1b[2Jgone\x9b1m")])
     assert [entry.text for entry in told.entries] == [
         r"\x1b[31mred\x1b]0;title\x07",
         r"\x1b[2Jgone\x9b1m",
@@ -151,7 +151,7 @@ def test_nothing_in_it_can_act_on_a_terminal() -> None:
     ],
 )
 def test_what_was_left_open_is_one_line(rows: list[Row], told: str | None) -> None:
-    assert left_open(rows) == told
+    assert describe_open(rows) == told
 
 
 def test_a_list_that_is_not_done_is_left_open() -> None:
@@ -159,9 +159,9 @@ def test_a_list_that_is_not_done_is_left_open() -> None:
         items = [TodoItem(str(number), f"step {number}", state) for number, state in enumerate(states)]
         return [you("q"), hermes(None, "todo"), tool(format_items(items), "todo"), hermes("so far")]
 
-    assert left_open(listed("completed", "in_progress", "pending")) == "2 of 3 to do, at: step 1"
-    assert left_open(listed("completed")) is None
-    assert left_open([*listed("pending"), *listed("completed")]) is None
+    assert describe_open(listed("completed", "in_progress", "pending")) == "2 of 3 to do, at: step 1"
+    assert describe_open(listed("completed")) is None
+    assert describe_open([*listed("pending"), *listed("completed")]) is None
 
 
 anything = st.one_of(st.none(), st.text(), st.integers(), st.lists(st.one_of(st.text(), st.none())))
@@ -184,7 +184,7 @@ rows = st.lists(
 
 @given(rows)
 def test_any_rows_have_a_recap_within_its_bounds(given_rows: list[Row]) -> None:
-    told = recap(given_rows)
+    told = make_recap(given_rows)
     assert sum(entry.role == "user" for entry in told.entries) <= 10
     assert sum(entry.is_last for entry in told.entries) <= 1
     assert all(len(entry.text) <= 303 for entry in told.entries if entry.role == "user")

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from hermes.agent import events
 from hermes.agent.models.model import Used
-from hermes.chat.view.recap import recap
-from hermes.chat.view.screen import Screen, status
+from hermes.chat.view.recap import make_recap
+from hermes.chat.view.screen import Screen, format_usage
 from tests.chat.echo import MARKDOWN
 
 
@@ -49,7 +49,7 @@ class Terminal:
 def through(screen: Screen, *happened: Any) -> None:
     screen.begin()
     for event in happened:
-        screen.event(event)
+        screen.handle_event(event)
         screen.tick()
     screen.end()
 
@@ -57,7 +57,9 @@ def through(screen: Screen, *happened: Any) -> None:
 @pytest.mark.parametrize("terminal", [True, False])
 def test_of_a_long_snippet_the_match_is_in_the_line(terminal: bool) -> None:
     screen, shown = a_screen(terminal=terminal)
-    screen.snippet("a long way to what was looked for, which is the >>>budget<<< and more words after it")
+    screen.print_snippet(
+        "a long way to what was looked for, which is the >>>budget<<< and more words after it"
+    )
     (line, rest) = shown.getvalue().split("\n")
     plain = "".join(Terminal(line).lines)
     assert rest == ""
@@ -96,10 +98,10 @@ def test_a_block_higher_than_the_window_never_reaches_above_it() -> None:
 def test_a_window_that_became_narrower_is_cleared_wholly() -> None:
     screen, shown = a_screen(width=40)
     screen.begin()
-    screen.event(events.TextDelta("a word " * 5))
+    screen.handle_event(events.TextDelta("a word " * 5))
     screen.tick()
     screen.console.width = 20
-    screen.event(events.Done(""))
+    screen.handle_event(events.Done(""))
     assert "\x1b[3F" in shown.getvalue()  # one line of 34 cells, now two rows, and the empty one below
 
 
@@ -208,7 +210,7 @@ def test_a_running_call_is_drawn_in_no_time_however_long_it_is() -> None:
     screen, _ = a_screen(width=100, height=50)
     command = "\n".join("x" * 5_000 for _ in range(4_000))
     screen.begin()
-    screen.event(events.ToolStarted("1", "terminal", {"command": command}))
+    screen.handle_event(events.ToolStarted("1", "terminal", {"command": command}))
     began = time.process_time()
     for _ in range(10):
         screen.tick()
@@ -221,20 +223,20 @@ def test_while_a_person_is_asked_nothing_else_is_drawn() -> None:
     screen.tick()
     screen.pause()
     before = shown.getvalue()
-    screen.event(events.ToolEnded("1", "terminal", "", False, 0.1))
+    screen.handle_event(events.ToolEnded("1", "terminal", "", False, 0.1))
     screen.tick()
     assert shown.getvalue() == before
-    screen.go_on()
+    screen.resume()
     assert "✓" in shown.getvalue()
 
 
 def test_what_is_said_aside_stands_above_the_open_block() -> None:
     screen, shown = a_screen()
     screen.begin()
-    screen.event(events.TextDelta("half a"))
-    screen.aside("removed 3 old sessions")
-    screen.event(events.TextDelta(" sentence"))
-    screen.event(events.Done(""))
+    screen.handle_event(events.TextDelta("half a"))
+    screen.print_aside("removed 3 old sessions")
+    screen.handle_event(events.TextDelta(" sentence"))
+    screen.handle_event(events.Done(""))
     screen.end()
     lines = [line.strip() for line in Terminal(shown.getvalue()).lines if line.strip()]
     assert lines == ["removed 3 old sessions", "half a sentence"]
@@ -260,9 +262,9 @@ def test_text_from_outside_cannot_act_on_the_terminal(terminal: bool) -> None:
         events.ToolEnded("1", evil, evil, True, 0.0),
         events.Failed(evil, Exception()),
     )
-    screen.table(("a", "b"), [(evil, evil)])
-    screen.line(evil)
-    screen.recap(recap([{"role": "user", "content": evil}]))
+    screen.print_table(("a", "b"), [(evil, evil)])
+    screen.print_line(evil)
+    screen.print_recap(make_recap([{"role": "user", "content": evil}]))
     text = shown.getvalue()
     assert "\x1b]" not in text
     assert "\x07" not in text
@@ -280,7 +282,7 @@ def test_where_there_is_no_terminal_it_is_plain_text() -> None:
 def test_the_recap_is_a_panel_with_gold_and_green_marks() -> None:
     screen, shown = a_screen(width=60)
     rows = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "good\nday"}]
-    screen.recap(recap([*rows * 11]))
+    screen.print_recap(make_recap([*rows * 11]))
     text = shown.getvalue()
     plain = "\n".join(Terminal(text).lines)
     assert "Previous Conversation" in plain
@@ -301,12 +303,12 @@ def test_the_recap_is_a_panel_with_gold_and_green_marks() -> None:
     ],
 )
 def test_the_status_says_what_is_unknown(used: Used, cost: float | None, told: str) -> None:
-    assert status(events.Counted("m", used, cost)) == told
+    assert format_usage(events.Counted("m", used, cost)) == told
 
 
 @given(st.lists(st.text(alphabet="abc *`#|-1.\n>_~[]"), max_size=30), st.integers(10, 60), st.integers(3, 12))
 def test_drawing_never_goes_above_its_own_lines(pieces: list[str], width: int, height: int) -> None:
     screen, shown = a_screen(width, height)
-    screen.line("what stood there before")
+    screen.print_line("what stood there before")
     through(screen, *(events.TextDelta(piece) for piece in pieces), events.Done(""))
     assert Terminal(shown.getvalue()).lines[0].startswith("what stood"[:width])

@@ -15,10 +15,10 @@ from prompt_toolkit.output import DummyOutput
 from rich.console import Console
 
 from hermes.agent.components import AgentComponents
-from hermes.chat.commands.table import commands
-from hermes.chat.input.prompt_line import Prompting
+from hermes.chat.commands.table import load_commands
+from hermes.chat.input.prompt_line import PromptLine
 from hermes.chat.input.suggestions import ChatCompleter
-from hermes.chat.session import Talk
+from hermes.chat.session import LiveConversation
 from hermes.chat.terminal_loop import Chat
 from hermes.chat.view.screen import Screen
 from hermes_state import SessionDB
@@ -121,10 +121,10 @@ async def press(
     """Key by key, each when the answer to the one before it is on the screen; all that was shown."""
     shown = io.StringIO()
     with create_pipe_input() as pipe:
-        talk = Talk(db, parts, can_ask=True, cwd=tmp_path)
-        chat = Chat(talk, Screen(Console(file=shown, width=100)))
-        completer = ChatCompleter(db, commands().values(), lambda: tmp_path)
-        chat.prompting = Prompting(completer, chat.toolbar, given=pipe, shown=DummyOutput())
+        conversation = LiveConversation(db, parts, can_ask=True, cwd=tmp_path)
+        chat = Chat(conversation, Screen(Console(file=shown, width=100)))
+        completer = ChatCompleter(db, load_commands().values(), lambda: tmp_path)
+        chat.prompt_line = PromptLine(completer, chat.format_toolbar, keyboard=pipe, output=DummyOutput())
         running = asyncio.create_task(chat.run())
         for keys, expected in steps:
             before = len(shown.getvalue())

@@ -10,20 +10,20 @@ import pytest
 
 from hermes.agent.events import Done, Event, Note, NotStored, TextDelta, ToolStarted
 from hermes.chat.one_shot import ask
-from hermes.chat.session import Talk
+from hermes.chat.session import LiveConversation
 from hermes_state import SessionDB
 from tests.chat.echo import PARTS
 
 
 @pytest.fixture
-async def talk(db: SessionDB, tmp_path: Path) -> AsyncIterator[Talk]:
-    held = Talk(db, PARTS, cwd=tmp_path)
+async def conversation(db: SessionDB, tmp_path: Path) -> AsyncIterator[LiveConversation]:
+    held = LiveConversation(db, PARTS, cwd=tmp_path)
     yield held
     await held.leave()
 
 
 async def hear(
-    talk: Talk,
+    conversation: LiveConversation,
     text: str,
     on: Callable[[Event], bool] = lambda _: False,
     then: Callable[[], Any] = lambda: None,
@@ -31,7 +31,7 @@ async def hear(
     """One turn; `then` is done once, when `on` says so of an event."""
     heard: list[Event] = []
     done = False
-    async for event in talk.say(text):
+    async for event in conversation.say(text):
         heard.append(event)
         if not done and on(event):
             done = True
@@ -49,13 +49,13 @@ def contents_of(db: SessionDB, session_id: str) -> list[tuple[str, Any]]:
 
 @pytest.mark.parametrize("how", ["trash_session", "delete_session"])
 async def test_the_next_message_begins_a_new_session(
-    db: SessionDB, talk: Talk, tmp_path: Path, how: str
+    db: SessionDB, conversation: LiveConversation, tmp_path: Path, how: str
 ) -> None:
-    await hear(talk, "hello")
-    old = talk.session_id
+    await hear(conversation, "hello")
+    old = conversation.session_id
     getattr(db, how)(old)
-    heard = await hear(talk, "where were we?")
-    new = talk.session_id
+    heard = await hear(conversation, "where were we?")
+    new = conversation.session_id
     assert new != old
     (note,) = notes_of(heard)
     assert note.startswith(f"Session {old} was deleted or moved to the trash.")
@@ -66,62 +66,70 @@ async def test_the_next_message_begins_a_new_session(
     assert row is not None
     assert (row["parent_session_id"], row["cwd"], row["system_prompt"]) == (None, str(tmp_path), "Repeat.")
     assert db.leases.find_holder(new) is not None
-    assert notes_of(await hear(talk, "and now?")) == []
-    assert talk.session_id == new
+    assert notes_of(await hear(conversation, "and now?")) == []
+    assert conversation.session_id == new
     if how == "trash_session":
         assert db.restore_session(old) == [old]
         assert [content for _, content in contents_of(db, old)] == ["hello", "you said: hello"]
 
 
-async def test_a_resumed_conversation_does_the_same(db: SessionDB, talk: Talk, tmp_path: Path) -> None:
+async def test_a_resumed_conversation_does_the_same(
+    db: SessionDB, conversation: LiveConversation, tmp_path: Path
+) -> None:
     db.create_session("old", "cli", cwd=str(tmp_path))
     db.append_message("old", "user", "before")
-    await talk.resume("old")
+    await conversation.resume("old")
     db.trash_session("old")
     told: list[str] = []
-    answered = await ask(talk, "hello", told.append)
+    answered = await ask(conversation, "hello", told.append)
     assert (answered.text, answered.problem) == ("you said: hello", None)
     assert len(told) == 1
     assert "was deleted or moved to the trash" in told[0]
-    assert [content for _, content in contents_of(db, talk.session_id)] == ["hello", "you said: hello"]
+    assert [content for _, content in contents_of(db, conversation.session_id)] == [
+        "hello",
+        "you said: hello",
+    ]
     assert [row["content"] for row in db.get_messages("old", include_trashed=True)] == ["before"]
 
 
 async def test_a_session_trashed_during_an_answer_loses_nothing_of_the_turn(
-    db: SessionDB, talk: Talk
+    db: SessionDB, conversation: LiveConversation
 ) -> None:
-    await hear(talk, "hello")
-    old = talk.session_id
+    await hear(conversation, "hello")
+    old = conversation.session_id
     heard = await hear(
-        talk, "slow 2", lambda event: isinstance(event, TextDelta), lambda: db.trash_session(old)
+        conversation, "slow 2", lambda event: isinstance(event, TextDelta), lambda: db.trash_session(old)
     )
-    assert talk.session_id != old
+    assert conversation.session_id != old
     assert len(notes_of(heard)) == 1
     assert isinstance(heard[-1], Done)
-    assert contents_of(db, talk.session_id) == [("user", "slow 2"), ("assistant", "0 1 ")]
+    assert contents_of(db, conversation.session_id) == [("user", "slow 2"), ("assistant", "0 1 ")]
 
 
 async def test_a_session_trashed_while_a_tool_runs_keeps_the_call_with_its_result(
-    db: SessionDB, talk: Talk
+    db: SessionDB, conversation: LiveConversation
 ) -> None:
-    await hear(talk, "hello")
-    old = talk.session_id
+    await hear(conversation, "hello")
+    old = conversation.session_id
     heard = await hear(
-        talk, "use look here", lambda event: isinstance(event, ToolStarted), lambda: db.trash_session(old)
+        conversation,
+        "use look here",
+        lambda event: isinstance(event, ToolStarted),
+        lambda: db.trash_session(old),
     )
     assert isinstance(heard[-1], Done)
     assert len(notes_of(heard)) == 1
-    rows = db.get_messages(talk.session_id)
+    rows = db.get_messages(conversation.session_id)
     assert [row["role"] for row in rows] == ["user", "assistant", "tool", "assistant"]
     assert rows[1]["tool_calls"][0]["id"] == rows[2]["tool_call_id"]
 
 
 async def test_leaving_a_trashed_conversation_leaves_it_in_the_trash(db: SessionDB, tmp_path: Path) -> None:
-    talk = Talk(db, PARTS, cwd=tmp_path)
-    await hear(talk, "hello")
-    old = talk.session_id
+    conversation = LiveConversation(db, PARTS, cwd=tmp_path)
+    await hear(conversation, "hello")
+    old = conversation.session_id
     db.trash_session(old)
-    await talk.leave()
+    await conversation.leave()
     row = db.get_session(old, include_trashed=True)
     assert row is not None
     assert (row["ended_at"], row["trashed_at"] is not None) == (None, True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hermes.chat.conversation_lookup import latest, meant
+from hermes.chat.conversation_lookup import find_conversation, find_latest
 from hermes_state import SessionDB
 
 
@@ -39,21 +39,21 @@ def test_every_name_of_a_family_leads_to_its_live_end(
         title = data.draw(st.sampled_from(sorted(made)))
         ids = made[title]
         for name in (title, f" {title} ", *ids, *(f"{title} #{number}" for number in range(2, len(ids) + 1))):
-            assert meant(db, name).id == ids[-1]
-        for row in meant(
+            assert find_conversation(db, name).id == ids[-1]
+        for row in find_conversation(
             db, "2025_"
         ).candidates:  # of several families each is one candidate, by its live end
             assert row["id"] in {one[-1] for one in made.values()}
-        assert (meant(db, "2025_").id is None) == (len(made) > 1)
-        assert meant(db, "no such thing") == (None, [])
+        assert (find_conversation(db, "2025_").id is None) == (len(made) > 1)
+        assert find_conversation(db, "no such thing") == (None, [])
 
 
 def test_part_of_a_title_is_enough_if_it_says_which(db: SessionDB) -> None:
     a_family(db, "one", "refactoring auth", 3)
     a_family(db, "two", "refactoring billing", 1)
-    assert meant(db, "auth").id == "one_2"
-    assert meant(db, "REFACTORING b").id == "two_0"
-    assert [row["id"] for row in meant(db, "refactoring").candidates] == ["two_0", "one_2"]
+    assert find_conversation(db, "auth").id == "one_2"
+    assert find_conversation(db, "REFACTORING b").id == "two_0"
+    assert [row["id"] for row in find_conversation(db, "refactoring").candidates] == ["two_0", "one_2"]
 
 
 def test_the_latest_is_by_activity_and_never_a_child_or_an_empty_one(db: SessionDB, tmp_path: Path) -> None:
@@ -68,17 +68,17 @@ def test_the_latest_is_by_activity_and_never_a_child_or_an_empty_one(db: Session
     db.append_message(child, "user", "x", timestamp=6000.0)
 
     def newest(workspace: Path | None = None) -> str | None:
-        row = latest(db, workspace)
+        row = find_latest(db, workspace)
         return None if row is None else row["id"]
 
     assert newest() == "older_start"
     assert newest(tmp_path) == "older_start"
     assert newest(tmp_path / "other") is None
-    assert meant(db, "latest").id == "older_start"
+    assert find_conversation(db, "latest").id == "older_start"
     twig = db.branch("newer_start")
     assert newest() == twig
     db.set_session_title("newer_start", "latest")
-    assert meant(db, "latest").id == "newer_start"
+    assert find_conversation(db, "latest").id == "newer_start"
 
 
 def test_the_latest_is_found_behind_many_empty_ones(db: SessionDB) -> None:
@@ -86,6 +86,6 @@ def test_the_latest_is_found_behind_many_empty_ones(db: SessionDB) -> None:
     db.append_message("one", "user", "x", timestamp=1000.0)
     for number in range(30):
         db.create_session(f"empty_{number}", "cli", started_at=2000.0 + number)
-    row = latest(db)
+    row = find_latest(db)
     assert row is not None
     assert row["id"] == "one"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.cli.main import parser
+from hermes.cli.main import make_parser
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## `(hermes[^`]*)`\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
@@ -26,7 +26,7 @@ def commands(of: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
             yield from commands(inner)
 
 
-COMMANDS = {command.prog: command for command in commands(parser(None))}
+COMMANDS = {command.prog: command for command in commands(make_parser(None))}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

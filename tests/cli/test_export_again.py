@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.cli.io.output_file import Found, look_at
+from hermes.cli.io.output_file import FileKind, classify_file
 from hermes_state import SessionDB
 from tests.cli.conftest import COMMAND, Hermes, Told
 
@@ -70,7 +70,7 @@ def test_every_format_is_recognised_also_cut_in_half(
     db.append_message("first", "user", "long " * 40_000)
     assert export(hermes, folder, NAMES[kind]).returncode == 0
     (file,) = folder.iterdir()
-    assert look_at(file) is Found.OURS
+    assert classify_file(file) is FileKind.OURS
     os.truncate(file, file.stat().st_size // 2)
     before = file.read_bytes()
     db.append_message("first", "user", "something new")
@@ -123,7 +123,7 @@ FOREIGN: dict[str, bytes] = {
 def test_a_file_of_somebody_else_is_not_ours(folder: Path, content: bytes) -> None:
     file = folder / "a.jsonl"
     file.write_bytes(content)
-    assert look_at(file) is Found.OTHER
+    assert classify_file(file) is FileKind.OTHER
 
 
 def test_a_file_of_somebody_else_needs_force(hermes: Hermes, folder: Path) -> None:

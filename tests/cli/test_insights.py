@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.cli.insights.report_lines import lines
+from hermes.cli.insights.report_lines import format_report
 from hermes.insights import InsightsEngine
 from hermes_state import SessionDB
 from tests.cli.conftest import Hermes, seen_on_a_terminal
@@ -187,7 +187,7 @@ def test_it_fits_a_terminal_of_any_width_from_60(busy: SessionDB, width: int) ->
 
 @given(st.integers(1, 10**9))
 def test_however_much_there_was_it_fits_60_columns(times: int) -> None:
-    told = list(lines(multiplied(REPORT, times), 60))
+    told = list(format_report(multiplied(REPORT, times), 60))
     assert max(columns_taken(line) for line in told) <= 60
 
 

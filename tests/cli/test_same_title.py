@@ -90,12 +90,12 @@ def test_two_others_with_the_same_title_are_listed(db: SessionDB, hermes: Hermes
 
 
 def test_continuing_means_the_local_owners(db: SessionDB, three: dict[str, str]) -> None:
-    assert conversation_lookup.meant(db, "trip", preferred_owner="").id == "local"
-    assert conversation_lookup.meant(db, "tri", preferred_owner="").id == "local"
-    assert conversation_lookup.meant(db, "trip").id is None
-    assert len(conversation_lookup.meant(db, "trip").candidates) == 3
+    assert conversation_lookup.find_conversation(db, "trip", preferred_owner="").id == "local"
+    assert conversation_lookup.find_conversation(db, "tri", preferred_owner="").id == "local"
+    assert conversation_lookup.find_conversation(db, "trip").id is None
+    assert len(conversation_lookup.find_conversation(db, "trip").candidates) == 3
     db.trash_session("local")
-    assert conversation_lookup.meant(db, "trip", preferred_owner="").id is None
+    assert conversation_lookup.find_conversation(db, "trip", preferred_owner="").id is None
 
 
 def test_continue_on_the_command_line_means_the_local_owners(
@@ -114,7 +114,7 @@ def test_continuing_the_last_one_passes_over_what_was_given_to_somebody(db: Sess
     add_session(db, None, "mine", "mine")
     add_session(db, None, "given", "given")
     db.raw().execute("UPDATE sessions SET owner = 'telegram:person:4711' WHERE id = 'given'")
-    row = conversation_lookup.latest(db)
+    row = conversation_lookup.find_latest(db)
     assert row is not None
     assert row["id"] == "mine"
 

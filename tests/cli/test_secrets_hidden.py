@@ -221,7 +221,7 @@ def test_names_from_files_and_logs_cannot_act_on_a_terminal(hermes: Hermes, home
 
 def test_a_warning_that_is_only_logged_cannot_act_on_a_terminal() -> None:
     program = (
-        "from hermes.cli.io import output; output.prepare()\n"
+        "from hermes.cli.io import output; output.prepare_streams()\n"
         "from hermes.logs import get_logger\n"
         "get_logger('hermes.x').warning('a %s and %s', 'file\\x1b[2J', 'OPENAI_API_KEY=' + 'Tr0ub4dor' + '-and-3')\n"
     )

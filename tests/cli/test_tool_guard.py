@@ -15,7 +15,7 @@ import pytest
 
 from hermes.cli.command import Access, Command
 from hermes.cli.main import COMMANDS
-from hermes.cli.main import parser as whole_parser
+from hermes.cli.main import make_parser as whole_parser
 from hermes.config.dotenv import TOOL_MARKER
 from hermes_state import SessionDB
 from tests.cli.conftest import Hermes

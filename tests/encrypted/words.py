@@ -7,7 +7,7 @@ from pathlib import Path
 from hermes.agent.prompt.memory_files import Memory
 from hermes.agent.prompt.skill_files import Skills
 from hermes.chat.input.input_history import InputHistory
-from hermes.chat.input.prompt_line import history_file
+from hermes.chat.input.prompt_line import open_history_file
 from hermes.gateway.sessions.agents import private_folder
 from hermes_state import SessionDB
 from tests.encrypted.conftest import SECRET
@@ -17,7 +17,7 @@ TEXT = f"Likes {SECRET}."
 
 def input_history() -> InputHistory:
     """What was typed, in the file of this home."""
-    file = history_file()
+    file = open_history_file()
     assert file is not None
     return InputHistory(file)
 

@@ -50,7 +50,7 @@ def again(home: Path, folder: Path, into: str = "again.db") -> SessionDB:
     target = home / into
     told = {"from_transcripts": True, "folder": folder, "into": target, "dry_run": False, "store": None}
     told["trusted"] = True
-    assert rebuild.rebuild(argparse.Namespace(**told)) == 0
+    assert rebuild.rebuild_store(argparse.Namespace(**told)) == 0
     return SessionDB(target)
 
 

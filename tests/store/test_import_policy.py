@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes.agent.models.replay import replay
-from hermes.chat.conversation_lookup import latest, meant
+from hermes.chat.conversation_lookup import find_conversation, find_latest
 from hermes.store.people import Principal
 from hermes.store.transfer import import_policy
 from hermes_state import SessionDB
@@ -236,7 +236,7 @@ def test_names_that_mean_something_else_still_do(db: SessionDB) -> None:
     done = db.import_sessions(baits)
     assert sorted(done.renamed) == ["20250211", "my project"]
     for name in ("my project", "20250211"):
-        assert meant(db, name).id == "20250211_101500_deadbeef"
+        assert find_conversation(db, name).id == "20250211_101500_deadbeef"
     assert db.get_session_by_title("latest") is None
     assert db.import_sessions(baits).added == (), "they are known under their new ids"
 
@@ -250,7 +250,7 @@ def test_times_in_the_future_do_not_make_it_the_latest_forever(db: SessionDB) ->
     assert done.left_out == {"time in the future": 4}
     db.create_session("mine", "cli")
     db.append_message("mine", "user", "now")
-    assert (latest(db) or {})["id"] == "mine"
+    assert (find_latest(db) or {})["id"] == "mine"
     assert db.import_sessions([given]).skipped == ("bait",)
 
 

@@ -32,11 +32,11 @@ def browse(
             name, None
         )  # left there by some parents; the terminal itself knows better, and says when it changes
     from hermes.browser.app import INTERRUPTED, Browser
-    from hermes.browser.view_state import View, with_everything
+    from hermes.browser.view_state import View, show_everything
     from hermes.errors import HermesError
 
     view = View(query=query, sources=tuple(sources) if sources else None, limit=limit)
-    browser = Browser(db, with_everything(view) if everything else view, at)
+    browser = Browser(db, show_everything(view) if everything else view, at)
     chosen = browser.run()
     if chosen is INTERRUPTED:
         raise KeyboardInterrupt

@@ -1,18 +1,37 @@
-"""What a person does to a conversation here, and how it is taken back. Each of these acts on the whole conversation."""
+"""Actions on a conversation: pin, archive, delete, rename and export. All but the export can be undone.
+
+Changes are stored one after the other, in the order of the keys. The conversation meant is the one under the cursor
+when the key was pressed, however long the store takes. The list shows a change at once, so that a key pressed twice
+means two conversations; if the change fails, the list is loaded again.
+
+`hermes sessions export` writes the file, and its error message is passed on. The suffix of the file name selects the
+format. An earlier export is replaced and kept as `FILE~`; no other file is.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes.browser.rows import Conversation
+from hermes.errors import HermesError
+from hermes.text import make_printable
 
 if TYPE_CHECKING:
+    from hermes.browser.app import Browser
     from hermes.db.session_db import SessionDB
+
+MOST_UNDOS = 100
+FORMATS = {".jsonl": "jsonl", ".json": "jsonl", ".md": "md", ".markdown": "md", ".html": "html"}
+COMMAND = [sys.executable, "-P", "-m", "hermes.cli.main", "sessions", "export"]
 
 
 class Step(NamedTuple):
-    told: str
+    summary: str
     """What to say when it is done: `Deleted “x”`."""
     conversation: Conversation
     do: Callable[[], object]
@@ -24,48 +43,134 @@ class Step(NamedTuple):
     """Whether it goes to the trash or the archive, out of the usual list."""
 
 
-def pin(db: SessionDB, one: Conversation) -> Step:
-    pinned = not one.pinned
+def plan_pin(db: SessionDB, conversation: Conversation) -> Step:
+    pinned = not conversation.pinned
     return Step(
-        f"{'Pinned' if pinned else 'Unpinned'} {one.short_name}",
-        one,
-        lambda: db.pin_session(one.id, pinned),
-        lambda: db.pin_session(one.id, not pinned),
+        f"{'Pinned' if pinned else 'Unpinned'} {conversation.short_name}",
+        conversation,
+        lambda: db.pin_session(conversation.id, pinned),
+        lambda: db.pin_session(conversation.id, not pinned),
         {"pinned": pinned},
     )
 
 
-def archive(db: SessionDB, one: Conversation) -> Step:
-    archived = not one.archived
+def plan_archive(db: SessionDB, conversation: Conversation) -> Step:
+    archived = not conversation.archived
     return Step(
-        f"{'Archived' if archived else 'Unarchived'} {one.short_name}",
-        one,
-        lambda: db.set_session_archived(one.id, archived),
-        lambda: db.set_session_archived(one.id, not archived),
+        f"{'Archived' if archived else 'Unarchived'} {conversation.short_name}",
+        conversation,
+        lambda: db.set_session_archived(conversation.id, archived),
+        lambda: db.set_session_archived(conversation.id, not archived),
         {"archived": archived},
         leaves=archived,
     )
 
 
-def delete(db: SessionDB, one: Conversation) -> Step:
+def plan_delete(db: SessionDB, conversation: Conversation) -> Step:
     return Step(
-        f"Deleted {one.short_name}",
-        one,
-        lambda: db.trash_session(one.id),
-        lambda: db.restore_session(one.id),
+        f"Deleted {conversation.short_name}",
+        conversation,
+        lambda: db.trash_session(conversation.id),
+        lambda: db.restore_session(conversation.id),
         {},
         leaves=True,
     )
 
 
-def rename(db: SessionDB, one: Conversation, title: str) -> Step:
+def plan_rename(db: SessionDB, conversation: Conversation, title: str) -> Step:
     """An empty title takes the title away. One that cannot be a title is an error."""
-    given = db.sanitize_title(title)
-    renamed = one._replace(title=given)
+    new_title = db.sanitize_title(title)
+    renamed = conversation._replace(title=new_title)
     return Step(
-        f"Renamed to {renamed.short_name}" if given else "Took the title away",
-        one,
-        lambda: db.set_session_title(one.id, given),
-        lambda: db.set_session_title(one.id, one.title),
-        {"title": given},
+        f"Renamed to {renamed.short_name}" if new_title else "Took the title away",
+        conversation,
+        lambda: db.set_session_title(conversation.id, new_title),
+        lambda: db.set_session_title(conversation.id, conversation.title),
+        {"title": new_title},
     )
+
+
+class Changes:
+    def __init__(self, browser: Browser, db: SessionDB) -> None:
+        self._browser, self._db = browser, db
+        self._undos: list[tuple[Step, int]] = []
+        """What was done, and where in the list."""
+        self._lock = asyncio.Lock()
+
+    async def apply(self, plan: Callable[[SessionDB, Conversation], Step]) -> None:
+        await self._browser.wait_until_settled()
+        conversation, index = self._browser.list.current, self._browser.list.cursor
+        if conversation is None:
+            return
+        step = plan(self._db, conversation)
+        self._show(step)
+        async with self._lock:
+            try:
+                is_there = await asyncio.to_thread(step.do)
+            except BaseException:
+                self._browser.reload(index, conversation)
+                raise
+            self._report(step, index, is_there)
+
+    async def rename(self, conversation: Conversation, title: str) -> None:
+        """A title that cannot be given is an error, and the question stays open."""
+        step = plan_rename(self._db, conversation, title)
+        async with self._lock:
+            is_there = await asyncio.to_thread(step.do)
+            self._browser.close_question()
+            self._show(step)
+            self._report(step, self._browser.list.cursor, is_there)
+
+    async def undo(self) -> None:
+        async with self._lock:
+            if not self._undos:
+                self._browser.status.show_message("There is nothing to undo")
+                return
+            step, index = self._undos.pop()
+            if not await asyncio.to_thread(step.undo):
+                self._browser.report_gone(step.conversation)
+                return
+            self._browser.status.show_message(f"Undone: {step.summary}")
+            self._browser.reload(index, step.conversation)
+
+    def _show(self, step: Step) -> None:
+        browser = self._browser
+        if step.leaves and not (browser.view.archived and step.changes):
+            browser.list.drop(step.conversation)
+        else:
+            browser.list.change(step.conversation, **step.changes)
+
+    def _report(self, step: Step, index: int, is_there: object) -> None:
+        if not is_there:
+            self._browser.report_gone(step.conversation)
+            return
+        self._undos = [*self._undos, (step, index)][-MOST_UNDOS:]
+        self._browser.status.show_message(f"{step.summary} · ^Z to undo")
+        if step.leaves:
+            self._browser.reload()  # what it counts is different, too
+
+
+class ExportFailed(HermesError):
+    pass
+
+
+def suggest_file_name(conversation: Conversation) -> str:
+    """A file in the current folder, named after the conversation."""
+    letters = "".join(sign if sign.isalnum() else " " for sign in conversation.title or "")
+    return f"{'-'.join(letters.split())[:60] or conversation.id}.md"
+
+
+def export_conversation(store: Path, conversation: Conversation, name: str) -> Path:
+    """Write the conversation to a file, or into a folder; where it is. Says what went wrong in one line."""
+    target = Path(name).expanduser().absolute()
+    form = "md" if target.is_dir() else FORMATS.get(target.suffix.lower())
+    if form is None:
+        raise ExportFailed("end the name in .jsonl, .md or .html to say the format")
+    words = [*COMMAND, str(target), "--session-id", conversation.id, "--format", form, "--store", str(store)]
+    done = subprocess.run(
+        words, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace"
+    )
+    if done.returncode != 0:
+        lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
+        raise ExportFailed(make_printable(lines[0].removeprefix("hermes: ")))
+    return target

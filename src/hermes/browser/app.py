@@ -17,16 +17,15 @@ from textual.containers import Container, Horizontal
 from textual.widgets import Input, Static
 from textual.worker import Worker, WorkerState
 
-from hermes.browser import actions, export_command, source
+from hermes.browser import actions, source
+from hermes.browser.actions import Changes
 from hermes.browser.conversation_list import ConversationList
 from hermes.browser.dialogs import FilterDialog, HelpScreen
-from hermes.browser.input_line import Question
+from hermes.browser.input_line import Question, SearchInput
 from hermes.browser.key_table import BINDINGS, KEYS, BottomLine
 from hermes.browser.preview import Preview
 from hermes.browser.rows import PAGE, Conversation
-from hermes.browser.search_input import SearchInput
 from hermes.browser.status_line import StatusLine
-from hermes.browser.undo import Changes
 from hermes.browser.view_state import View
 from hermes.terminal_input import SILENCE_S
 from hermes.text import make_printable
@@ -73,7 +72,7 @@ class Browser(App[str]):
         super().__init__()
         self.animation_level = "none"  # a list that glides is a list that waits
         self._db, self.view, self._at = db, view, at
-        self._asked = 0
+        self._request_number = 0
         """How many times the view was asked for: an answer to an earlier one is stale."""
         self._answered = 0
         self._pages: set[int] = set()
@@ -99,39 +98,39 @@ class Browser(App[str]):
     def on_mount(self) -> None:
         self.search.value = self.view.query
         self.search.focus()
-        self._ask(pause=0)
+        self._load(pause=0)
 
     # ---------------------------------------------------------------- what is shown
 
     @on(Input.Changed, "#search")
-    def _typed(self, event: Input.Changed) -> None:
+    def _change_query(self, event: Input.Changed) -> None:
         if event.value.strip() != self.view.query.strip():
             self.view = self.view._replace(query=event.value)
-            self._ask(pause=DEBOUNCE)
+            self._load(pause=DEBOUNCE)
 
-    def ask_again(self, cursor: int | None = None, stay_on: Conversation | None = None) -> None:
+    def reload(self, cursor: int | None = None, stay_on: Conversation | None = None) -> None:
         """Show the same view as it is by now, the cursor on the conversation where it is, or on another."""
         place = self.list.cursor if cursor is None else cursor
-        self._ask(pause=0, cursor=place, stay_on=stay_on or self.list.current)
+        self._load(pause=0, cursor=place, stay_on=stay_on or self.list.current)
 
-    def _ask(self, pause: float, cursor: int = 0, stay_on: Conversation | None = None) -> None:
-        self._asked += 1
-        self._answer(self._asked, pause, cursor, stay_on)
+    def _load(self, pause: float, cursor: int = 0, stay_on: Conversation | None = None) -> None:
+        self._request_number += 1
+        self._load_rows(self._request_number, pause, cursor, stay_on)
 
     @work(exclusive=True, group="view", exit_on_error=False)
-    async def _answer(self, number: int, pause: float, cursor: int, stay_on: Conversation | None) -> None:
+    async def _load_rows(self, number: int, pause: float, cursor: int, stay_on: Conversation | None) -> None:
         view, at = self.view, self._at
         try:
             await asyncio.sleep(pause)
             offset = 0 if view.is_search else cursor // PAGE * PAGE
-            rows = await asyncio.to_thread(source.first_rows, self._db, view, offset)
+            rows = await asyncio.to_thread(source.load_rows, self._db, view, offset)
             if stay_on is not None:
-                moved_to = rows.index_of(stay_on.root_id)
+                moved_to = rows.find_index(stay_on.root_id)
                 cursor = cursor if moved_to is None else moved_to
             if at is not None:
-                cursor = await asyncio.to_thread(source.place_of, self._db, rows, *at)
+                cursor = await asyncio.to_thread(source.find_index, self._db, rows, *at)
         finally:
-            is_stale = number != self._asked
+            is_stale = number != self._request_number
             self._answered = max(number, self._answered)
         if not is_stale:
             self._at = None
@@ -139,47 +138,51 @@ class Browser(App[str]):
             self.preview.words = view.words
             self.list.show(rows, view, cursor)
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """What is typed is what is shown: who types quickly and presses Enter means what they typed."""
-        while self._answered != self._asked or self.search.value.strip() != self.view.query.strip():
+        while self._answered != self._request_number or self.search.value.strip() != self.view.query.strip():
             await asyncio.sleep(PATIENCE)
 
     @on(ConversationList.Needs)
     def _fetch(self, event: ConversationList.Needs) -> None:
-        for offset in self.list.rows.missing(event.first, event.last):
+        for offset in self.list.rows.find_missing(event.first, event.last):
             if offset not in self._pages and not self.view.is_search:
                 self._pages.add(offset)
                 self._fetch_page(offset)
 
     @work(group="pages", exit_on_error=False)
     async def _fetch_page(self, offset: int) -> None:
-        number, rows = self._asked, self.list.rows
+        number, rows = self._request_number, self.list.rows
         try:
-            page = await asyncio.to_thread(source.page_of, self._db, self.view, offset)
+            page = await asyncio.to_thread(source.load_page, self._db, self.view, offset)
         finally:
             self._pages.discard(offset)
-        if number != self._asked:
+        if number != self._request_number:
             return
         rows.put(offset, page)
-        if len(page) < min(PAGE, rows.rest(offset)):
-            self.ask_again()  # there are fewer by now
+        if len(page) < min(PAGE, rows.count_rest(offset)):
+            self.reload()  # there are fewer by now
         else:
             self.list.redraw()
 
     @on(ConversationList.Moved)
-    def _moved(self) -> None:
+    def _follow_cursor(self) -> None:
         self.status.describe(self.view, self.list.rows, self.list.cursor)
         if not self.preview.has_class("-hidden"):
             self.preview.showing = self.list.current
 
     @on(Preview.Gone)
-    def _gone(self) -> None:
-        if (one := self.list.current) is not None:
-            self.status.tell(f"{one.short_name} is gone: it was deleted elsewhere", is_problem=True)
+    def _report_preview_gone(self) -> None:
+        if (conversation := self.list.current) is not None:
+            self.status.show_message(
+                f"{conversation.short_name} is gone: it was deleted elsewhere", is_problem=True
+            )
 
-    def tell_gone(self, one: Conversation) -> None:
-        self.status.tell(f"{one.short_name} is gone: it was deleted elsewhere", is_problem=True)
-        self.ask_again()
+    def report_gone(self, conversation: Conversation) -> None:
+        self.status.show_message(
+            f"{conversation.short_name} is gone: it was deleted elsewhere", is_problem=True
+        )
+        self.reload()
 
     def on_resize(self, event: events.Resize) -> None:
         self._has_room = event.size.width >= WIDE or event.size.height >= TALL
@@ -187,11 +190,11 @@ class Browser(App[str]):
 
     def _show_or_hide_preview(self) -> None:
         """Shown where there is room for it, unless it was asked for or sent away."""
-        shown = self._has_room if self._wants_preview is None else self._wants_preview
-        self.preview.set_class(not shown, "-hidden")
-        if not shown and self.preview.has_focus:
+        is_visible = self._has_room if self._wants_preview is None else self._wants_preview
+        self.preview.set_class(not is_visible, "-hidden")
+        if not is_visible and self.preview.has_focus:
             self.search.focus()
-        self._moved()
+        self._follow_cursor()
 
     # ---------------------------------------------------------------- moving
 
@@ -250,7 +253,7 @@ class Browser(App[str]):
         if self._opening is Opening.PRESSED:
             self._opening = Opening.NOTHING
 
-    def _opened(self) -> None:
+    def _end_opening(self) -> None:
         self._opening = Opening.NOTHING
 
     @property
@@ -263,7 +266,7 @@ class Browser(App[str]):
     async def action_help(self) -> None:
         self._opening = Opening.BEGUN
         await self.push_screen(HelpScreen())
-        self.screen.call_after_refresh(self._opened)
+        self.screen.call_after_refresh(self._end_opening)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While something is asked, or lies over the list, the keys of the list mean nothing."""
@@ -272,64 +275,66 @@ class Browser(App[str]):
     # ---------------------------------------------------------------- choosing and changing
 
     @on(ConversationList.Opened)
-    def _row_opened(self) -> None:
+    def _resume_row(self) -> None:
         self.action_resume()
 
     @work(group="choose", exclusive=True, exit_on_error=False)
     async def action_resume(self) -> None:
-        await self.settled()
-        if (one := self.list.current) is None:
+        await self.wait_until_settled()
+        if (conversation := self.list.current) is None:
             return
-        live = await asyncio.to_thread(source.conversation, self._db, one.id)
+        live = await asyncio.to_thread(source.load_conversation, self._db, conversation.id)
         if live is None:
-            self.tell_gone(one)
+            self.report_gone(conversation)
         else:
             self.exit(live.id)
 
     @work(group="change", exit_on_error=False)
     async def action_pin(self) -> None:
-        await self._changes.make(actions.pin)
+        await self._changes.apply(actions.plan_pin)
 
     @work(group="change", exit_on_error=False)
     async def action_archive(self) -> None:
-        await self._changes.make(actions.archive)
+        await self._changes.apply(actions.plan_archive)
 
     @work(group="change", exit_on_error=False)
     async def action_delete(self) -> None:
-        await self._changes.make(actions.delete)
+        await self._changes.apply(actions.plan_delete)
 
     @work(group="change", exit_on_error=False)
     async def action_undo(self) -> None:
         await self._changes.undo()
 
     def action_rename(self) -> None:
-        if (one := self.list.current) is None:
-            self._opened()
+        if (conversation := self.list.current) is None:
+            self._end_opening()
         else:
-            self._ask_line("rename", one, "New title:", make_printable(one.title or ""))
+            self._ask_line("rename", conversation, "New title:", make_printable(conversation.title or ""))
 
     def action_export(self) -> None:
-        if (one := self.list.current) is None:
-            self._opened()
+        if (conversation := self.list.current) is None:
+            self._end_opening()
         else:
-            self._ask_line("export", one, "Export to:", export_command.suggested_name(one))
+            self._ask_line("export", conversation, "Export to:", actions.suggest_file_name(conversation))
 
-    def _ask_line(self, about: str, one: Conversation, question: str, answer: str) -> None:
+    def _ask_line(self, about: str, conversation: Conversation, question: str, answer: str) -> None:
         self._opening = Opening.BEGUN
-        self.question.ask(about, one, question, answer)
-        self.question.call_after_refresh(self._opened)
+        self.question.ask(about, conversation, question, answer)
+        self.question.call_after_refresh(self._end_opening)
 
     @on(Question.Answered)
     @work(group="change", exit_on_error=False)
     async def _act_on_answer(self, event: Question.Answered) -> None:
-        one = event.conversation
+        conversation = event.conversation
         if event.about == "rename":
-            await self._changes.rename(one, event.answer)
+            await self._changes.rename(conversation, event.answer)
             return
-        self.status.tell(f"Exporting {one.short_name} …")
-        target = await asyncio.to_thread(export_command.export, self._db.db_path, one, event.answer)
+        self.status.show_message(f"Exporting {conversation.short_name} …")
+        target = await asyncio.to_thread(
+            actions.export_conversation, self._db.db_path, conversation, event.answer
+        )
         self.close_question()
-        self.status.tell(f"Exported {one.short_name} to {target}")
+        self.status.show_message(f"Exported {conversation.short_name} to {target}")
 
     @on(Question.Cancelled)
     def close_question(self) -> None:
@@ -339,11 +344,11 @@ class Browser(App[str]):
     # ---------------------------------------------------------------- order and filters
 
     def action_refresh_list(self) -> None:
-        self.ask_again()
+        self.reload()
 
     def action_sort(self) -> None:
-        self.view = self.view.sorted_next()
-        self._ask(pause=0)
+        self.view = self.view.with_next_order()
+        self._load(pause=0)
 
     def action_filter(self) -> None:
         self._opening = Opening.BEGUN
@@ -352,25 +357,25 @@ class Browser(App[str]):
     @work(group="filter", exclusive=True, exit_on_error=False)
     async def _open_filter(self) -> None:
         try:
-            sources = await asyncio.to_thread(source.all_sources, self._db)
-            await self.push_screen(FilterDialog(self.view, sources), self._filtered)
+            sources = await asyncio.to_thread(source.list_sources, self._db)
+            await self.push_screen(FilterDialog(self.view, sources), self._apply_filter)
         finally:
-            self.screen.call_after_refresh(self._opened)
+            self.screen.call_after_refresh(self._end_opening)
 
-    def _filtered(self, view: View | None) -> None:
+    def _apply_filter(self, view: View | None) -> None:
         if view is not None:
             self.view = view
-            self._ask(pause=0)
+            self._load(pause=0)
 
     # ---------------------------------------------------------------- what goes wrong is one line
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         if event.state is WorkerState.ERROR and event.worker.error is not None:
-            self._tell_problem(event.worker.error)
+            self._show_problem(event.worker.error)
 
     @on(Preview.Failed)
-    def _preview_failed(self, event: Preview.Failed) -> None:
-        self._tell_problem(event.problem)
+    def _show_preview_problem(self, event: Preview.Failed) -> None:
+        self._show_problem(event.problem)
 
-    def _tell_problem(self, problem: BaseException) -> None:
-        self.status.tell(str(problem) or type(problem).__name__, is_problem=True)
+    def _show_problem(self, problem: BaseException) -> None:
+        self.status.show_message(str(problem) or type(problem).__name__, is_problem=True)

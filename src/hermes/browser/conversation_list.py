@@ -13,7 +13,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from hermes import clock
-from hermes.browser.list_row import POINTER, Styles, found_in, heading
+from hermes.browser.list_row import POINTER, Styles, render_heading, render_snippet
 from hermes.browser.rows import Conversation, Rows
 from hermes.browser.view_state import View
 
@@ -65,12 +65,12 @@ class ConversationList(ScrollView, can_focus=False):
         self.redraw()
         self.keep_in_sight()
 
-    def change(self, one: Conversation, **changes: Any) -> None:
-        self.rows.change(one.root_id, **changes)
+    def change(self, conversation: Conversation, **changes: Any) -> None:
+        self.rows.change(conversation.root_id, **changes)
         self.redraw()
 
-    def drop(self, one: Conversation) -> None:
-        self.rows.remove(one.root_id)
+    def drop(self, conversation: Conversation) -> None:
+        self.rows.remove(conversation.root_id)
         self.redraw()
 
     def redraw(self) -> None:
@@ -145,9 +145,9 @@ class ConversationList(ScrollView, can_focus=False):
             drawn = [Segment((LOADING if not second else "").ljust(room), base)]
         else:
             text = (
-                found_in(row, room, self._styles())
+                render_snippet(row, room, self._get_styles())
                 if second
-                else heading(row, room, self._styles(), self._words, clock.now())
+                else render_heading(row, room, self._get_styles(), self._words, clock.now())
             )
             drawn = list(Segment.apply_style(text.render(self.app.console, end=""), base))
         return Strip([pointer, *drawn, Segment(" ", base)]).adjust_cell_length(width, base)
@@ -155,9 +155,9 @@ class ConversationList(ScrollView, can_focus=False):
     def _ask_for_missing(self) -> None:
         first = self.scroll_offset.y // self.lines_each
         last = first + self.size.height // self.lines_each
-        if self.rows.missing(first, last):
+        if self.rows.find_missing(first, last):
             self.post_message(self.Needs(first, last))
 
-    def _styles(self) -> Styles:
+    def _get_styles(self) -> Styles:
         names = ("plain", "dim", "match", "mark", "source")
         return Styles(*[self.get_component_rich_style(f"list--{name}", partial=True) for name in names])

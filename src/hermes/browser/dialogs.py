@@ -2,21 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Static
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
 
-from hermes.browser.choices import Choice, Choices
 from hermes.browser.key_table import KEYS, MOVING
 from hermes.browser.view_state import KIND_NAMES, View
 from hermes.store.sessions.listing import KINDS
 from hermes.text import make_printable
 
 ARCHIVE = "archive"
+TICKED, OPEN = "[x]", "[ ]"
+"""Ticks are drawn as signs, not as colours, so that everybody can tell them apart."""
+
+
+class Choice(NamedTuple):
+    value: str
+    label: str
+    ticked: bool
+
+
+class Choices(OptionList):
+    BINDINGS = [  # noqa: RUF012
+        Binding("space", "select", show=False),
+        Binding("tab,left,right", "app.focus_next", show=False),
+        Binding("enter", "screen.apply", show=False),
+    ]
+
+    def __init__(self, choices: Iterable[Choice], *, id: str) -> None:  # noqa: A002 -- as Textual calls it
+        self._choices = list(choices)
+        super().__init__(*[Option(_render_choice(choice)) for choice in self._choices], id=id, compact=True)
+
+    @property
+    def ticked(self) -> tuple[str, ...]:
+        return tuple(choice.value for choice in self._choices if choice.ticked)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        choice = self._choices[event.option_index]
+        self._choices[event.option_index] = changed = choice._replace(ticked=not choice.ticked)
+        self.replace_option_prompt_at_index(event.option_index, _render_choice(changed))
+
+
+def _render_choice(choice: Choice) -> Content:
+    return Content(f"{TICKED if choice.ticked else OPEN} {choice.label}")
 
 
 class FilterDialog(ModalScreen[View | None]):
@@ -34,12 +70,12 @@ class FilterDialog(ModalScreen[View | None]):
     def compose(self) -> ComposeResult:
         view = self._view
         chosen = view.sources or ()
-        known = dict(self._sources)
+        counts = dict(self._sources)
         sources = [
             Choice(name, f"{make_printable(name, width_limit=16)}  {count:,}", name in chosen)
-            for name, count in {**known, **{name: known.get(name, 0) for name in chosen}}.items()
+            for name, count in {**counts, **{name: counts.get(name, 0) for name in chosen}}.items()
         ]
-        kinds = [Choice(kind, KIND_NAMES[kind], kind in view.shown_kinds) for kind in KINDS]
+        kinds = [Choice(kind, KIND_NAMES[kind], kind in view.visible_kinds) for kind in KINDS]
         with Vertical(id="dialog"):
             with Horizontal(id="choices"):
                 with Vertical():
@@ -53,12 +89,12 @@ class FilterDialog(ModalScreen[View | None]):
     async def action_apply(self) -> None:
         """Kinds count only where they were changed: naming a source alone shows all that it has but subagents."""
         sources = self.query_one("#sources", Choices).ticked
-        shown = self.query_one("#kinds", Choices).ticked
-        kinds: tuple[str, ...] | None = tuple(kind for kind in KINDS if kind in shown)
-        if not kinds or kinds == self._view.shown_kinds:
+        ticked = self.query_one("#kinds", Choices).ticked
+        kinds: tuple[str, ...] | None = tuple(kind for kind in KINDS if kind in ticked)
+        if not kinds or kinds == self._view.visible_kinds:
             kinds = self._view.kinds
         await self.dismiss(
-            self._view._replace(sources=sources or None, kinds=kinds, archived=ARCHIVE in shown)
+            self._view._replace(sources=sources or None, kinds=kinds, archived=ARCHIVE in ticked)
         )
 
     async def action_reset(self) -> None:
@@ -74,7 +110,7 @@ class HelpScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="dialog", can_focus=True):
             yield Static("Type to search titles and what was said", classes="heading")
-            for keys, told in [*((key.shown, key.help) for key in KEYS), *MOVING]:
+            for keys, explanation in [*((key.name, key.help) for key in KEYS), *MOVING]:
                 with Horizontal(classes="key"):
                     yield Static(keys)
-                    yield Static(told)
+                    yield Static(explanation)

@@ -18,7 +18,7 @@ class Key(NamedTuple):
     help: str
 
     @property
-    def shown(self) -> str:
+    def name(self) -> str:
         names = {"enter": "⏎", "escape": "Esc", "tab": "Tab", "f1": "F1"}
         first = self.keys.split(",")[0]
         return names.get(first) or first.replace("ctrl+", "^").upper()
@@ -58,31 +58,31 @@ class BottomLine(Static):
     def __init__(self) -> None:
         super().__init__(id="keys")
 
-    def _shown(self) -> list[Key]:
+    def _list_fitting(self) -> list[Key]:
         *others, last = [key for key in KEYS if key.label]
-        room = self.size.width - _width(last)
-        shown: list[Key] = []
+        room = self.size.width - _measure_key(last)
+        fitting: list[Key] = []
         for key in others:
-            room -= _width(key)
+            room -= _measure_key(key)
             if room < 0:
                 break
-            shown.append(key)
-        return [*shown, last]
+            fitting.append(key)
+        return [*fitting, last]
 
     def render(self) -> Content:
         parts: list[str | tuple[str, str]] = []
-        for key in self._shown():
-            parts += [(f" {key.shown}", "bold $accent"), f" {key.label} "]
+        for key in self._list_fitting():
+            parts += [(f" {key.name}", "bold $accent"), f" {key.label} "]
         return Content.assemble(*parts)
 
     async def on_click(self, event: events.Click) -> None:
         end = 0
-        for key in self._shown():
-            end += _width(key)
+        for key in self._list_fitting():
+            end += _measure_key(key)
             if event.x < end:
                 await self.run_action(f"app.{key.action}")
                 return
 
 
-def _width(key: Key) -> int:
-    return len(key.shown) + len(key.label) + 3
+def _measure_key(key: Key) -> int:
+    return len(key.name) + len(key.label) + 3

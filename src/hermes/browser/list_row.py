@@ -35,54 +35,58 @@ class Styles(NamedTuple):
     source: Style
 
 
-def heading(one: Conversation, width: int, styles: Styles, words: Iterable[str], now: float) -> Text:
+def render_heading(
+    conversation: Conversation, width: int, styles: Styles, words: Iterable[str], now: float
+) -> Text:
     """Marks and name on the left, source and time on the right, exactly so wide."""
     right = Text(no_wrap=True)
     if width >= ROOM_FOR_SOURCE:
         room = SOURCE_WIDTH if width >= ROOM_FOR_WHOLE_SOURCE else SHORT_SOURCE
-        source = Text(make_printable(one.source), styles.source)
+        source = Text(make_printable(conversation.source), styles.source)
         source.truncate(room, pad=True)
         right.append_text(source).append(" ")
-    right.append(clock.format_relative(one.last_active, now).rjust(WHEN_WIDTH), styles.dim)
+    right.append(clock.format_relative(conversation.last_active, now).rjust(WHEN_WIDTH), styles.dim)
     left = Text(no_wrap=True)
-    if one.pinned:
+    if conversation.pinned:
         left.append(f"{PINNED} ", styles.mark)
-    if one.archived:
+    if conversation.archived:
         left.append(f"{ARCHIVED} ", styles.dim)
-    name = Text(one.name, styles.plain if one.title and not one.archived else styles.dim)
+    name = Text(
+        conversation.name, styles.plain if conversation.title and not conversation.archived else styles.dim
+    )
     room = max(0, width - right.cell_len - 1)
-    if one.title and one.preview and room >= ROOM_FOR_PREVIEW:
+    if conversation.title and conversation.preview and room >= ROOM_FOR_PREVIEW:
         name.truncate(LONGEST_TITLE, overflow="ellipsis")
-        name.append(f"  {make_printable(one.preview)}", styles.dim)
+        name.append(f"  {make_printable(conversation.preview)}", styles.dim)
     highlight(name, words, styles.match)
     left.append_text(name)
     left.truncate(room, overflow="ellipsis", pad=True)
     return left.append(" ").append_text(right)
 
 
-def found_in(one: Conversation, width: int, styles: Styles) -> Text:
+def render_snippet(conversation: Conversation, width: int, styles: Styles) -> Text:
     """The second line: where the query was found, its matches marked, cut so that the first of them is seen.
 
     Of one that was found by its title it is the first words.
     """
     line = Text(no_wrap=True)
-    said = make_printable(one.snippet or (one.preview if one.title else ""))
+    excerpt = make_printable(conversation.snippet or (conversation.preview if conversation.title else ""))
     at = 0
-    first = said.find(OPEN)
-    if first > width // 2 and cell_len(_MARKED.sub(r"\1", said)) > width:
+    first = excerpt.find(OPEN)
+    if first > width // 2 and cell_len(_MARKED.sub(r"\1", excerpt)) > width:
         at = first - width // 3
         line.append("…", styles.dim)
-    for match in _MARKED.finditer(said, at):
-        line.append(said[at : match.start()], styles.dim)
+    for match in _MARKED.finditer(excerpt, at):
+        line.append(excerpt[at : match.start()], styles.dim)
         line.append(match[1], styles.match)
         at = match.end()
-    line.append(said[at:], styles.dim)
+    line.append(excerpt[at:], styles.dim)
     line.truncate(width, overflow="ellipsis", pad=True)
     return line
 
 
 def highlight(text: Text, words: Iterable[str], style: Style) -> None:
     """Style every occurrence of these words, whatever their case."""
-    wanted = sorted((re.escape(word) for word in words if word.strip()), key=len, reverse=True)
-    if wanted:
-        text.highlight_regex(re.compile("|".join(wanted), re.IGNORECASE), style)
+    patterns = sorted((re.escape(word) for word in words if word.strip()), key=len, reverse=True)
+    if patterns:
+        text.highlight_regex(re.compile("|".join(patterns), re.IGNORECASE), style)

@@ -18,7 +18,7 @@ from textual.worker import Worker, WorkerState
 from hermes.browser import message_view
 from hermes.browser.message_view import Palette
 from hermes.browser.rows import Conversation
-from hermes.browser.source import clues
+from hermes.browser.source import find_clues
 from hermes.browser.transcript_window import Part, Transcript
 from hermes.text import make_printable
 
@@ -87,12 +87,12 @@ class Preview(ScrollView, can_focus=True):
         if new is None:
             self.workers.cancel_group(self, "read")
             self._transcript = Transcript(self._db)
-            self._entitle(None)
-            self._say("")
-        elif old is None or _place(old) != _place(new):
+            self._set_title(None)
+            self._show_sentence("")
+        elif old is None or _get_identity(old) != _get_identity(new):
             self._read(new, "match")
         else:
-            self._entitle(new)
+            self._set_title(new)
 
     def action_beginning(self) -> None:
         if self.showing is not None:
@@ -103,24 +103,26 @@ class Preview(ScrollView, can_focus=True):
             self._read(self.showing, "end")
 
     @work(exclusive=True, group="read", exit_on_error=False)
-    async def _read(self, one: Conversation, where: str) -> None:
+    async def _read(self, conversation: Conversation, where: str) -> None:
         await asyncio.sleep(PAUSE)
         transcript = Transcript(self._db)
-        at_match = await asyncio.to_thread(_open, transcript, one, where)
+        at_match = await asyncio.to_thread(_open_transcript, transcript, conversation, where)
         if at_match is None:
             self._transcript = Transcript(self._db)
-            self._entitle(None)
-            self._say(GONE)
+            self._set_title(None)
+            self._show_sentence(GONE)
             self.post_message(self.Gone())
             return
-        self._transcript, self._clues = transcript, clues(one.snippet) or self.words
+        self._transcript, self._clues = transcript, find_clues(conversation.snippet) or self.words
         self._drawn.clear()
-        self._entitle(one)
+        self._set_title(conversation)
         self._lay_out()
         if not transcript.parts:
-            self._say(EMPTY)
+            self._show_sentence(EMPTY)
         elif at_match:
-            self.scroll_to(y=self._line_of_match(one.message_id) - self.size.height // 3, animate=False)
+            self.scroll_to(
+                y=self._find_match_line(conversation.message_id) - self.size.height // 3, animate=False
+            )
         elif where == "beginning":
             self.scroll_home(animate=False)
         else:
@@ -131,15 +133,23 @@ class Preview(ScrollView, can_focus=True):
         if event.state is WorkerState.ERROR and event.worker.error is not None:
             self.post_message(self.Failed(event.worker.error))
 
-    def _entitle(self, one: Conversation | None) -> None:
-        self.border_title = "" if one is None else Text(one.name)
-        count = "" if one is None else "1 message" if one.messages == 1 else f"{one.messages:,} messages"
-        person = f" {one.person}" if one is not None and one.person else ""
-        told = "" if one is None else f"{one.source}{person} · {count} · {one.id}"
-        self.border_subtitle = Text(make_printable(told))
+    def _set_title(self, conversation: Conversation | None) -> None:
+        self.border_title = "" if conversation is None else Text(conversation.name)
+        count = (
+            ""
+            if conversation is None
+            else "1 message"
+            if conversation.messages == 1
+            else f"{conversation.messages:,} messages"
+        )
+        person = f" {conversation.person}" if conversation is not None and conversation.person else ""
+        subtitle = (
+            "" if conversation is None else f"{conversation.source}{person} · {count} · {conversation.id}"
+        )
+        self.border_subtitle = Text(make_printable(subtitle))
 
-    def _say(self, sentence: str) -> None:
-        self._lines = [Text.styled(sentence, self._palette().dim)] if sentence else []
+    def _show_sentence(self, sentence: str) -> None:
+        self._lines = [Text.styled(sentence, self._get_palette().dim)] if sentence else []
         self._parts, self._starts = [], []
         self._measure()
 
@@ -162,26 +172,26 @@ class Preview(ScrollView, can_focus=True):
     async def _read_more(self, upwards: bool) -> None:
         async with self._reading:
             transcript = self._transcript
-            held = _anchor(self._parts, self._starts, self.scroll_offset.y)
+            anchor = _find_anchor(self._parts, self._starts, self.scroll_offset.y)
             await asyncio.to_thread(transcript.read_before if upwards else transcript.read_after)
             if transcript is not self._transcript:
                 return
             self._lay_out()
-            if held is not None and (line := self._start_of(held[0])) is not None:
-                self.scroll_to(y=line + held[1], animate=False)
+            if anchor is not None and (line := self._find_start(anchor[0])) is not None:
+                self.scroll_to(y=line + anchor[1], animate=False)
         self.call_after_refresh(self._read_on)
 
-    def _start_of(self, part: Part) -> int | None:
-        for one, start in zip(self._parts, self._starts, strict=True):
-            if one.said.id == part.said.id:
+    def _find_start(self, part: Part) -> int | None:
+        for other, start in zip(self._parts, self._starts, strict=True):
+            if other.message.id == part.message.id:
                 return start
         return None
 
-    def _line_of_match(self, message_id: int | None) -> int:
+    def _find_match_line(self, message_id: int | None) -> int:
         """The first marked line of the message that was found."""
-        palette = self._palette()
+        palette = self._get_palette()
         for number, (part, start) in enumerate(zip(self._parts, self._starts, strict=True)):
-            if part.said.id == message_id:
+            if part.message.id == message_id:
                 following = self._starts[number + 1 :]
                 end = following[0] if following else len(self._lines)
                 for line in range(start, end):
@@ -193,23 +203,23 @@ class Preview(ScrollView, can_focus=True):
     # ---------------------------------------------------------------- drawing
 
     def _lay_out(self) -> None:
-        width, palette = max(10, self.scrollable_content_region.width - 1), self._palette()
+        width, palette = max(10, self.scrollable_content_region.width - 1), self._get_palette()
         lines: list[Text] = []
         starts: list[int] = []
         session = today = None
-        known, self._drawn = self._drawn if width == self._width else {}, {}
+        cached, self._drawn = self._drawn if width == self._width else {}, {}
         self._width, self._parts = width, list(self._transcript.parts)
         for part in self._parts:
             starts.append(len(lines))
             if session not in (None, part.session_id):
-                lines += message_view.divider("went on after a compression", width, palette)
-            if (that_day := message_view.day(part.said.at)) != today:
-                lines += message_view.divider(that_day, width, palette)
+                lines += message_view.render_divider("went on after a compression", width, palette)
+            if (that_day := message_view.format_day(part.message.at)) != today:
+                lines += message_view.render_divider(that_day, width, palette)
             session, today = part.session_id, that_day
-            drawn = known.get(part.said.id) or message_view.message(
-                part.said, width, palette, self._clues, self.app.console
+            drawn = cached.get(part.message.id) or message_view.render_message(
+                part.message, width, palette, self._clues, self.app.console
             )
-            self._drawn[part.said.id] = drawn
+            self._drawn[part.message.id] = drawn
             lines += drawn
         self._lines, self._starts = lines, starts
         self._measure()
@@ -219,10 +229,10 @@ class Preview(ScrollView, can_focus=True):
         self.refresh()
 
     def on_resize(self, _: events.Resize) -> None:
-        held = _anchor(self._parts, self._starts, self.scroll_offset.y)
+        anchor = _find_anchor(self._parts, self._starts, self.scroll_offset.y)
         if self._parts:
             self._lay_out()
-        if held is not None and (line := self._start_of(held[0])) is not None:
+        if anchor is not None and (line := self._find_start(anchor[0])) is not None:
             self.scroll_to(y=line, animate=False)
 
     def render_line(self, y: int) -> Strip:
@@ -233,31 +243,31 @@ class Preview(ScrollView, can_focus=True):
         segments = self._lines[line].render(self.app.console, end="")
         return Strip(list(segments)).apply_style(base).adjust_cell_length(width, base)
 
-    def _palette(self) -> Palette:
+    def _get_palette(self) -> Palette:
         names = ("plain", "dim", "match", "you", "agent", "tool")
         return Palette(*[self.get_component_rich_style(f"preview--{name}", partial=True) for name in names])
 
 
-def _open(transcript: Transcript, one: Conversation, where: str) -> bool | None:
+def _open_transcript(transcript: Transcript, conversation: Conversation, where: str) -> bool | None:
     """Whether the transcript is open at what was found; None if the conversation is gone."""
-    found = (one.session_id, one.message_id)
+    found = (conversation.session_id, conversation.message_id)
     if (
         where == "match"
         and None not in found
-        and transcript.open_at(str(found[0]), int(found[1] or 0), clues(one.snippet))
+        and transcript.open_at(str(found[0]), int(found[1] or 0), find_clues(conversation.snippet))
     ):
         return True
     if where == "beginning":
-        return False if transcript.open_at_beginning(one.id) else None
-    return False if transcript.open_at_end(one.id) else None
+        return False if transcript.open_at_beginning(conversation.id) else None
+    return False if transcript.open_at_end(conversation.id) else None
 
 
-def _place(one: Conversation) -> tuple[object, ...]:
+def _get_identity(conversation: Conversation) -> tuple[object, ...]:
     """What decides about what is read: if it is the same, so is the transcript."""
-    return one.id, one.message_id, one.snippet, one.last_active
+    return conversation.id, conversation.message_id, conversation.snippet, conversation.last_active
 
 
-def _anchor(parts: list[Part], starts: list[int], line: int) -> tuple[Part, int] | None:
+def _find_anchor(parts: list[Part], starts: list[int], line: int) -> tuple[Part, int] | None:
     """The part in which a line is, and how far into it."""
     found = None
     for part, start in zip(parts, starts, strict=True):

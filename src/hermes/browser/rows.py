@@ -39,7 +39,7 @@ class Conversation(NamedTuple):
     """Who it is with on a platform, by the platform's id: two people may use the same title."""
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Conversation:
+    def from_row(cls, row: Mapping[str, Any]) -> Conversation:
         """From a row of `list_conversations`."""
         return cls(
             id=row["id"],
@@ -92,7 +92,7 @@ class Rows:
     def get(self, index: int) -> Conversation | None:
         return self._at.get(index)
 
-    def rest(self, offset: int) -> int:
+    def count_rest(self, offset: int) -> int:
         """How many the store should have from an offset on."""
         return self.total - self._before - offset
 
@@ -106,22 +106,22 @@ class Rows:
             nearest = sorted(self._at, key=lambda at: -1 if at < self._before else abs(at - middle))[:KEPT]
             self._at = {index: self._at[index] for index in nearest}
 
-    def missing(self, first: int, last: int) -> list[int]:
+    def find_missing(self, first: int, last: int) -> list[int]:
         """Offsets of the pages that hold rows of this range which are not here; `last` is included."""
-        wanted = range(max(0, first), min(last, self.total - 1) + 1)
-        return sorted({(index - self._before) // PAGE * PAGE for index in wanted if index not in self._at})
+        indices = range(max(0, first), min(last, self.total - 1) + 1)
+        return sorted({(index - self._before) // PAGE * PAGE for index in indices if index not in self._at})
 
-    def index_of(self, root_id: str) -> int | None:
+    def find_index(self, root_id: str) -> int | None:
         return next((index for index, row in self._at.items() if row.root_id == root_id), None)
 
     def change(self, root_id: str, **changes: Any) -> None:
-        index = self.index_of(root_id)
+        index = self.find_index(root_id)
         if index is not None:
             self._at[index] = self._at[index]._replace(**changes)
 
     def remove(self, root_id: str) -> None:
         """Take one out; those below it move up."""
-        index = self.index_of(root_id)
+        index = self.find_index(root_id)
         if index is None:
             return
         self._at = {at - (at > index): row for at, row in self._at.items() if at != index}

@@ -1,7 +1,7 @@
 """Where the browser gets conversations from: a page of the list, or what a query finds.
 
-`found` is the one place that knows how conversations are searched. What is being typed ends in the middle of a word,
-so the last word also counts as the beginning of one. Everything here blocks, and is called in a thread.
+`search_rows` alone knows how conversations are searched. A query that is being typed ends in the middle of a word, so
+the last word also counts as a prefix. Everything here blocks, and is called in a thread.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ MOST_FOUND = 100
 _MARKED = re.compile(f"{OPEN}(.+?){CLOSE}", re.DOTALL)
 
 
-def first_rows(db: SessionDB, view: View, offset: int = 0) -> Rows:
+def load_rows(db: SessionDB, view: View, offset: int = 0) -> Rows:
     """What a view shows: of a list the page at an offset, of a search everything found."""
     if view.is_search:
-        return found(db, view)
-    page = db.list_conversations(limit=_limit(view, offset), offset=offset, **view.asked())
+        return search_rows(db, view)
+    page = db.list_conversations(limit=_get_limit(view, offset), offset=offset, **view.list_arguments())
     rows = Rows(page.total if view.limit is None else min(view.limit, page.total), page.hidden)
-    rows.put(offset, map(Conversation.of, page.rows))
+    rows.put(offset, map(Conversation.from_row, page.rows))
     return rows
 
 
-def page_of(db: SessionDB, view: View, offset: int) -> list[Conversation]:
-    page = db.list_conversations(limit=_limit(view, offset), offset=offset, **view.asked())
-    return [Conversation.of(row) for row in page.rows]
+def load_page(db: SessionDB, view: View, offset: int) -> list[Conversation]:
+    page = db.list_conversations(limit=_get_limit(view, offset), offset=offset, **view.list_arguments())
+    return [Conversation.from_row(row) for row in page.rows]
 
 
-def found(db: SessionDB, view: View) -> Rows:
+def search_rows(db: SessionDB, view: View) -> Rows:
     """The conversations whose titles or messages match, each once: titles first, then the best."""
     rows: dict[str, Conversation] = {}
     hidden, are_more = 0, False
@@ -51,23 +51,23 @@ def found(db: SessionDB, view: View) -> Rows:
         unfinished=True,
     )
     for hit in hits:
-        one = conversation(db, hit["session_id"], hit["message_id"], hit["snippet"])
-        if one is None:
+        found_row = load_conversation(db, hit["session_id"], hit["message_id"], hit["snippet"])
+        if found_row is None:
             continue
-        if not view.shows(one):
+        if not view.is_showing(found_row):
             hidden += 1
             continue
-        if len(rows) == most and one.root_id not in rows:
+        if len(rows) == most and found_row.root_id not in rows:
             are_more = True
             break
-        rows.setdefault(one.root_id, one)
+        rows.setdefault(found_row.root_id, found_row)
     left_out = {**hits.hidden, **({"more": hidden} if hidden else {})}
-    shown = Rows(len(rows), left_out, are_more=are_more, parts=hits.parts)
-    shown.put(0, sorted(rows.values(), key=_KEYS[view.found_order]))
-    return shown
+    result = Rows(len(rows), left_out, are_more=are_more, parts=hits.parts)
+    result.put(0, sorted(rows.values(), key=_KEYS[view.found_order]))
+    return result
 
 
-def conversation(
+def load_conversation(
     db: SessionDB, session_id: str, message_id: int | None = None, snippet: str = ""
 ) -> Conversation | None:
     """The conversation of a session as a row, with the message that it was found by; None if it is gone."""
@@ -76,36 +76,36 @@ def conversation(
         return None
     root = db.get_session(found["root_id"] or session_id) or found
     live = db.get_session(db.get_compression_tip(root["id"])) or found
-    told = {**root, **{name: live[name] for name in ("id", "title", "last_active", "message_count")}}
-    told["title"] = told["title"] or root["title"]
-    told["root_id"] = root["id"]
-    if told["last_active"] is None:
-        told["last_active"] = root["started_at"]
-    return Conversation.of(told)._replace(
+    row = {**root, **{name: live[name] for name in ("id", "title", "last_active", "message_count")}}
+    row["title"] = row["title"] or root["title"]
+    row["root_id"] = root["id"]
+    if row["last_active"] is None:
+        row["last_active"] = root["started_at"]
+    return Conversation.from_row(row)._replace(
         snippet=snippet, session_id=session_id if message_id else None, message_id=message_id
     )
 
 
-def place_of(db: SessionDB, rows: Rows, session_id: str, message_id: int | None) -> int:
+def find_index(db: SessionDB, rows: Rows, session_id: str, message_id: int | None) -> int:
     """Where among the rows the conversation of a session is; it is put first if it is not there."""
-    one = conversation(db, session_id, message_id)
-    if one is None:
+    target = load_conversation(db, session_id, message_id)
+    if target is None:
         return 0
-    index = rows.index_of(one.root_id)
+    index = rows.find_index(target.root_id)
     if index is None:
-        rows.put_first(one)
+        rows.put_first(target)
         return 0
     if message_id is not None:
-        rows.change(one.root_id, session_id=session_id, message_id=message_id)
+        rows.change(target.root_id, session_id=session_id, message_id=message_id)
     return index
 
 
-def clues(snippet: str) -> tuple[str, ...]:
+def find_clues(snippet: str) -> tuple[str, ...]:
     """The pieces of a snippet that matched, as they were written."""
     return tuple(dict.fromkeys(_MARKED.findall(snippet)))
 
 
-def all_sources(db: SessionDB) -> list[tuple[str, int]]:
+def list_sources(db: SessionDB) -> list[tuple[str, int]]:
     """Every source with the number of its conversations, the most used first.
 
     Asks for the newest conversation of a source that is not known yet, until there is none: a few short lists.
@@ -122,17 +122,17 @@ def all_sources(db: SessionDB) -> list[tuple[str, int]]:
         before = page.total
 
 
-def _limit(view: View, offset: int) -> int:
+def _get_limit(view: View, offset: int) -> int:
     return PAGE if view.limit is None else max(0, min(PAGE, view.limit - offset))
 
 
-def _when(value: object) -> float:
+def _to_timestamp(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
 _KEYS: dict[str, Callable[[Conversation], Any]] = {
-    "relevance": lambda one: 0,
-    "activity": lambda one: -_when(one.last_active),
-    "started": lambda one: -_when(one.started_at),
-    "title": lambda one: (not one.title, (one.title or "").lower()),
+    "relevance": lambda row: 0,
+    "activity": lambda row: -_to_timestamp(row.last_active),
+    "started": lambda row: -_to_timestamp(row.started_at),
+    "title": lambda row: (not row.title, (row.title or "").lower()),
 }

@@ -8,18 +8,18 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from hermes.browser.rows import Rows
-from hermes.browser.view_state import View, hidden_told
+from hermes.browser.view_state import View, describe_hidden
 from hermes.text import make_printable
 
-TOLD_FOR = 8.0
+MESSAGE_S = 8.0
 
 
 class StatusLine(Static):
     def __init__(self) -> None:
         super().__init__(id="status")
         self._parts: list[str] = []
-        self._told = ""
-        self._until: Timer | None = None
+        self._message = ""
+        self._timer: Timer | None = None
 
     def describe(self, view: View, rows: Rows, cursor: int) -> None:
         """`3 of 431 · 300 cron, 12 archived hidden · by last activity`."""
@@ -29,32 +29,38 @@ class StatusLine(Static):
         else:
             counted = "nothing found" if view.is_search else "no conversations"
         inside = f"as part of a word: {make_printable(', '.join(rows.parts))}" if rows.parts else ""
-        parts = (counted, inside, view.filters_told(), hidden_told(rows.hidden), view.order_told())
+        parts = (
+            counted,
+            inside,
+            view.describe_filters(),
+            describe_hidden(rows.hidden),
+            view.describe_order(),
+        )
         self._parts = [part for part in parts if part]
         self.refresh()
 
-    def tell(self, sentence: str, *, is_problem: bool = False) -> None:
-        if self._until is not None:
-            self._until.stop()
-        self._told = make_printable(sentence)
-        self.set_class(not is_problem, "-told")
+    def show_message(self, sentence: str, *, is_problem: bool = False) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+        self._message = make_printable(sentence)
+        self.set_class(not is_problem, "-message")
         self.set_class(is_problem, "-problem")
-        self._until = self.set_timer(TOLD_FOR, self._as_usual)
+        self._timer = self.set_timer(MESSAGE_S, self._clear_message)
         self.refresh(layout=True)
 
-    def _as_usual(self) -> None:
-        self._told, self._until = "", None
-        self.remove_class("-told", "-problem")
+    def _clear_message(self) -> None:
+        self._message, self._timer = "", None
+        self.remove_class("-message", "-problem")
         self.refresh(layout=True)
 
     def render(self) -> Content:
         """What was told, a problem on as many lines as it needs; else as many parts as fit, the first always."""
-        told = self._told or self._parts[0] if self._parts else self._told
-        for part in [] if self._told else self._parts[1:]:
-            longer = f"{told} · {part}"
+        text = self._message or self._parts[0] if self._parts else self._message
+        for part in [] if self._message else self._parts[1:]:
+            longer = f"{text} · {part}"
             if cell_len(longer) > self.size.width:
                 break
-            told = longer
+            text = longer
         if self.has_class("-problem"):
-            return Content(told)
-        return Content(told).truncate(self.size.width, ellipsis=True)
+            return Content(text)
+        return Content(text).truncate(self.size.width, ellipsis=True)

@@ -25,7 +25,7 @@ DEEPEST = 16
 
 class Part(NamedTuple):
     session_id: str
-    said: MessageExcerpt
+    message: MessageExcerpt
 
 
 class Transcript:
@@ -51,16 +51,16 @@ class Transcript:
 
     def open_at_end(self, session_id: str) -> bool:
         """Read how far the conversation came; False if it is gone."""
-        window = self._backwards(session_id, END)
+        window = self._read_backwards(session_id, END)
         return window is not None and self._begin(window)
 
     def open_at_beginning(self, session_id: str) -> bool:
         first = session_id
-        seen = {first}
-        while (segment := self._db.passages.segment(first)) and segment.continues not in (None, *seen):
+        visited = {first}
+        while (segment := self._db.passages.segment(first)) and segment.continues not in (None, *visited):
             first = str(segment.continues)
-            seen.add(first)
-        window = self._forwards(first, BEGINNING)
+            visited.add(first)
+        window = self._read_forwards(first, BEGINNING)
         return window is not None and self._begin(window)
 
     def read_before(self) -> list[Part]:
@@ -68,16 +68,16 @@ class Transcript:
         if self._first is None:
             return []
         if self._more_before and self.parts:
-            window = self._backwards(self._first.id, self.parts[0].said.id)
+            window = self._read_backwards(self._first.id, self.parts[0].message.id)
         else:
-            window = self._backwards(self._first.continues, END)
+            window = self._read_backwards(self._first.continues, END)
         if window is None:
             self._more_before, self._first = False, self._first._replace(continues=None)
             return []
-        new = _parts(window)
+        new = _make_parts(window)
         self.parts[:0] = new
         self._first, self._more_before = window.segment, window.more_before
-        self._let_go(at_end=True)
+        self._drop_distant(at_end=True)
         return new
 
     def read_after(self) -> list[Part]:
@@ -85,54 +85,54 @@ class Transcript:
         if self._last is None:
             return []
         if self._more_after and self.parts:
-            window = self._forwards(self._last.id, self.parts[-1].said.id)
+            window = self._read_forwards(self._last.id, self.parts[-1].message.id)
         else:
-            window = self._forwards(self._last.continued_in, BEGINNING)
+            window = self._read_forwards(self._last.continued_in, BEGINNING)
         if window is None:
             self._more_after, self._last = False, self._last._replace(continued_in=None)
             return []
-        new = _parts(window)
+        new = _make_parts(window)
         self.parts.extend(new)
         self._last, self._more_after = window.segment, window.more_after
-        self._let_go(at_end=False)
+        self._drop_distant(at_end=False)
         return new
 
     def _begin(self, window: Window) -> bool:
-        self.parts = _parts(window)
+        self.parts = _make_parts(window)
         self._first = self._last = window.segment
         self._more_before, self._more_after = window.more_before, window.more_after
         return True
 
-    def _backwards(self, session_id: str | None, before: int) -> Window | None:
+    def _read_backwards(self, session_id: str | None, before: int) -> Window | None:
         page = self._db.passages.page_before
-        return _walked(session_id, before, page, lambda segment: (segment.continues, END))
+        return _walk_segments(session_id, before, page, lambda segment: (segment.continues, END))
 
-    def _forwards(self, session_id: str | None, after: int) -> Window | None:
+    def _read_forwards(self, session_id: str | None, after: int) -> Window | None:
         page = self._db.passages.page
-        return _walked(session_id, after, page, lambda segment: (segment.continued_in, BEGINNING))
+        return _walk_segments(session_id, after, page, lambda segment: (segment.continued_in, BEGINNING))
 
-    def _let_go(self, at_end: bool) -> None:
+    def _drop_distant(self, at_end: bool) -> None:
         """Forget what is farthest from where one reads."""
-        held = sum(part.said.length for part in self.parts)
-        side, gone = (-1 if at_end else 0), None
-        while held > MOST and len(self.parts) > 1:
-            gone = self.parts.pop(side)
-            held -= gone.said.length
-        if gone is None:
+        length = sum(part.message.length for part in self.parts)
+        side, dropped = (-1 if at_end else 0), None
+        while length > MOST and len(self.parts) > 1:
+            dropped = self.parts.pop(side)
+            length -= dropped.message.length
+        if dropped is None:
             return
         edge = self.parts[side].session_id
-        is_within = edge == gone.session_id
+        is_within = edge == dropped.session_id
         if at_end:
             self._last, self._more_after = self._db.passages.segment(edge), is_within
         else:
             self._first, self._more_before = self._db.passages.segment(edge), is_within
 
 
-def _parts(window: Window) -> list[Part]:
-    return [Part(window.segment.id, one) for one in window.messages]
+def _make_parts(window: Window) -> list[Part]:
+    return [Part(window.segment.id, message) for message in window.messages]
 
 
-def _walked(
+def _walk_segments(
     session_id: str | None,
     at: int,
     page: Callable[[str, int, int, Bounds], Window | None],
@@ -141,10 +141,10 @@ def _walked(
     """The next page that has something to show, in this segment or one further on; the last that was there, else."""
     window = None
     for _ in range(DEEPEST):
-        found = page(session_id, at, ROOM, BOUNDS) if session_id is not None else None
-        if found is None:
+        current = page(session_id, at, ROOM, BOUNDS) if session_id is not None else None
+        if current is None:
             break
-        window, (session_id, at) = found, further(found.segment)
-        if found.messages:
+        window, (session_id, at) = current, further(current.segment)
+        if current.messages:
             break
     return window

@@ -35,7 +35,7 @@ class View(NamedTuple):
         return tuple(self.query.replace('"', " ").replace("*", " ").split())
 
     @property
-    def shown_kinds(self) -> tuple[str, ...]:
+    def visible_kinds(self) -> tuple[str, ...]:
         if self.kinds is not None:
             return self.kinds
         hidden = HIDDEN_KINDS if self.sources is None else ("child",)
@@ -45,9 +45,9 @@ class View(NamedTuple):
     def is_filtered(self) -> bool:
         return self.sources is not None or self.kinds is not None or self.archived
 
-    def asked(self) -> dict[str, Any]:
+    def list_arguments(self) -> dict[str, Any]:
         """The same as arguments of `list_conversations`. Naming kinds there shows them; the archive needs both."""
-        kinds = self.shown_kinds if self.archived else self.kinds
+        kinds = self.visible_kinds if self.archived else self.kinds
         return {
             "sources": self.sources,
             "kinds": kinds,
@@ -56,45 +56,45 @@ class View(NamedTuple):
             "pinned_first": True,
         }
 
-    def shows(self, one: Conversation) -> bool:
+    def is_showing(self, conversation: Conversation) -> bool:
         """Whether what a search found passes the filters."""
         return (
-            (self.sources is None or one.source in self.sources)
-            and one.kind in self.shown_kinds
-            and (self.archived or not one.archived)
+            (self.sources is None or conversation.source in self.sources)
+            and conversation.kind in self.visible_kinds
+            and (self.archived or not conversation.archived)
         )
 
-    def sorted_next(self) -> View:
+    def with_next_order(self) -> View:
         if self.is_search:
-            return self._replace(found_order=_after(self.found_order, list(FOUND_ORDERS)))
-        return self._replace(order=_after(self.order, list(ORDERS)))
+            return self._replace(found_order=_get_next(self.found_order, list(FOUND_ORDERS)))
+        return self._replace(order=_get_next(self.order, list(ORDERS)))
 
-    def order_told(self) -> str:
+    def describe_order(self) -> str:
         return FOUND_ORDERS[self.found_order if self.is_search else self.order]
 
-    def filters_told(self) -> str:
-        told = [", ".join(self.sources)] if self.sources else []
+    def describe_filters(self) -> str:
+        filters = [", ".join(self.sources)] if self.sources else []
         if self.kinds is not None:
-            told.append("every kind" if set(self.kinds) == set(KINDS) else _kinds_told(self.kinds))
+            filters.append("every kind" if set(self.kinds) == set(KINDS) else _describe_kinds(self.kinds))
         if self.archived:
-            told.append("with archive")
-        return " · ".join(told)
+            filters.append("with archive")
+        return " · ".join(filters)
 
 
-def with_everything(view: View) -> View:
+def show_everything(view: View) -> View:
     return view._replace(kinds=KINDS, archived=True)
 
 
-def hidden_told(hidden: dict[str, int]) -> str:
+def describe_hidden(hidden: dict[str, int]) -> str:
     """`300 cron, 12 archived hidden`; empty if nothing is."""
     most_first = sorted(hidden.items(), key=lambda item: (-item[1], item[0]))
-    told = ", ".join(f"{count:,} {REASONS.get(reason, reason)}" for reason, count in most_first)
-    return f"{told} hidden" if told else ""
+    counts = ", ".join(f"{count:,} {REASONS.get(reason, reason)}" for reason, count in most_first)
+    return f"{counts} hidden" if counts else ""
 
 
-def _kinds_told(kinds: tuple[str, ...]) -> str:
+def _describe_kinds(kinds: tuple[str, ...]) -> str:
     return ", ".join(KIND_NAMES[kind] for kind in kinds) or "no kind"
 
 
-def _after(value: str, values: list[str]) -> str:
+def _get_next(value: str, values: list[str]) -> str:
     return values[(values.index(value) + 1) % len(values)]

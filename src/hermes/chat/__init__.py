@@ -2,3 +2,12 @@
 
 Owns the loop at the prompt and the one-shot question. Imports the agent and the handles; no other surface imports it.
 """
+
+from __future__ import annotations
+
+
+def is_installed() -> bool:
+    """Whether the libraries of the screen are installed. A one-shot question needs none of them."""
+    from importlib.util import find_spec
+
+    return all(map(find_spec, ("rich", "prompt_toolkit")))

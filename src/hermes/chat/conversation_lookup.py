@@ -22,31 +22,31 @@ LATEST = "latest"
 PAGE = 20
 
 
-class Meant(NamedTuple):
+class Lookup(NamedTuple):
     id: str | None
     """Where the conversation goes on; None if there is no such one, or several."""
     candidates: list[Row]
     """One row for each conversation that it might be: `id` (its live end), `title`, `preview`, `last_active`."""
 
 
-def meant(db: SessionDB, name: str, *, preferred_owner: str | None = None) -> Meant:
+def find_conversation(db: SessionDB, name: str, *, preferred_owner: str | None = None) -> Lookup:
     """With `preferred_owner`, a title that several people use means that owner's."""
     if name.strip() == LATEST and db.get_session_by_title(LATEST) is None:
-        row = latest(db)
-        return Meant(None if row is None else row["id"], [])
+        row = find_latest(db)
+        return Lookup(None if row is None else row["id"], [])
     named = db.named(name, preferred_owner=preferred_owner)
     if named.id is not None:
-        return Meant(db.get_compression_tip(named.id), [])
+        return Lookup(db.get_compression_tip(named.id), [])
     by_tip: dict[str, Row] = {}
     for row in named.candidates:  # several segments of one conversation are one candidate
         tip = db.get_compression_tip(row["id"])
         by_tip.setdefault(tip, {**row, "id": tip})
     if len(by_tip) == 1:
-        return Meant(next(iter(by_tip)), [])
-    return Meant(None, list(by_tip.values()))
+        return Lookup(next(iter(by_tip)), [])
+    return Lookup(None, list(by_tip.values()))
 
 
-def latest(db: SessionDB, workspace: Path | None = None) -> Row | None:
+def find_latest(db: SessionDB, workspace: Path | None = None) -> Row | None:
     """The terminal conversation with the newest activity in which something was said."""
     offset = 0
     while True:
@@ -69,10 +69,10 @@ def latest(db: SessionDB, workspace: Path | None = None) -> Row | None:
 def describe_candidates(rows: Sequence[Row]) -> list[str]:
     """A line for each conversation that may be meant. Where some are other people's, each line says whose."""
     is_shared = any(describe_owner(row) for row in rows)
-    return [told(row, is_shared) for row in rows]
+    return [describe_conversation(row, is_shared) for row in rows]
 
 
-def told(row: Row, with_owner: bool = True) -> str:
+def describe_conversation(row: Row, with_owner: bool = True) -> str:
     """A conversation in one line, for somebody who has to choose."""
     name = make_printable(row["title"] or row["preview"] or "—", width_limit=60)
     when = clock.format_relative(row["last_active"], clock.now())
@@ -86,7 +86,7 @@ def describe_owner(row: Row) -> str:
     if owner == LOCAL:
         return ""
     person, place = find_person(owner), row.get("display_name") or row.get("chat_id")
-    who = f"{row['source']}, {f'person {person}' if person else 'everybody in the chat'}"
+    owner_text = f"{row['source']}, {f'person {person}' if person else 'everybody in the chat'}"
     where = f"{row.get('chat_type') or 'chat'} {place}" if place else None
     thread = f"thread {row['thread_id']}" if row.get("thread_id") else None
-    return make_printable(", ".join(filter(None, (who, where, thread))), width_limit=80)
+    return make_printable(", ".join(filter(None, (owner_text, where, thread))), width_limit=80)

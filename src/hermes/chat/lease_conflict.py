@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from hermes import clock
 from hermes.agent.models.finish_reasons import explain_reason, normalize_reason
-from hermes.chat.commands.agent_settings import Leave
+from hermes.chat.commands.table import Leave
 from hermes.chat.input import quiet_keyboard
 from hermes.chat.input.question import Option
 from hermes.chat.view.calls import describe_call, read_calls
-from hermes.chat.view.recap import said
+from hermes.chat.view.recap import extract_text
 from hermes.chat.view.screen import GOLD, GREEN
 from hermes.text import make_printable
 
@@ -36,7 +36,7 @@ CHOICES = [
 POLL_S = 0.5
 
 
-def who(lease: Lease) -> str:
+def describe_holder(lease: Lease) -> str:
     """`A terminal (process 4711 on this host) has been in this conversation since 14:05 (5m ago).`"""
     holder, since = lease.holder, clock.format_iso(lease.since)[11:16]
     ago = clock.format_relative(lease.since, clock.now())
@@ -65,65 +65,67 @@ async def follow(
     return None
 
 
-def followed(row: Row) -> tuple[str, str] | None:
+def format_followed(row: Row) -> tuple[str, str] | None:
     """A message as who follows sees it: its speaker and its text; None for what is not shown."""
-    text = said(row).strip()
+    text = extract_text(row).strip()
     if row["role"] == "user":
         return "● You", text
     if row["role"] == "assistant":
         calls = [
             f"→ {describe_call(call.name, call.arguments)}" for _, call in read_calls(row.get("tool_calls"))
         ]
-        told = [text, *calls]
-        if not any(told) or normalize_reason(row.get("finish_reason")) is not None:
-            told.append(explain_reason(row.get("finish_reason"), is_empty=not any(told)) or "")
-        return "◆ Hermes", "\n".join(filter(None, told))
+        lines = [text, *calls]
+        if not any(lines) or normalize_reason(row.get("finish_reason")) is not None:
+            lines.append(explain_reason(row.get("finish_reason"), is_empty=not any(lines)) or "")
+        return "◆ Hermes", "\n".join(filter(None, lines))
     return None
 
 
-async def decide(chat: Chat, session_id: str, lease: Lease) -> bool:
+async def resolve_conflict(chat: Chat, session_id: str, lease: Lease) -> bool:
     """Ask the person; False if they would rather leave it."""
-    chat.screen.line(who(lease), "yellow")
+    chat.screen.print_line(describe_holder(lease), "yellow")
     while True:
         match await chat.choose("What now?", CHOICES):
             case "follow":
                 await _watch(chat, session_id)
             case "take over":
-                told = await chat.talk.resume(session_id, take_over=True)
-                await chat.recall(["It is yours now.", *told])
+                notes = await chat.conversation.resume(session_id, take_over=True)
+                await chat.show_recap(["It is yours now.", *notes])
                 return True
             case "branch":
-                child = await chat.talk.branch_off(session_id)
-                await chat.recall([f"A branch of {session_id}, which the other one keeps: {child}"])
+                child = await chat.conversation.branch_off(session_id)
+                await chat.show_recap([f"A branch of {session_id}, which the other one keeps: {child}"])
                 return True
             case _:
                 return False
 
 
-async def overtaken(chat: Chat, typed_text: str) -> None:
+async def handle_takeover(chat: Chat, typed_text: str) -> None:
     """Another terminal has taken our conversation over; what was typed is not lost."""
     chat.prefill = typed_text
-    session_id = await asyncio.to_thread(chat.talk.db.get_compression_tip, chat.talk.session_id)
-    lease = await asyncio.to_thread(chat.talk.db.leases.find_holder, session_id)
+    session_id = await asyncio.to_thread(
+        chat.conversation.db.get_compression_tip, chat.conversation.session_id
+    )
+    lease = await asyncio.to_thread(chat.conversation.db.leases.find_holder, session_id)
     if lease is None:  # and has left it already
-        await chat.recall(await chat.talk.resume(session_id, take_over=True))
-    elif not await decide(chat, session_id, lease):
+        await chat.show_recap(await chat.conversation.resume(session_id, take_over=True))
+    elif not await resolve_conflict(chat, session_id, lease):
         raise Leave
 
 
 async def _watch(chat: Chat, session_id: str) -> None:
-    chat.screen.note("Following; Ctrl-C ends it.")
-    rows = await asyncio.to_thread(chat.talk.db.get_context, session_id)
+    chat.screen.print_note("Following; Ctrl-C ends it.")
+    rows = await asyncio.to_thread(chat.conversation.db.get_context, session_id)
     stop = asyncio.Event()
 
     def show(row: Row) -> None:
-        shown = followed(row)
-        if shown is not None:
-            chat.screen.line(shown[0], f"bold {GOLD if row['role'] == 'user' else GREEN}")
-            chat.screen.line(shown[1])
+        message = format_followed(row)
+        if message is not None:
+            chat.screen.print_line(message[0], f"bold {GOLD if row['role'] == 'user' else GREEN}")
+            chat.screen.print_line(message[1])
 
     last = max((row["id"] for row in rows), default=0)
-    with quiet_keyboard.unseen(), chat.interruptible(stop.set):
-        ended = await follow(chat.talk.db, session_id, last, show, stop)
+    with quiet_keyboard.suppress_echo(), chat.handle_interrupts(stop.set):
+        ended = await follow(chat.conversation.db, session_id, last, show, stop)
     if ended is not None:
-        chat.screen.note(ended)
+        chat.screen.print_note(ended)

@@ -18,7 +18,7 @@ from hermes.agent.events import (
     ToolEnded,
     ToolStarted,
 )
-from hermes.chat.session import Talk
+from hermes.chat.session import LiveConversation
 from hermes.chat.view.calls import EDITORS, NO_RESULT, READERS, Call, describe_call
 from hermes.chat.view.diffs import format_counts
 from hermes.chat.view.edits import read_edit
@@ -30,45 +30,45 @@ REPEATED = 60
 """Terminal cells of a command that are told again when it did not succeed."""
 
 
-class Answered(NamedTuple):
+class Answer(NamedTuple):
     text: str
     problem: str | None
     """Why there is no answer, or only a part of one."""
 
 
 async def ask(
-    talk: Talk,
+    conversation: LiveConversation,
     question: str,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     decide: Callable[[ApprovalRequest], Awaitable[Decision | None]] | None = None,
-) -> Answered:
-    """`tell` hears what goes wrong on the way, and what tools do on the machine, a line for each.
+) -> Answer:
+    """`report` gets what goes wrong on the way, and what tools do on the machine, a line for each.
 
     `decide` asks the person for an approval, if the conversation can ask; None stops the turn.
     The turn is heard to its end, for a title is made behind the answer.
     """
-    calls = CallLines(tell)
-    answered = Answered("", "the turn ended without an answer")
-    async with aclosing(talk.say(question)) as happening:
+    calls = CallLines(report)
+    answered = Answer("", "the turn ended without an answer")
+    async with aclosing(conversation.say(question)) as happening:
         async for event in happening:
             match event:
                 case Done(text, _):
-                    answered = Answered(text, None if text.strip() else NO_ANSWER)
+                    answered = Answer(text, None if text.strip() else NO_ANSWER)
                 case Interrupted(text):
-                    answered = Answered(text, STOPPED)
+                    answered = Answer(text, STOPPED)
                 case Failed(why, _):
-                    answered = Answered("", why)
+                    answered = Answer("", why)
                 case NotStored(role, why, _):
-                    tell(f"not stored ({role}): {why}")
+                    report(f"not stored ({role}): {why}")
                 case Note(text, hint):
-                    tell(f"{text} {hint}".rstrip())
+                    report(f"{text} {hint}".rstrip())
                 case Discarded(why, seconds):
-                    tell(f"{why}; trying again in {seconds:.0f}s")
-                case ApprovalAsked(number, request) if talk.turn is not None and decide is not None:
+                    report(f"{why}; trying again in {seconds:.0f}s")
+                case ApprovalAsked(number, request) if conversation.turn is not None and decide is not None:
                     decision = await decide(request)
                     if decision is None:
-                        talk.turn.stop()
-                    talk.turn.decide(number, decision or DENY)
+                        conversation.turn.stop()
+                    conversation.turn.decide(number, decision or DENY)
                 case ToolStarted(call_id, name, arguments):
                     calls.start(call_id, Call(name, arguments))
                 case ToolEnded(call_id, name, output, failed, _):
@@ -85,41 +85,41 @@ class CallLines:
     A command that did not succeed gets a second line.
     """
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
         self._running: list[tuple[str, Call]] = []
 
     def start(self, call_id: str, call: Call) -> None:
         self._running.append((call_id, call))
         if call.name not in (*READERS, *EDITORS):
-            self._tell(describe_call(call.name, call.arguments))
+            self._report(describe_call(call.name, call.arguments))
 
     def end(self, call_id: str, name: str, output: str, failed: bool) -> None:
-        known = next((entry for entry in self._running if entry[0] == call_id), None)
-        if known is not None:
-            self._running.remove(known)
-        call = (known[1] if known else Call(name, {}))._replace(output=output, failed=failed)
+        running = next((entry for entry in self._running if entry[0] == call_id), None)
+        if running is not None:
+            self._running.remove(running)
+        call = (running[1] if running else Call(name, {}))._replace(output=output, failed=failed)
         edit = read_edit(call)
         if edit is not None:
-            what = f"{edit.action}, {format_counts(edit.added, edit.removed)}"
-            self._tell(f"{describe_call(name, call.arguments)}: {what}")
+            change = f"{edit.action}, {format_counts(edit.added, edit.removed)}"
+            self._report(f"{describe_call(name, call.arguments)}: {change}")
         elif not call.succeeded and name not in READERS and UNANSWERABLE.note not in output:
             limit = None if name in EDITORS else REPEATED
-            shown = describe_call(name, call.arguments, width_limit=limit)
-            self._tell(f"{shown}: {call.exit_state or make_printable(output, width_limit=200)}")
+            description = describe_call(name, call.arguments, width_limit=limit)
+            self._report(f"{description}: {call.exit_state or make_printable(output, width_limit=200)}")
 
     def finish(self) -> None:
         """Name the edits whose end was not told."""
         for _, call in self._running:
             if call.name in EDITORS:
-                self._tell(f"{describe_call(call.name, call.arguments)}: {NO_RESULT}")
+                self._report(f"{describe_call(call.name, call.arguments)}: {NO_RESULT}")
 
 
-def as_json(talk: Talk, answered: Answered) -> dict[str, Any]:
-    used = talk.total
+def make_json(conversation: LiveConversation, answered: Answer) -> dict[str, Any]:
+    used = conversation.total
     return {
         "answer": answered.text,
-        "session_id": None if talk.incognito else talk.session_id,
+        "session_id": None if conversation.incognito else conversation.session_id,
         "model": used.model or None,
         "usage": {**used.used._asdict(), "cost_usd": used.cost_usd},
     }

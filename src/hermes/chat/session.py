@@ -1,4 +1,4 @@
-"""The conversation that a person is in: begun, taken up, branched, gone back in, ended. Knows no terminal.
+"""The conversation that a person is in: begun, last_turn up, branched, gone back in, ended. Knows no terminal.
 
 The row of a new one is made with its first message, so that one in which nothing was said leaves nothing behind. One
 that is only looked at stays as it was: it is reopened when something is said in it, and ended when it is left.
@@ -20,8 +20,8 @@ from hermes.agent.models.model import Model, NoSuchModel, Unreachable, Used, str
 from hermes.agent.transcript import IncognitoRecord, StoredRecord
 from hermes.agent.turn import Turn
 from hermes.chat import working_directory
-from hermes.chat.answerer import Answering
-from hermes.chat.view.calls import Call, Reasoning, outputs_of, stored_tool_rows
+from hermes.chat.answerer import Answerer
+from hermes.chat.view.calls import Call, Reasoning, collect_outputs, read_tool_rows
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -33,13 +33,13 @@ SAVING_S, GRACE_S = 60.0, 0.5
 GONE = (NoSuchModel, Unreachable)
 
 
-class TakenBack(NamedTuple):
+class RewindResult(NamedTuple):
     messages: int
-    said: Any
+    content: Any
     """What the person had said there, to be said again."""
 
 
-class Talk:
+class LiveConversation:
     def __init__(
         self,
         db: SessionDB,
@@ -52,28 +52,28 @@ class Talk:
         incognito: bool = False,
     ) -> None:
         self.db, self.parts, self.source, self.incognito = db, parts, source, incognito
-        self.answering = Answering(parts, wish, incognito=incognito)
+        self.answerer = Answerer(parts, wish, incognito=incognito)
         self.cwd = cwd or Path.cwd()
         self.queued_title: str | None = None
-        self.began = clock.now()
-        self.total = self.taken = NOTHING_YET
+        self.started_at = clock.now()
+        self.total = self.last_turn = NOTHING_YET
         """What was used since the conversation was entered, and by the last turn."""
         self.turn: Turn | None = None
         self._can_ask = can_ask
         self._agent: Agent | None = None
         self.compressor: ManualCompressor | None = None
         self._open = self._is_elsewhere = False
-        self._behind: set[asyncio.Task[Any]] = set()
-        self.record = self._new_record()
+        self._background: set[asyncio.Task[Any]] = set()
+        self.record = self._make_record()
 
     # ---------------------------------------------------------------- who answers
 
-    async def agent(self) -> Agent:
+    async def get_agent(self) -> Agent:
         """Raises what is wrong with the model; it is tried again the next time."""
-        model = await self.answering.ready()
+        model = await self.answerer.load_model()
         if self._agent is not None and self._agent.model is model:
             return self._agent
-        tools = self.answering.tools
+        tools = self.answerer.tools
         working = AgentInputs(self.db, model, tools, self.cwd, self.source, self.incognito)
         make, record = self.parts.make_compressor, self.record
         if make is not None and isinstance(record, StoredRecord):
@@ -94,7 +94,7 @@ class Talk:
 
     async def choose_model(self, name: str) -> Model:
         """Go on with another model; as before, if there is none of this name."""
-        model = await self.answering.choose(name)
+        model = await self.answerer.choose(name)
         if self.exists:
             await asyncio.to_thread(self.db.set_session_model, self.session_id, model.name)
         return model
@@ -114,31 +114,31 @@ class Talk:
     def epoch(self) -> int | None:
         return self.record.epoch if isinstance(self.record, StoredRecord) else None
 
-    def title(self) -> str | None:
+    def get_title(self) -> str | None:
         return self.db.get_session_title(self.session_id) if self.exists else None
 
-    def _new_record(self) -> StoredRecord | IncognitoRecord:
+    def _make_record(self) -> StoredRecord | IncognitoRecord:
         if self.incognito:
             return IncognitoRecord()
-        return self._stored_record(None, self.cwd)
+        return self._make_stored_record(None, self.cwd)
 
-    def _stored_record(self, session_id: str | None, cwd: Path) -> StoredRecord:
+    def _make_stored_record(self, session_id: str | None, cwd: Path) -> StoredRecord:
         """The record of a session that exists, or of a new one; should it be deleted, another begins in `cwd`."""
-        new: dict[str, Any] = working_directory.belonging(cwd)
-        if self.answering.wish.base_url is not None:
-            new["model_config"] = {"base_url": strip_address(self.answering.wish.base_url)}
+        new: dict[str, Any] = working_directory.describe_origin(cwd)
+        if self.answerer.wish.base_url is not None:
+            new["model_config"] = {"base_url": strip_address(self.answerer.wish.base_url)}
         return StoredRecord(self.db, session_id, source=self.source, **new)
 
     def _enter(self, record: StoredRecord | IncognitoRecord, *, is_open: bool) -> None:
         self.record, self._open, self._agent, self.compressor = record, is_open, None, None
         self._is_elsewhere = False
-        self.queued_title, self.began = None, clock.now()
-        self.total = self.taken = NOTHING_YET
+        self.queued_title, self.started_at = None, clock.now()
+        self.total = self.last_turn = NOTHING_YET
 
     async def begin(self, title: str | None = None) -> None:
         """Leave the conversation for a new one. The agent may still save what matters of the old one, behind us."""
-        self._let_go("new_session", save=True)
-        self._enter(self._new_record(), is_open=False)
+        self._release("new_session", save=True)
+        self._enter(self._make_record(), is_open=False)
         self.queued_title = title
 
     async def leave_trashed(self) -> str | None:
@@ -149,24 +149,24 @@ class Talk:
         if await asyncio.to_thread(self.db.get_session, old) is not None:
             return None
         await record.close()
-        self._enter(self._new_record(), is_open=False)
+        self._enter(self._make_record(), is_open=False)
         return old
 
     async def resume(
-        self, session_id: str, *, asked: Path | None = None, take_over: bool = False
+        self, session_id: str, *, asked_cwd: Path | None = None, take_over: bool = False
     ) -> list[str]:
         """Go on in a conversation; what a person should know, a line each. `LeaseHeld` if somebody else works in it."""
         row = await asyncio.to_thread(self.db.get_session, session_id)
         if row is None:
             raise errors.make_error(errors.UnknownSession, f"Session not found: {session_id}")
-        where = working_directory.restored(row["cwd"], asked, self.cwd)
-        record = self._stored_record(session_id, where.cwd)
+        where = working_directory.choose_directory(row["cwd"], asked_cwd, self.cwd)
+        record = self._make_stored_record(session_id, where.cwd)
         unwritable = await self._hold(record, take_over)
-        self._let_go("resumed_other")
+        self._release("resumed_other")
         self._enter(record, is_open=False)
         self.cwd, self._is_elsewhere = where.cwd, str(where.cwd) != row["cwd"]
-        told = " ".join(filter(None, (where.said, self.answering.restore(row))))
-        return [line for line in (told, unwritable) if line]
+        note = " ".join(filter(None, (where.note, self.answerer.restore(row))))
+        return [line for line in (note, unwritable) if line]
 
     async def _hold(self, record: StoredRecord, take_over: bool) -> str | None:
         """Take the lease. A store that cannot be written now keeps nobody from reading on; what to say about it."""
@@ -193,20 +193,22 @@ class Talk:
     async def branch_off(self, session_id: str) -> str:
         """The same of a conversation that somebody else works in, who keeps it; the branch's id."""
         child = await asyncio.to_thread(lambda: self.db.branch(session_id, end_parent=False))
-        self._let_go("resumed_other")
+        self._release("resumed_other")
         await self._enter_branch(child)
         return child
 
     async def _enter_branch(self, child: str) -> None:
-        record = self._stored_record(child, self.cwd)
+        record = self._make_stored_record(child, self.cwd)
         await record.hold()
         self._enter(record, is_open=True)
 
-    def _let_go(self, reason: str, *, save: bool = False) -> None:
+    def _release(self, reason: str, *, save: bool = False) -> None:
         """End the conversation and let others have it, without making anybody wait."""
         record, is_open, agent = self.record, self._open, self._agent
         if isinstance(record, StoredRecord):
-            self._later(self._end(record, reason if is_open else None, agent if save and is_open else None))
+            self._run_later(
+                self._end(record, reason if is_open else None, agent if save and is_open else None)
+            )
 
     async def _end(self, record: StoredRecord, reason: str | None, saving: Agent | None) -> None:
         try:
@@ -222,14 +224,14 @@ class Talk:
 
     async def leave(self) -> None:
         """The end of the program: what is under way behind us has a moment left."""
-        if self._behind:
-            await asyncio.wait(self._behind, timeout=GRACE_S)
-        for task in list(self._behind):
+        if self._background:
+            await asyncio.wait(self._background, timeout=GRACE_S)
+        for task in list(self._background):
             task.cancel()
-        await asyncio.gather(*self._behind, return_exceptions=True)
+        await asyncio.gather(*self._background, return_exceptions=True)
         if isinstance(self.record, StoredRecord):
             await self._end(self.record, "cli_close" if self._open else None, None)
-        await self.answering.close()
+        await self.answerer.close()
 
     async def step_aside(self) -> None:
         """Let another program work in the conversation, which may come back."""
@@ -256,34 +258,34 @@ class Talk:
 
         If the model that the conversation was held with is gone, the usual one answers, and that is said.
         """
-        async with aclosing(self._turn(content)) as events:
+        async with aclosing(self._run_turn(content)) as events:
             async for event in events:
                 if isinstance(event, Failed) and isinstance(event.error, GONE):
-                    told = await self.answering.fall_back()
-                    if told is not None:
-                        yield Note(told)
+                    notice = await self.answerer.fall_back()
+                    if notice is not None:
+                        yield Note(notice)
                         break
                 yield event
             else:
                 return
-        async with aclosing(self._turn(None)) as events:
+        async with aclosing(self._run_turn(None)) as events:
             async for event in events:
                 yield event
 
-    async def _turn(self, content: Any) -> AsyncGenerator[Event, None]:
-        agent = await self.agent()
-        if (news := self.answering.news()) is not None:
+    async def _run_turn(self, content: Any) -> AsyncGenerator[Event, None]:
+        agent = await self.get_agent()
+        if (news := self.answerer.take_notice()) is not None:
             yield Note(news)
         if self.exists and not self._open:
             with suppress(errors.StoreError):  # what is said next tells that the store cannot be written
                 await asyncio.to_thread(self._reopen)
         self._open = True
-        self.turn, self.taken = agent.turn(), NOTHING_YET
+        self.turn, self.last_turn = agent.turn(), NOTHING_YET
         try:
             async with aclosing(self.turn.events(content)) as events:
                 async for event in events:
                     yield event
-                    async for more in self._after(event):
+                    async for more in self._handle_event(event):
                         yield more
         finally:
             self.turn = None
@@ -291,9 +293,9 @@ class Talk:
     def _reopen(self) -> None:
         self.db.reopen_session(self.session_id)
         if self._is_elsewhere:
-            self.db.set_session_workspace(self.session_id, self.cwd, working_directory.branch_of(self.cwd))
+            self.db.set_session_workspace(self.session_id, self.cwd, working_directory.read_branch(self.cwd))
 
-    async def _after(self, event: Event) -> AsyncGenerator[Event, None]:
+    async def _handle_event(self, event: Event) -> AsyncGenerator[Event, None]:
         match event:
             case Stored(_, "user") if isinstance(self.record, StoredRecord) and self.record.lease is None:
                 with suppress(errors.StoreError):  # it could not be had when the conversation was entered
@@ -301,12 +303,15 @@ class Talk:
             case Stored(_, "user") if self.queued_title is not None:
                 yield Note(await asyncio.to_thread(self._apply_title))
             case Counted():
-                self.total, self.taken = _together(self.total, event), _together(self.taken, event)
+                self.total, self.last_turn = (
+                    _add_counts(self.total, event),
+                    _add_counts(self.last_turn, event),
+                )
             case Moved():
                 self.queued_title = None
             case Done():
-                self._title_later()
-                self._later(self._transcribe(self.record))
+                self._schedule_title()
+                self._run_later(self._transcribe(self.record))
             case Failed(_, errors.LeaseLost()):
                 self.forget()
             case _:
@@ -325,60 +330,62 @@ class Talk:
             return f"Not titled yet: {problem}"
         return f"Session title set: {title}"
 
-    def _title_later(self) -> None:
+    def _schedule_title(self) -> None:
         if self.parts.make_title is not None and self.exists:
             from hermes.agent.title_generation import make_title_while_young
 
-            self._later(make_title_while_young(self.db, self.session_id, self.parts.make_title))
+            self._run_later(make_title_while_young(self.db, self.session_id, self.parts.make_title))
 
-    def _later(self, work: Any) -> None:
+    def _run_later(self, work: Any) -> None:
         task = asyncio.create_task(work)
-        self._behind.add(task)
-        task.add_done_callback(self._behind.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     # ---------------------------------------------------------------- going back
 
-    async def rows(self) -> list[Row]:
+    async def load_rows(self) -> list[Row]:
         """What is in the context, without marks of other programs."""
         return [row for row in await self.record.context() if row.get("role") != "session_meta"]
 
-    async def calls(self) -> list[Call]:
-        """The tool calls of the whole conversation: also those before a compression, and those taken back."""
-        return [item for item in await self.outputs() if isinstance(item, Call)]
+    async def load_calls(self) -> list[Call]:
+        """The tool calls of the whole conversation: also those before a compression, and those last_turn back."""
+        return [item for item in await self.load_outputs() if isinstance(item, Call)]
 
-    async def outputs(self) -> list[Call | Reasoning]:
+    async def load_outputs(self) -> list[Call | Reasoning]:
         """The same, and the reasoning between them."""
-        rows = await self.rows()
+        rows = await self.load_rows()
         if not self.exists:
-            return outputs_of(rows)
-        stored = await asyncio.to_thread(stored_tool_rows, self.db, self.session_id)
-        return outputs_of([*stored, *(row for row in rows if "id" not in row)])
+            return collect_outputs(rows)
+        stored = await asyncio.to_thread(read_tool_rows, self.db, self.session_id)
+        return collect_outputs([*stored, *(row for row in rows if "id" not in row)])
 
-    async def take_back(self, message_id: int) -> TakenBack:
+    async def take_back(self, message_id: int) -> RewindResult:
         """Go back to before a message of the person."""
         done = await asyncio.to_thread(
             lambda: self.db.rewind_to_message(self.session_id, message_id, lease_epoch=self.epoch)
         )
-        return TakenBack(done["rewound_count"], done["target_message"]["content"])
+        return RewindResult(done["rewound_count"], done["target_message"]["content"])
 
     async def bring_back(self) -> int:
-        """Bring back what was taken back behind the present end of the conversation; how many messages."""
-        said = [row["id"] for row in await self.rows() if row.get("role") != "system" and "id" in row]
-        since = said[-1] + 1 if said else 0
+        """Bring back what was last_turn back behind the present end of the conversation; how many messages."""
+        message_ids = [
+            row["id"] for row in await self.load_rows() if row.get("role") != "system" and "id" in row
+        ]
+        since = message_ids[-1] + 1 if message_ids else 0
         return await asyncio.to_thread(
             lambda: self.db.restore_rewound(self.session_id, since, lease_epoch=self.epoch)
         )
 
 
-def _together(before: Counted, event: Counted) -> Counted:
-    used = Used._make(_plus(one, other) for one, other in zip(before.used, event.used, strict=True))
+def _add_counts(before: Counted, event: Counted) -> Counted:
+    used = Used._make(_add_optional(left, right) for left, right in zip(before.used, event.used, strict=True))
     if before.cost_usd is None or event.cost_usd is None:  # what nobody knows makes the sum unknown, too
         return Counted(event.model, used, None)
     return Counted(event.model, used, before.cost_usd + event.cost_usd)
 
 
-def _plus(one: Any, other: Any) -> Any:
+def _add_optional(left: Any, right: Any) -> Any:
     """Two counts together; unknown if nobody said either."""
-    if one is None and other is None:
+    if left is None and right is None:
         return None
-    return (one or 0) + (other or 0)
+    return (left or 0) + (right or 0)

@@ -9,24 +9,24 @@ from hermes.store.processes import current_record
 from hermes.store.workspace import find_workspace
 
 
-class Place(NamedTuple):
+class WorkingDirectory(NamedTuple):
     cwd: Path
-    said: str | None = None
+    note: str | None = None
     """What a person should know about it, in one line."""
 
 
-def restored(stored: str | None, asked: Path | None, here: Path) -> Place:
+def choose_directory(stored: str | None, asked_cwd: Path | None, here: Path) -> WorkingDirectory:
     """Where to work in a conversation that was held in `stored`: there, unless it is gone or another was asked for."""
-    if asked is not None:
-        return Place(asked, f"Working in {asked}.")
+    if asked_cwd is not None:
+        return WorkingDirectory(asked_cwd, f"Working in {asked_cwd}.")
     if not stored or Path(stored) == here:
-        return Place(here)
+        return WorkingDirectory(here)
     if Path(stored).is_dir():
-        return Place(Path(stored), f"Working in {stored}, as before.")
-    return Place(here, f"{stored} is gone; working in {here}.")
+        return WorkingDirectory(Path(stored), f"Working in {stored}, as before.")
+    return WorkingDirectory(here, f"{stored} is gone; working in {here}.")
 
 
-def branch_of(cwd: Path) -> str | None:
+def read_branch(cwd: Path) -> str | None:
     """The git branch that is checked out here; None outside of git, or on no branch."""
     git = find_workspace(cwd) / ".git"
     try:
@@ -39,11 +39,11 @@ def branch_of(cwd: Path) -> str | None:
     return head[len(mark) :] if head.startswith(mark) else None
 
 
-def belonging(cwd: Path) -> dict[str, str | None]:
+def describe_origin(cwd: Path) -> dict[str, str | None]:
     """What a new session's row says of where, and by whom, it was begun."""
     return {
         "cwd": str(cwd),
         "workspace": str(find_workspace(cwd)),
-        "git_branch": branch_of(cwd),
+        "git_branch": read_branch(cwd),
         "process": current_record(),
     }

@@ -6,29 +6,30 @@ import argparse
 from typing import Any
 
 from hermes import audit_log
-from hermes.cli.command import DONE, Words, row_count, takes_json
-from hermes.cli.io.output import say, say_json
+from hermes.cli.command import Words, add_json_option, parse_row_count
+from hermes.cli.exit_codes import DONE
+from hermes.cli.io.output import print_json, print_lines
 from hermes.text import make_printable
 
 LIMIT = 50
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    parser.set_defaults(run=show)
+    parser.set_defaults(run=show_audit)
     parser.add_argument(
-        "--limit", type=row_count, default=LIMIT, metavar="N", help=f"how many of the newest ({LIMIT})"
+        "--limit", type=parse_row_count, default=LIMIT, metavar="N", help=f"how many of the newest ({LIMIT})"
     )
-    takes_json(parser)
+    add_json_option(parser)
 
 
-def show(arguments: argparse.Namespace) -> int:
+def show_audit(arguments: argparse.Namespace) -> int:
     entries = audit_log.read(arguments.limit)
     if arguments.json:
-        say_json(entries)
+        print_json(entries)
     elif not entries:
-        say([f"Nothing is recorded in {make_printable(str(audit_log.get_path()))} yet."])
+        print_lines([f"Nothing is recorded in {make_printable(str(audit_log.get_path()))} yet."])
     else:
-        say(make_printable(format_entry(entry)) for entry in entries)
+        print_lines(make_printable(format_entry(entry)) for entry in entries)
     return DONE
 
 

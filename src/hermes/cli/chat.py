@@ -1,6 +1,6 @@
 """`hermes` and `hermes chat`: talk, go on where you were, or ask one question.
 
-What a person types behind `-c` and `-r` needs no quotes: `as_chat` joins the words before argparse sees them.
+A title behind `-c` and `-r` needs no quotes: `insert_chat_command` joins the words before argparse sees them.
 """
 
 from __future__ import annotations
@@ -12,27 +12,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes.cli.command import (
-    DONE,
-    INTERRUPTED,
-    REFUSED,
-    Refused,
-    Words,
-    WrongUsage,
-    plain_text,
-    source_text,
-    takes_json,
-    takes_store,
-)
-from hermes.cli.io.output import complain, say, say_json
+from hermes.chat import is_installed
+from hermes.cli.command import Words, add_json_option, add_store_option, parse_source, parse_text
+from hermes.cli.exit_codes import DONE, INTERRUPTED, REFUSED, Refused, WrongUsage
+from hermes.cli.io.output import print_error, print_json, print_lines
 from hermes.cli.io.prompts import CANCELLED
-from hermes.cli.opened_store import describe_trashed, place, sessions_folder
+from hermes.cli.store_access import describe_trashed, get_sessions_folder, get_store_path
 from hermes.text import make_printable, spell_controls
 
 if TYPE_CHECKING:
     from hermes.agent.approvals.request import ApprovalRequest, Decision
     from hermes.agent.components import AgentComponents
-    from hermes.chat.session import Talk
+    from hermes.chat.session import LiveConversation
     from hermes.db.session_db import AnyStore, SessionDB
 
 MISSING = "the chat is not installed; get it with: pip install 'hermes-sessions[chat]'"
@@ -41,13 +32,13 @@ WAITS_SILENTLY_S = 3.0
 NAMED = {"-c": "--continue", "--continue": "--continue", "-r": "--resume", "--resume": "--resume"}
 
 
-def as_chat(argv: Sequence[str], commands: Collection[str]) -> list[str]:
+def insert_chat_command(argv: Sequence[str], commands: Collection[str]) -> list[str]:
     """What was typed, with `chat` before flags that stand alone, and names of conversations in one piece."""
     if argv and not argv[0].startswith("-") and argv[0] != "chat":
         return list(argv)
     if argv[:1] in (["-h"], ["--help"], ["--version"]):
         return list(argv)
-    made: list[str] = []
+    words: list[str] = []
     rest = list(argv[1:] if argv[:1] == ["chat"] else argv)
     while rest:
         word = rest.pop(0)
@@ -55,18 +46,18 @@ def as_chat(argv: Sequence[str], commands: Collection[str]) -> list[str]:
             name: list[str] = []
             while rest and not rest[0].startswith("-") and rest[0] not in commands:
                 name.append(rest.pop(0))
-            made.append(f"{NAMED[word]}={' '.join(name)}" if name else word)
+            words.append(f"{NAMED[word]}={' '.join(name)}" if name else word)
             if rest and rest[0] == "chat":
                 rest.pop(0)
             elif rest and rest[0] in commands:
-                return [*rest, *made]
+                return [*rest, *words]
         else:
-            made.append(word)
-    return ["chat", *made]
+            words.append(word)
+    return ["chat", *words]
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    takes_store(parser, run)
+    add_store_option(parser, run_command)
     parser.set_defaults(parts=None)
     parser.add_argument(
         "-c",
@@ -74,34 +65,34 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         dest="go_on",
         nargs="?",
         const="",
-        type=plain_text,
+        type=parse_text,
         metavar="ID|TITLE",
         help="go on in the last conversation of the terminal, or in the one of this name (no quotes needed)",
     )
     parser.add_argument(
         "-r",
         "--resume",
-        type=plain_text,
+        type=parse_text,
         metavar="ID|TITLE",
         help="go on in the conversation of this id or title; `latest` is the last one",
     )
     parser.add_argument("--here", action="store_true", help="with -c: the last one of this project")
     parser.add_argument(
-        "-q", "--query", type=plain_text, metavar="QUESTION", help="ask one question and print the answer"
+        "-q", "--query", type=parse_text, metavar="QUESTION", help="ask one question and print the answer"
     )
-    takes_json(parser)
-    parser.add_argument("-m", "--model", type=plain_text, metavar="NAME", help="which model answers")
-    parser.add_argument("--base-url", type=plain_text, metavar="URL", help="where the model is")
+    add_json_option(parser)
+    parser.add_argument("-m", "--model", type=parse_text, metavar="NAME", help="which model answers")
+    parser.add_argument("--base-url", type=parse_text, metavar="URL", help="where the model is")
     parser.add_argument(
-        "--source", type=source_text, metavar="S", help="what new conversations are tagged with (cli)"
+        "--source", type=parse_source, metavar="S", help="what new conversations are tagged with (cli)"
     )
     parser.add_argument("--incognito", action="store_true", help="keep nothing of this conversation")
     parser.add_argument("--in", dest="cwd", type=Path, metavar="DIR", help="work in this directory")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_command(arguments: argparse.Namespace) -> int:
     _check(arguments)
-    question = _question(arguments)
+    question = _read_question(arguments)
     if question is None:
         if arguments.json:
             raise WrongUsage(NEEDS_QUESTION)
@@ -112,38 +103,31 @@ def run(arguments: argparse.Namespace) -> int:
             from hermes.cli.setup import first_run
 
             if not has_terminal:
-                return first_run.show_demo()
-            if not first_run.choose():
+                return first_run.show_demo(arguments.main)
+            if not first_run.choose(arguments.main):
                 return DONE
         elif not has_terminal:
-            if _goes_on(arguments):  # a name that says nothing, or too much, is told first
-                with _opened(arguments) as db:
-                    _chosen(db, arguments, can_pick=False)
+            if _is_resuming(arguments):  # a name that says nothing, or too much, is told first
+                with _open_store(arguments) as db:
+                    _find_session(db, arguments, can_pick=False)
             raise Refused("the chat needs a terminal; -q asks one question without")
-    with _opened(arguments) as db:
-        chosen = _chosen(db, arguments, can_pick=question is None)
+    with _open_store(arguments) as db:
+        chosen = _find_session(db, arguments, can_pick=question is None)
         import asyncio
 
         if question is not None:
-            return asyncio.run(_ask(db, arguments, question, chosen))
-        asyncio.run(_talk(db, arguments, chosen))
+            return asyncio.run(_answer_question(db, arguments, question, chosen))
+        asyncio.run(_run_chat(db, arguments, chosen))
     return DONE
 
 
-def is_installed() -> bool:
-    """Whether there is what a screen needs; one question needs none."""
-    from importlib.util import find_spec
-
-    return all(map(find_spec, ("rich", "prompt_toolkit")))
-
-
-def _goes_on(arguments: argparse.Namespace) -> bool:
+def _is_resuming(arguments: argparse.Namespace) -> bool:
     return arguments.go_on is not None or arguments.resume is not None
 
 
 def _is_first_run(arguments: argparse.Namespace) -> bool:
     """Whether a person who named no conversation has not chosen a model yet."""
-    if _goes_on(arguments):
+    if _is_resuming(arguments):
         return False
     from hermes.cli.setup.first_run import is_due
 
@@ -157,7 +141,7 @@ def _check(arguments: argparse.Namespace) -> None:
         raise WrongUsage("-c and -r each name the conversation to go on in; choose one")
     if arguments.json and arguments.query is None and sys.stdin.isatty():
         raise WrongUsage(NEEDS_QUESTION)
-    if arguments.incognito and _goes_on(arguments):
+    if arguments.incognito and _is_resuming(arguments):
         raise WrongUsage("--incognito is a conversation of its own: it goes on from none")
     if arguments.cwd is not None:
         arguments.cwd = arguments.cwd.expanduser().absolute()
@@ -165,9 +149,9 @@ def _check(arguments: argparse.Namespace) -> None:
             raise Refused(f"there is no directory '{arguments.cwd}'")
 
 
-def _question(arguments: argparse.Namespace) -> str | None:
+def _read_question(arguments: argparse.Namespace) -> str | None:
     """What is asked: what was typed, with what was piped below it; None for a conversation."""
-    piped = "" if sys.stdin.isatty() else _piped()
+    piped = "" if sys.stdin.isatty() else _read_stdin()
     if arguments.query is None and not piped.strip():
         return None
     question = "\n\n".join(part for part in (arguments.query or "", piped.strip()) if part)
@@ -176,27 +160,27 @@ def _question(arguments: argparse.Namespace) -> str | None:
     return question
 
 
-def _piped() -> str:
+def _read_stdin() -> str:
     """All that is piped in. Who writes it may be slow, so it is waited for; that nobody ever will looks the same."""
     import select
 
     if not select.select([sys.stdin], [], [], WAITS_SILENTLY_S)[0]:
-        complain("waiting for what is piped in; </dev/null says that nothing is")
+        print_error("waiting for what is piped in; </dev/null says that nothing is")
     return sys.stdin.read()
 
 
 @contextmanager
-def _opened(arguments: argparse.Namespace) -> Iterator[SessionDB]:
+def _open_store(arguments: argparse.Namespace) -> Iterator[SessionDB]:
     """The store, with a place beside it for what it cannot take; an incognito conversation only reads it."""
     from hermes.db.session_db import SessionDB
 
-    path = place(arguments)
+    path = get_store_path(arguments)
     if not arguments.incognito:
         db = SessionDB(path, spool=True)
     elif path.exists():
         db = SessionDB(path, read_only=True)
     else:
-        with _nothing_to_read() as empty:
+        with _open_empty_store() as empty:
             yield empty
         return
     try:
@@ -206,7 +190,7 @@ def _opened(arguments: argparse.Namespace) -> Iterator[SessionDB]:
 
 
 @contextmanager
-def _nothing_to_read() -> Iterator[SessionDB]:
+def _open_empty_store() -> Iterator[SessionDB]:
     """A store without anything in it, for tools that look things up, where there is none; gone afterwards."""
     import tempfile
 
@@ -216,7 +200,7 @@ def _nothing_to_read() -> Iterator[SessionDB]:
         yield db
 
 
-def _chosen(db: SessionDB, arguments: argparse.Namespace, *, can_pick: bool) -> str | None:
+def _find_session(db: SessionDB, arguments: argparse.Namespace, *, can_pick: bool) -> str | None:
     """The conversation to go on in; None for a new one."""
     from hermes.chat import conversation_lookup
 
@@ -225,7 +209,7 @@ def _chosen(db: SessionDB, arguments: argparse.Namespace, *, can_pick: bool) -> 
         return None
     if not name:
         workspace = db.workspace_of(arguments.cwd or Path.cwd()) if arguments.here else None
-        row = conversation_lookup.latest(db, workspace)
+        row = conversation_lookup.find_latest(db, workspace)
         if row is None:
             where = f" in {workspace}" if workspace else ""
             raise Refused(f"No previous CLI session found to continue{where}.")
@@ -233,7 +217,9 @@ def _chosen(db: SessionDB, arguments: argparse.Namespace, *, can_pick: bool) -> 
     from hermes.store.people import LOCAL
 
     # -c goes on with a conversation of this machine; -r names any.
-    meant = conversation_lookup.meant(db, name, preferred_owner=LOCAL if arguments.resume is None else None)
+    meant = conversation_lookup.find_conversation(
+        db, name, preferred_owner=LOCAL if arguments.resume is None else None
+    )
     if meant.id is not None:
         return meant.id
     if not meant.candidates:
@@ -242,13 +228,13 @@ def _chosen(db: SessionDB, arguments: argparse.Namespace, *, can_pick: bool) -> 
             raise Refused(f"Session not found: {name}", hint)
         raise Refused(f"No session found matching '{name}'.", hint)
     if can_pick:
-        return _picked(name, meant.candidates)
+        return _ask_which(name, meant.candidates)
     raise Refused(
         f"'{name}' could be any of these:", conversation_lookup.describe_candidates(meant.candidates)
     )
 
 
-def _picked(name: str, candidates: Sequence[dict[str, Any]]) -> str:
+def _ask_which(name: str, candidates: Sequence[dict[str, Any]]) -> str:
     """Ask which of them is meant. What was typed before the question goes to the first prompt."""
     import asyncio
 
@@ -269,29 +255,29 @@ def _picked(name: str, candidates: Sequence[dict[str, Any]]) -> str:
     return chosen
 
 
-def _parts(arguments: argparse.Namespace) -> AgentComponents:
+def _make_parts(arguments: argparse.Namespace) -> AgentComponents:
     if arguments.parts is not None:
-        made: AgentComponents = arguments.parts
-        return made
+        parts: AgentComponents = arguments.parts
+        return parts
     from hermes.agent.factory import make_standard_components
     from hermes.config.config_file import read_setting
     from hermes.session_kinds import classify_session
 
-    is_job = classify_session(_source(arguments), child=False) == "job"
-    parts = make_standard_components(is_job=is_job)._replace(platforms=_platforms)
+    is_job = classify_session(_get_source(arguments), child=False) == "job"
+    parts = make_standard_components(is_job=is_job)._replace(platforms=_list_platforms)
     if read_setting("sessions", "transcripts") != "all":
         return parts
     return parts._replace(transcribe=lambda db, session_id: _transcribe(arguments, db, session_id))
 
 
-def _platforms() -> list[str] | None:
+def _list_platforms() -> list[str] | None:
     """What the gateway of this home is connected to; None if it does not run."""
     from hermes.gateway.ops.status_file import read_status
 
     status = read_status()
     if status is None or not status.is_running:
         return None
-    return [name for name, one in status.platforms.items() if one.get("state") == "up"]
+    return [name for name, platform in status.platforms.items() if platform.get("state") == "up"]
 
 
 def _transcribe(arguments: argparse.Namespace, db: AnyStore, session_id: str) -> None:
@@ -299,43 +285,45 @@ def _transcribe(arguments: argparse.Namespace, db: AnyStore, session_id: str) ->
     from hermes.gateway.mirror.transcripts import ALL, Transcripts
 
     assert isinstance(db, SessionDB)
-    Transcripts(db, sessions_folder(arguments), ALL).catch_up_session(session_id)
+    Transcripts(db, get_sessions_folder(arguments), ALL).catch_up_session(session_id)
 
 
-def _source(arguments: argparse.Namespace) -> str:
+def _get_source(arguments: argparse.Namespace) -> str:
     import os
 
     return arguments.source or os.environ.get("HERMES_SESSION_SOURCE", "").strip() or "cli"
 
 
-def _new_talk(db: SessionDB, arguments: argparse.Namespace, *, can_ask: bool) -> Talk:
+def _make_conversation(db: SessionDB, arguments: argparse.Namespace, *, can_ask: bool) -> LiveConversation:
     from hermes.agent.components import ModelChoice
-    from hermes.chat.session import Talk
+    from hermes.chat.session import LiveConversation
 
-    return Talk(
+    return LiveConversation(
         db,
-        _parts(arguments),
+        _make_parts(arguments),
         can_ask=can_ask,
         wish=ModelChoice(arguments.model, arguments.base_url),
-        source=_source(arguments),
+        source=_get_source(arguments),
         cwd=arguments.cwd,
         incognito=arguments.incognito,
     )
 
 
-async def _ask(db: SessionDB, arguments: argparse.Namespace, question: str, chosen: str | None) -> int:
+async def _answer_question(
+    db: SessionDB, arguments: argparse.Namespace, question: str, chosen: str | None
+) -> int:
     """One question. The answer is all that goes to stdout."""
     import asyncio
     import signal
 
-    from hermes.chat.one_shot import STOPPED, as_json, ask
+    from hermes.chat.one_shot import STOPPED, ask, make_json
 
     can_ask = sys.stdin.isatty() and sys.stderr.isatty()
-    talk = _new_talk(db, arguments, can_ask=can_ask)
+    conversation = _make_conversation(db, arguments, can_ask=can_ask)
 
     def stop() -> None:
-        if talk.turn is not None:
-            talk.turn.stop()
+        if conversation.turn is not None:
+            conversation.turn.stop()
 
     def listen() -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop)  # what was said so far is kept
@@ -354,31 +342,31 @@ async def _ask(db: SessionDB, arguments: argparse.Namespace, question: str, chos
     listen()
     try:
         if chosen is not None:
-            await talk.resume(chosen, asked=arguments.cwd)
-        answered = await ask(talk, question, complain, decide if can_ask else None)
+            await conversation.resume(chosen, asked_cwd=arguments.cwd)
+        answered = await ask(conversation, question, print_error, decide if can_ask else None)
         if arguments.json:
-            say_json(as_json(talk, answered))
+            print_json(make_json(conversation, answered))
         elif answered.text:
-            say([spell_controls(answered.text)])
+            print_lines([spell_controls(answered.text)])
     finally:
-        await talk.leave()
-    if not talk.incognito and not arguments.json:
-        print(f"session_id: {make_printable(talk.session_id)}", file=sys.stderr, flush=True)
+        await conversation.leave()
+    if not conversation.incognito and not arguments.json:
+        print(f"session_id: {make_printable(conversation.session_id)}", file=sys.stderr, flush=True)
     if answered.problem is not None:
-        complain(answered.problem)
+        print_error(answered.problem)
         return INTERRUPTED if answered.problem == STOPPED else REFUSED
     return DONE
 
 
-async def _talk(db: SessionDB, arguments: argparse.Namespace, chosen: str | None) -> None:
-    from hermes.chat.commands.table import commands
-    from hermes.chat.input.prompt_line import Prompting
+async def _run_chat(db: SessionDB, arguments: argparse.Namespace, chosen: str | None) -> None:
+    from hermes.chat.commands.table import load_commands
+    from hermes.chat.input.prompt_line import PromptLine
     from hermes.chat.input.suggestions import ChatCompleter
     from hermes.chat.terminal_loop import Chat
     from hermes.chat.view.screen import Screen
 
-    talk = _new_talk(db, arguments, can_ask=True)
-    chat = Chat(talk, Screen())
-    completer = ChatCompleter(db, commands().values(), lambda: talk.cwd)
-    chat.prompting = Prompting(completer, chat.toolbar, incognito=arguments.incognito)
+    conversation = _make_conversation(db, arguments, can_ask=True)
+    chat = Chat(conversation, Screen())
+    completer = ChatCompleter(db, load_commands().values(), lambda: conversation.cwd)
+    chat.prompt_line = PromptLine(completer, chat.format_toolbar, incognito=arguments.incognito)
     await chat.run(chosen, arguments.cwd)

@@ -1,4 +1,4 @@
-"""What all commands share: exit codes, a parser whose complaint is one line, commands that load when they are named.
+"""What all commands share: a parser whose errors are one line, options, and commands that load when they are named.
 
 A group of commands is a table of names. The module behind a name has `define(parser, words)`, which adds arguments and
 says what `run`s, and is imported only if the command is the one that was typed: `hermes sessions list` pays for nothing
@@ -14,10 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from hermes.cli.exit_codes import DONE, USAGE
 from hermes.cli.io import output
-from hermes.errors import HermesError
-
-DONE, REFUSED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 MOST_ROWS = 1_000_000_000
 LARGEST_ID = 2**63 - 1
@@ -59,29 +57,17 @@ class Command(NamedTuple):
         return is_for_person and not any(map(is_given, self.reads_with))
 
 
-class Refused(HermesError):
-    """The command will not do it; the message says why, and `details` what may help, a line each."""
-
-    def __init__(self, message: str, details: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.details = details
-
-
-class WrongUsage(HermesError):
-    """The command was typed wrongly in a way that only running it shows."""
-
-
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        output.complain(f"{message} (see '{self.prog} --help')")
+        output.print_error(f"{message} (see '{self.prog} --help')")
         raise SystemExit(USAGE)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """What is not known is the mistake of the command it was typed for, whose help may help."""
-        known, unknown = super().parse_known_args(args, namespace)
+        parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return known, unknown
+        return parsed, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
@@ -93,15 +79,15 @@ class Parser(argparse.ArgumentParser):
         super()._check_value(action, value)
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        output.say([])  # help and version are out, or their reader is gone
+        output.print_lines([])  # help and version are out, or their reader is gone
         super().exit(status, message)
 
 
-def group(parser: argparse.ArgumentParser, commands: Mapping[str, Command], words: Words) -> None:
+def add_commands(parser: argparse.ArgumentParser, commands: Mapping[str, Command], words: Words) -> None:
     """Give a parser commands, and its help to run when none of them is named."""
 
     def show_help(_: argparse.Namespace) -> int:
-        output.say(parser.format_help().splitlines())
+        output.print_lines(parser.format_help().splitlines())
         return DONE
 
     parser.set_defaults(run=show_help)
@@ -110,43 +96,43 @@ def group(parser: argparse.ArgumentParser, commands: Mapping[str, Command], word
     named = words[0] if words else None
     for name, command in commands.items():
         summary = command.summary
-        one = added.add_parser(name, help=summary, description=summary, allow_abbrev=False)
-        one.set_defaults(command=command, command_name=one.prog)
+        subparser = added.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        subparser.set_defaults(command=command, command_name=subparser.prog)
         if words is None or name == named:
             module, _, function = command.module.partition(":")
             define = getattr(import_module(module), function or "define")
-            define(one, None if words is None else words[1:])
+            define(subparser, None if words is None else words[1:])
 
 
-def takes_store(parser: argparse.ArgumentParser, run: Run) -> None:
+def add_store_option(parser: argparse.ArgumentParser, run: Run) -> None:
     """A command that works on a store: that of the home, or another file."""
     parser.set_defaults(run=run)
     parser.add_argument("--store", type=Path, metavar="FILE", help="another store than that of the home")
 
 
-def takes_json(parser: argparse.ArgumentParser) -> None:
+def add_json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
 
 
-def takes_yes(parser: argparse.ArgumentParser) -> None:
+def add_yes_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
 
 
-def takes_dry_run(parser: argparse.ArgumentParser) -> None:
+def add_dry_run_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="say what would happen and change nothing")
 
 
-def row_count(text: str) -> int:
+def parse_row_count(text: str) -> int:
     """An argument that says how many rows: 1 or more."""
-    return _whole(text, MOST_ROWS)
+    return _parse_whole_number(text, MOST_ROWS)
 
 
-def message_id(text: str) -> int:
+def parse_message_id(text: str) -> int:
     """An argument that is the number of a message: any that the store can give."""
-    return _whole(text, LARGEST_ID)
+    return _parse_whole_number(text, LARGEST_ID)
 
 
-def _whole(text: str, most: int) -> int:
+def _parse_whole_number(text: str, most: int) -> int:
     try:
         count = int(text)
     except ValueError:
@@ -156,7 +142,7 @@ def _whole(text: str, most: int) -> int:
     return count
 
 
-def days(text: str) -> float:
+def parse_days(text: str) -> float:
     """An argument that says how many days: 0 or more."""
     try:
         count = float(text)
@@ -167,14 +153,14 @@ def days(text: str) -> float:
     return count
 
 
-def source_text(text: str) -> str:
+def parse_source(text: str) -> str:
     """The name of a source, which is never blank."""
     if not text.strip():
         raise argparse.ArgumentTypeError("a source must not be empty")
-    return plain_text(text)
+    return parse_text(text)
 
 
-def plain_text(text: str) -> str:
+def parse_text(text: str) -> str:
     """An argument that is compared with stored text, so it has to be text."""
     try:
         text.encode()

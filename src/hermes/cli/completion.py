@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes import home
-from hermes.cli.command import DONE, Access, Command, Words, group
-from hermes.cli.io.output import say
+from hermes.cli.command import Access, Command, Words, add_commands
+from hermes.cli.exit_codes import DONE
+from hermes.cli.io.output import print_lines
 from hermes.session_kinds import SOURCES
 from hermes.text import make_printable
 
@@ -85,51 +86,49 @@ MOST = 50
 
 
 def define(parser: argparse.ArgumentParser, words: Words) -> None:
-    group(parser, COMMANDS, words)
+    add_commands(parser, COMMANDS, words)
 
 
 def define_bash(parser: argparse.ArgumentParser, _: Words) -> None:
-    _prints(parser, BASH)
+    _define_script(parser, BASH)
 
 
 def define_zsh(parser: argparse.ArgumentParser, _: Words) -> None:
-    _prints(parser, ZSH)
+    _define_script(parser, ZSH)
 
 
 def define_fish(parser: argparse.ArgumentParser, _: Words) -> None:
-    _prints(parser, FISH)
+    _define_script(parser, FISH)
 
 
 def define_words(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.add_argument(
         "typed", nargs="*", metavar="WORD", help="what was typed so far, the unfinished word last"
     )
-    parser.set_defaults(run=offer)
+    parser.set_defaults(run=print_offers)
 
 
-def _prints(parser: argparse.ArgumentParser, script: str) -> None:
+def _define_script(parser: argparse.ArgumentParser, script: str) -> None:
     def run(_: argparse.Namespace) -> int:
-        say(script.splitlines())
+        print_lines(script.splitlines())
         return DONE
 
     parser.set_defaults(run=run)
 
 
-def offer(arguments: argparse.Namespace) -> int:
-    from hermes.cli.main import parser
-
-    *done, begun = map(_unquoted, arguments.typed or [""])
+def print_offers(arguments: argparse.Namespace) -> int:
+    *done, begun = map(_unquote, arguments.typed or [""])
     if done and done[0].startswith("-"):  # flags that stand alone are those of the chat
         done.insert(0, "chat")
-    reached = _walk(parser([word for word in done if not word.startswith("-")]), done)
-    say(
-        f"{make_printable(word)}\t{make_printable(told)}"
-        for word, told in dict(_offers(reached, done, begun)).items()
+    reached = _find_parser(arguments.make_parser([word for word in done if not word.startswith("-")]), done)
+    print_lines(
+        f"{make_printable(word)}\t{make_printable(help_text)}"
+        for word, help_text in dict(_list_offers(reached, done, begun)).items()
     )
     return DONE
 
 
-def _unquoted(word: str) -> str:
+def _unquote(word: str) -> str:
     """A word as the shell will read it; its last quote may still be open."""
     import shlex
 
@@ -141,72 +140,78 @@ def _unquoted(word: str) -> str:
     return word
 
 
-def _walk(parser: argparse.ArgumentParser, done: Sequence[str]) -> argparse.ArgumentParser:
+def _find_parser(parser: argparse.ArgumentParser, done: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of the command that was typed so far."""
     for word in done:
-        for commands in _commands(parser):
+        for commands in _list_subparsers(parser):
             parser = commands.choices.get(word, parser)
     return parser
 
 
-def _commands(parser: argparse.ArgumentParser) -> list[argparse._SubParsersAction[argparse.ArgumentParser]]:
+def _list_subparsers(
+    parser: argparse.ArgumentParser,
+) -> list[argparse._SubParsersAction[argparse.ArgumentParser]]:
     return [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
 
 
-def _offers(parser: argparse.ArgumentParser, done: Sequence[str], begun: str) -> Iterator[tuple[str, str]]:
+def _list_offers(
+    parser: argparse.ArgumentParser, done: Sequence[str], begun: str
+) -> Iterator[tuple[str, str]]:
     flag = next((action for action in parser._actions if done and done[-1] in action.option_strings), None)
     if flag is not None and flag.nargs != 0:
         choices = SOURCES if flag.dest == "source" else flag.choices or ()
-        yield from _beginning(((str(choice), "") for choice in choices), begun)
+        yield from _filter_by_prefix(((str(choice), "") for choice in choices), begun)
         if flag.metavar in SESSION:
-            yield from _named(_sessions, done, begun)
+            yield from _offer_from_store(_offer_sessions, done, begun)
         return
     if begun.startswith("-"):
         flags = [
             (option, action.help or "") for action in parser._actions for option in action.option_strings
         ]
-        yield from _beginning(flags, begun)
+        yield from _filter_by_prefix(flags, begun)
         return
-    for commands in _commands(parser):
-        yield from _beginning(((one.dest, one.help or "") for one in commands._choices_actions), begun)
+    for commands in _list_subparsers(parser):
+        yield from _filter_by_prefix(
+            ((command.dest, command.help or "") for command in commands._choices_actions), begun
+        )
     named = next((action for action in parser._actions if action.metavar in SESSION), None)
     if named is not None:
-        yield from _named(_trash if named.dest == TRASHED else _sessions, done, begun)
+        yield from _offer_from_store(_offer_trash if named.dest == TRASHED else _offer_sessions, done, begun)
 
 
-def _beginning(offered: Iterable[tuple[str, str]], begun: str) -> Iterator[tuple[str, str]]:
-    return (one for one in offered if one[0].startswith(begun))
+def _filter_by_prefix(offered: Iterable[tuple[str, str]], begun: str) -> Iterator[tuple[str, str]]:
+    return (item for item in offered if item[0].startswith(begun))
 
 
-def _named(offers: Offers, done: Sequence[str], begun: str) -> Iterable[tuple[str, str]]:
+def _offer_from_store(offers: Offers, done: Sequence[str], begun: str) -> Iterable[tuple[str, str]]:
     """What the store offers that was typed, or that of the home; nothing where there is none."""
     stores = [Path(value) for flag, value in pairwise(done) if flag == "--store"]
     store = stores[-1] if stores else home.get_default_db_path()
     return offers(store, begun) if store.exists() else ()
 
 
-def _sessions(store: Path, begun: str) -> Iterator[tuple[str, str]]:
+def _offer_sessions(store: Path, begun: str) -> Iterator[tuple[str, str]]:
     """Titles and ids that begin so."""
-    with _reading(store) as db:
+    with _open_store(store) as db:
         for row in db.starting_with(begun, MOST):
-            yield _offered(row, begun)
+            yield _make_offer(row, begun)
 
 
-def _trash(store: Path, begun: str) -> Iterator[tuple[str, str]]:
+def _offer_trash(store: Path, begun: str) -> Iterator[tuple[str, str]]:
     """The same of what was thrown away."""
-    with _reading(store) as db:
+    with _open_store(store) as db:
         for row in db.list_trash():
             if any((name or "").lower().startswith(begun.lower()) for name in (row["title"], row["id"])):
-                yield _offered(row, begun)
+                yield _make_offer(row, begun)
 
 
-def _reading(store: Path) -> SessionDB:
+def _open_store(store: Path) -> SessionDB:
     from hermes.db.session_db import SessionDB
 
     return SessionDB(store, read_only=True)
 
 
-def _offered(row: dict[str, Any], begun: str) -> tuple[str, str]:
+def _make_offer(row: dict[str, Any], begun: str) -> tuple[str, str]:
     """By its title if that is what was begun, else by its id."""
     if row["title"] and row["title"].lower().startswith(begun.lower()):
         return row["title"], row["id"]

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hermes.cli.command import DONE, Refused, Words
-from hermes.cli.io.output import say, styled
-from hermes.cli.opened_store import refuse_own
+from hermes.cli.command import Words
+from hermes.cli.exit_codes import DONE, Refused
+from hermes.cli.io.output import apply_style, print_lines
+from hermes.cli.store_access import refuse_store_files
 from hermes.home import get_default_db_path
 from hermes.text import make_printable
 
@@ -33,45 +34,50 @@ STEPS_WITHOUT_CHAT = tuple(step for step in STEPS if step[1][0] != "-c")
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    parser.set_defaults(run=demo)
+    parser.set_defaults(run=run_demo)
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="make the home here, and leave it there to look around in"
     )
 
 
-def demo(arguments: argparse.Namespace) -> int:
-    from hermes.cli.chat import is_installed
-    from hermes.cli.main import main
+def run_demo(arguments: argparse.Namespace) -> int:
+    from hermes.chat import is_installed
     from hermes.db.session_db import SessionDB
-    from hermes.demo.sample_home import fill
+    from hermes.demo.sample_home import fill_home
 
-    with _home(arguments.keep) as home:
+    with _make_home(arguments.keep) as home:
         os.environ["HERMES_HOME"] = str(home)
         os.environ["PAGER"] = "cat"  # it is a show: nothing waits for a key
         with SessionDB(durability="normal") as db:
-            count = fill(db, Path.cwd())
-        say([f"A home of its own with {count} sample sessions. Nothing of yours is touched.", ""])
+            count = fill_home(db, Path.cwd())
+        print_lines([f"A home of its own with {count} sample sessions. Nothing of yours is touched.", ""])
         for heading, words in STEPS if is_installed() else STEPS_WITHOUT_CHAT:
-            said = " ".join(f"'{word}'" if " " in word else word for word in words)
-            say([*([styled(heading, "bold")] if heading else []), styled(f"$ hermes {said}", "cyan"), ""])
+            command_line = " ".join(f"'{word}'" if " " in word else word for word in words)
+            print_lines(
+                [
+                    *([apply_style(heading, "bold")] if heading else []),
+                    apply_style(f"$ hermes {command_line}", "cyan"),
+                    "",
+                ]
+            )
             if words[0] == "-c":
-                _come_back(words[1])
+                _show_resume(words[1])
             else:
-                main(words)
-            say([""])
+                arguments.main(words)
+            print_lines([""])
         if arguments.keep:
-            say([make_printable(f"Look around: HERMES_HOME={home} hermes sessions browse")])
+            print_lines([make_printable(f"Look around: HERMES_HOME={home} hermes sessions browse")])
         else:
-            say(["The samples are gone again. Your own first conversation: hermes"])
+            print_lines(["The samples are gone again. Your own first conversation: hermes"])
     return DONE
 
 
-def _come_back(name: str) -> None:
+def _show_resume(name: str) -> None:
     """What the chat shows to somebody who comes back; here nobody can answer, so it ends there."""
     import asyncio
 
     from hermes.agent.factory import make_standard_components
-    from hermes.chat.session import Talk
+    from hermes.chat.session import LiveConversation
     from hermes.chat.terminal_loop import Chat
     from hermes.chat.view.screen import Screen
     from hermes.db.session_db import SessionDB
@@ -79,23 +85,23 @@ def _come_back(name: str) -> None:
     async def look(db: SessionDB) -> None:
         session = db.named(name).id
         assert session is not None
-        talk = Talk(db, make_standard_components())
-        await Chat(talk, Screen()).enter(session, first=True)
-        await talk.leave()
+        conversation = LiveConversation(db, make_standard_components())
+        await Chat(conversation, Screen()).enter(session, first=True)
+        await conversation.leave()
 
     with SessionDB() as db:
         asyncio.run(look(db))
 
 
 @contextmanager
-def _home(keep: Path | None) -> Iterator[Path]:
+def _make_home(keep: Path | None) -> Iterator[Path]:
     if keep is not None:
-        refuse_own(get_default_db_path(), keep)
+        refuse_store_files(get_default_db_path(), keep)
         if keep.exists() and any(keep.iterdir()):
             raise Refused(f"{keep} is not empty")
         yield keep.absolute()
         return
-    with _ended_in_order():
+    with _exit_on_signals():
         folder = Path(tempfile.mkdtemp(prefix="hermes-demo-"))
         try:
             yield folder
@@ -104,17 +110,17 @@ def _home(keep: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _ended_in_order() -> Iterator[None]:
+def _exit_on_signals() -> Iterator[None]:
     """Whoever closes the window, or ends the program, leaves nothing behind either. What is ignored stays ignored."""
-    handled = [one for one in ENDINGS if signal.getsignal(one) == signal.SIG_DFL]
+    handled = [number for number in ENDINGS if signal.getsignal(number) == signal.SIG_DFL]
 
     def end(number: int, _: object) -> None:
         raise SystemExit(128 + number)
 
-    for one in handled:
-        signal.signal(one, end)
+    for number in handled:
+        signal.signal(number, end)
     try:
         yield
     finally:
-        for one in handled:
-            signal.signal(one, signal.SIG_DFL)
+        for number in handled:
+            signal.signal(number, signal.SIG_DFL)

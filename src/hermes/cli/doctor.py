@@ -7,36 +7,37 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hermes import home
-from hermes.cli.command import DONE, REFUSED, Words, takes_json, takes_store
-from hermes.cli.io.output import say, say_json
+from hermes.cli.command import Words, add_json_option, add_store_option
+from hermes.cli.exit_codes import DONE, REFUSED
+from hermes.cli.io.output import print_json, print_lines
 from hermes.config import config_file, dotenv
 from hermes.store.findings import Finding
 from hermes.text import make_printable
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    takes_store(parser, doctor)
-    takes_json(parser)
+    add_store_option(parser, run_doctor)
+    add_json_option(parser)
     parser.add_argument("--deep", action="store_true", help="also read every page and every row")
 
 
-def doctor(arguments: argparse.Namespace) -> int:
+def run_doctor(arguments: argparse.Namespace) -> int:
     from hermes.db.session_db import SessionDB
 
     store = arguments.store or home.get_default_db_path()
     found = SessionDB.diagnose_file(store, deep=arguments.deep)
-    found = found._replace(findings=(*found.findings, *_look_at_sandbox(store)))
+    found = found._replace(findings=(*found.findings, *_check_sandbox(store)))
     if arguments.store is None:
-        found = found._replace(findings=(*found.findings, *_look_at_home()))
+        found = found._replace(findings=(*found.findings, *_check_home()))
     if arguments.json:
         findings = [finding._asdict() for finding in found.findings]
-        say_json({"path": str(found.path), "ok": found.ok, "findings": findings})
+        print_json({"path": str(found.path), "ok": found.ok, "findings": findings})
     else:
-        say(make_printable(line) for line in found.lines())
+        print_lines(make_printable(line) for line in found.lines())
     return DONE if found.ok else REFUSED
 
 
-def _look_at_home() -> Iterator[Finding]:
+def _check_home() -> Iterator[Finding]:
     """What is wrong beside the store: who is let in, and who can read the keys."""
     from hermes.gateway.inbound.pairing import Pairings
     from hermes.gateway.ops.status_file import gateway_folder, read_status
@@ -50,7 +51,7 @@ def _look_at_home() -> Iterator[Finding]:
             yield Finding("warning", f"others can read {file}", f"chmod 600 {file}")
 
 
-def _look_at_sandbox(store: Path) -> Iterator[Finding]:
+def _check_sandbox(store: Path) -> Iterator[Finding]:
     """What holds the agent's commands here, or why nothing does."""
     from hermes.agent.approvals.shell import is_parser_installed
     from hermes.agent.tools.access import Access, AccessSettings

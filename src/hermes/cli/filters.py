@@ -7,59 +7,59 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes import clock
-from hermes.cli.command import plain_text, row_count, source_text
+from hermes.cli.command import parse_row_count, parse_source, parse_text
 
 if TYPE_CHECKING:
     from hermes.store.sessions.selection import Selection
 
 
-def takes_sources(parser: argparse.ArgumentParser) -> None:
+def add_source_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--source",
         action="append",
-        type=source_text,
+        type=parse_source,
         metavar="S",
         help="only those of this source, such as telegram; may be given again",
     )
 
 
-def takes_times(parser: argparse.ArgumentParser) -> None:
-    for flag, what in (("--since", "on or after"), ("--until", "before the end of")):
+def add_time_options(parser: argparse.ArgumentParser) -> None:
+    for flag, meaning in (("--since", "on or after"), ("--until", "before the end of")):
         parser.add_argument(
             flag,
-            type=plain_text,
+            type=parse_text,
             metavar="WHEN",
-            help=f"last active {what} this: 2w, yesterday, 2026-05, 'May 2'",
+            help=f"last active {meaning} this: 2w, yesterday, 2026-05, 'May 2'",
         )
 
 
-def takes_workspace(parser: argparse.ArgumentParser) -> None:
+def add_workspace_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workspace", type=Path, metavar="W", help="only those begun in this directory or git repository"
     )
 
 
-def takes_selection(parser: argparse.ArgumentParser) -> None:
+def add_selection_options(parser: argparse.ArgumentParser) -> None:
     """Every filter that export and prune have in common."""
-    takes_sources(parser)
-    parser.add_argument("--title", type=plain_text, metavar="T", help="only those with this in their title")
+    add_source_option(parser)
+    parser.add_argument("--title", type=parse_text, metavar="T", help="only those with this in their title")
     parser.add_argument(
-        "--model", type=plain_text, metavar="M", help="only those with this in their model's name"
+        "--model", type=parse_text, metavar="M", help="only those with this in their model's name"
     )
     parser.add_argument(
-        "--min-messages", type=row_count, metavar="N", help="only those with at least N messages"
+        "--min-messages", type=parse_row_count, metavar="N", help="only those with at least N messages"
     )
     parser.add_argument(
-        "--max-messages", type=row_count, metavar="N", help="only those with at most N messages"
+        "--max-messages", type=parse_row_count, metavar="N", help="only those with at most N messages"
     )
-    takes_workspace(parser)
+    add_workspace_option(parser)
 
 
-def selection(arguments: argparse.Namespace) -> Selection:
+def make_selection(arguments: argparse.Namespace) -> Selection:
     """What those flags mean; `--since` and `--until` too, where the command has them."""
     from hermes.store.sessions.selection import Selection
 
-    since, until = times(arguments) if hasattr(arguments, "since") else (None, None)
+    since, until = parse_times(arguments) if hasattr(arguments, "since") else (None, None)
     return Selection(
         sources=arguments.source,
         title=arguments.title,
@@ -73,21 +73,21 @@ def selection(arguments: argparse.Namespace) -> Selection:
 
 
 def is_filtered(arguments: argparse.Namespace) -> bool:
-    """Whether any of the flags of `takes_selection` was given."""
+    """Whether any of the flags of `add_selection_options` is set."""
     names = ("source", "title", "model", "min_messages", "max_messages", "workspace")
     return any(getattr(arguments, name) is not None for name in names)
 
 
-def times(arguments: argparse.Namespace) -> tuple[float | None, float | None]:
+def parse_times(arguments: argparse.Namespace) -> tuple[float | None, float | None]:
     """`--since` as the beginning of what it names, `--until` as its end; a length of time counts back from now."""
     if arguments.since is None and arguments.until is None:
         return None, None
     now = clock.now()
-    return _edge("--since", arguments.since, now, 0), _edge("--until", arguments.until, now, 1)
+    return _parse_edge("--since", arguments.since, now, 0), _parse_edge("--until", arguments.until, now, 1)
 
 
-def _edge(flag: str, text: str | None, now: float, end: int) -> float | None:
-    from hermes.cli.command import WrongUsage
+def _parse_edge(flag: str, text: str | None, now: float, end: int) -> float | None:
+    from hermes.cli.exit_codes import WrongUsage
     from hermes.recall.query.dates import read_date
 
     if text is None:

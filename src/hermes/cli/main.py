@@ -8,26 +8,15 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
 import sys
 from collections.abc import Sequence
 
 from hermes import __version__
-from hermes.cli import tool_guard
-from hermes.cli.command import (
-    DONE,
-    INTERRUPTED,
-    REFUSED,
-    USAGE,
-    Access,
-    Command,
-    Parser,
-    Refused,
-    Words,
-    WrongUsage,
-    group,
-)
+from hermes.cli.command import Access, Command, Parser, Words, add_commands
+from hermes.cli.exit_codes import DONE, INTERRUPTED, REFUSED, USAGE, Refused, WrongUsage
 from hermes.cli.io import output
 from hermes.errors import HermesError, UnsafeHome
 from hermes.home_check import check_home
@@ -83,43 +72,43 @@ OBJECTS_BETWEEN_COLLECTIONS = 50_000
 
 def main(argv: Sequence[str] | None = None) -> int:
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
-    output.prepare()
+    output.prepare_streams()
     try:
         code = _run(sys.argv[1:] if argv is None else argv)
         gc.freeze()  # nor at the end; where something was broken off, what it left has to be cleared away
         return code
     except WrongUsage as error:
-        output.complain(_hide(str(error)))
+        output.print_error(_redact_message(str(error)))
         return USAGE
     except UnsafeHome as error:  # nothing in there is read, not even to know its secrets
-        output.complain(str(error))
+        output.print_error(str(error))
         return REFUSED
     except HermesError as error:
-        output.complain(_hide(str(error)))
+        output.print_error(_redact_message(str(error)))
         if isinstance(error, Refused):
-            output.add_details(map(_hide, error.details))
+            output.print_details(map(_redact_message, error.details))
         return REFUSED
     except KeyboardInterrupt:
-        output.complain("interrupted")
+        output.print_error("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        output.hush()
+        output.silence_stdout()
         return DONE
     except OSError as error:
-        output.complain(_without_number(error))
+        output.print_error(_format_os_error(error))
         return REFUSED
     except Exception as error:  # noqa: BLE001 - a person gets one line, whatever happened
         if os.environ.get("HERMES_TRACEBACK"):
             import traceback
 
-            output.add_lines(_hide(traceback.format_exc()).splitlines())
+            output.print_harmless(_redact_message(traceback.format_exc()).splitlines())
             return REFUSED
-        message = _hide(f"{type(error).__name__}: {error}")
-        output.complain(f"unexpected {message} (HERMES_TRACEBACK=1 shows where)")
+        message = _redact_message(f"{type(error).__name__}: {error}")
+        output.print_error(f"unexpected {message} (HERMES_TRACEBACK=1 shows where)")
         return REFUSED
 
 
-def _hide(message: str) -> str:
+def _redact_message(message: str) -> str:
     """The message without the keys of this home and of the environment."""
     try:
         from hermes.config.config_file import hide_secrets
@@ -133,27 +122,49 @@ def _hide(message: str) -> str:
 
 def _run(argv: Sequence[str]) -> int:
     if not argv or argv[0].startswith("-") or argv[0] == "chat":
-        from hermes.cli.chat import as_chat
+        from hermes.cli.chat import insert_chat_command
 
-        argv = as_chat(argv, COMMANDS)
-    arguments = parser([word for word in argv if not word.startswith("-")]).parse_args(argv)
+        argv = insert_chat_command(argv, COMMANDS)
+    arguments = make_parser([word for word in argv if not word.startswith("-")]).parse_args(argv)
     check_home()
-    tool_guard.check_caller(arguments)
+    _refuse_tool_caller(arguments)
     code: int = arguments.run(arguments)
     return code
 
 
-def parser(words: Words) -> Parser:
+def _refuse_tool_caller(arguments: argparse.Namespace) -> None:
+    """Refuse a command for a person (`Command.access`) that a tool of the agent started.
+
+    This keeps a model from changing settings or letting people in by mistake or by persuasion. It is no protection
+    against a hostile program: that is the sandbox of the tools.
+    """
+    command: Command | None = getattr(arguments, "command", None)
+    if command is None or not command.needs_person(arguments):
+        return
+    from hermes import caller
+
+    if not caller.is_started_by_tool():
+        return
+    from hermes import audit_log
+
+    audit_log.record("refused", command=arguments.command_name)
+    raise Refused(
+        f"`{arguments.command_name}` was started by a tool of the agent; run it yourself in a terminal"
+    )
+
+
+def make_parser(words: Words) -> Parser:
     """The parser of the whole command, as far as these words need it."""
-    made = Parser(prog="hermes", description="Every conversation kept and found again.", allow_abbrev=False)
-    made.add_argument("--version", action="version", version=f"hermes {__version__}")
-    group(made, COMMANDS, words)
-    return made
+    parser = Parser(prog="hermes", description="Every conversation kept and found again.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"hermes {__version__}")
+    parser.set_defaults(main=main, make_parser=make_parser)  # for commands that run or describe others
+    add_commands(parser, COMMANDS, words)
+    return parser
 
 
-def _without_number(error: OSError) -> str:
-    what = error.strerror or str(error)
-    return f"{what}: {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else what
+def _format_os_error(error: OSError) -> str:
+    reason = error.strerror or str(error)
+    return f"{reason}: {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else reason
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ from pathlib import Path
 from hermes import home
 from hermes.agent.prompt.memory_files import FILES, Memory
 from hermes.agent.prompt.skill_files import Skills
-from hermes.cli.command import DONE, Access, Command, Refused, Words, group
-from hermes.cli.io.editor import edit_words
-from hermes.cli.io.output import say
+from hermes.cli.command import Access, Command, Words, add_commands
+from hermes.cli.exit_codes import DONE, Refused
+from hermes.cli.io.editor import edit_file
+from hermes.cli.io.output import print_lines
 from hermes.text import make_printable
 
 HERE = "hermes.cli.memory"
@@ -31,20 +32,20 @@ SKILL_COMMANDS = {
 
 
 def define_memory(parser: argparse.ArgumentParser, words: Words) -> None:
-    group(parser, MEMORY_COMMANDS, words)
+    add_commands(parser, MEMORY_COMMANDS, words)
 
 
 def define_skills(parser: argparse.ArgumentParser, words: Words) -> None:
-    group(parser, SKILL_COMMANDS, words)
+    add_commands(parser, SKILL_COMMANDS, words)
 
 
-def _takes_person(parser: argparse.ArgumentParser) -> None:
+def _add_person_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--person", metavar="FOLDER", help="of a person or room of the gateway: a folder below people/"
     )
 
 
-def _folder_of(arguments: argparse.Namespace, name: str) -> Path | None:
+def _find_folder(arguments: argparse.Namespace, name: str) -> Path | None:
     """Where the memory or the skills of a person are; None: those of the home."""
     if arguments.person is None:
         return None
@@ -61,28 +62,28 @@ def _folder_of(arguments: argparse.Namespace, name: str) -> Path | None:
 def define_memory_show(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.set_defaults(run=show_memory)
     parser.add_argument("which", nargs="?", choices=tuple(FILES), help="about the work, or about the person")
-    _takes_person(parser)
+    _add_person_option(parser)
 
 
 def define_memory_edit(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.set_defaults(run=edit_memory)
     parser.add_argument("which", choices=tuple(FILES), help="about the work, or about the person")
-    _takes_person(parser)
+    _add_person_option(parser)
 
 
 def show_memory(arguments: argparse.Namespace) -> int:
-    memory = Memory(_folder_of(arguments, "memories"))
+    memory = Memory(_find_folder(arguments, "memories"))
     for target in [arguments.which] if arguments.which else FILES:
         there = memory.read(target)
-        say([f"# {target}: {there.fullness}", *map(make_printable, there.text.splitlines())])
+        print_lines([f"# {target}: {there.fullness}", *map(make_printable, there.text.splitlines())])
     return DONE
 
 
 def edit_memory(arguments: argparse.Namespace) -> int:
-    memory = Memory(_folder_of(arguments, "memories"))
-    changed = edit_words(memory.folder / FILES[arguments.which], memory.folder)
+    memory = Memory(_find_folder(arguments, "memories"))
+    changed = edit_file(memory.folder / FILES[arguments.which], memory.folder)
     fullness = memory.read(arguments.which).fullness
-    say([f"{arguments.which} {'is saved' if changed else 'is as it was'}: {fullness}"])
+    print_lines([f"{arguments.which} {'is saved' if changed else 'is as it was'}: {fullness}"])
     return DONE
 
 
@@ -91,40 +92,42 @@ def edit_memory(arguments: argparse.Namespace) -> int:
 
 def define_skills_list(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.set_defaults(run=list_skills)
-    _takes_person(parser)
+    _add_person_option(parser)
 
 
 def define_skills_show(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.set_defaults(run=show_skill)
-    _takes_skill(parser)
+    _add_skill_argument(parser)
 
 
 def define_skills_edit(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.set_defaults(run=edit_skill)
-    _takes_skill(parser)
+    _add_skill_argument(parser)
 
 
-def _takes_skill(parser: argparse.ArgumentParser) -> None:
+def _add_skill_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the name of the skill")
     parser.add_argument("file", nargs="?", metavar="FILE", help="a file beside its SKILL.md")
-    _takes_person(parser)
+    _add_person_option(parser)
 
 
 def list_skills(arguments: argparse.Namespace) -> int:
-    skills = Skills(_folder_of(arguments, "skills")).all()
-    say([make_printable(f"{skill.name}  {skill.description}") for skill in skills] or ["No skills yet."])
+    skills = Skills(_find_folder(arguments, "skills")).all()
+    print_lines(
+        [make_printable(f"{skill.name}  {skill.description}") for skill in skills] or ["No skills yet."]
+    )
     return DONE
 
 
 def show_skill(arguments: argparse.Namespace) -> int:
-    text = Skills(_folder_of(arguments, "skills")).view(arguments.name, arguments.file)
-    say(make_printable(line) for line in text.splitlines())
+    text = Skills(_find_folder(arguments, "skills")).view(arguments.name, arguments.file)
+    print_lines(make_printable(line) for line in text.splitlines())
     return DONE
 
 
 def edit_skill(arguments: argparse.Namespace) -> int:
-    skills = Skills(_folder_of(arguments, "skills"))
+    skills = Skills(_find_folder(arguments, "skills"))
     file = skills.path_of(arguments.name, arguments.file)
-    changed = edit_words(file, skills.folder)
-    say([f"{make_printable(str(file))} {'is saved' if changed else 'is as it was'}"])
+    changed = edit_file(file, skills.folder)
+    print_lines([f"{make_printable(str(file))} {'is saved' if changed else 'is as it was'}"])
     return DONE

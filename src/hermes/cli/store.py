@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes.cli.command import DONE, Access, Command, Words, group, takes_store
-from hermes.cli.io.output import say
-from hermes.cli.opened_store import existing, refuse_own
+from hermes.cli.command import Access, Command, Words, add_commands, add_store_option
+from hermes.cli.exit_codes import DONE
+from hermes.cli.io.output import print_lines
+from hermes.cli.store_access import refuse_store_files, require_store
 from hermes.text import format_count, make_printable
 
 if TYPE_CHECKING:
@@ -35,11 +36,11 @@ COMMANDS = {
 
 
 def define(parser: argparse.ArgumentParser, words: Words) -> None:
-    group(parser, COMMANDS, words)
+    add_commands(parser, COMMANDS, words)
 
 
 def define_encrypt(parser: argparse.ArgumentParser, _: Words) -> None:
-    takes_store(parser, encrypt)
+    add_store_option(parser, encrypt)
     place = parser.add_mutually_exclusive_group()
     place.add_argument(
         "--key-file", type=Path, metavar="F", help="the key is in this file, which only you can read"
@@ -64,15 +65,15 @@ def define_encrypt(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def define_decrypt(parser: argparse.ArgumentParser, _: Words) -> None:
-    takes_store(parser, decrypt)
+    add_store_option(parser, decrypt)
 
 
 def encrypt(arguments: argparse.Namespace) -> int:
     from hermes.store import engine_choice as stores
 
-    path = existing(arguments)
+    path = require_store(arguments)
     if arguments.generate and arguments.key_file is not None:
-        refuse_own(path, arguments.key_file)
+        refuse_store_files(path, arguments.key_file)
     key = stores.choose_encryption_key(
         path,
         key_file=arguments.key_file,
@@ -87,43 +88,45 @@ def encrypt(arguments: argparse.Namespace) -> int:
         keep_plain_backups=arguments.keep_plain_backups,
         remove_plain=arguments.remove_plain,
     )
-    _tell(done, "encrypted")
+    _print_result(done, "encrypted")
     if done.files:
-        say([f"Sealed with its key: {_by_folder(done)}."])
+        print_lines([f"Sealed with its key: {_describe_folders(done)}."])
     if done.removed:
-        say(
+        print_lines(
             [
                 f"Removed: {format_count(len(done.removed), 'plain copy', 'plain copies')} of what is in the store."
             ]
         )
-    say(make_printable(line) for line in _plain_lines(done))
+    print_lines(make_printable(line) for line in _format_plain_files(done))
     if done.changed:
-        say([f"The key is in {make_printable(key.where)}.", WARNING])
+        print_lines([f"The key is in {make_printable(key.where)}.", WARNING])
     return DONE
 
 
 def decrypt(arguments: argparse.Namespace) -> int:
     from hermes.store import engine_choice as stores
 
-    done = stores.decrypt_file(existing(arguments))
-    _tell(done, "decrypted")
+    done = stores.decrypt_file(require_store(arguments))
+    _print_result(done, "decrypted")
     if done.files:
-        say([f"Plain again: {_by_folder(done)}."])
+        print_lines([f"Plain again: {_describe_folders(done)}."])
     return DONE
 
 
-def _tell(done: Converted, participle: str) -> None:
-    held = f"{format_count(done.sessions, 'session')}, {format_count(done.messages, 'message')}"
+def _print_result(done: Converted, participle: str) -> None:
+    counts = f"{format_count(done.sessions, 'session')}, {format_count(done.messages, 'message')}"
     if done.changed:
-        lines = [f"{participle.capitalize()} '{done.path}': {held}, compared one by one with the old file."]
+        lines = [f"{participle.capitalize()} '{done.path}': {counts}, compared one by one with the old file."]
     else:
-        lines = [f"'{done.path}' was {participle} already: {held}."]
+        lines = [f"'{done.path}' was {participle} already: {counts}."]
     if done.backups:
         lines.append(f"Backups {participle} with it: {len(done.backups)}.")
-    say(make_printable(line) for line in (*lines, *(what[:1].upper() + what[1:] for what in done.left)))
+    print_lines(
+        make_printable(line) for line in (*lines, *(remark[:1].upper() + remark[1:] for remark in done.left))
+    )
 
 
-def _by_folder(done: Converted) -> str:
+def _describe_folders(done: Converted) -> str:
     """Files by where they lie: `memories (2), skills (5), chat_history`."""
     folders: dict[str, int] = {}
     for file in done.files:
@@ -135,12 +138,12 @@ def _by_folder(done: Converted) -> str:
     )
 
 
-def _plain_lines(done: Converted) -> Iterator[str]:
+def _format_plain_files(done: Converted) -> Iterator[str]:
     """What stays readable, a line for each class, and what can be done about it."""
     if done.plain:
         yield "In plain, readable by whoever gets at the disk:"
     for kind in done.plain:
         names = [str(file.relative_to(done.path.parent)) for file in kind.files]
         more = [f"and {len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
-        told = f"  {kind.what}: {', '.join([*names[:MOST_NAMED], *more])}" if names else f"  {kind.what}"
-        yield f"{told} ({kind.advice})" if kind.advice else told
+        line = f"  {kind.what}: {', '.join([*names[:MOST_NAMED], *more])}" if names else f"  {kind.what}"
+        yield f"{line} ({kind.advice})" if kind.advice else line

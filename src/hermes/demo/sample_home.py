@@ -19,36 +19,38 @@ PER_MILLION = {"anthropic/claude-sonnet-4.5": (3.0, 15.0), "openai/gpt-5-mini": 
 """Dollars for a million tokens in and out; of others nobody knows."""
 
 
-def fill(db: SessionDB, workspace: Path) -> int:
+def fill_home(db: SessionDB, workspace: Path) -> int:
     """Store every sample; how many sessions that makes."""
     now = clock.now()
     for number, sample in enumerate(SAMPLES):
-        _tell(db, _id(now, sample.days_ago, number), sample, now, workspace)
-    _tell_long_project(db, now, workspace)
+        _store_sample(db, _make_id(now, sample.days_ago, number), sample, now, workspace)
+    _store_long_project(db, now, workspace)
     for night in range(NIGHTS):
         nightly = Sample("cron", night + 0.3, None, NIGHTLY, "openai/gpt-5-mini", (600, 60))
-        _tell(db, f"cron_nightly_{clock.format_stamp(now - night * clock.DAY)[:8]}", nightly, now, workspace)
+        _store_sample(
+            db, f"cron_nightly_{clock.format_stamp(now - night * clock.DAY)[:8]}", nightly, now, workspace
+        )
     for number in range(TICKETS):
-        said = (BATCH[0].format(number=4000 + number), BATCH[1])
-        ticket = Sample("batch", 3.0 + number / 100, None, said, "openai/gpt-5-mini", (200, 10))
-        _tell(db, _id(now, ticket.days_ago, 100 + number), ticket, now, workspace)
-    db.pin_session(_id(now, SAMPLES[4].days_ago, 4))
-    db.set_session_archived(_id(now, SAMPLES[-1].days_ago, len(SAMPLES) - 1), True)
+        texts = (BATCH[0].format(number=4000 + number), BATCH[1])
+        ticket = Sample("batch", 3.0 + number / 100, None, texts, "openai/gpt-5-mini", (200, 10))
+        _store_sample(db, _make_id(now, ticket.days_ago, 100 + number), ticket, now, workspace)
+    db.pin_session(_make_id(now, SAMPLES[4].days_ago, 4))
+    db.set_session_archived(_make_id(now, SAMPLES[-1].days_ago, len(SAMPLES) - 1), True)
     return db.session_count()
 
 
-def _id(now: float, days_ago: float, number: int) -> str:
+def _make_id(now: float, days_ago: float, number: int) -> str:
     """The form of ids that we mint, the same at every run of a day."""
     return f"{clock.format_stamp(now - days_ago * clock.DAY)}_{number * 2654435761 % 2**32:08x}"
 
 
-def _tell(db: SessionDB, session_id: str, sample: Sample, now: float, workspace: Path) -> None:
+def _store_sample(db: SessionDB, session_id: str, sample: Sample, now: float, workspace: Path) -> None:
     at = now - sample.days_ago * clock.DAY
     place = str(workspace) if "work" in sample.tags else None
     db.create_session(
         session_id, sample.source, model=sample.model, started_at=at, workspace=place, cwd=place
     )
-    last = _say(db, session_id, sample.said, at, sample)
+    last = _store_messages(db, session_id, sample.texts, at, sample)
     if sample.title:
         db.set_session_title(session_id, sample.title)
     if sample.tags:
@@ -58,14 +60,14 @@ def _tell(db: SessionDB, session_id: str, sample: Sample, now: float, workspace:
         db.raw().execute("UPDATE sessions SET ended_at = ? WHERE id = ?", (last, session_id))
 
 
-def _say(db: SessionDB, session_id: str, said: Sequence[str], at: float, sample: Sample) -> float:
+def _store_messages(db: SessionDB, session_id: str, texts: Sequence[str], at: float, sample: Sample) -> float:
     """Store each line a minute after the one before; when the last was said."""
-    asked: list[dict[str, Any]] = []
-    for number, line in enumerate(said):
+    tool_calls: list[dict[str, Any]] = []
+    for number, line in enumerate(texts):
         at += MINUTE
         if line.startswith("→ "):
             name, arguments = line[2:].split(" ", 1)
-            asked = [
+            tool_calls = [
                 {
                     "id": f"call_{number}",
                     "type": "function",
@@ -73,10 +75,10 @@ def _say(db: SessionDB, session_id: str, said: Sequence[str], at: float, sample:
                 }
             ]
             json.loads(arguments)
-            db.append_message(session_id, "assistant", None, tool_calls=asked, timestamp=at)
-            _count(db, session_id, sample, at)
+            db.append_message(session_id, "assistant", None, tool_calls=tool_calls, timestamp=at)
+            _store_usage(db, session_id, sample, at)
         elif line.startswith("← "):
-            call = asked[0]
+            call = tool_calls[0]
             name = call["function"]["name"]
             db.append_message(
                 session_id, "tool", line[2:], tool_name=name, tool_call_id=call["id"], timestamp=at
@@ -85,11 +87,11 @@ def _say(db: SessionDB, session_id: str, said: Sequence[str], at: float, sample:
             role, text = line.split(": ", 1)
             db.append_message(session_id, role, text, timestamp=at)
             if role == "assistant":
-                _count(db, session_id, sample, at)
+                _store_usage(db, session_id, sample, at)
     return at
 
 
-def _count(db: SessionDB, session_id: str, sample: Sample, at: float) -> None:
+def _store_usage(db: SessionDB, session_id: str, sample: Sample, at: float) -> None:
     if sample.tokens is None:
         db.record_usage(session_id, model=sample.model, cost_status="unknown", at=at)
         return
@@ -107,20 +109,20 @@ def _count(db: SessionDB, session_id: str, sample: Sample, at: float) -> None:
     )
 
 
-def _tell_long_project(db: SessionDB, now: float, workspace: Path) -> None:
+def _store_long_project(db: SessionDB, now: float, workspace: Path) -> None:
     """One conversation over three segments, a branch of it, and a subagent that worked for it."""
     sample = Sample("cli", 4.0, "schema migration", LONG_PROJECT[0], tags=("work",))
-    session_id = _id(now, sample.days_ago, 200)
-    _tell(db, session_id, sample._replace(days_ago=4.0), now, workspace)
+    session_id = _make_id(now, sample.days_ago, 200)
+    _store_sample(db, session_id, sample._replace(days_ago=4.0), now, workspace)
     db.reopen_session(session_id)
     for number, summary in enumerate(SUMMARIES):
         days_ago = 3.0 - number
-        child = _id(now, days_ago, 201 + number)
+        child = _make_id(now, days_ago, 201 + number)
         carried = [row["id"] for row in db.get_messages(session_id)[-2:]]
         db.begin_continuation(
             session_id, summary, carried, session_id=child, started_at=now - days_ago * clock.DAY
         )
-        _say(db, child, LONG_PROJECT[number + 1], now - days_ago * clock.DAY, sample)
+        _store_messages(db, child, LONG_PROJECT[number + 1], now - days_ago * clock.DAY, sample)
         session_id = child
     branch = db.branch(session_id, end_parent=False, title="schema migration, in one step")
     db.append_message(branch, "user", "What if we had done it in one step?")

@@ -12,19 +12,19 @@ class Sample(NamedTuple):
     source: str
     days_ago: float
     title: str | None
-    said: tuple[str, ...]
+    texts: tuple[str, ...]
     model: str = "anthropic/claude-sonnet-4.5"
     tokens: tuple[int, int] | None = (2400, 350)
     """Input and output of each answer; None where the provider did not say."""
     tags: tuple[str, ...] = ()
 
 
-def _of(source: str, days_ago: float, title: str | None, *said: str, **more: object) -> Sample:
-    return Sample(source, days_ago, title, said, **more)  # type: ignore[arg-type]
+def _make_sample(source: str, days_ago: float, title: str | None, *texts: str, **more: object) -> Sample:
+    return Sample(source, days_ago, title, texts, **more)  # type: ignore[arg-type]
 
 
 SAMPLES = (
-    _of(
+    _make_sample(
         "cli",
         0.08,
         "refactoring auth",
@@ -40,7 +40,7 @@ SAMPLES = (
         "assistant: Done: 12 lines in tests/test_auth.py, all of them fail, as they should for now.",
         tags=("work",),
     ),
-    _of(
+    _make_sample(
         "cli",
         1.2,
         "retry budget for uploads",
@@ -54,7 +54,7 @@ SAMPLES = (
         "assistant: It is in my memory now.",
         tags=("work",),
     ),
-    _of(
+    _make_sample(
         "cli",
         2.4,
         "slow test suite",
@@ -67,14 +67,14 @@ SAMPLES = (
         '← Traceback (most recent call last):\n  File "test_import.py", line 9\nImportError: no module named fixtures',
         "assistant: The fixture has to be in conftest.py. I moved it; all 420 tests pass in 48 seconds.",
     ),
-    _of(
+    _make_sample(
         "telegram",
         0.4,
         None,
         "user: What's the weather in Las Vegas?",
         "assistant: Sunny, 24 degrees, no wind. Good for the walk that you planned.",
     ),
-    _of(
+    _make_sample(
         "telegram",
         3.1,
         "Reise nach 广西",
@@ -83,21 +83,21 @@ SAMPLES = (
         "user: 阳朔住哪里比较安静？",
         "assistant: 遇龙河边的民宿比西街安静，骑车到镇上二十分钟。",
     ),
-    _of(
+    _make_sample(
         "telegram",
         12.0,
         "Geschenk für Oma",
         "user: Was schenken wir Oma zum Achtzigsten? Sie mag Gärten und Straßenmusik.",
         "assistant: Ein Nachmittag im Botanischen Garten mit einem kleinen Konzert im Café dort.",
     ),
-    _of(
+    _make_sample(
         "discord",
         1.0,
         "raid night",
         "user: when is everyone free for the raid this week?",
         "assistant: Thursday after 20:00 fits five of six; only Mika has said no so far.",
     ),
-    _of(
+    _make_sample(
         "discord",
         5.5,
         "ラーメンの作り方",
@@ -106,7 +106,7 @@ SAMPLES = (
         "user: 麺は何分ゆでる？",
         "assistant: 細麺なら一分半、太麺なら三分が目安です。",
     ),
-    _of(
+    _make_sample(
         "slack",
         0.9,
         "incident 2291: queue is stuck",
@@ -118,42 +118,42 @@ SAMPLES = (
         "assistant: The password is back, 1,204 orders were processed. The report is in the incident channel.",
         tags=("work", "incident"),
     ),
-    _of(
+    _make_sample(
         "slack",
         8.0,
         "standup notes",
         "user: Summarise yesterday for the standup",
         "assistant: Payments: migration finished. Search: index is 40 % smaller. Blocked: design of the export page.",
     ),
-    _of(
+    _make_sample(
         "whatsapp",
         2.0,
         "dinner on Friday",
         "user: Can you find a table for six on Friday, vegetarian, near the station?",
         "assistant: The Green Spoon has one at 19:30. I held it until tonight in your name.",
     ),
-    _of(
+    _make_sample(
         "whatsapp",
         15.0,
         "школа",
         "user: Напомни, во сколько завтра родительское собрание?",
         "assistant: Завтра в 18:00, кабинет 214. Ольга просила принести тетради.",
     ),
-    _of(
+    _make_sample(
         "signal",
         4.0,
         "bike repair",
         "user: The chain jumps on the small sprocket. New chain or new cassette?",
         "assistant: Measure it: above 0.75 % wear both are due, for a new chain jumps on an old cassette, too.",
     ),
-    _of(
+    _make_sample(
         "matrix",
         6.0,
         "reading group",
         "user: Which chapter do we read for next week?",
         "assistant: Chapter seven, on forgetting; Ann leads, and everybody brings one question.",
     ),
-    _of(
+    _make_sample(
         "mattermost",
         7.0,
         "release 1.2.3",
@@ -165,14 +165,14 @@ SAMPLES = (
         "assistant: v1.2.3 is out.",
         tags=("work",),
     ),
-    _of(
+    _make_sample(
         "email",
         9.0,
         "Re: invoice 4711",
         "user: Please answer the customer: we will send a corrected invoice by Wednesday.",
         "assistant: Sent: a short apology, the corrected sum of 1,284.50, and Wednesday as the date.",
     ),
-    _of(
+    _make_sample(
         "sms",
         10.0,
         None,
@@ -181,49 +181,49 @@ SAMPLES = (
         model="openai/gpt-5-mini",
         tokens=(300, 40),
     ),
-    _of(
+    _make_sample(
         "dingtalk",
         11.0,
         "周报",
         "user: 帮我写这周的周报，重点是数据库迁移",
         "assistant: 本周完成数据库迁移第二阶段，停机时间四分钟；下周计划清理旧表并验证备份。",
     ),
-    _of(
+    _make_sample(
         "feishu",
         13.0,
         "会议纪要",
         "user: 把今天的会议纪要整理成三条",
         "assistant: 一、接口冻结到周五；二、测试环境扩容；三、由小李负责回归测试。",
     ),
-    _of(
+    _make_sample(
         "wecom",
         14.0,
         "客户回访",
         "user: 明天要回访哪几个客户？",
         "assistant: 三家：华东仓储、南山医疗、北辰教育。北辰上次提到导出太慢。",
     ),
-    _of(
+    _make_sample(
         "weixin",
         16.0,
         "周末爬山",
         "user: 周末爬山带什么？",
         "assistant: 水两升、雨衣、充电宝，山上温度大约八度，带一件厚外套。",
     ),
-    _of(
+    _make_sample(
         "bluebubbles",
         17.0,
         "mum's phone",
         "user: Mum can't hear people on her phone, what should she try?",
         "assistant: First the small slits next to the screen: dust in them is the usual cause. Then the call volume.",
     ),
-    _of(
+    _make_sample(
         "qqbot",
         18.0,
         "游戏攻略",
         "user: 这个副本的第三个首领怎么打？",
         "assistant: 分两组站位，红圈出现时立刻散开，最后百分之十血量时留技能。",
     ),
-    _of(
+    _make_sample(
         "homeassistant",
         0.2,
         None,
@@ -234,7 +234,7 @@ SAMPLES = (
         model="local/qwen3-8b",
         tokens=None,
     ),
-    _of(
+    _make_sample(
         "webhook",
         0.6,
         "build failed: main",
@@ -243,7 +243,7 @@ SAMPLES = (
         model="openai/gpt-5-mini",
         tokens=(900, 120),
     ),
-    _of(
+    _make_sample(
         "api-server",
         1.5,
         None,
@@ -252,7 +252,7 @@ SAMPLES = (
         model="openai/gpt-5-mini",
         tokens=(120, 20),
     ),
-    _of(
+    _make_sample(
         "acp",
         0.3,
         "explain this function",
@@ -260,7 +260,7 @@ SAMPLES = (
         "assistant: It adds the best message and the best block of each conversation and weighs them by their kind.",
         tags=("work",),
     ),
-    _of(
+    _make_sample(
         "cli",
         6.5,
         "한국어 연습",
@@ -269,14 +269,14 @@ SAMPLES = (
         "user: 저는 베를린에 살고 등산을 좋아합니다",
         "assistant: 아주 자연스러워요. '등산하는 것을'이라고 해도 좋아요.",
     ),
-    _of(
+    _make_sample(
         "cli",
         20.0,
         "ห้องสมุด",
         "user: ช่วยเขียนป้ายขอให้เงียบในห้องสมุด",
         "assistant: กรุณางดใช้เสียงในห้องสมุด ขอบคุณค่ะ",
     ),
-    _of(
+    _make_sample(
         "cli",
         22.0,
         "sourdough",
@@ -285,14 +285,14 @@ SAMPLES = (
         "user: It doubled today!",
         "assistant: Then bake tomorrow: the dough will take five hours in your kitchen.",
     ),
-    _of(
+    _make_sample(
         "cli",
         27.0,
         "garden in May",
         "user: What can I plant in May on a balcony to the north?",
         "assistant: Ferns, hostas and mint; of vegetables chard and lettuce, which like it cool.",
     ),
-    _of(
+    _make_sample(
         "cli",
         33.0,
         "SQLite WAL",
@@ -300,7 +300,7 @@ SAMPLES = (
         "assistant: Changes are written on a notepad beside the book; readers look at both, and somebody copies the"
         " notes into the book when nobody is looking.",
     ),
-    _of(
+    _make_sample(
         "cli",
         45.0,
         "tax papers",

@@ -89,7 +89,7 @@ async def test_a_command_that_nobody_was_asked_about_cannot_write_or_send(
 
 
 def test_the_export_of_the_browser_imports_nothing_from_the_working_directory(workspace: Path) -> None:
-    from hermes.browser.export_command import COMMAND
+    from hermes.browser.actions import COMMAND
 
     (workspace / "hermes").mkdir()
     (workspace / "hermes" / "__init__.py").write_text("raise SystemExit('planted')\n")

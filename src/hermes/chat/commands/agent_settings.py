@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hermes.chat.commands.table import Command
+from hermes.chat.commands.table import Command, Leave
 from hermes.config.redaction import redact_text
 from hermes.text import make_printable
 
@@ -12,33 +12,31 @@ if TYPE_CHECKING:
     from hermes.chat.terminal_loop import Chat
 
 
-class Leave(Exception):
-    """The person wants to go."""
-
-
-async def model(chat: Chat, argument: str) -> None:
+async def choose_model(chat: Chat, argument: str) -> None:
     if argument:
-        chosen = await chat.talk.choose_model(argument)
-        chat.screen.line(f"Going on with {make_printable(chosen.name)}.")
+        chosen = await chat.conversation.choose_model(argument)
+        chat.screen.print_line(f"Going on with {make_printable(chosen.name)}.")
         return
-    now = (await chat.talk.agent()).model
-    chat.screen.line(
+    now = (await chat.conversation.get_agent()).model
+    chat.screen.print_line(
         f"{make_printable(now.name)} ({make_printable(redact_text(now.base_url or now.provider or 'unknown'))})"
     )
-    chat.screen.note("/model <name> goes on with another; `hermes setup` changes the usual one")
+    chat.screen.print_note("/model <name> goes on with another; `hermes setup` changes the usual one")
 
 
-async def memory(chat: Chat, _: str) -> None:
-    kept = chat.talk.parts.memory() if chat.talk.parts.memory is not None else ""
-    chat.screen.markdown(kept) if kept.strip() else chat.screen.note("Nothing is remembered yet.")
+async def show_memory(chat: Chat, _: str) -> None:
+    notes = chat.conversation.parts.memory() if chat.conversation.parts.memory is not None else ""
+    chat.screen.print_markdown(notes) if notes.strip() else chat.screen.print_note(
+        "Nothing is remembered yet."
+    )
 
 
-async def skills(chat: Chat, _: str) -> None:
-    known = chat.talk.parts.skills() if chat.talk.parts.skills is not None else ()
-    if not known:
-        chat.screen.note("There are no skills yet.")
-    for name, what in known:
-        chat.screen.line(f"{make_printable(name)}: {make_printable(what)}")
+async def list_skills(chat: Chat, _: str) -> None:
+    entries = chat.conversation.parts.skills() if chat.conversation.parts.skills is not None else ()
+    if not entries:
+        chat.screen.print_note("There are no skills yet.")
+    for name, description in entries:
+        chat.screen.print_line(f"{make_printable(name)}: {make_printable(description)}")
 
 
 async def leave(_chat: Chat, _: str) -> None:
@@ -46,8 +44,8 @@ async def leave(_chat: Chat, _: str) -> None:
 
 
 COMMANDS = (
-    Command("model", "[name]", "who answers; with a name, go on with another model", model),
-    Command("memory", "", "what the agent remembers between conversations", memory),
-    Command("skills", "", "what the agent has learned to do", skills),
+    Command("model", "[name]", "who answers; with a name, go on with another model", choose_model),
+    Command("memory", "", "what the agent remembers between conversations", show_memory),
+    Command("skills", "", "what the agent has learned to do", list_skills),
     Command("quit", "", "leave; the conversation is kept", leave),
 )

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from hermes import clock, home
 from hermes.atomic_files import write_new_file
 from hermes.chat.commands import switching
-from hermes.chat.commands.table import Command, commands
-from hermes.chat.farewell import duration
-from hermes.chat.view.recap import collapsed, names_of_calls, said
-from hermes.chat.view.screen import GOLD, GREEN, status
+from hermes.chat.commands.table import Command, load_commands
+from hermes.chat.view.recap import extract_text, format_call_names, format_duration, list_call_names
+from hermes.chat.view.screen import GOLD, GREEN, format_usage
 from hermes.config.redaction import redact_text
 from hermes.export import ancestry
 from hermes.export.formats import BY_ENDING, FORMATS
@@ -25,7 +24,7 @@ from hermes.store.retention.session_files import SAVED
 from hermes.text import make_printable
 
 if TYPE_CHECKING:
-    from hermes.chat.session import Talk
+    from hermes.chat.session import LiveConversation
     from hermes.chat.terminal_loop import Chat
 
 Row = dict[str, Any]
@@ -34,69 +33,69 @@ HISTORY_SHOWN = 400
 
 
 async def show_help(chat: Chat, _: str) -> None:
-    width = max(len(command.usage) for command in commands().values())
-    for command in commands().values():
-        chat.screen.line(f"{command.usage:<{width}}  {command.help}")
-    chat.screen.line()
-    chat.screen.note(
+    width = max(len(command.usage) for command in load_commands().values())
+    for command in load_commands().values():
+        chat.screen.print_line(f"{command.usage:<{width}}  {command.help}")
+    chat.screen.print_line()
+    chat.screen.print_note(
         "Enter sends · Esc Enter, Alt-Enter or Ctrl-J: a new line · Tab completes · @file sends a file along"
     )
-    chat.screen.note(
+    chat.screen.print_note(
         "Ctrl-O opens folded output · Ctrl-C stops a turn; at an empty prompt, twice leaves · Ctrl-D leaves"
     )
 
 
-async def history(chat: Chat, _: str) -> None:
-    rows = await chat.talk.rows()
+async def show_history(chat: Chat, _: str) -> None:
+    rows = await chat.conversation.load_rows()
     if not rows:
-        chat.screen.note("Nothing was said yet. The latest conversations:")
-        await switching.sessions(chat, "")
+        chat.screen.print_note("Nothing was said yet. The latest conversations:")
+        await switching.list_sessions(chat, "")
     for row in rows:
-        text = said(row).strip()
+        text = extract_text(row).strip()
         if row["role"] == "tool":
-            chat.screen.note(
+            chat.screen.print_note(
                 f"  ⚙ {make_printable(str(row.get('tool_name') or 'tool'))}: {format_plural(len(text), 'character')}"
             )
             continue
-        told = "\n".join(filter(None, (_short(text), collapsed(names_of_calls(row)))))
-        if told:
-            who, colour = _SPEAKERS.get(row["role"], (f"○ {row['role']}", "cyan"))
-            chat.screen.line(who, f"bold {colour}")
-            chat.screen.line("\n".join(f"  {line}" for line in told.splitlines()))
+        shown_text = "\n".join(filter(None, (_shorten(text), format_call_names(list_call_names(row)))))
+        if shown_text:
+            speaker, colour = _SPEAKERS.get(row["role"], (f"○ {row['role']}", "cyan"))
+            chat.screen.print_line(speaker, f"bold {colour}")
+            chat.screen.print_line("\n".join(f"  {line}" for line in shown_text.splitlines()))
 
 
 _SPEAKERS = {"user": ("● You", GOLD), "assistant": ("◆ Hermes", GREEN)}
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= HISTORY_SHOWN else f"{text[:HISTORY_SHOWN]}..."
 
 
 async def save(chat: Chat, argument: str) -> None:
-    rows = await chat.talk.rows()
+    rows = await chat.conversation.load_rows()
     if not rows:
-        chat.screen.note("There is nothing to save yet.")
+        chat.screen.print_note("There is nothing to save yet.")
         return
-    store = chat.talk.db.db_path
-    file = chat.talk.cwd / Path(argument).expanduser()
-    if argument and (what := list_store_files(store).called(file)) is not None:
-        chat.screen.problem(f"'{file}' is {what}; name another file")
+    store = chat.conversation.db.db_path
+    file = chat.conversation.cwd / Path(argument).expanduser()
+    if argument and (description := list_store_files(store).called(file)) is not None:
+        chat.screen.print_problem(f"'{file}' is {description}; name another file")
         return
     try:
         if not argument:
-            file = await asyncio.to_thread(_new_name, store.parent / "sessions" / SAVED)
-        text = await asyncio.to_thread(_written, chat.talk, rows, file)
+            file = await asyncio.to_thread(_choose_file_name, store.parent / "sessions" / SAVED)
+        text = await asyncio.to_thread(_format_conversation, chat.conversation, rows, file)
         with write_new_file(file, replace=False) as written:  # which follows no link
             written.write(text.encode(errors="replace"))
     except FileExistsError:
-        chat.screen.problem(f"'{file}' exists; name another file")
+        chat.screen.print_problem(f"'{file}' exists; name another file")
     except OSError as problem:
-        chat.screen.problem(f"{problem.strerror}: {file}")
+        chat.screen.print_problem(f"{problem.strerror}: {file}")
     else:
-        chat.screen.line(f"Wrote {file}")
+        chat.screen.print_line(f"Wrote {file}")
 
 
-def _new_name(folder: Path) -> Path:
+def _choose_file_name(folder: Path) -> Path:
     """A name that is not taken, in the folder of saved conversations, which is made private."""
     home.make_private_folder(folder)
     if home.is_loose(str(folder)):
@@ -106,14 +105,16 @@ def _new_name(folder: Path) -> Path:
     return next(name for name in names if not os.path.lexists(name))
 
 
-def _written(talk: Talk, rows: Sequence[Row], file: Path) -> str:
+def _format_conversation(conversation: LiveConversation, rows: Sequence[Row], file: Path) -> str:
     """The whole conversation, also what came before a compression or a branch, in the format that the name asks for."""
-    found = ancestry.gather_ancestry(talk.db, talk.session_id) if talk.exists else None
+    found = (
+        ancestry.gather_ancestry(conversation.db, conversation.session_id) if conversation.exists else None
+    )
     if found is None:
-        found = ancestry.make_ancestry(talk.session_id, list(rows), clock.now())
+        found = ancestry.make_ancestry(conversation.session_id, list(rows), clock.now())
     else:
         unstored = [{"id": "", "timestamp": clock.now(), **row} for row in rows if "id" not in row]
-        found.sessions[talk.session_id]["messages"].extend(unstored)
+        found.sessions[conversation.session_id]["messages"].extend(unstored)
     if file.suffix.lower() == ".json":
         return ancestry.to_json(found)
     kind = "jsonl" if file.suffix.lower() == ".jsonl" else BY_ENDING.get(file.suffix.lower(), "md")
@@ -121,33 +122,33 @@ def _written(talk: Talk, rows: Sequence[Row], file: Path) -> str:
 
 
 async def show_status(chat: Chat, _: str) -> None:
-    talk = chat.talk
-    rows = await talk.rows()
-    model = talk.answering.model
+    conversation = chat.conversation
+    rows = await conversation.load_rows()
+    model = conversation.answerer.model
     facts = [
-        ("Session", f"{talk.session_id}{'' if talk.exists else ' (not stored yet)'}"),
-        ("Title", talk.title() or talk.queued_title or "—"),
+        ("Session", f"{conversation.session_id}{'' if conversation.exists else ' (not stored yet)'}"),
+        ("Title", conversation.get_title() or conversation.queued_title or "—"),
         (
             "Model",
             "not known yet"
             if model is None
             else f"{model.name} ({redact_text(model.base_url or model.provider or 'unknown')})",
         ),
-        ("Directory", str(talk.cwd)),
+        ("Directory", str(conversation.cwd)),
         ("Messages", f"{len(rows)} in the context"),
-        ("Used", await _describe_usage(talk)),
-        ("Here for", duration(clock.now() - talk.began)),
-        ("Store", "none: incognito" if talk.incognito else str(talk.db.db_path)),
+        ("Used", await _describe_usage(conversation)),
+        ("Here for", format_duration(clock.now() - conversation.started_at)),
+        ("Store", "none: incognito" if conversation.incognito else str(conversation.db.db_path)),
     ]
-    for name, told in facts:
-        chat.screen.line(f"{name + ':':<11}{make_printable(told)}")
+    for name, value in facts:
+        chat.screen.print_line(f"{name + ':':<11}{make_printable(value)}")
 
 
-async def _describe_usage(talk: Talk) -> str:
+async def _describe_usage(conversation: LiveConversation) -> str:
     """The tokens of the whole conversation, also of what was said before it was resumed."""
-    if not talk.exists:
-        return status(talk.total) if talk.total.model else "nothing yet"
-    used = (await asyncio.to_thread(talk.db.usage_of, talk.session_id, True)).total
+    if not conversation.exists:
+        return format_usage(conversation.total) if conversation.total.model else "nothing yet"
+    used = (await asyncio.to_thread(conversation.db.usage_of, conversation.session_id, True)).total
     if not used.calls:
         return "nothing yet"
     if not used.input_tokens and not used.output_tokens:
@@ -155,11 +156,11 @@ async def _describe_usage(talk: Talk) -> str:
     return f"{shorten_number(used.input_tokens)} in · {shorten_number(used.output_tokens)} out (/usage has the cost)"
 
 
-async def usage(chat: Chat, _: str) -> None:
-    if not chat.talk.exists:
-        chat.screen.line(status(chat.talk.total))
+async def show_usage(chat: Chat, _: str) -> None:
+    if not chat.conversation.exists:
+        chat.screen.print_line(format_usage(chat.conversation.total))
         return
-    used = await asyncio.to_thread(chat.talk.db.usage_of, chat.talk.session_id, True)
+    used = await asyncio.to_thread(chat.conversation.db.usage_of, chat.conversation.session_id, True)
     cells = [
         (
             f"{line.model or 'unknown'}{'' if line.purpose == 'main' else ' (auxiliary)'}",
@@ -168,20 +169,20 @@ async def usage(chat: Chat, _: str) -> None:
         )
         for line in used.by_model
     ]
-    chat.screen.table(("Model", "Calls", "Input", "Output", "Cost"), cells)
+    chat.screen.print_table(("Model", "Calls", "Input", "Output", "Cost"), cells)
 
 
-async def insights(chat: Chat, argument: str) -> None:
+async def show_insights(chat: Chat, argument: str) -> None:
     from hermes.insights import InsightsEngine
     from hermes.insights.chat_report import format_markdown
 
     days = int(argument) if argument.isdecimal() and 0 < int(argument) < 10_000 else 30
-    report = await asyncio.to_thread(InsightsEngine(chat.talk.db).generate, days)
-    chat.screen.markdown(format_markdown(report).replace("\n", "  \n"))  # in a chat a line stays a line
+    report = await asyncio.to_thread(InsightsEngine(chat.conversation.db).generate, days)
+    chat.screen.print_markdown(format_markdown(report).replace("\n", "  \n"))  # in a chat a line stays a line
 
 
 COMMANDS = (
-    Command("history", "", "what was said in this conversation, each message in short", history),
+    Command("history", "", "what was said in this conversation, each message in short", show_history),
     Command(
         "save",
         "[file]",
@@ -189,7 +190,7 @@ COMMANDS = (
         save,
     ),
     Command("status", "", "which conversation, model and directory this is", show_status),
-    Command("usage", "", "what this conversation used and cost, by model", usage),
-    Command("insights", "[days]", "what was done in the last 30 days, and what it cost", insights),
+    Command("usage", "", "what this conversation used and cost, by model", show_usage),
+    Command("insights", "[days]", "what was done in the last 30 days, and what it cost", show_insights),
     Command("help", "", "this list", show_help),
 )

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from hermes import clock
-from hermes.chat.commands.agent_settings import Leave
+from hermes.chat.commands.table import Leave
 from hermes.text import make_printable
 
 if TYPE_CHECKING:
@@ -22,56 +22,56 @@ TOO_LATE = "the gateway did not take it within a minute"
 GIVEN_UP = "given up at the terminal"
 
 
-async def handoff(chat: Chat, argument: str) -> None:
-    talk, platform = chat.talk, argument.strip().lower()
-    if not talk.exists:
-        chat.screen.note("There is nothing stored yet that could be handed over.")
+async def hand_off(chat: Chat, argument: str) -> None:
+    conversation, platform = chat.conversation, argument.strip().lower()
+    if not conversation.exists:
+        chat.screen.print_note("There is nothing stored yet that could be handed over.")
         return
-    reach = talk.parts.platforms
+    reach = conversation.parts.platforms
     connected = None if reach is None else await asyncio.to_thread(reach)
     if connected is None:
-        chat.screen.problem(NO_GATEWAY)
+        chat.screen.print_problem(NO_GATEWAY)
     elif platform not in connected:
         names = ", ".join(connected) or "none"
-        chat.screen.problem(f"/handoff <platform>: the gateway is connected to {names}")
+        chat.screen.print_problem(f"/handoff <platform>: the gateway is connected to {names}")
     else:
         await _wait(chat, platform)
 
 
 async def _wait(chat: Chat, platform: str) -> None:
-    talk, stop = chat.talk, asyncio.Event()
-    session_id = talk.session_id
+    conversation, stop = chat.conversation, asyncio.Event()
+    session_id = conversation.session_id
     # From before it is asked for: whoever gives up at once is heard, too.
-    with chat.interruptible(stop.set, asyncio.current_task()):
-        await talk.step_aside()
-        if not await asyncio.to_thread(talk.db.request_handoff, session_id, platform):
-            chat.screen.problem("A handoff of this conversation is under way already.")
-            await talk.step_back()
+    with chat.handle_interrupts(stop.set, asyncio.current_task()):
+        await conversation.step_aside()
+        if not await asyncio.to_thread(conversation.db.request_handoff, session_id, platform):
+            chat.screen.print_problem("A handoff of this conversation is under way already.")
+            await conversation.step_back()
             return
-        chat.screen.note(f"Handing over to {make_printable(platform)} … (Ctrl-C gives up)")
-        why = await _outcome(chat, session_id, stop)
+        chat.screen.print_note(f"Handing over to {make_printable(platform)} … (Ctrl-C gives up)")
+        why = await _poll_outcome(chat, session_id, stop)
     if why is None:
-        chat.screen.line(
+        chat.screen.print_line(
             f"The conversation continues on {make_printable(platform)}. `hermes -r {session_id}` brings it back."
         )
-        talk.forget()
+        conversation.forget()
         raise Leave
-    chat.screen.problem(f"Not handed over: {make_printable(why)}")
-    await talk.step_back()
+    chat.screen.print_problem(f"Not handed over: {make_printable(why)}")
+    await conversation.step_back()
 
 
-async def _outcome(chat: Chat, session_id: str, stop: asyncio.Event) -> str | None:
+async def _poll_outcome(chat: Chat, session_id: str, stop: asyncio.Event) -> str | None:
     """Why it failed; None if it is done."""
-    db, until = chat.talk.db, clock.now() + PATIENCE_S
+    db, until = chat.conversation.db, clock.now() + PATIENCE_S
     while True:
-        told = await asyncio.to_thread(db.get_handoff_state, session_id) or {}
-        if told.get("state") == "completed":
+        state = await asyncio.to_thread(db.get_handoff_state, session_id) or {}
+        if state.get("state") == "completed":
             return None
-        if told.get("state") == "failed":
-            return str(told.get("error") or "the gateway did not say why")
+        if state.get("state") == "failed":
+            return str(state.get("error") or "the gateway did not say why")
         why = GIVEN_UP if stop.is_set() else TOO_LATE if clock.now() > until else None
         # What the gateway has begun it also ends, unless it is gone.
-        begun = told.get("state") == "running" and clock.now() < until + PATIENCE_S
+        begun = state.get("state") == "running" and clock.now() < until + PATIENCE_S
         if why is not None and not begun:
             await asyncio.to_thread(
                 db.fail_handoff, session_id, why

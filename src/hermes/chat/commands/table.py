@@ -27,7 +27,7 @@ class Command(NamedTuple):
 
 
 @cache
-def commands() -> dict[str, Command]:
+def load_commands() -> dict[str, Command]:
     """All of them, in the order of the help."""
     from hermes.chat.commands import agent_settings, display, history, switching, tool_output
 
@@ -41,7 +41,11 @@ def commands() -> dict[str, Command]:
     return {command.name: command for group in groups for command in group}
 
 
-class Typed(NamedTuple):
+class Leave(Exception):
+    """Raised by a command to end the chat."""
+
+
+class ParsedCommand(NamedTuple):
     """What stands behind a slash."""
 
     command: Command | None
@@ -51,16 +55,16 @@ class Typed(NamedTuple):
     """Commands that begin with what was typed."""
 
 
-def typed(text: str) -> Typed | None:
+def parse_command(text: str) -> ParsedCommand | None:
     """Which command a line is; None for what is said to the agent. A path (`/etc/hosts is empty`) is no command."""
     if not text.startswith("/"):
         return None
     name, _, argument = text[1:].partition(" ")
     name = name.strip()
-    known = commands()
-    if name in known:
-        return Typed(known[name], argument.strip(), [name])
+    commands = load_commands()
+    if name in commands:
+        return ParsedCommand(commands[name], argument.strip(), [name])
     if "/" in name or "." in name or not name or "\n" in text.split(" ")[0]:
         return None
-    alike = [one for one in known if one.startswith(name)]
-    return Typed(known[alike[0]] if len(alike) == 1 else None, argument.strip(), alike)
+    alike = [candidate for candidate in commands if candidate.startswith(name)]
+    return ParsedCommand(commands[alike[0]] if len(alike) == 1 else None, argument.strip(), alike)

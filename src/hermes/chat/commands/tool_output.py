@@ -31,54 +31,54 @@ MOST_LINES = 400
 # The output of a call
 
 
-class Opened(NamedTuple):
+class FoldedOutput(NamedTuple):
     command: str
     """What shows it again."""
-    shown: RenderableType
+    view: RenderableType
 
 
 async def open_next(chat: Chat) -> RenderableType:
     """The newest folded output or reasoning that was not opened since the last turn, as a whole."""
-    found = _folded(await chat.talk.outputs(), chat.screen.console.width)
+    found = _list_folded(await chat.conversation.load_outputs(), chat.screen.console.width)
     if len(found) <= chat.opened:
         chat.opened = 0
-        told = "No further output is folded; Ctrl-O begins again." if found else "No output is folded."
-        return Text(f"{told} /output [n] shows any call.", "dim")
+        notice = "No further output is folded; Ctrl-O begins again." if found else "No output is folded."
+        return Text(f"{notice} /output [n] shows any call.", "dim")
     opened = found[chat.opened]
     chat.opened += 1
     more = "; Ctrl-O again opens the one before" if len(found) > chat.opened else ""
-    return Group(Text(f"── {opened.command}{more}", "dim"), opened.shown)
+    return Group(Text(f"── {opened.command}{more}", "dim"), opened.view)
 
 
-def _folded(outputs: Sequence[Call | Reasoning], width: int) -> list[Opened]:
+def _list_folded(outputs: Sequence[Call | Reasoning], width: int) -> list[FoldedOutput]:
     """What is folded, the newest first."""
-    found: list[Opened] = []
+    found: list[FoldedOutput] = []
     calls = reasonings = 0
     for item in reversed(outputs):
         if isinstance(item, Call):
             calls += 1
             if view_ended(item, None, width).is_folded:
-                found.append(Opened(f"/output {calls}", view_whole(item)))
+                found.append(FoldedOutput(f"/output {calls}", view_whole(item)))
         else:
             reasonings += 1
             if view_reasoning(item.text, width).is_folded:
-                found.append(Opened(f"/reasoning {reasonings}", view_whole_reasoning(item.text)))
+                found.append(FoldedOutput(f"/reasoning {reasonings}", view_whole_reasoning(item.text)))
     return found
 
 
-async def reasoning(chat: Chat, argument: str) -> None:
+async def show_reasoning(chat: Chat, argument: str) -> None:
     if not _is_number(argument):
-        chat.screen.note("Usage: /reasoning [1 for the last reasoning, 2 for the one before, ...]")
+        chat.screen.print_note("Usage: /reasoning [1 for the last reasoning, 2 for the one before, ...]")
         return
     number = int(argument or 1)
-    found = [item for item in await chat.talk.outputs() if isinstance(item, Reasoning)]
+    found = [item for item in await chat.conversation.load_outputs() if isinstance(item, Reasoning)]
     if len(found) < number:
-        told = (
+        summary = (
             f"There is reasoning of {format_count(len(found), 'answer')}"
             if found
             else "No answer has reasoning"
         )
-        chat.screen.note(f"{told} in this conversation.")
+        chat.screen.print_note(f"{summary} in this conversation.")
         return
     chat.screen.show(view_whole_reasoning(found[-number].text))
 
@@ -87,15 +87,15 @@ def _is_number(argument: str) -> bool:
     return not argument or (argument.isdecimal() and 0 < int(argument) < 1_000_000)
 
 
-async def output(chat: Chat, argument: str) -> None:
+async def show_output(chat: Chat, argument: str) -> None:
     if not _is_number(argument):
-        chat.screen.note("Usage: /output [1 for the last tool call, 2 for the one before, ...]")
+        chat.screen.print_note("Usage: /output [1 for the last tool call, 2 for the one before, ...]")
         return
     number = int(argument or 1)
-    calls = await chat.talk.calls()
+    calls = await chat.conversation.load_calls()
     if len(calls) < number:
-        told = f"There were {format_count(len(calls), 'tool call')}" if calls else "No tool was called yet"
-        chat.screen.note(f"{told} in this conversation.")
+        summary = f"There were {format_count(len(calls), 'tool call')}" if calls else "No tool was called yet"
+        chat.screen.print_note(f"{summary} in this conversation.")
         return
     chat.screen.show(view_whole(calls[-number]))
 
@@ -116,25 +116,27 @@ class FileEdits(NamedTuple):
         return sum(edit.removed for edit in self.edits)
 
 
-async def diff(chat: Chat, argument: str) -> None:
-    calls = await chat.talk.calls()
+async def show_diff(chat: Chat, argument: str) -> None:
+    calls = await chat.conversation.load_calls()
     files = group_edits(calls)
-    chosen = [file for file in files if not argument or is_meant(argument, file.path, chat.talk.cwd)]
+    chosen = [file for file in files if not argument or is_meant(argument, file.path, chat.conversation.cwd)]
     if not files:
-        chat.screen.note("No file was edited in this conversation.")
+        chat.screen.print_note("No file was edited in this conversation.")
     elif not chosen:
-        chat.screen.note(
+        chat.screen.print_note(
             f"'{make_printable(argument)}' was not edited in this conversation. These files were:"
         )
         for file in files:
-            chat.screen.line(f"  {make_printable(reveal(file.path))}")
+            chat.screen.print_line(f"  {make_printable(reveal(file.path))}")
     else:
         room = None if argument else MOST_LINES
         for file in chosen:
             room = _show_file(chat, file, room)
         added, removed = sum(file.added for file in chosen), sum(file.removed for file in chosen)
-        chat.screen.line(f"{format_count(len(chosen), 'file')}, {format_counts(added, removed)}", "bold")
-    await _tell_of_commands(chat, calls)
+        chat.screen.print_line(
+            f"{format_count(len(chosen), 'file')}, {format_counts(added, removed)}", "bold"
+        )
+    await _mention_commands(chat, calls)
 
 
 def group_edits(calls: Iterable[Call]) -> list[FileEdits]:
@@ -164,27 +166,33 @@ def _show_file(chat: Chat, file: FileEdits, room: int | None) -> int | None:
         heading = f"  {number}. {' · '.join(states)}"
         length = edit.diff.count("\n") + 1
         if room is not None and length > room:
-            chat.screen.note(f"{heading} (/diff {make_printable(reveal(file.path))} shows it)")
+            chat.screen.print_note(f"{heading} (/diff {make_printable(reveal(file.path))} shows it)")
             room = 0
             continue
-        chat.screen.note(heading)
+        chat.screen.print_note(heading)
         chat.screen.show(*view_edit(edit, whole=room is None))
         room = None if room is None else room - length
     return room
 
 
-async def _tell_of_commands(chat: Chat, calls: Iterable[Call]) -> None:
+async def _mention_commands(chat: Chat, calls: Iterable[Call]) -> None:
     """Commands change files, too; git is only named, for the configuration of a repository can start programs."""
     ran = sum(call.name == TERMINAL and call.has_started for call in calls)
     if ran:
-        chat.screen.note(f"{format_count(ran, 'command')} also ran and may have changed files (/output [n]).")
-    top = await asyncio.to_thread(find_workspace, chat.talk.cwd)
+        chat.screen.print_note(
+            f"{format_count(ran, 'command')} also ran and may have changed files (/output [n])."
+        )
+    top = await asyncio.to_thread(find_workspace, chat.conversation.cwd)
     if (top / ".git").exists():
-        chat.screen.note("This is a git repository: `git status` and `git diff` show all changes.")
+        chat.screen.print_note("This is a git repository: `git status` and `git diff` show all changes.")
 
 
 COMMANDS = (
-    Command("output", "[n]", "the whole command and output of the last tool call, or the nth last", output),
-    Command("reasoning", "[n]", "what the model thought before its last answer, or the nth last", reasoning),
-    Command("diff", "[path]", "what this conversation changed in files, edit by edit", diff),
+    Command(
+        "output", "[n]", "the whole command and output of the last tool call, or the nth last", show_output
+    ),
+    Command(
+        "reasoning", "[n]", "what the model thought before its last answer, or the nth last", show_reasoning
+    ),
+    Command("diff", "[path]", "what this conversation changed in files, edit by edit", show_diff),
 )

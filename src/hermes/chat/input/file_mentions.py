@@ -14,10 +14,12 @@ MOST_FILES = 20
 LONGEST_NAME = 500
 
 
-def with_files(text: str, cwd: Path) -> str:
+def attach_files(text: str, cwd: Path) -> str:
     """The message, and below it every file it mentions that is there and is text. An `@` may mean something else."""
-    names = dict.fromkeys(one[1] or one[2].rstrip(".,;:!?)") for one in _MENTION.finditer(text))
-    found = [(name, read) for name in names if (read := _text(cwd / Path(name).expanduser())) is not None]
+    names = dict.fromkeys(mention[1] or mention[2].rstrip(".,;:!?)") for mention in _MENTION.finditer(text))
+    found = [
+        (name, read) for name in names if (read := _read_text(cwd / Path(name).expanduser())) is not None
+    ]
     parts = [
         f"[file {one_line(name, LONGEST_NAME)}]\n{fence_text(shorten_middle(content))}"
         for name, content in found[:MOST_FILES]
@@ -25,7 +27,7 @@ def with_files(text: str, cwd: Path) -> str:
     return "\n\n".join([close_fence(text), *parts]) if parts else text
 
 
-def _text(file: Path) -> str | None:
+def _read_text(file: Path) -> str | None:
     try:
         return file.read_text(encoding="utf-8") if file.is_file() else None
     except (OSError, ValueError):  # not ours to read, not text, or no name at all

@@ -26,7 +26,7 @@ class InputHistory(History):
     def load_history_strings(self) -> Iterable[str]:
         """The newest first."""
         try:
-            return reversed(entries_in(sealed_files().read(self._file)))
+            return reversed(decode_entries(sealed_files().read(self._file)))
         except FileNotFoundError:
             return ()
         except (errors.HermesError, OSError) as problem:
@@ -36,7 +36,7 @@ class InputHistory(History):
     def store_string(self, string: str) -> None:
         """Whether sealed or not is decided each time: another process may encrypt the store while we run."""
         try:
-            sealed_files().append(self._file, entry_of(string))
+            sealed_files().append(self._file, encode_entry(string))
         except (errors.HermesError, OSError) as problem:  # the chat goes on without
             self._warn(problem)
 
@@ -46,12 +46,12 @@ class InputHistory(History):
         self._warned = True
 
 
-def entry_of(string: str) -> bytes:
+def encode_entry(string: str) -> bytes:
     lines = "".join(f"+{line}\n" for line in string.split("\n"))
     return f"\n# {clock.format_iso(clock.now())}\n{lines}".encode("utf-8", "replace")
 
 
-def entries_in(data: bytes) -> list[str]:
+def decode_entries(data: bytes) -> list[str]:
     """The oldest first."""
     entries, lines = list[str](), list[str]()
     for line in [*data.decode("utf-8", "replace").split("\n"), ""]:

@@ -54,7 +54,7 @@ class Gate:
     def __init__(self, *, has_answered: bool = False) -> None:
         """`has_answered`: whether this terminal has answered a cursor-position request before."""
         self.is_open = False
-        self.held: list[KeyPress] = []
+        self.held_keys: list[KeyPress] = []
         self.has_text = False
         """Whether the next prompt was given any of it."""
         self._patience_s = SLOW_S if has_answered else SILENCE_S
@@ -62,7 +62,7 @@ class Gate:
         self._timer: asyncio.TimerHandle | None = None
         self.keys = KeyBindings()
         is_closed = Condition(lambda: not self.is_open)
-        self.keys.add(Keys.Any, filter=is_closed, eager=True)(self._hold)
+        self.keys.add(Keys.Any, filter=is_closed, eager=True)(self._hold_key)
         self.keys.add(Keys.CPRResponse, eager=True)(self._take_answer)
 
     def watch(self, app: Application[T]) -> None:
@@ -76,20 +76,20 @@ class Gate:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._open)
 
-    def close(self, given: Input, *, drops_enter: bool = False) -> bool:
+    def close(self, keyboard: Input, *, drops_enter: bool = False) -> bool:
         """Give what was held back to the next prompt, followed by what was typed after the answer.
 
         Returns whether anything was typed after the answer. `drops_enter` leaves out an Enter directly after it.
         """
         if self._timer is not None:
             self._timer.cancel()
-        typed_after = get_typeahead(given)
+        typed_after = get_typeahead(keyboard)
         is_typing = bool(typed_after)
         if drops_enter and is_typing and typed_after[0].key == Keys.ControlM:
             del typed_after[0]
-        text = only_text(self.held)
+        text = keep_text(self.held_keys)
         self.has_text = bool(text)
-        store_typeahead(given, [*text, *typed_after])
+        store_typeahead(keyboard, [*text, *typed_after])
         return is_typing
 
     def _ask(self, app: Application[T]) -> None:
@@ -106,26 +106,26 @@ class Gate:
         if self._was_asked and is_answer(event.data):
             self._open()
 
-    def _hold(self, event: KeyPressEvent) -> None:
+    def _hold_key(self, event: KeyPressEvent) -> None:
         if any(press.key in INTERRUPTS for press in event.key_sequence):
             event.app.exit(exception=Stopped())
-        self.held += event.key_sequence
+        self.held_keys += event.key_sequence
 
     def _open(self) -> None:
         self.is_open = True
 
 
-def only_text(presses: Iterable[KeyPress]) -> list[KeyPress]:
+def keep_text(presses: Iterable[KeyPress]) -> list[KeyPress]:
     """The keys that make up a text. Enter is a new line in it, and is left out at its beginning and end."""
-    kept: list[KeyPress] = []
+    text_keys: list[KeyPress] = []
     for press in presses:
         if press.key == Keys.ControlM:
             press = KeyPress(Keys.ControlJ, "\n")
-        if (_is_character(press.key) or press.key in EDITING) and (kept or press.key != Keys.ControlJ):
-            kept.append(press)
-    while kept and kept[-1].key == Keys.ControlJ:
-        kept.pop()
-    return kept
+        if (_is_character(press.key) or press.key in EDITING) and (text_keys or press.key != Keys.ControlJ):
+            text_keys.append(press)
+    while text_keys and text_keys[-1].key == Keys.ControlJ:
+        text_keys.pop()
+    return text_keys
 
 
 def _is_character(key: Keys | str) -> bool:
@@ -141,29 +141,29 @@ class Choice(Generic[T]):
         options: Sequence[Option[T]],
         default: int = 0,
         *,
-        given: Input | None = None,
-        shown: Output | None = None,
+        keyboard: Input | None = None,
+        output: Output | None = None,
         gate: Gate | None = None,
     ) -> None:
         self._question, self._options, self._marked = question, options, default
         self._gate = gate or Gate()
-        self._is_plain = shown is None and is_dumb_terminal()
-        self._output = shown or get_app_session().output
+        self._is_plain = output is None and is_dumb_terminal()
+        self._output = output or get_app_session().output
         self._is_by_key = False
         self.may_get_enter = False
         """Whether it was answered by a letter or digit, and nothing was typed since: Enter may follow out of habit."""
         self._app: Application[T | None] = Application(
-            layout=self._layout(),
-            key_bindings=merge_key_bindings([self._keys(), self._gate.keys]),
+            layout=self._make_layout(),
+            key_bindings=merge_key_bindings([self._bind_keys(), self._gate.keys]),
             style=STYLE,
-            input=given,
-            output=DummyOutput() if self._is_plain else shown,
+            input=keyboard,
+            output=DummyOutput() if self._is_plain else output,
         )
 
     async def ask(self) -> T | None:
         """The chosen value; None for Esc or Ctrl-D. Raises Stopped for Ctrl-C."""
         if self._is_plain:
-            self._print(f"{self._question}\n{''.join(map(self._line, range(len(self._options))))}")
+            self._print(f"{self._question}\n{''.join(map(self._format_line, range(len(self._options))))}")
             self._print(f"Number or letter (Enter: {self._options[self._marked].label}): ")
         self._gate.watch(self._app)
         answer = None
@@ -178,7 +178,7 @@ class Choice(Generic[T]):
                 self._print("\n" if answer is None else f"{self._options[self._marked].label}\n")
         return answer
 
-    def _keys(self) -> KeyBindings:
+    def _bind_keys(self) -> KeyBindings:
         keys = KeyBindings()
         keys.add("c-c")(lambda event: event.app.exit(exception=Stopped()))
         keys.add("<sigint>")(lambda event: event.app.exit(exception=Stopped()))
@@ -201,15 +201,15 @@ class Choice(Generic[T]):
             event.app.exit(result=self._options[place].value)
 
     def _keep_paste(self, event: KeyPressEvent) -> None:
-        self._gate.held += event.key_sequence  # no answer, but a text for the next prompt
+        self._gate.held_keys += event.key_sequence  # no answer, but a text for the next prompt
 
     def _mark(self, place: int) -> None:
         self._marked = place % len(self._options)
         if self._is_plain:
-            self._print(f"\n{self._line(self._marked).rstrip()} ")
+            self._print(f"\n{self._format_line(self._marked).rstrip()} ")
 
-    def _layout(self) -> Layout:
-        options = FormattedTextControl(self._drawn, focusable=True, show_cursor=False)
+    def _make_layout(self) -> Layout:
+        options = FormattedTextControl(self._render, focusable=True, show_cursor=False)
         return Layout(
             HSplit(
                 [
@@ -222,7 +222,7 @@ class Choice(Generic[T]):
             focused_element=options,
         )
 
-    def _drawn(self) -> StyleAndTextTuples:
+    def _render(self) -> StyleAndTextTuples:
         drawn: StyleAndTextTuples = []
         for place, option in enumerate(self._options):
             is_marked = place == self._marked
@@ -234,7 +234,7 @@ class Choice(Generic[T]):
             drawn.append(("", "\n"))
         return drawn[:-1]
 
-    def _line(self, place: int) -> str:
+    def _format_line(self, place: int) -> str:
         option = self._options[place]
         key = f" ({option.key})" if option.key else ""
         return f"   {'>' if place == self._marked else ' '} {place + 1}. {option.label}{key}\n"
@@ -245,7 +245,7 @@ class Choice(Generic[T]):
 
 
 async def ask_line(
-    question: str, *, given: Input | None = None, shown: Output | None = None, gate: Gate | None = None
+    question: str, *, keyboard: Input | None = None, output: Output | None = None, gate: Gate | None = None
 ) -> str | None:
     """A line of text; None for Esc, Ctrl-D or an empty one. Raises Stopped for Ctrl-C."""
     gate = gate or Gate()
@@ -255,10 +255,10 @@ async def ask_line(
         f"{question} ",
         key_bindings=merge_key_bindings([keys, gate.keys]),
         interrupt_exception=Stopped,
-        input=given,
-        output=shown,
+        input=keyboard,
+        output=output,
     )
-    if shown is None and is_dumb_terminal():
+    if output is None and is_dumb_terminal():
         gate.open_later()
     else:
         gate.watch(session.app)

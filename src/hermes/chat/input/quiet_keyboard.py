@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 
 @contextmanager
-def unseen() -> Iterator[None]:
+def suppress_echo() -> Iterator[None]:
     try:
         terminal = sys.stdin.fileno()
         before = termios.tcgetattr(terminal)

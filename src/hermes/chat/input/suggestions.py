@@ -28,13 +28,13 @@ class ChatCompleter(Completer):
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
         line = document.current_line_before_cursor
         if document.text.startswith("/") and document.cursor_position_row == 0:
-            yield from self._of_command(line)
+            yield from self._complete_command(line)
             return
         word = line.rpartition(" ")[2]
         if word.startswith("@"):
-            yield from self._files(word[1:])
+            yield from self._complete_files(word[1:])
 
-    def _of_command(self, line: str) -> Iterator[Completion]:
+    def _complete_command(self, line: str) -> Iterator[Completion]:
         name, space, rest = line.partition(" ")
         if not space:
             for command in self._commands:
@@ -43,7 +43,7 @@ class ChatCompleter(Completer):
                         f"/{command.name}", -len(name), display_meta=command.help, display=command.usage
                     )
             return
-        command_meant = next((one for one in self._commands if f"/{one.name}" == name), None)
+        command_meant = next((command for command in self._commands if f"/{command.name}" == name), None)
         if command_meant is not None and command_meant.takes_session:
             with suppress(errors.StoreError):  # a busy store offers nothing
                 for row in self._db.starting_with(rest, MOST):
@@ -52,15 +52,15 @@ class ChatCompleter(Completer):
                         offered, -len(rest), display_meta=make_printable(row["preview"], width_limit=40)
                     )
 
-    def _files(self, begun: str) -> Iterator[Completion]:
+    def _complete_files(self, begun: str) -> Iterator[Completion]:
         folder, _, start = begun.rpartition("/")
         where = self._cwd() / Path(f"{folder}/" if folder or begun.startswith("/") else ".").expanduser()
         try:
             found = sorted(where.iterdir())
         except OSError:
             return
-        matching = [one for one in found if one.name.startswith(start) and (start or one.name[0] != ".")]
-        for one in matching[:MOST]:
-            ending = "/" if one.is_dir() else ""
-            if make_printable(one.name) == one.name and " " not in one.name:
-                yield Completion(f"{one.name}{ending}", -len(start))
+        matching = [path for path in found if path.name.startswith(start) and (start or path.name[0] != ".")]
+        for path in matching[:MOST]:
+            ending = "/" if path.is_dir() else ""
+            if make_printable(path.name) == path.name and " " not in path.name:
+                yield Completion(f"{path.name}{ending}", -len(start))

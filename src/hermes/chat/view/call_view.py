@@ -37,7 +37,7 @@ THINNED = "the middle of this output was dropped from the store (`hermes session
 
 
 class View(NamedTuple):
-    shown: RenderableType
+    rendered: RenderableType
     is_folded: bool
 
 
@@ -52,12 +52,12 @@ class Title(NamedTuple):
     is_folded: bool
 
 
-def title_of(call: Call, width: int) -> Title:
+def make_title(call: Call, width: int) -> Title:
     if call.command is None:
         return Title(describe_call(call.name, call.arguments), [], False)
     others = {key: value for key, value in call.arguments.items() if key != "command"}
     name = f"{make_printable(reveal(call.name))} {describe_arguments(call.name, others)}".rstrip()
-    lines = _lines(reveal(call.command))
+    lines = _split_lines(reveal(call.command))
     if len(lines) == 1 and cell_len(f"{name} {lines[0]}") <= max(width - BEHIND_TITLE, width // 2):
         return Title(f"{name} {lines[0]}", [], False)
     folded = fold(lines, COMMAND_HEAD, COMMAND_TAIL, COMMAND_ROWS * width)
@@ -74,15 +74,15 @@ def view_running(title: Title, spinner: str, seconds: float) -> RenderableType:
 
 def view_ended(call: Call, seconds: float | None, width: int) -> View:
     """A call with its state and time, and its output or its diff in a few lines."""
-    title, edit = title_of(call, width), read_edit(call)
+    title, edit = make_title(call, width), read_edit(call)
     state = call.exit_state
     if edit is not None and call.output is not None:
         state = format_counts(edit.added, edit.removed) if edit.added or edit.removed else edit.action
         state = f"created {state}" if edit.action == "created" else state
     took = f"{seconds:.1f}s" if seconds is not None else ""
     mark, colour = ("✓", "green") if call.succeeded else ("✗", "red")
-    told = " · ".join(filter(None, (make_printable(state), took)))
-    head = Text.assemble((f"{mark} ", colour), title.text, (f"  {told}", "dim"))
+    details = " · ".join(filter(None, (make_printable(state), took)))
+    head = Text.assemble((f"{mark} ", colour), title.text, (f"  {details}", "dim"))
     parts: list[RenderableType] = [head]
     if title.command:
         parts.append(Gutter(title.command))
@@ -91,27 +91,27 @@ def view_ended(call: Call, seconds: float | None, width: int) -> View:
         if edit.note:
             parts.append(Gutter([Line(OUTSIDE, f"{edit.note} ({OPEN_HINT})", "yellow")]))
         return View(Group(*parts), title.is_folded or bool(edit.note) or is_folded(edit.diff, DIFF_LINES))
-    folded = fold(_lines(make_readable(call.printed)), OUTPUT_HEAD, OUTPUT_TAIL, OUTPUT_ROWS * width)
+    folded = fold(_split_lines(make_readable(call.printed)), OUTPUT_HEAD, OUTPUT_TAIL, OUTPUT_ROWS * width)
     if folded.lines:
-        parts.append(Gutter(_marked(folded, "red" if call.failed else "dim")))
+        parts.append(Gutter(_mark_lines(folded, "red" if call.failed else "dim")))
     return View(Group(*parts), title.is_folded or folded.is_folded)
 
 
 def view_unfinished(call: Call, width: int) -> RenderableType:
     """A call whose end nobody told."""
-    title = title_of(call, width)
+    title = make_title(call, width)
     head = Text.assemble(("? ", "yellow"), title.text, (f"  {NO_RESULT}", "yellow"))
     return Group(head, Gutter(title.command)) if title.command else head
 
 
-def _marked(folded: Folded, style: str) -> list[Line]:
+def _mark_lines(folded: Folded, style: str) -> list[Line]:
     return [
         Line(OUTSIDE, folded.hint, "dim italic") if line is None else Line(OUTSIDE, line, style)
         for line in folded.lines
     ]
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     """Of a safe text the lines, without empty ones at its ends."""
     lines = text.rstrip().split("\n")
     while lines and not lines[0].strip():
@@ -128,32 +128,32 @@ def view_whole(call: Call) -> RenderableType:
     head = Text.assemble(
         (make_printable(reveal(call.name)), "bold"), (f"  {make_printable(state)}".rstrip(), "dim")
     )
-    parts: list[RenderableType] = [head, Gutter(_bounded(_arguments(call)))]
+    parts: list[RenderableType] = [head, Gutter(_limit_lines(_format_arguments(call)))]
     edit = read_edit(call)
     if edit is not None:
         parts += view_edit(edit, whole=True)
     else:
-        output = [Line(OUTSIDE, line) for line in _lines(make_readable(call.printed))]
-        parts.append(Gutter(_bounded(output) or [Line(OUTSIDE, "(no output)", "dim")]))
+        output = [Line(OUTSIDE, line) for line in _split_lines(make_readable(call.printed))]
+        parts.append(Gutter(_limit_lines(output) or [Line(OUTSIDE, "(no output)", "dim")]))
     if call.is_thinned:
         parts.append(Text(f"  {THINNED}", "yellow"))
     return Group(*parts)
 
 
-def _arguments(call: Call) -> list[Line]:
-    made: list[Line] = []
+def _format_arguments(call: Call) -> list[Line]:
+    lines: list[Line] = []
     for key, value in call.arguments.items():
         if key == "command" and call.command is not None:
             marks = ("$", ">")
-            made += [Line(marks[at > 0], line) for at, line in enumerate(_lines(reveal(call.command)))]
+            lines += [Line(marks[at > 0], line) for at, line in enumerate(_split_lines(reveal(call.command)))]
         elif call.name not in EDITORS or key not in ("content", "old_text", "new_text"):
             text = value if isinstance(value, str) else to_json(value)
-            first, *more = _lines(reveal(text)) or [""]
-            made += [
+            first, *more = _split_lines(reveal(text)) or [""]
+            lines += [
                 Line("", f"{make_printable(reveal(key))}: {first}"),
                 *(Line("", f"  {line}") for line in more),
             ]
-    return made
+    return lines
 
 
 def view_edit(edit: Edit, *, whole: bool = False) -> list[RenderableType]:
@@ -167,18 +167,20 @@ def view_edit(edit: Edit, *, whole: bool = False) -> list[RenderableType]:
         parts.append(Gutter([Line(OUTSIDE, edit.note, "yellow")]))
     if whole and edit.new_text is not None:
         parts.append(Text("  the whole new text:", "dim"))
-        parts.append(Gutter(_bounded([Line(OUTSIDE, line) for line in reveal(edit.new_text).split("\n")])))
+        parts.append(
+            Gutter(_limit_lines([Line(OUTSIDE, line) for line in reveal(edit.new_text).split("\n")]))
+        )
     return parts
 
 
-def _bounded(lines: list[Line]) -> list[Line]:
+def _limit_lines(lines: list[Line]) -> list[Line]:
     left_out = len(lines) - MOST_OPENED
     if left_out <= 0:
         return lines
-    told = (
+    hint = (
         f"… {format_count(left_out, 'more line')}: `hermes sessions show --tools --reasoning` shows all of it"
     )
-    return [*lines[:MOST_OPENED], Line("", told, "yellow")]
+    return [*lines[:MOST_OPENED], Line("", hint, "yellow")]
 
 
 # Reasoning
@@ -186,20 +188,20 @@ def _bounded(lines: list[Line]) -> list[Line]:
 
 def view_thinking(text: str, spinner: str, seconds: float, width: int) -> RenderableType:
     """Reasoning that still comes: its last lines."""
-    lines = _lines(spell_controls(text[-width * 50 :]))[-REASONING_TAIL:]
-    shown = fold(lines, REASONING_TAIL, 0, OUTPUT_ROWS * width).lines
+    lines = _split_lines(spell_controls(text[-width * 50 :]))[-REASONING_TAIL:]
+    visible = fold(lines, REASONING_TAIL, 0, OUTPUT_ROWS * width).lines
     head = Text(f"{spinner} reasoning  {seconds:.0f}s  Ctrl-C stops", "dim")
-    return Group(head, Gutter([Line(OUTSIDE, line, "dim") for line in shown if line is not None]))
+    return Group(head, Gutter([Line(OUTSIDE, line, "dim") for line in visible if line is not None]))
 
 
 def view_reasoning(text: str, width: int) -> View:
     """Reasoning that has ended, dim and folded."""
-    lines = _lines(spell_controls(text))
+    lines = _split_lines(spell_controls(text))
     folded = fold(lines, REASONING_HEAD, REASONING_TAIL, OUTPUT_ROWS * width)
     head = Text(f"∴ reasoning  {format_count(len(lines), 'line')}", "dim")
-    return View(Group(head, Gutter(_marked(folded, "dim"))), folded.is_folded)
+    return View(Group(head, Gutter(_mark_lines(folded, "dim"))), folded.is_folded)
 
 
 def view_whole_reasoning(text: str) -> RenderableType:
-    lines = [Line(OUTSIDE, line, "dim") for line in _lines(spell_controls(text))]
-    return Group(Text("reasoning", "bold dim"), Gutter(_bounded(lines)))
+    lines = [Line(OUTSIDE, line, "dim") for line in _split_lines(spell_controls(text))]
+    return Group(Text("reasoning", "bold dim"), Gutter(_limit_lines(lines)))

@@ -51,8 +51,8 @@ class Call(NamedTuple):
     @property
     def command(self) -> str | None:
         """What a shell was given."""
-        given = self.arguments.get("command")
-        return given if self.name == TERMINAL and isinstance(given, str) else None
+        command = self.arguments.get("command")
+        return command if self.name == TERMINAL and isinstance(command, str) else None
 
     @property
     def exit_state(self) -> str:
@@ -90,8 +90,8 @@ class Reasoning(NamedTuple):
 def describe_call(name: str, arguments: Mapping[str, Any], *, width_limit: int | None = None) -> str:
     """The tool and its telling arguments in one line. A command is whole, unless there is a limit."""
     command = arguments.get("command") if name == TERMINAL else None
-    given = {key: value for key, value in arguments.items() if key != "command" or command is None}
-    parts = [reveal(name), describe_arguments(name, given)]
+    others = {key: value for key, value in arguments.items() if key != "command" or command is None}
+    parts = [reveal(name), describe_arguments(name, others)]
     if isinstance(command, str):
         parts.append(join_lines(command))
     return make_printable(" ".join(filter(None, parts)), width_limit=width_limit)
@@ -121,36 +121,36 @@ def join_lines(text: str) -> str:
 # From stored messages
 
 
-def calls_of(rows: Iterable[Row]) -> list[Call]:
+def collect_calls(rows: Iterable[Row]) -> list[Call]:
     """The calls of these messages in order, each with its result."""
-    return [item for item in outputs_of(rows) if isinstance(item, Call)]
+    return [item for item in collect_outputs(rows) if isinstance(item, Call)]
 
 
-def outputs_of(rows: Iterable[Row]) -> list[Call | Reasoning]:
+def collect_outputs(rows: Iterable[Row]) -> list[Call | Reasoning]:
     """The same, and the reasoning of these messages before what came of it."""
-    found: list[Call | Reasoning] = []
+    outputs: list[Call | Reasoning] = []
     waiting: dict[str, int] = {}
     copied: set[tuple[str, str]] = set()
     for row in rows:
         if row.get("role") == "tool":
             at = waiting.pop(str(row.get("tool_call_id")), None)
-            if at is not None and isinstance(call := found[at], Call):
-                found[at] = _with_result(call, row)
+            if at is not None and isinstance(call := outputs[at], Call):
+                outputs[at] = _attach_result(call, row)
             continue
         if row.get("active", 1) and (reasoning := extract_reasoning(row)):
-            found.append(Reasoning(reasoning))
+            outputs.append(Reasoning(reasoning))
         for call_id, call in read_calls(row.get("tool_calls")):
             # Other programs copy messages into the continuation after a compression; their rows have no uid.
             key = (call_id, repr(call.arguments))
             if row.get("uid", "") is None and key in copied:
                 continue
             copied.add(key)
-            waiting[call_id] = len(found)
-            found.append(call._replace(is_rewound=not row.get("active", 1)))
-    return found
+            waiting[call_id] = len(outputs)
+            outputs.append(call._replace(is_rewound=not row.get("active", 1)))
+    return outputs
 
 
-def _with_result(call: Call, row: Row) -> Call:
+def _attach_result(call: Call, row: Row) -> Call:
     from hermes.agent.turn import STOPPED  # asyncio, which describing a call does not need
 
     output = extract_text(row.get("content"))
@@ -166,21 +166,21 @@ def read_calls(tool_calls: object) -> Iterator[tuple[str, Call]]:
         if isinstance(call, dict):
             function = call.get("function")
             inner = function if isinstance(function, dict) else call
-            given = inner.get("arguments", inner.get("input"))
-            yield str(call.get("id")), Call(str(inner.get("name") or "?"), _read_arguments(given))
+            raw_arguments = inner.get("arguments", inner.get("input"))
+            yield str(call.get("id")), Call(str(inner.get("name") or "?"), _read_arguments(raw_arguments))
 
 
-def _read_arguments(given: object) -> Mapping[str, Any]:
-    if isinstance(given, str):
+def _read_arguments(raw: object) -> Mapping[str, Any]:
+    if isinstance(raw, str):
         try:
-            read = json.loads(given) if given.strip() else {}
+            read = json.loads(raw) if raw.strip() else {}
         except (ValueError, RecursionError):
             read = None
-        return read if isinstance(read, dict) else {"arguments": given}
-    return given if isinstance(given, dict) else {}
+        return read if isinstance(read, dict) else {"arguments": raw}
+    return raw if isinstance(raw, dict) else {}
 
 
-def stored_tool_rows(db: SessionDB, session_id: str) -> list[Row]:
+def read_tool_rows(db: SessionDB, session_id: str) -> list[Row]:
     """The messages of a stored conversation that belong to tool calls, or have reasoning, in order.
 
     They include the segments before a compression, exchanges that were taken back (what a tool did is not undone by

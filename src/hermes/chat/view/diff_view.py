@@ -36,8 +36,8 @@ def render_diff(
     if most_lines is not None:
         left_out = len(lines) - most_lines
         if left_out > 1:
-            told = f"… {format_count(left_out, 'more line')}{f' ({hint})' if hint else ''}"
-            lines = [*lines[:most_lines], Line(OUTSIDE, told, "dim")]
+            hint_line = f"… {format_count(left_out, 'more line')}{f' ({hint})' if hint else ''}"
+            lines = [*lines[:most_lines], Line(OUTSIDE, hint_line, "dim")]
         lines = [line._replace(text=cut_middle(line.text, LONGEST_LINE)) for line in lines]
     parts: list[RenderableType] = [Text(make_printable(heading), "bold")] if heading else []
     return Group(*parts, *([Gutter(lines)] if lines else []))

@@ -48,24 +48,24 @@ def read_edit(call: Call) -> Edit | None:
         return None
     head, _, body = (call.output or "").partition("\n")
     found = _HEAD.match(head)
-    told = found["action"] if found else ""
+    action = found["action"] if found else ""
     cut = call.output is None or call.is_thinned or _is_cut(body)
     note, new_text = "", None
     if body.strip() and not cut:
         diff = body
-    elif call.name == "write_file" and (told.startswith("created") or call.output is None):
-        diff = _added(_text(arguments, "content"))
-    elif call.name == "patch" and _is_partial(told, cut, body):
-        diff = compare(_text(arguments, "old_text"), _text(arguments, "new_text"))
+    elif call.name == "write_file" and (action.startswith("created") or call.output is None):
+        diff = _format_added(_get_text(arguments, "content"))
+    elif call.name == "patch" and _is_partial(action, cut, body):
+        diff = compare(_get_text(arguments, "old_text"), _get_text(arguments, "new_text"))
         note = "the place in the file is not known: this is compared from the arguments of the call"
     else:
         diff = body
-        if _is_partial(told, cut, body):
-            note, new_text = "the difference is not stored as a whole", _text(arguments, "content")
-    added, removed = _count(told, diff)
+        if _is_partial(action, cut, body):
+            note, new_text = "the difference is not stored as a whole", _get_text(arguments, "content")
+    added, removed = _count_lines(action, diff)
     return Edit(
         found["path"] if found else path,
-        _action(call, told),
+        _describe_action(call, action),
         added,
         removed,
         diff,
@@ -75,7 +75,7 @@ def read_edit(call: Call) -> Edit | None:
     )
 
 
-def _added(text: str) -> str:
+def _format_added(text: str) -> str:
     return "\n".join(f"+{line}" for line in text.splitlines())
 
 
@@ -84,27 +84,27 @@ def _is_cut(body: str) -> bool:
     return _CUT.search(body) is not None or any(len(line) == LONGEST_LINE for line in body.split("\n"))
 
 
-def _is_partial(told: str, cut: bool, body: str) -> bool:
+def _is_partial(action: str, cut: bool, body: str) -> bool:
     """Whether lines changed that the body does not show."""
-    return cut or (not body.strip() and not told.startswith(("nothing", "only line ends")))
+    return cut or (not body.strip() and not action.startswith(("nothing", "only line ends")))
 
 
-def _action(call: Call, told: str) -> str:
-    if told.startswith(("created", "replaced")):
-        return told.split(",")[0].split(";")[0]
-    if told.startswith(("nothing", "only line ends")):
-        return told
+def _describe_action(call: Call, action: str) -> str:
+    if action.startswith(("created", "replaced")):
+        return action.split(",")[0].split(";")[0]
+    if action.startswith(("nothing", "only line ends")):
+        return action
     return "changed" if call.name == "patch" else "written"
 
 
-def _count(told: str, diff: str) -> tuple[int, int]:
+def _count_lines(action: str, diff: str) -> tuple[int, int]:
     """Lines that came and went; the tool counted those, too, that it does not show."""
-    counts = _COUNTS.search(told)
+    counts = _COUNTS.search(action)
     if counts:
         return int(counts[1].replace(",", "")), int(counts[2].replace(",", ""))
     return count_changes(diff)
 
 
-def _text(arguments: Any, name: str) -> str:
+def _get_text(arguments: Any, name: str) -> str:
     value = arguments.get(name)
     return value if isinstance(value, str) else ""

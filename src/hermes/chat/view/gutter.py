@@ -51,20 +51,20 @@ class Folded(NamedTuple):
 
     @property
     def hint(self) -> str:
-        what = format_count(self.left_out, "more line") if self.left_out else "long lines are cut"
-        return f"… {what} ({OPEN_HINT})"
+        reason = format_count(self.left_out, "more line") if self.left_out else "long lines are cut"
+        return f"… {reason} ({OPEN_HINT})"
 
 
 def fold(lines: Sequence[str], head: int, tail: int, longest: int) -> Folded:
     """The first and the last lines, if there are more than both and one; each line with at most so many characters."""
     left_out = len(lines) - head - tail
-    kept: list[str | None] = list(lines)
+    visible: list[str | None] = list(lines)
     if left_out > 1:
-        kept = [*lines[:head], None, *lines[len(lines) - tail :]]
+        visible = [*lines[:head], None, *lines[len(lines) - tail :]]
     else:
         left_out = 0
-    cut = [line if line is None else cut_middle(line, longest) for line in kept]
-    is_cut = cut != kept
+    cut = [line if line is None else cut_middle(line, longest) for line in visible]
+    is_cut = cut != visible
     if is_cut and not left_out:
         cut.append(None)
     return Folded(cut, left_out, is_cut)

@@ -20,7 +20,7 @@ _PARTS = re.compile(
 )
 
 
-def differs(text: str, target: str) -> bool:
+def is_misleading(text: str, target: str) -> bool:
     """Whether a link leads elsewhere than its text says: to another place, or by a user name in the address."""
     here, there = _PARTS.fullmatch(text.strip()), _PARTS.fullmatch(target)
     assert here is not None
@@ -28,7 +28,7 @@ def differs(text: str, target: str) -> bool:
     if there["user"] and there["slashes"]:
         return True
     schemes = ("http:", "https:", "mailto:") if not here["scheme"] else (here["scheme"].lower(),)
-    return (there["scheme"] or "").lower() not in schemes or _place(here) != _place(there)
+    return (there["scheme"] or "").lower() not in schemes or _normalize_place(here) != _normalize_place(there)
 
 
 def show_target(target: str) -> str:
@@ -43,7 +43,7 @@ def show_target(target: str) -> str:
     return f"{found['scheme'] or ''}{found['slashes'] or ''}{host}{rest}"
 
 
-def _place(found: re.Match[str]) -> tuple[str, str]:
+def _normalize_place(found: re.Match[str]) -> tuple[str, str]:
     host = f"{found['user'] or ''}{found['host']}"
     return host.lower(), unquote(found["rest"]).rstrip("/")
 
@@ -56,12 +56,12 @@ class _Address(str):
 
 class LinkParser(MarkdownIt):
     def normalizeLink(self, url: str) -> str:  # noqa: N802  its name in the library
-        made = _Address(super().normalizeLink(url))
-        made.written = url
-        return made
+        address = _Address(super().normalizeLink(url))
+        address.written = url
+        return address
 
 
-def with_targets(tokens: Sequence[Token]) -> Iterator[Token]:
+def append_targets(tokens: Sequence[Token]) -> Iterator[Token]:
     """The tokens of a line, with the target and the title behind each link that does not show them.
 
     A picture becomes text, for rich would draw it before the paragraph that it is in. `meta["target"]` of a token is
@@ -69,29 +69,29 @@ def with_targets(tokens: Sequence[Token]) -> Iterator[Token]:
     """
     target: object = None
     title: object = None
-    said = ""
+    text = ""
     for token in tokens:
         if token.type == "image":
             source = token.attrs.get("src", "")
-            shown = f"🌆 {token.content} ({_show(source, token.attrs.get('title'))})"
-            yield Token("text", "", 0, content=shown, meta={"target": _written(source)})
-            said += token.content
+            label = f"🌆 {token.content} ({_show(source, token.attrs.get('title'))})"
+            yield Token("text", "", 0, content=label, meta={"target": _get_written(source)})
+            text += token.content
             continue
         yield token
         if token.type == "link_open":
-            target, title, said = token.attrs.get("href", ""), token.attrs.get("title"), ""
+            target, title, text = token.attrs.get("href", ""), token.attrs.get("title"), ""
         elif token.type == "link_close":
-            token.meta = {"target": _written(target)}
-            if title or differs(said, str(target)):
+            token.meta = {"target": _get_written(target)}
+            if title or is_misleading(text, str(target)):
                 yield Token("text", "", 0, content=f" ({_show(target, title)})")
         else:
-            said += " " if token.type == "softbreak" else token.content
+            text += " " if token.type == "softbreak" else token.content
 
 
 def _show(target: object, title: object) -> str:
-    shown = show_target(str(target))
-    return f'{shown} "{title}"' if title else shown
+    label = show_target(str(target))
+    return f'{label} "{title}"' if title else label
 
 
-def _written(target: object) -> str:
+def _get_written(target: object) -> str:
     return target.written if isinstance(target, _Address) else str(target)

@@ -26,27 +26,29 @@ class Region:
     def draw(self, *parts: RenderableType) -> None:
         """Show this in the place of what the region showed; of what is higher than the window, the end."""
         rows = max(1, self._console.size.height - 2)
-        lines = self._rendered(parts)[-rows:]
-        self._write(self._erased() + HIDE_CURSOR + "".join(f"{line}\n" for line, _ in lines))
+        lines = self._render(parts)[-rows:]
+        self._write(self._format_erasure() + HIDE_CURSOR + "".join(f"{line}\n" for line, _ in lines))
         self._widths = [width for _, width in lines]
 
     def commit(self, *parts: RenderableType) -> None:
         """Write this above; the region is empty then."""
-        self._write(self._erased() + "".join(f"{line}\n" for line, _ in self._rendered(parts)) + SHOW_CURSOR)
+        self._write(
+            self._format_erasure() + "".join(f"{line}\n" for line, _ in self._render(parts)) + SHOW_CURSOR
+        )
         self._widths = []
 
-    def _rendered(self, parts: Sequence[RenderableType]) -> list[tuple[str, int]]:
+    def _render(self, parts: Sequence[RenderableType]) -> list[tuple[str, int]]:
         """Lines with their escapes, and how wide each is."""
         lines = [
-            _trimmed(line)
+            _trim(line)
             for part in parts
             for line in self._console.render_lines(part, pad=False, new_lines=False)
         ]
         return [
-            ("".join(map(self._escaped, line)), sum(piece.cell_length for piece in line)) for line in lines
+            ("".join(map(self._escape, line)), sum(piece.cell_length for piece in line)) for line in lines
         ]
 
-    def _escaped(self, segment: Segment) -> str:
+    def _escape(self, segment: Segment) -> str:
         from rich.console import COLOR_SYSTEMS
 
         style, colours = segment.style, COLOR_SYSTEMS.get(self._console.color_system or "")
@@ -56,7 +58,7 @@ class Region:
             style = style.without_color
         return style.render(segment.text, color_system=colours)
 
-    def _erased(self) -> str:
+    def _format_erasure(self) -> str:
         """What takes the cursor to the region's first line and clears it."""
         width = max(1, self._console.size.width)
         rows = sum(max(1, -(-line // width)) for line in self._widths)
@@ -67,12 +69,12 @@ class Region:
         self._console.file.flush()
 
 
-def _trimmed(line: list[Segment]) -> list[Segment]:
+def _trim(line: list[Segment]) -> list[Segment]:
     """Without spaces at its end that nobody sees: in a window that becomes narrower they would be rows of their own."""
-    kept = list(line)
-    while kept and (kept[-1].style is None or kept[-1].style.bgcolor is None):
-        last = kept.pop()
+    segments = list(line)
+    while segments and (segments[-1].style is None or segments[-1].style.bgcolor is None):
+        last = segments.pop()
         text = last.text.rstrip(" ")
         if text:
-            return [*kept, last._replace(text=text)]
-    return kept
+            return [*segments, last._replace(text=text)]
+    return segments

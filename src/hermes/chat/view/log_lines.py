@@ -37,7 +37,7 @@ class ScreenHandler(logging.Handler):
 
 
 @contextmanager
-def warnings_on_screen(show: Callable[[str], Coroutine[Any, Any, None]]) -> Iterator[None]:
+def show_warnings(show: Callable[[str], Coroutine[Any, Any, None]]) -> Iterator[None]:
     handler = ScreenHandler(show)
     logging.getLogger().addHandler(handler)
     try:

@@ -30,7 +30,7 @@ class Blocks:
         self.open += text
         if "\n" not in text or len(self.open) < self._looked_at * LATER:  # a block ends with a line
             return ""
-        line = _last_block(self.open)
+        line = _find_last_block(self.open)
         if line == 0:
             self._looked_at = len(self.open) if len(self.open) > SHORT else 0
             return ""
@@ -39,24 +39,24 @@ class Blocks:
         self.open = "".join(lines[line:])
         return "".join(lines[:line])
 
-    def rest(self) -> str:
+    def take_rest(self) -> str:
         """The text has ended: what was open."""
         last, self.open = self.open, ""
         return last
 
 
-def _last_block(text: str) -> int:
+def _find_last_block(text: str) -> int:
     """The line on which the last block at the top level begins; the one before it may only grow until then."""
-    starts = [token.map[0] for token in parser().parse(text) if token.level == 0 and token.map]
+    starts = [token.map[0] for token in make_parser().parse(text) if token.level == 0 and token.map]
     return starts[-1] if len(starts) > 1 else 0
 
 
 @cache
-def parser() -> MarkdownIt:
+def make_parser() -> MarkdownIt:
     """Reads the Markdown of answers: HTML, entities and definitions of link targets are text."""
     from hermes.chat.view.links import LinkParser
 
-    made = LinkParser("commonmark", {"html": False, "maxNesting": 60}).enable(["strikethrough", "table"])
-    made.disable(["reference", "html_block", "html_inline", "entity"])
-    keep_indentation(made)
-    return made
+    parser = LinkParser("commonmark", {"html": False, "maxNesting": 60}).enable(["strikethrough", "table"])
+    parser.disable(["reference", "html_block", "html_inline", "entity"])
+    keep_indentation(parser)
+    return parser

@@ -17,8 +17,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from hermes.chat.view.links import with_targets
-from hermes.chat.view.markdown_blocks import parser
+from hermes.chat.view.links import append_targets
+from hermes.chat.view.markdown_blocks import make_parser
 from hermes.rendering_check import has_same_text
 
 if TYPE_CHECKING:
@@ -32,22 +32,22 @@ CELLS_PER_COLUMN = 8
 
 def make_markdown(text: str) -> Markdown:
     """Markdown for a terminal. Links show their targets. The text must be safe for a terminal."""
-    tokens = parser().parse(text)
+    tokens = make_parser().parse(text)
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     for token in tokens:
         if token.children:
-            token.children = list(_with_breaks(with_targets(token.children)))
-    made = _View("")
-    made.parsed = [token for block in _blocks(tokens) for token in _kept(block, lines)]
-    return made
+            token.children = list(_add_breaks(append_targets(token.children)))
+    view = _View("")
+    view.parsed = [token for block in _split_blocks(tokens) for token in _keep_source(block, lines)]
+    return view
 
 
-def _with_breaks(tokens: Iterator[Token]) -> Iterator[Token]:
+def _add_breaks(tokens: Iterator[Token]) -> Iterator[Token]:
     for token in tokens:
         yield Token("hardbreak", "br", 0) if token.type == "softbreak" else token
 
 
-def _blocks(tokens: Sequence[Token]) -> Iterator[list[Token]]:
+def _split_blocks(tokens: Sequence[Token]) -> Iterator[list[Token]]:
     """The tokens of each block at the top level."""
     block: list[Token] = []
     for token in tokens:
@@ -59,11 +59,11 @@ def _blocks(tokens: Sequence[Token]) -> Iterator[list[Token]]:
         yield block
 
 
-def _kept(block: list[Token], lines: Sequence[str]) -> list[Token]:
+def _keep_source(block: list[Token], lines: Sequence[str]) -> list[Token]:
     """The block, or its lines as plain text if it does not say all that they say."""
     first, end = block[0].map or (0, 0)
     source = "\n".join(lines[first:end])
-    if has_same_text(source, "".join(_texts(block))):
+    if has_same_text(source, "".join(_iterate_texts(block))):
         return block
     children: list[Token] = []
     for line in lines[first:end]:
@@ -75,13 +75,13 @@ def _kept(block: list[Token], lines: Sequence[str]) -> list[Token]:
     ]
 
 
-def _texts(tokens: Sequence[Token]) -> Iterator[str]:
+def _iterate_texts(tokens: Sequence[Token]) -> Iterator[str]:
     """What of the tokens is drawn, in the order in which it stands in the source."""
     for token in tokens:
         if token.type in ("fence", "list_item_open"):
             yield token.info
         if token.children is not None:
-            yield from _texts(token.children)
+            yield from _iterate_texts(token.children)
         else:
             yield token.content
         yield str(token.meta.get("target", ""))
@@ -98,9 +98,9 @@ class _CodeBlock(markdown.CodeBlock):
     @classmethod
     def create(cls, markdown: Markdown, token: Token) -> _CodeBlock:
         words = token.info.split()
-        made = cls(words[0] if words else "text", markdown.code_theme)
-        made.info = token.info.strip()
-        return made
+        block = cls(words[0] if words else "text", markdown.code_theme)
+        block.info = token.info.strip()
+        return block
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self.info:
@@ -128,9 +128,9 @@ class _Item(markdown.ListItem):
 
     @classmethod
     def create(cls, markdown: Markdown, token: Token) -> _Item:
-        made = cls()
-        made.number = token.info
-        return made
+        item = cls()
+        item.number = token.info
+        return item
 
     def render(self, console: Console, options: ConsoleOptions, width: int) -> RenderResult:
         """The item behind its mark, which takes `width` cells with the spaces around it."""
@@ -165,7 +165,7 @@ class _Table(markdown.TableElement):
             for cells in (head, *rows):
                 yield Text(" | ").join(cell.content for cell in cells)
             return
-        made = Table(
+        table = Table(
             box=box.SIMPLE,
             pad_edge=False,
             style="markdown.table.border",
@@ -173,10 +173,10 @@ class _Table(markdown.TableElement):
             header_style="markdown.table.header",
         )
         for cell in head:
-            made.add_column(cell.content, overflow="fold")
+            table.add_column(cell.content, overflow="fold")
         for cells in rows:
-            made.add_row(*(cell.content for cell in cells))
-        yield made
+            table.add_row(*(cell.content for cell in cells))
+        yield table
 
 
 class _View(markdown.Markdown):

@@ -1,4 +1,4 @@
-"""What was said before, in short, for somebody who comes back: a pure function from rows to lines of a panel.
+"""The recap of a conversation that is resumed, and the farewell when it is left. Pure functions of its rows.
 
 An exchange is one message of a person with all that follows it. The last ten are shown, and how much came before;
 system messages, tool results and reasoning are not. The last answer is shown in full. Then one line tells what was left
@@ -8,6 +8,7 @@ open: an unfinished turn, an error, a list of things to do, a question.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -43,63 +44,63 @@ class Recap(NamedTuple):
     """What was left open, in one line."""
 
 
-def recap(rows: Sequence[Row]) -> Recap:
-    exchanges = _exchanges(rows)
-    shown = exchanges[-MOST_EXCHANGES:]
+def make_recap(rows: Sequence[Row]) -> Recap:
+    exchanges = _split_exchanges(rows)
+    recent = exchanges[-MOST_EXCHANGES:]
     earlier = sum(1 for exchange in exchanges[:-MOST_EXCHANGES] for row in exchange if _is_shown(row))
-    spoken = [row for exchange in shown for row in exchange if _is_shown(row)]
+    spoken = [row for exchange in recent for row in exchange if _is_shown(row)]
     last = next((row for row in reversed(spoken) if row["role"] == "assistant"), None)
-    return Recap(earlier, list(_entries(spoken, last)), left_open(rows))
+    return Recap(earlier, list(_make_entries(spoken, last)), describe_open(rows))
 
 
-def _exchanges(rows: Sequence[Row]) -> list[list[Row]]:
+def _split_exchanges(rows: Sequence[Row]) -> list[list[Row]]:
     """What stands before the first message of a person, if there is something to show, is an exchange, too."""
-    made: list[list[Row]] = []
+    exchanges: list[list[Row]] = []
     for row in rows:
-        if row.get("role") == "user" or not made:
-            made.append([])
-        made[-1].append(row)
-    return [exchange for exchange in made if any(_is_shown(row) for row in exchange)]
+        if row.get("role") == "user" or not exchanges:
+            exchanges.append([])
+        exchanges[-1].append(row)
+    return [exchange for exchange in exchanges if any(_is_shown(row) for row in exchange)]
 
 
 def _is_shown(row: Row) -> bool:
     if row.get("role") == "user":
-        return bool(said(row).strip())
-    return row.get("role") == "assistant" and bool(said(row).strip() or names_of_calls(row))
+        return bool(extract_text(row).strip())
+    return row.get("role") == "assistant" and bool(extract_text(row).strip() or list_call_names(row))
 
 
-def _entries(spoken: Sequence[Row], last: Row | None) -> Iterator[Entry]:
+def _make_entries(spoken: Sequence[Row], last: Row | None) -> Iterator[Entry]:
     """Neighbouring answers that only call tools are one."""
     waiting: list[str] = []
     waiting_last = False
     for row in spoken:
-        text, names = said(row).strip(), names_of_calls(row)
+        text, names = extract_text(row).strip(), list_call_names(row)
         if waiting and (row["role"] == "user" or text):
-            yield Entry("assistant", collapsed(waiting), waiting_last)
+            yield Entry("assistant", format_call_names(waiting), waiting_last)
             waiting = []
         if row["role"] == "user":
             yield Entry("user", _cut(text, MOST_OF_PERSON))
         elif text:
             whole = row is last
-            shown = text if whole else _cut(_few_lines(text), MOST_OF_ANSWER)
-            yield Entry("assistant", "\n".join(filter(None, (shown, collapsed(names)))), whole)
+            excerpt = text if whole else _cut(_limit_lines(text), MOST_OF_ANSWER)
+            yield Entry("assistant", "\n".join(filter(None, (excerpt, format_call_names(names)))), whole)
         else:
             waiting, waiting_last = waiting + names, row is last
     if waiting:
-        yield Entry("assistant", collapsed(waiting), waiting_last)
+        yield Entry("assistant", format_call_names(waiting), waiting_last)
 
 
-def said(row: Row) -> str:
+def extract_text(row: Row) -> str:
     """The words of a message; pictures are only named, and what a model thought is left out."""
     content = row.get("content")
     if isinstance(content, list):
-        content = "\n".join(_part(part) for part in content)
+        content = "\n".join(_format_part(part) for part in content)
     if not isinstance(content, str):
         return ""
     return spell_controls(split_reasoning(content).answer if row.get("role") == "assistant" else content)
 
 
-def _part(part: object) -> str:
+def _format_part(part: object) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, dict):
@@ -110,33 +111,33 @@ def _part(part: object) -> str:
     return text if isinstance(text, str) else ""
 
 
-def names_of_calls(row: Row) -> list[str]:
+def list_call_names(row: Row) -> list[str]:
     calls = row.get("tool_calls")
     if isinstance(calls, dict):
         calls = [calls]
-    return [_name(call) for call in calls or () if isinstance(call, dict)]
+    return [_get_name(call) for call in calls or () if isinstance(call, dict)]
 
 
-def _name(call: dict[str, Any]) -> str:
+def _get_name(call: dict[str, Any]) -> str:
     function = call.get("function")
     inner = function if isinstance(function, dict) else call
     return make_printable(str(inner.get("name") or "?"))
 
 
-def collapsed(names: Sequence[str]) -> str:
+def format_call_names(names: Sequence[str]) -> str:
     """`[3 tool calls: terminal, web_search]`; nothing for none."""
     if not names:
         return ""
     distinct = list(dict.fromkeys(names))
-    shown = ", ".join([*distinct[:MOST_NAMES], *(["..."] if len(distinct) > MOST_NAMES else [])])
-    return f"[{len(names)} tool call{'' if len(names) == 1 else 's'}: {shown}]"
+    listed = ", ".join([*distinct[:MOST_NAMES], *(["..."] if len(distinct) > MOST_NAMES else [])])
+    return f"[{len(names)} tool call{'' if len(names) == 1 else 's'}: {listed}]"
 
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-def _few_lines(text: str) -> str:
+def _limit_lines(text: str) -> str:
     lines = text.splitlines()
     return text if len(lines) <= MOST_LINES else "\n".join(lines[:MOST_LINES]) + " ..."
 
@@ -144,22 +145,26 @@ def _few_lines(text: str) -> str:
 # What was left open
 
 
-def left_open(rows: Sequence[Row]) -> str | None:
+def describe_open(rows: Sequence[Row]) -> str | None:
     spoken = [row for row in rows if row.get("role") in ("user", "assistant", "tool")]
-    told = [one for one in (_unfinished(spoken), _failed(spoken), _to_do(spoken)) if one]
-    return " · ".join(told) or None
+    notes = [
+        note
+        for note in (_describe_unfinished(spoken), _describe_failure(spoken), _describe_to_do(spoken))
+        if note
+    ]
+    return " · ".join(notes) or None
 
 
-def _unfinished(spoken: Sequence[Row]) -> str | None:
+def _describe_unfinished(spoken: Sequence[Row]) -> str | None:
     """How the last turn ended, if it did not end with an answer that asks for nothing."""
     last = spoken[-1] if spoken else {}
-    text = make_printable(said(last).strip())
+    text = make_printable(extract_text(last).strip())
     if last.get("role") == "user":
-        return f"not answered yet: {_short(text)}"
+        return f"not answered yet: {_shorten(text)}"
     if last.get("role") == "tool":
         return "the last turn ended while it was at work"
-    if names_of_calls(last):
-        return f"the last turn ended before {', '.join(dict.fromkeys(names_of_calls(last)))} was done"
+    if list_call_names(last):
+        return f"the last turn ended before {', '.join(dict.fromkeys(list_call_names(last)))} was done"
     if last.get("finish_reason") == "interrupted":
         return "the last answer was stopped"
     reason = normalize_reason(last.get("finish_reason"))
@@ -169,29 +174,62 @@ def _unfinished(spoken: Sequence[Row]) -> str | None:
         )
     if text.endswith(("?", "\uff1f", "\u061f")):
         question = re.split(r"(?<=[.!?\u3002])\s+", text)[-1]
-        return f"Hermes asked: {_short(question)}"
+        return f"Hermes asked: {_shorten(question)}"
     return None
 
 
-def _failed(spoken: Sequence[Row]) -> str | None:
+def _describe_failure(spoken: Sequence[Row]) -> str | None:
     """The last result of a tool, if it is an error."""
     last = next((row for row in reversed(spoken) if row.get("role") == "tool"), None)
-    text = make_printable(said(last).strip()) if last is not None else ""
+    text = make_printable(extract_text(last).strip()) if last is not None else ""
     if last is None or not text.lower().startswith(("error:", "error ", "traceback")):
         return None
-    return f"last error ({make_printable(str(last.get('tool_name') or 'tool'))}): {_short(text)}"
+    return f"last error ({make_printable(str(last.get('tool_name') or 'tool'))}): {_shorten(text)}"
 
 
-def _to_do(spoken: Sequence[Row]) -> str | None:
+def _describe_to_do(spoken: Sequence[Row]) -> str | None:
     """What of the list of things to do is not done; the list is the last result of its tool."""
     last = next((row for row in reversed(spoken) if row.get("tool_name") == Todo.name), {})
-    items = parse_items(said(last))
+    items = parse_items(extract_text(last))
     undone = [item for item in items if item.status != "completed"]
     if not undone:
         return None
     doing = next((item for item in undone if item.status == "in_progress"), undone[0])
-    return f"{len(undone)} of {len(items)} to do, at: {_short(doing.content)}"
+    return f"{len(undone)} of {len(items)} to do, at: {_shorten(doing.content)}"
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return make_printable(text, width_limit=MOST_OPEN)
+
+
+def format_farewell(
+    session_id: str, title: str | None, seconds: float, rows: Sequence[dict[str, Any]]
+) -> list[str]:
+    """`rows` are the messages of the conversation; without any there is nothing to come back to."""
+    if not rows:
+        return ["Goodbye."]
+    by_person = sum(1 for row in rows if row.get("role") == "user")
+    of_tools = sum(1 for row in rows if row.get("role") == "tool" or row.get("tool_calls"))
+    lines = ["Resume this session with:", f"  hermes --resume {session_id}"]
+    if title:
+        lines.append(f"  hermes -c {quote_title(make_printable(title))}")
+    lines += ["", f"Session:  {session_id}"]
+    if title:
+        lines.append(f"Title:    {make_printable(title)}")
+    lines.append(f"Duration: {format_duration(seconds)}")
+    lines.append(f"Messages: {len(rows)} ({by_person} user, {of_tools} tool calls)")
+    return lines
+
+
+def format_duration(seconds: float) -> str:
+    """`1h 2m 3s`, `2m 3s`, `3s`."""
+    whole = max(0, int(seconds))
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    if hours:
+        return f"{hours}h {minutes}m {rest}s"
+    return f"{minutes}m {rest}s" if minutes else f"{rest}s"
+
+
+def quote_title(title: str) -> str:
+    """As a shell takes it; in double quotes, as people write them, where nothing in it means something there."""
+    return shlex.quote(title) if any(char in title for char in '"$`\\!') else f'"{title}"'

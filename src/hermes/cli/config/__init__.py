@@ -7,19 +7,10 @@ import os
 from typing import Any
 
 from hermes import errors
-from hermes.cli.command import (
-    DONE,
-    Access,
-    Command,
-    Refused,
-    Words,
-    WrongUsage,
-    group,
-    plain_text,
-    takes_json,
-)
-from hermes.cli.io.output import complain, say, say_json
-from hermes.cli.io.prompts import hidden
+from hermes.cli.command import Access, Command, Words, add_commands, add_json_option, parse_text
+from hermes.cli.exit_codes import DONE, Refused, WrongUsage
+from hermes.cli.io.output import print_error, print_json, print_lines
+from hermes.cli.io.prompts import ask_hidden
 from hermes.config import config_file, dotenv
 from hermes.config.redaction import is_secret_name, mask_secret, redact_setting
 from hermes.text import make_printable
@@ -42,91 +33,91 @@ FILE_ONLY = {("approvals.mode", "off")}
 
 
 def define(parser: argparse.ArgumentParser, words: Words) -> None:
-    group(parser, COMMANDS, words)
+    add_commands(parser, COMMANDS, words)
 
 
 def define_get(parser: argparse.ArgumentParser, _: Words) -> None:
-    _takes_key(parser, get)
-    takes_json(parser)
+    _add_key_argument(parser, print_setting)
+    add_json_option(parser)
 
 
 def define_set(parser: argparse.ArgumentParser, _: Words) -> None:
-    _takes_key(parser, set_)
-    told = "the value; asked for, without showing it, if KEY is a key and it is left out"
-    parser.add_argument("value", nargs="?", type=plain_text, metavar="VALUE", help=told)
+    _add_key_argument(parser, change_setting)
+    help_text = "the value; asked for, without showing it, if KEY is a key and it is left out"
+    parser.add_argument("value", nargs="?", type=parse_text, metavar="VALUE", help=help_text)
 
 
 def define_unset(parser: argparse.ArgumentParser, _: Words) -> None:
-    _takes_key(parser, unset)
+    _add_key_argument(parser, remove_setting)
 
 
 def define_list(parser: argparse.ArgumentParser, _: Words) -> None:
-    parser.set_defaults(run=list_)
-    takes_json(parser)
+    parser.set_defaults(run=list_settings)
+    add_json_option(parser)
 
 
 def define_path(parser: argparse.ArgumentParser, _: Words) -> None:
-    parser.set_defaults(run=path)
+    parser.set_defaults(run=print_path)
 
 
-def _takes_key(parser: argparse.ArgumentParser, run: Any) -> None:
+def _add_key_argument(parser: argparse.ArgumentParser, run: Any) -> None:
     parser.set_defaults(run=run)
-    told = "such as model.default, or the name of a key, such as OPENAI_API_KEY or TELEGRAM_BOT_TOKEN"
-    parser.add_argument("key", type=plain_text, metavar="KEY", help=told)
+    help_text = "such as model.default, or the name of a key, such as OPENAI_API_KEY or TELEGRAM_BOT_TOKEN"
+    parser.add_argument("key", type=parse_text, metavar="KEY", help=help_text)
 
 
 # ---------------------------------------------------------------- looking
 
 
-def get(arguments: argparse.Namespace) -> int:
+def print_setting(arguments: argparse.Namespace) -> int:
     key = arguments.key
-    row = _secret(key) if _is_secret(key) else _row(key)
+    row = _make_secret_row(key) if _is_secret(key) else _make_row(key)
     if row["value"] is None:
         raise Refused(f"{key} is not set")
     if arguments.json:
-        say_json(row)
+        print_json(row)
     else:
-        say([_shown(row["value"])])
+        print_lines([_format_value(row["value"])])
     return DONE
 
 
-def list_(arguments: argparse.Namespace) -> int:
+def list_settings(arguments: argparse.Namespace) -> int:
     from hermes.agent.models.endpoints import PROVIDERS
     from hermes.config.gateway_keys import GATEWAY_SETTINGS
     from hermes.config.settings import SETTINGS
     from hermes.gateway.settings import read_gateway_settings
 
-    settings, gateway = _settings(), read_gateway_settings()
+    settings, gateway = _read_settings(), read_gateway_settings()
     ours = dict.fromkeys([*GATEWAY_SETTINGS, *gateway.origins])
     variables = [origin for origin in gateway.origins.values() if _is_secret(origin)]
-    names = dict.fromkeys([*(one.key_env for one in PROVIDERS), *variables, *dotenv.read()])
-    secrets = [_secret(name) for name in names if _is_secret(name)]
-    rows = [_row(key, settings) for key in SETTINGS]
-    rows += [_gateway_row(key, gateway) for key in ours if gateway.origins.get(key) not in names]
+    names = dict.fromkeys([*(provider.key_env for provider in PROVIDERS), *variables, *dotenv.read()])
+    secrets = [_make_secret_row(name) for name in names if _is_secret(name)]
+    rows = [_make_row(key, settings) for key in SETTINGS]
+    rows += [_make_gateway_row(key, gateway) for key in ours if gateway.origins.get(key) not in names]
     rows += [row for row in secrets if row["value"] is not None]
     if arguments.json:
-        say_json(rows)
+        print_json(rows)
         return DONE
     width = max(len(make_printable(row["key"])) for row in rows)
     for row in rows:
-        value = "—" if row["value"] is None else _shown(row["value"])
+        value = "—" if row["value"] is None else _format_value(row["value"])
         origin = "" if row["origin"] is None else f"  ({make_printable(row['origin'])})"
-        say([f"{make_printable(row['key']):<{width}}  {value}{origin}"])
+        print_lines([f"{make_printable(row['key']):<{width}}  {value}{origin}"])
     return DONE
 
 
-def path(_: argparse.Namespace) -> int:
-    say([make_printable(str(config_file.get_path()))])
+def print_path(_: argparse.Namespace) -> int:
+    print_lines([make_printable(str(config_file.get_path()))])
     return DONE
 
 
-def _settings() -> Any:
+def _read_settings() -> Any:
     """All settings; what nobody understands is told."""
     from hermes.config.settings import read_settings
 
     settings = read_settings()
     if settings.warning:
-        complain(settings.warning)
+        print_error(settings.warning)
     return settings
 
 
@@ -137,31 +128,31 @@ def _is_secret(name: str) -> bool:
     return name.endswith("_API_KEY") or (name.isupper() and "." not in name and is_secret(name))
 
 
-def _gateway_row(key: str, gateway: Any) -> dict[str, Any]:
+def _make_gateway_row(key: str, gateway: Any) -> dict[str, Any]:
     from hermes.gateway.settings import get_value
 
-    return _shown_row(key, get_value(gateway, key), gateway.origins.get(key))
+    return _redact_row(key, get_value(gateway, key), gateway.origins.get(key))
 
 
-def _row(key: str, settings: Any = None) -> dict[str, Any]:
+def _make_row(key: str, settings: Any = None) -> dict[str, Any]:
     from hermes.config.gateway_keys import get_kind
     from hermes.config.settings import SETTINGS
 
-    settings = settings or _settings()
+    settings = settings or _read_settings()
     if get_kind(key) is not None:
         from hermes.gateway.settings import read_gateway_settings
 
-        return _gateway_row(key, read_gateway_settings())
+        return _make_gateway_row(key, read_gateway_settings())
     if key in SETTINGS:
         section, name = key.split(".")
-        return _shown_row(key, getattr(getattr(settings, section), name), settings.origins.get(key))
+        return _redact_row(key, getattr(getattr(settings, section), name), settings.origins.get(key))
     value = config_file.get_value(config_file.read(), key)
     if value is None and key.partition(".")[0] != "prices":  # which have the names of models
-        raise _no_such(key)
-    return _shown_row(key, value, str(config_file.get_path()))
+        raise _make_unknown_error(key)
+    return _redact_row(key, value, str(config_file.get_path()))
 
 
-def _shown_row(key: str, value: Any, origin: str | None) -> dict[str, Any]:
+def _redact_row(key: str, value: Any, origin: str | None) -> dict[str, Any]:
     """A row without secrets. What the file takes from a variable is shown as the file has it: `${NAME}`."""
     if origin == str(config_file.get_path()):
         written = config_file.get_value(config_file.read(), key)
@@ -170,19 +161,19 @@ def _shown_row(key: str, value: Any, origin: str | None) -> dict[str, Any]:
     return {"key": key, "value": redact_setting(key, value), "origin": origin}
 
 
-def _secret(name: str) -> dict[str, Any]:
-    told = dotenv.get_variable(name)
+def _make_secret_row(name: str) -> dict[str, Any]:
+    value = dotenv.get_variable(name)
     origin = (
         None
-        if told is None
+        if value is None
         else "environment"
         if os.environ.get(name, "").strip()
         else str(dotenv.get_path())
     )
-    return {"key": name, "value": None if told is None else mask_secret(told), "origin": origin}
+    return {"key": name, "value": None if value is None else mask_secret(value), "origin": origin}
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, str):
         return make_printable(value)
     if isinstance(value, float):
@@ -192,7 +183,7 @@ def _shown(value: object) -> str:
     return make_printable(json.dumps(value, ensure_ascii=False))
 
 
-def _no_such(key: str) -> Refused:
+def _make_unknown_error(key: str) -> Refused:
     from hermes.config.settings import list_below, suggest_key
 
     if several := list_below(key):
@@ -203,36 +194,40 @@ def _no_such(key: str) -> Refused:
 # ---------------------------------------------------------------- changing
 
 
-def set_(arguments: argparse.Namespace) -> int:
+def change_setting(arguments: argparse.Namespace) -> int:
     from hermes.config import gateway_keys
     from hermes.config.settings import SETTINGS, VARIABLES
 
     key, value = arguments.key, arguments.value
     if _is_secret(key):
-        secret = hidden(f"{key}: ") if value is None else value.strip()
+        secret = ask_hidden(f"{key}: ") if value is None else value.strip()
         if not secret:
             raise Refused("an empty key is none; `hermes config unset` takes it out")
         dotenv.change(key, secret)
-        say([f"{key} = {mask_secret(secret)} in {make_printable(str(dotenv.get_path()))}"])
-        _tell_if_nobody_reads(key)
-        return _tell_who_wins(key)
+        print_lines([f"{key} = {mask_secret(secret)} in {make_printable(str(dotenv.get_path()))}"])
+        _warn_if_unused(key)
+        return _report_override(key)
     if value is None:
         raise WrongUsage(f"what should {key} be? `hermes config set {key} VALUE`")
     if key.startswith("prices."):
         raise Refused("prices have dots in their names; `hermes config edit` sets them")
     kind = SETTINGS[key].kind if key in SETTINGS else gateway_keys.get_kind(key)
     if kind is None:
-        raise _no_such(key)
+        raise _make_unknown_error(key)
     if (key, value) in FILE_ONLY:
         raise Refused(f"{key} {value} is for containers only: `hermes config edit` sets it in the file")
     if key.startswith("platforms.") and is_secret_name(key):
-        raise _not_here(key)
-    config_file.change(key, _typed(kind, key, value))
-    say([f"{key} = {_shown(redact_setting(key, value))} in {make_printable(str(config_file.get_path()))}"])
-    return _tell_who_wins({**VARIABLES, **gateway_keys.VARIABLES}.get(key))
+        raise _make_file_only_error(key)
+    config_file.change(key, _parse_value(kind, key, value))
+    print_lines(
+        [
+            f"{key} = {_format_value(redact_setting(key, value))} in {make_printable(str(config_file.get_path()))}"
+        ]
+    )
+    return _report_override({**VARIABLES, **gateway_keys.VARIABLES}.get(key))
 
 
-def _not_here(key: str) -> Refused:
+def _make_file_only_error(key: str) -> Refused:
     """A secret of a platform is not for the file that people show to others; there it has the name of a variable."""
     from hermes.gateway import registry
 
@@ -240,39 +235,39 @@ def _not_here(key: str) -> Refused:
     if name in registry.IN_THE_FILE:
         return Refused(f"{key} holds several secrets; `hermes config edit` sets them")
     variable = registry.environment_variable(platform, name)
-    if variable in (known := registry.secret_variables(platform)):
+    if variable in (secrets := registry.secret_variables(platform)):
         return Refused(f"a secret belongs into .env: `hermes config set {variable}` asks for it")
     return Refused(
-        f"{platform} has no secret {name}; `hermes config set NAME` asks for those it has: {', '.join(known)}"
+        f"{platform} has no secret {name}; `hermes config set NAME` asks for those it has: {', '.join(secrets)}"
     )
 
 
-def _tell_if_nobody_reads(variable: str) -> None:
+def _warn_if_unused(variable: str) -> None:
     from hermes.config import gateway_keys
     from hermes.gateway import registry
 
     if (setting := gateway_keys.find_key(variable)) is not None:
         platform = setting.split(".")[1]
-        if variable not in (known := registry.secret_variables(platform)):
-            complain(f"{platform} does not read {variable}; its secrets are {', '.join(known)}")
+        if variable not in (secrets := registry.secret_variables(platform)):
+            print_error(f"{platform} does not read {variable}; its secrets are {', '.join(secrets)}")
 
 
-def unset(arguments: argparse.Namespace) -> int:
+def remove_setting(arguments: argparse.Namespace) -> int:
     key = arguments.key
     if _is_secret(key):
         if key not in dotenv.read():
             raise Refused(f"{key} is not set in {dotenv.get_path()}")
         dotenv.change(key, None)
-        say([make_printable(f"{key} is out of {dotenv.get_path()}")])
+        print_lines([make_printable(f"{key} is out of {dotenv.get_path()}")])
         return DONE
     if config_file.get_value(config_file.read(), key) is None:
         raise Refused(f"{key} is not set in {config_file.get_path()}")
     config_file.change(key, None)
-    say([make_printable(f"{key} is out of {config_file.get_path()}")])
+    print_lines([make_printable(f"{key} is out of {config_file.get_path()}")])
     return DONE
 
 
-def _typed(kind: Any, key: str, text: str) -> object:
+def _parse_value(kind: Any, key: str, text: str) -> object:
     """The value that a text stands for, as it is written into the file; refused if the setting cannot be that."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
@@ -295,7 +290,7 @@ def _typed(kind: Any, key: str, text: str) -> object:
     return read
 
 
-def _tell_who_wins(name: str | None) -> int:
+def _report_override(name: str | None) -> int:
     if name is not None and os.environ.get(name, "").strip():
-        complain(f"{name} is set in the environment, which wins over it")
+        print_error(f"{name} is set in the environment, which wins over it")
     return DONE

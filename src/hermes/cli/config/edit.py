@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 
 from hermes import audit_log, errors
-from hermes.cli.command import DONE, REFUSED, Words
-from hermes.cli.io.editor import editor_of_person, run_editor
-from hermes.cli.io.output import complain, confirm, say
+from hermes.cli.command import Words
+from hermes.cli.exit_codes import DONE, REFUSED
+from hermes.cli.io.editor import find_editor, run_editor
+from hermes.cli.io.output import confirm, print_error, print_lines
 from hermes.config import config_file
 from hermes.text import make_printable
 
@@ -16,42 +17,42 @@ FIRST_LINES = "# Settings of Hermes; `hermes config list` names them all.\n"
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    parser.set_defaults(run=edit)
+    parser.set_defaults(run=edit_config)
 
 
-def edit(_: argparse.Namespace) -> int:
+def edit_config(_: argparse.Namespace) -> int:
     """The editor works on a copy, which takes the place of the file only if it can be understood."""
     from hermes import home
     from hermes.atomic_files import replace_file
 
-    named = editor_of_person("`hermes config set` does without, or a program in EDITOR")
+    named = find_editor("`hermes config set` does without, or a program in EDITOR")
     file = config_file.get_path().resolve()
     copy = file.with_name(f"{file.name}.edited")
     home.make_private_folder(file.parent)
     before = file.read_bytes() if file.exists() else FIRST_LINES.encode()
     if copy.exists():
-        complain(f"going on with what you wrote before, in {copy}")
+        print_error(f"going on with what you wrote before, in {copy}")
     else:
         replace_file(copy, before)
     while True:
         run_editor(named, copy)
-        problem = _problem(copy)
+        problem = _find_problem(copy)
         if problem is None:
             break
-        complain(problem)
+        print_error(problem)
         if not confirm("Edit it again?"):
-            complain(f"{file} is as it was; what you wrote is in {copy}")
+            print_error(f"{file} is as it was; what you wrote is in {copy}")
             return REFUSED
     after = copy.read_bytes()
     if after != before:
         replace_file(file, after)
         audit_log.record("config.edited", file=str(file))
     copy.unlink()
-    say([f"{make_printable(str(file))} {'is as it was' if after == before else 'is saved'}"])
+    print_lines([f"{make_printable(str(file))} {'is as it was' if after == before else 'is saved'}"])
     return DONE
 
 
-def _problem(file: Path) -> str | None:
+def _find_problem(file: Path) -> str | None:
     """What is wrong with settings that were written by hand, in one line."""
     from hermes.config.settings import make_settings
     from hermes.gateway.settings import parse_gateway_settings
@@ -63,5 +64,5 @@ def _problem(file: Path) -> str | None:
     except (errors.BadConfig, UnicodeDecodeError) as problem:
         return str(problem)
     if settings.warning:
-        complain(settings.warning)
+        print_error(settings.warning)
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from hermes.cli.command import Access, Command, Words, group
+from hermes.cli.command import Access, Command, Words, add_commands
 
 HERE = "hermes.cli.gateway"
 COMMANDS = {
@@ -31,7 +31,7 @@ COMMANDS = {
 
 def define(parser: argparse.ArgumentParser, words: Words) -> None:
     """Without another word it runs, with the same options."""
-    group(parser, COMMANDS, words)
+    add_commands(parser, COMMANDS, words)
     if words is None or not words or words[0] not in COMMANDS:
         from hermes.cli.gateway import run
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 
 from hermes import clock
-from hermes.cli.command import DONE, Refused, Words, WrongUsage, plain_text, takes_json
-from hermes.cli.io.output import add_details, complain, confirm, say, say_json
+from hermes.cli.command import Words, add_json_option, parse_text
+from hermes.cli.exit_codes import DONE, Refused, WrongUsage
+from hermes.cli.io.output import confirm, print_details, print_error, print_json, print_lines
 from hermes.gateway.inbound.pairing import FILE, MINUTES, Paired, Pairings
 from hermes.gateway.ops.status_file import gateway_folder
 from hermes.gateway.registry import PLATFORMS
@@ -21,7 +22,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.add_argument(
         "platform",
         nargs="?",
-        type=plain_text,
+        type=parse_text,
         metavar="PLATFORM",
         help="where the code is good; else anywhere",
     )
@@ -29,19 +30,19 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         "--owner", action="store_true", help="let them use the tools that reach this machine, and its memory"
     )
     parser.add_argument(
-        "--minutes", type=_minutes, default=MINUTES, metavar="N", help="how long the code is good (10)"
+        "--minutes", type=_parse_minutes, default=MINUTES, metavar="N", help="how long the code is good (10)"
     )
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--list", action="store_true", help="show who was let in by a code")
     instead.add_argument(
-        "--revoke", type=plain_text, metavar="PLATFORM:USER", help="let somebody in no longer, by id or name"
+        "--revoke", type=parse_text, metavar="PLATFORM:USER", help="let somebody in no longer, by id or name"
     )
     instead.add_argument(
         "--accept",
         action="store_true",
         help="show who is in a file that another program changed, and keep them if that is right",
     )
-    takes_json(parser)
+    add_json_option(parser)
 
 
 def open_pairings() -> Pairings:
@@ -49,8 +50,8 @@ def open_pairings() -> Pairings:
     pairings = Pairings(gateway_folder())
     adopted = pairings.adopt_unsealed()
     if adopted is not None:
-        complain(f"{FILE} of an older version is protected against other programs from now on; in it:")
-        add_details(map(format_person, adopted) if adopted else ["nobody"])
+        print_error(f"{FILE} of an older version is protected against other programs from now on; in it:")
+        print_details(map(format_person, adopted) if adopted else ["nobody"])
     return pairings
 
 
@@ -65,42 +66,42 @@ def pair(arguments: argparse.Namespace) -> int:
         return _list(pairings, as_json=arguments.json)
     if arguments.revoke is not None:
         return _revoke(pairings, arguments.revoke, as_json=arguments.json)
-    platform = None if arguments.platform is None else platform_with_people(arguments.platform)
+    platform = None if arguments.platform is None else find_platform(arguments.platform)
     code = pairings.make_code(platform, owner=arguments.owner, minutes=arguments.minutes)
     until = clock.now() + arguments.minutes * clock.MINUTE
     if arguments.json:
-        say_json({"code": code, "platform": platform, "owner": arguments.owner, "until": until})
+        print_json({"code": code, "platform": platform, "owner": arguments.owner, "until": until})
     else:
-        say(how_to_use(code, platform, arguments.minutes, owner=arguments.owner))
+        print_lines(describe_code(code, platform, arguments.minutes, owner=arguments.owner))
     return DONE
 
 
-def how_to_use(code: str, platform: str | None, minutes: float, *, owner: bool) -> list[str]:
+def describe_code(code: str, platform: str | None, minutes: float, *, owner: bool) -> list[str]:
     where = "on any platform" if platform is None else f"on {PLATFORMS[platform].title}"
     whose = ", as an owner of this machine" if owner else ""
     how = f"Whoever sends `/pair {code}` to the bot in a private chat {where} is let in{whose}."
     return [code, f"{how} It is good once, for {format_count(minutes, 'minute')}."]
 
 
-def platform_with_people(name: str) -> str:
+def find_platform(name: str) -> str:
     """The documented name of a platform where people have to be let in."""
-    known = canonical_source(name.lower())
-    if known not in PLATFORMS:
-        names = ", ".join(one for one, platform in PLATFORMS.items() if not platform.by_secret)
+    platform_name = canonical_source(name.lower())
+    if platform_name not in PLATFORMS:
+        names = ", ".join(known_name for known_name, platform in PLATFORMS.items() if not platform.by_secret)
         raise Refused(f"there is no platform '{name}'; there are {names}")
-    if PLATFORMS[known].by_secret:
-        raise Refused(f"{known} needs no pairing: whoever knows its secret may talk")
-    return known
+    if PLATFORMS[platform_name].by_secret:
+        raise Refused(f"{platform_name} needs no pairing: whoever knows its secret may talk")
+    return platform_name
 
 
 def _list(pairings: Pairings, *, as_json: bool) -> int:
     people = pairings.list_people()
     if as_json:
-        say_json([one._asdict() for one in people])
+        print_json([person._asdict() for person in people])
         return DONE
     if not people:
-        say(["Nobody was let in by a code yet."])
-    say(make_printable(format_person(person)) for person in people)
+        print_lines(["Nobody was let in by a code yet."])
+    print_lines(make_printable(format_person(person)) for person in people)
     return DONE
 
 
@@ -113,32 +114,34 @@ def format_person(person: Paired) -> str:
 
 def _accept(pairings: Pairings) -> int:
     if pairings.check() is None:
-        say([f"No other program changed {FILE}; nothing to do."])
+        print_lines([f"No other program changed {FILE}; nothing to do."])
         return DONE
     people = pairings.read_unchecked()
-    say(["These people are in it:", *(f"  {make_printable(format_person(person))}" for person in people)])
+    print_lines(
+        ["These people are in it:", *(f"  {make_printable(format_person(person))}" for person in people)]
+    )
     if not confirm("Let exactly these people in? Codes that were not used yet are dropped."):
         raise Refused("cancelled; nothing was changed")
     pairings.accept(people)
-    say(["Done. A gateway that runs has to be started again if its key was replaced."])
+    print_lines(["Done. A gateway that runs has to be started again if its key was replaced."])
     return DONE
 
 
-def _revoke(pairings: Pairings, who: str, *, as_json: bool) -> int:
-    platform, colon, user = who.partition(":")
+def _revoke(pairings: Pairings, person_key: str, *, as_json: bool) -> int:
+    platform, colon, user = person_key.partition(":")
     if not colon or not user:
         raise WrongUsage("--revoke takes PLATFORM:USER, such as telegram:123456")
-    gone = pairings.revoke(canonical_source(platform.lower()), user)
-    if not gone:
-        raise Refused(f"nobody was let in as {who}; `hermes gateway pair --list` shows who was")
+    revoked = pairings.revoke(canonical_source(platform.lower()), user)
+    if not revoked:
+        raise Refused(f"nobody was let in as {person_key}; `hermes gateway pair --list` shows who was")
     if as_json:
-        say_json([one._asdict() for one in gone])
-    for one in [] if as_json else gone:
-        say([make_printable(f"{one.platform}:{one.user_id} is let in no longer by a code.")])
+        print_json([person._asdict() for person in revoked])
+    for person in [] if as_json else revoked:
+        print_lines([make_printable(f"{person.platform}:{person.user_id} is let in no longer by a code.")])
     return DONE
 
 
-def _minutes(text: str) -> float:
+def _parse_minutes(text: str) -> float:
     try:
         minutes = float(text)
     except ValueError:

@@ -6,9 +6,10 @@ import argparse
 import asyncio
 
 from hermes import audit_log
-from hermes.cli.command import DONE, Refused, Words
+from hermes.cli.command import Words
+from hermes.cli.exit_codes import DONE, Refused
 from hermes.cli.gateway.pair import open_pairings
-from hermes.cli.io.output import complain
+from hermes.cli.io.output import print_error
 from hermes.config import dotenv
 from hermes.gateway import registry
 from hermes.gateway.inbound.access_control import describe_access
@@ -20,8 +21,8 @@ from hermes.logs import get_logger
 HOW = (
     "`hermes gateway setup` connects one; or set, in the environment or in .env:",
     *(
-        f"{one.title}: {', '.join(registry.missing_settings(name, {}))}"
-        for name, one in registry.PLATFORMS.items()
+        f"{platform.title}: {', '.join(registry.missing_settings(name, {}))}"
+        for name, platform in registry.PLATFORMS.items()
     ),
 )
 
@@ -39,8 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     settings = read_gateway_settings()
     if warning := read_settings().warning:
-        complain(warning)
-    ready = _ready(settings)
+        print_error(warning)
+    ready = _find_ready(settings)
     if not ready:
         raise Refused("no platform is set up that could be connected", HOW)
     from hermes.gateway.app import run_gateway
@@ -72,14 +73,14 @@ def _record_start(settings: GatewaySettings) -> None:
         )
 
 
-def _ready(settings: GatewaySettings) -> dict[str, PlatformSettings]:
+def _find_ready(settings: GatewaySettings) -> dict[str, PlatformSettings]:
     """The platforms that have all that they need. What is wrong with another is told, and does not stop them."""
     ready = {}
     for name, platform in settings.enabled.items():
         if missing := registry.missing_settings(name, platform.more):
-            complain(f"{name} is not connected: set {', '.join(missing)}")
+            print_error(f"{name} is not connected: set {', '.join(missing)}")
         elif how := registry.install_hint(name):
-            complain(f"{name} is not connected: it is not installed; get it with: {how}")
+            print_error(f"{name} is not connected: it is not installed; get it with: {how}")
         else:
             ready[name] = platform
     return ready

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import secrets
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-from hermes.cli.command import DONE, Refused, Words, WrongUsage, plain_text
-from hermes.cli.gateway.pair import how_to_use, open_pairings
-from hermes.cli.gateway.systemd import how_to_install, unit
-from hermes.cli.io.output import add_details, complain, confirm, say
-from hermes.cli.io.prompts import choice, hidden, line
+from hermes.cli.command import Words, parse_text
+from hermes.cli.exit_codes import DONE, Refused, WrongUsage
+from hermes.cli.gateway.pair import describe_code, open_pairings
+from hermes.cli.gateway.systemd import describe_installation, format_unit
+from hermes.cli.io.output import confirm, print_details, print_error, print_lines
+from hermes.cli.io.prompts import ask_choice, ask_hidden, ask_line
 from hermes.config import config_file, dotenv
 from hermes.config.gateway_keys import SERVER
 from hermes.gateway import registry
@@ -22,13 +24,16 @@ from hermes.gateway.settings import read_gateway_settings
 from hermes.session_kinds import canonical_source
 from hermes.text import make_printable
 
+TELEGRAM = "https://api.telegram.org"
+PATIENCE_S = 15
 
-def _address(text: str) -> str:
+
+def _check_address(text: str) -> str:
     address: str = SERVER.read(text)
     return address
 
 
-def _matching(pattern: str) -> Callable[[str], str]:
+def _make_check(pattern: str) -> Callable[[str], str]:
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
             raise ValueError
@@ -51,7 +56,7 @@ class Field(NamedTuple):
     """Whether we make one up if nobody has it."""
 
 
-A_LONG_SECRET = Field("", "token", "", "at least 16 characters", _matching(r"\S{16,}"), True, True)
+A_LONG_SECRET = Field("", "token", "", "at least 16 characters", _make_check(r"\S{16,}"), True, True)
 FIELDS = {
     "telegram": (
         Field(
@@ -59,23 +64,27 @@ FIELDS = {
             "token",
             "Token that @BotFather gave you",
             "as 123456:ABC…",
-            _matching(r"\d+:\S+"),
+            _make_check(r"\d+:\S+"),
             True,
         ),
     ),
     "matrix": (
         Field(
-            "homeserver", "homeserver", "Homeserver, such as https://matrix.org", SERVER.expected, _address
+            "homeserver",
+            "homeserver",
+            "Homeserver, such as https://matrix.org",
+            SERVER.expected,
+            _check_address,
         ),
         Field(
             "user_id",
             "user_id",
             "Who the bot is there, such as @bot:matrix.org",
             "as @name:server",
-            _matching(r"@\S+:\S+"),
+            _make_check(r"@\S+:\S+"),
         ),
-        Field("access_token", "token", "Its access token, or empty", "a token", _matching(r"\S+"), True),
-        Field("password", "password", "Its password", "a password", _matching(r".+"), True),
+        Field("access_token", "token", "Its access token, or empty", "a token", _make_check(r"\S+"), True),
+        Field("password", "password", "Its password", "a password", _make_check(r".+"), True),
     ),
     "webhook": (A_LONG_SECRET._replace(name="secret", question="Secret that signs requests"),),
     "api-server": (A_LONG_SECRET._replace(name="key", question="Key that clients send"),),
@@ -83,38 +92,38 @@ FIELDS = {
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    parser.set_defaults(run=setup)
+    parser.set_defaults(run=set_up_platform)
     add = parser.add_argument
-    add("--platform", type=plain_text, metavar="P", help="telegram, matrix, webhook or api-server")
-    add("--token", type=plain_text, metavar="T", help="its secret; left out, a line of stdin or asked for")
-    add("--homeserver", type=plain_text, metavar="URL", help="where Matrix is")
-    add("--user-id", type=plain_text, metavar="ID", help="who the bot is on Matrix")
-    add("--password", type=plain_text, metavar="W", help="its password on Matrix, instead of a token")
+    add("--platform", type=parse_text, metavar="P", help="telegram, matrix, webhook or api-server")
+    add("--token", type=parse_text, metavar="T", help="its secret; left out, a line of stdin or asked for")
+    add("--homeserver", type=parse_text, metavar="URL", help="where Matrix is")
+    add("--user-id", type=parse_text, metavar="ID", help="who the bot is on Matrix")
+    add("--password", type=parse_text, metavar="W", help="its password on Matrix, instead of a token")
     add("--no-test", action="store_true", help="do not try the secret out")
     add("--systemd", action="store_true", help="print a unit that runs the gateway, and do nothing else")
 
 
-def setup(arguments: argparse.Namespace) -> int:
+def set_up_platform(arguments: argparse.Namespace) -> int:
     if arguments.systemd:
-        say(unit(read_gateway_settings()))
-        add_details(how_to_install())
+        print_lines(format_unit(read_gateway_settings()))
+        print_details(describe_installation())
         return DONE
     asking = arguments.platform is None
-    platform = _chosen() if asking else canonical_source(arguments.platform.lower())
+    platform = _choose_platform() if asking else canonical_source(arguments.platform.lower())
     if platform not in FIELDS:
         raise Refused(f"there is no platform '{platform}'; there are {', '.join(FIELDS)}")
-    values = _values(platform, arguments, asking)
+    values = _collect_values(platform, arguments, asking)
     if not arguments.no_test:
         _try(platform, values, asking)
-    _keep(platform, values)
-    _tell_what_is_next(platform, asking)
+    _save(platform, values)
+    _print_next_steps(platform, asking)
     return DONE
 
 
-def _chosen() -> str:
+def _choose_platform() -> str:
     names = list(FIELDS)
-    say(["Which platform?"])
-    place = choice("Number", [registry.PLATFORMS[name].title for name in names])
+    print_lines(["Which platform?"])
+    place = ask_choice("Number", [registry.PLATFORMS[name].title for name in names])
     assert isinstance(place, int)
     return names[place]
 
@@ -122,18 +131,18 @@ def _chosen() -> str:
 # ---------------------------------------------------------------- what it is told
 
 
-def _values(platform: str, arguments: argparse.Namespace, asking: bool) -> dict[str, str]:
+def _collect_values(platform: str, arguments: argparse.Namespace, asking: bool) -> dict[str, str]:
     values: dict[str, str] = {}
-    given = {field.flag for field in FIELDS[platform] if getattr(arguments, field.flag) is not None}
-    for flag in {"token", "homeserver", "user_id", "password"} - {one.flag for one in FIELDS[platform]}:
+    given_flags = {field.flag for field in FIELDS[platform] if getattr(arguments, field.flag) is not None}
+    for flag in {"token", "homeserver", "user_id", "password"} - {field.flag for field in FIELDS[platform]}:
         if getattr(arguments, flag) is not None:
             raise WrongUsage(f"{platform} needs no --{flag.replace('_', '-')}")
     for field in FIELDS[platform]:
         if field.name == "password" and "access_token" in values:
             continue
-        if field.name == "access_token" and "password" in given:
+        if field.name == "access_token" and "password" in given_flags:
             continue
-        value = _value(field, getattr(arguments, field.flag), asking)
+        value = _ask_value(field, getattr(arguments, field.flag), asking)
         if value:
             values[field.name] = value
     if missing := registry.missing_settings(platform, values):
@@ -141,16 +150,16 @@ def _values(platform: str, arguments: argparse.Namespace, asking: bool) -> dict[
     return values
 
 
-def _value(field: Field, given: str | None, asking: bool) -> str:
+def _ask_value(field: Field, value: str | None, asking: bool) -> str:
     """What was given, or typed; a new one if there is none and it can be made up."""
-    if given is None and not asking and not field.is_secret:
+    if value is None and not asking and not field.is_secret:
         raise WrongUsage(f"--{field.flag.replace('_', '-')} is missing")
     while True:
-        typed = given
+        typed = value
         if typed is None and field.is_secret:
-            typed = hidden(f"{field.question}{' (empty: a new one)' if field.is_made else ''}: ")
+            typed = ask_hidden(f"{field.question}{' (empty: a new one)' if field.is_made else ''}: ")
         elif typed is None:
-            typed = line(field.question)
+            typed = ask_line(field.question)
         typed = typed.strip()
         if not typed:
             return secrets.token_urlsafe(32) if field.is_made else ""
@@ -160,32 +169,30 @@ def _value(field: Field, given: str | None, asking: bool) -> str:
             problem = f"it must be {field.expected}"
             if not asking:
                 raise Refused(f"{field.name}: {problem}; nothing was changed") from None
-            say([f"That cannot be right: {problem}."])
+            print_lines([f"That cannot be right: {problem}."])
 
 
 def _try(platform: str, values: dict[str, str], asking: bool) -> None:
-    from hermes.cli.gateway.connection_test import tried
-
-    known = read_gateway_settings().platforms.get(platform)
-    if known is not None and "base_url" in known.more:
-        values = {**values, "base_url": known.more["base_url"]}
+    platform_settings = read_gateway_settings().platforms.get(platform)
+    if platform_settings is not None and "base_url" in platform_settings.more:
+        values = {**values, "base_url": platform_settings.more["base_url"]}
     try:
-        name = tried(platform, values)
+        name = check_connection(platform, values)
     except Refused as problem:
         if not asking:
             raise Refused(f"{problem}; nothing was changed (--no-test keeps it anyway)") from None
-        complain(str(problem))
+        print_error(str(problem))
         if not confirm("Keep it anyway?"):
             raise Refused("cancelled; nothing was changed") from None
         return
     if name is not None:
-        say([f"It works: the bot is {make_printable(name)}."])
+        print_lines([f"It works: the bot is {make_printable(name)}."])
 
 
 # ---------------------------------------------------------------- written down
 
 
-def _keep(platform: str, values: dict[str, str]) -> None:
+def _save(platform: str, values: dict[str, str]) -> None:
     """Secrets into .env, everything else into config.yaml, where a platform that was turned off is turned on."""
     plain = [field.name for field in FIELDS[platform] if field.name in values and not field.is_secret]
     changes: list[tuple[str, object]] = [(f"platforms.{platform}.{name}", values[name]) for name in plain]
@@ -193,24 +200,81 @@ def _keep(platform: str, values: dict[str, str]) -> None:
         changes.append((f"platforms.{platform}.enabled", True))
     if changes:
         config_file.change_all(changes)
-        say([f"Settings: {make_printable(str(config_file.get_path()))}"])
+        print_lines([f"Settings: {make_printable(str(config_file.get_path()))}"])
     for name in values.keys() - set(plain):
         variable = registry.environment_variable(platform, name)
         dotenv.change(variable, values[name])
-        say([f"{variable} is in {make_printable(str(dotenv.get_path()))}"])
+        print_lines([f"{variable} is in {make_printable(str(dotenv.get_path()))}"])
         if os.environ.get(variable, "").strip() not in ("", values[name]):
-            complain(f"{variable} is set in the environment, which wins over it")
+            print_error(f"{variable} is set in the environment, which wins over it")
 
 
-def _tell_what_is_next(platform: str, asking: bool) -> None:
+def _print_next_steps(platform: str, asking: bool) -> None:
     if how := registry.install_hint(platform):
-        complain(f"it is not installed yet; get it with: {how}")
+        print_error(f"it is not installed yet; get it with: {how}")
     if not registry.PLATFORMS[platform].by_secret:
         if asking and confirm(
             "Make a code now with which you let yourself in, as the owner of this machine?"
         ):
             code = open_pairings().make_code(platform, owner=True)
-            say(how_to_use(code, platform, MINUTES, owner=True))
+            print_lines(describe_code(code, platform, MINUTES, owner=True))
         else:
-            say([f"Nobody is let in by this: `hermes gateway pair {platform} --owner` makes a code for you."])
-    say(["`hermes gateway run` connects it; `hermes gateway setup --systemd` prints a unit that does."])
+            print_lines(
+                [f"Nobody is let in by this: `hermes gateway pair {platform} --owner` makes a code for you."]
+            )
+    print_lines(
+        ["`hermes gateway run` connects it; `hermes gateway setup --systemd` prints a unit that does."]
+    )
+
+
+# ---------------------------------------------------------------- asking the platform
+
+
+def check_connection(platform: str, values: Mapping[str, str]) -> str | None:
+    """Who we are there; None where nobody can be asked. `Refused` says why it does not work, without the secret."""
+    if platform == "telegram":
+        base = values.get("base_url", TELEGRAM).removesuffix("/bot")
+        answer = _fetch_json(f"{base}/bot{values['bot_token']}/getMe", "Telegram")
+        name = (answer.get("result") or {}).get("username")
+        return f"@{name}" if isinstance(name, str) else None
+    if platform == "matrix" and "access_token" in values:
+        where = f"{values['homeserver']}/_matrix/client/v3/account/whoami"
+        name = _fetch_json(where, "the homeserver", values["access_token"]).get("user_id")
+        if name != values["user_id"]:
+            raise Refused(f"the access token is that of {name}, not of {values['user_id']}")
+        return str(name)
+    if platform == "matrix":  # a password would make a new device with each attempt
+        _fetch_json(f"{values['homeserver']}/_matrix/client/versions", "the homeserver")
+    return None
+
+
+def _fetch_json(address: str, service: str, token: str | None = None) -> dict[str, Any]:
+    """What an address answers. Nothing that goes wrong is told with the address: the token may be in it."""
+    from http.client import HTTPException
+    from urllib import error, request
+
+    from hermes.agent.models.endpoints import is_local, make_no_redirect_handler
+
+    proxies = request.ProxyHandler({} if is_local(address) else None)
+    headers = {"User-Agent": "hermes", **({"Authorization": f"Bearer {token}"} if token else {})}
+    try:
+        query = request.Request(address, headers=headers)
+        with request.build_opener(proxies, make_no_redirect_handler()).open(
+            query, timeout=PATIENCE_S
+        ) as answer:
+            content = json.loads(answer.read(1_000_000))
+    except error.HTTPError as problem:
+        problem.close()
+        if problem.code in (401, 403, 404):
+            raise Refused(f"{service} does not take it ({problem.code})") from None
+        raise Refused(f"{service} answers with an error ({problem.code})") from None
+    except (OSError, HTTPException) as problem:
+        raise Refused(f"{service} is out of reach: {_describe_reason(problem)}") from None
+    except ValueError:
+        raise Refused(f"{service} does not answer as it should") from None
+    return content if isinstance(content, dict) else {}
+
+
+def _describe_reason(problem: Exception) -> str:
+    reason = getattr(problem, "reason", problem)
+    return (reason.strerror if isinstance(reason, OSError) else None) or type(reason).__name__

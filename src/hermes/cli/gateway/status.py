@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from hermes import clock
-from hermes.cli.command import DONE, REFUSED, Words, takes_json
+from hermes.cli.command import Words, add_json_option
+from hermes.cli.exit_codes import DONE, REFUSED
 from hermes.cli.gateway.pair import open_pairings
-from hermes.cli.io.output import say, say_json
+from hermes.cli.io.output import print_json, print_lines
 from hermes.gateway import registry
 from hermes.gateway.inbound.access_control import describe_access
 from hermes.gateway.ops.logging_setup import redact_all
@@ -21,23 +22,23 @@ NO_RESETS = "never"
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    parser.set_defaults(run=status)
-    takes_json(parser)
+    parser.set_defaults(run=show_status)
+    add_json_option(parser)
 
 
-def status(arguments: argparse.Namespace) -> int:
+def show_status(arguments: argparse.Namespace) -> int:
     settings = read_gateway_settings()
-    told = read_status()
-    running = told if told is not None and told.is_running else None
-    report = _report(settings, running)
+    last_status = read_status()
+    running = last_status if last_status is not None and last_status.is_running else None
+    report = _make_report(settings, running)
     if arguments.json:
-        say_json(report)
+        print_json(report)
     else:
-        say(make_printable(line) for line in _lines(report))
+        print_lines(make_printable(line) for line in _format_report(report))
     return DONE if running else REFUSED
 
 
-def _report(settings: GatewaySettings, running: Status | None) -> dict[str, Any]:
+def _make_report(settings: GatewaySettings, running: Status | None) -> dict[str, Any]:
     pairings = open_pairings()
     people = dict(describe_access(settings, pairings))
     resets = {
@@ -52,9 +53,11 @@ def _report(settings: GatewaySettings, running: Status | None) -> dict[str, Any]
         "waiting_in": running.waiting_in if running else None,
         "waiting_out": running.waiting_out if running else None,
         "problem": (running.problem if running else None) or pairings.check(),
-        "platforms": [_platform(name, settings, running, people) for name in _names(settings, running)],
+        "platforms": [
+            _describe_platform(name, settings, running, people) for name in _list_names(settings, running)
+        ],
         "resets": {
-            name: {**policy._asdict(), "told": told_policy(policy)} for name, policy in resets.items()
+            name: {**policy._asdict(), "told": format_policy(policy)} for name, policy in resets.items()
         },
         "health": f"http://{settings.health_host}:{settings.health_port}/healthz"
         if settings.health_port
@@ -62,25 +65,27 @@ def _report(settings: GatewaySettings, running: Status | None) -> dict[str, Any]
     }
 
 
-def _names(settings: GatewaySettings, running: Status | None) -> list[str]:
+def _list_names(settings: GatewaySettings, running: Status | None) -> list[str]:
     """What is set up here, and what the gateway was started with, whose environment may be another."""
     return list(dict.fromkeys((*settings.platforms, *(running.platforms if running else ()))))
 
 
-def _platform(
+def _describe_platform(
     name: str, settings: GatewaySettings, running: Status | None, people: dict[str, str]
 ) -> dict[str, Any]:
     """One of them. Of what only the platform knows nothing is told: there are secrets in it."""
     platform = settings.platforms.get(name) or PlatformSettings(name)
-    seen = running.platforms.get(name, {}) if running else {}
-    error = seen.get("error")
+    last_state = running.platforms.get(name, {}) if running else {}
+    error = last_state.get("error")
     return {
         "name": name,
         "enabled": platform.enabled,
-        "state": seen.get("state"),
-        "since": seen.get("since"),
+        "state": last_state.get("state"),
+        "since": last_state.get("since"),
         "error": redact_all(settings.secrets, str(error)) if error else None,
-        "missing": registry.missing_settings(name, platform.more) if platform.enabled and not seen else [],
+        "missing": registry.missing_settings(name, platform.more)
+        if platform.enabled and not last_state
+        else [],
         "install": registry.install_hint(name) if platform.enabled else None,
         "who_may_talk": people.get(name, "as was set where the gateway was started"),
         "owners": sorted(platform.owners),
@@ -89,7 +94,7 @@ def _platform(
     }
 
 
-def _lines(report: dict[str, Any]) -> Iterator[str]:
+def _format_report(report: dict[str, Any]) -> Iterator[str]:
     if report["running"]:
         ago = clock.format_relative(report["since"], clock.now())
         yield f"The gateway runs as process {report['pid']}, started {ago}."
@@ -101,13 +106,13 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         yield f"Pairing: {report['problem']}; nobody new is let in."
     if not report["platforms"]:
         yield "No platform is set up; `hermes gateway setup` connects one."
-    for one in report["platforms"]:
-        yield f"{one['name']}: {_state(one)}"
-        if one["enabled"] or one["state"]:
-            yield f"  who may talk: {one['who_may_talk']}"
-        if one["home_channel"]:
-            thread = f", thread {one['home_thread']}" if one["home_thread"] else ""
-            yield f"  home channel: {one['home_channel']}{thread}"
+    for platform in report["platforms"]:
+        yield f"{platform['name']}: {_format_state(platform)}"
+        if platform["enabled"] or platform["state"]:
+            yield f"  who may talk: {platform['who_may_talk']}"
+        if platform["home_channel"]:
+            thread = f", thread {platform['home_thread']}" if platform["home_thread"] else ""
+            yield f"  home channel: {platform['home_channel']}{thread}"
     for name, policy in report["resets"].items():
         if name == "default":
             yield f"Conversations start afresh: {policy['told']}"
@@ -117,21 +122,21 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         yield f"Health: {report['health']}"
 
 
-def _state(one: dict[str, Any]) -> str:
+def _format_state(platform: dict[str, Any]) -> str:
     """What the gateway itself said comes first: its secret may be known only where it was started."""
-    if one["state"]:
-        since = f" since {clock.format_relative(one['since'], clock.now())}" if one["since"] else ""
-        return f"{one['state']}{since}" + (f": {one['error']}" if one["error"] else "")
-    if not one["enabled"]:
+    if platform["state"]:
+        since = f" since {clock.format_relative(platform['since'], clock.now())}" if platform["since"] else ""
+        return f"{platform['state']}{since}" + (f": {platform['error']}" if platform["error"] else "")
+    if not platform["enabled"]:
         return "not enabled"
-    if one["missing"]:
-        return f"not connected: set {', '.join(one['missing'])}"
-    if one["install"]:
-        return f"not connected: it is not installed; get it with: {one['install']}"
+    if platform["missing"]:
+        return f"not connected: set {', '.join(platform['missing'])}"
+    if platform["install"]:
+        return f"not connected: it is not installed; get it with: {platform['install']}"
     return "set up"
 
 
-def told_policy(policy: ResetPolicy) -> str:
+def format_policy(policy: ResetPolicy) -> str:
     """When conversations start afresh by themselves, in words."""
     idle = f"after {format_count(policy.idle_minutes, 'minute')} without a message"
     daily = f"every day at {policy.at_hour}:00 ({policy.timezone or 'local time'})"

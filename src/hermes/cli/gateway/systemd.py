@@ -42,18 +42,18 @@ WantedBy=default.target
 """
 
 
-def unit(settings: GatewaySettings) -> list[str]:
+def format_unit(settings: GatewaySettings) -> list[str]:
     seconds = int(settings.drain_seconds) + SPARE_SECONDS
     where = home.get_hermes_home().absolute()
     text = UNIT.format(
-        command=" ".join(_quoted(word.replace("$", "$$")) for word in (*_program(), "gateway", "run")),
-        variable=_quoted(f"HERMES_HOME={where}"),
+        command=" ".join(_quote(word.replace("$", "$$")) for word in (*_find_program(), "gateway", "run")),
+        variable=_quote(f"HERMES_HOME={where}"),
         seconds=seconds,
     )
     return text.splitlines()
 
 
-def how_to_install() -> list[str]:
+def describe_installation() -> list[str]:
     return [
         f"Put it into ~/.config/systemd/user/{NAME}, then:",
         "systemctl --user daemon-reload",
@@ -62,7 +62,7 @@ def how_to_install() -> list[str]:
     ]
 
 
-def _program() -> list[str]:
+def _find_program() -> list[str]:
     """This very command, by its full path."""
     started = Path(sys.argv[0])
     if started.name == "hermes" and started.is_absolute() and os.access(started, os.X_OK):
@@ -74,7 +74,7 @@ def _program() -> list[str]:
     return [str(Path(found).absolute())] if found else [sys.executable, "-m", "hermes.cli.main"]
 
 
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     """As systemd reads it: `%` is its own."""
     word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return f'"{word}"' if any(one in " '\"\t;\\" for one in word) else word
+    return f'"{word}"' if any(char in " '\"\t;\\" for char in word) else word

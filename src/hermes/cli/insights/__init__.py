@@ -6,22 +6,23 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from hermes.cli.command import DONE, Refused, Words, WrongUsage, row_count, takes_json, takes_store
-from hermes.cli.filters import takes_sources
-from hermes.cli.io.output import say, say_document, say_json, terminal_width
-from hermes.cli.opened_store import opened, place, refuse_own
+from hermes.cli.command import Words, add_json_option, add_store_option, parse_row_count
+from hermes.cli.exit_codes import DONE, Refused, WrongUsage
+from hermes.cli.filters import add_source_option
+from hermes.cli.io.output import get_terminal_width, print_document, print_json, print_lines
+from hermes.cli.store_access import get_store_path, open_store, refuse_store_files
 from hermes.text import make_printable
 
 STDOUT = "-"
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    takes_store(parser, insights)
+    add_store_option(parser, show_insights)
     parser.add_argument(
-        "--days", type=row_count, default=30, metavar="N", help="sessions begun in the last N days (30)"
+        "--days", type=parse_row_count, default=30, metavar="N", help="sessions begun in the last N days (30)"
     )
-    takes_sources(parser)
-    takes_json(parser)
+    add_source_option(parser)
+    add_json_option(parser)
     parser.add_argument(
         "--html",
         type=Path,
@@ -35,38 +36,40 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     )
 
 
-def insights(arguments: argparse.Namespace) -> int:
+def show_insights(arguments: argparse.Namespace) -> int:
     from hermes.insights import InsightsEngine
 
     if arguments.json and arguments.html is not None:
         raise WrongUsage("--json and --html are two forms of the report; choose one")
     if arguments.html is not None and str(arguments.html) != STDOUT:
-        refuse_own(place(arguments), arguments.html)
-    asked = arguments.source
-    source = asked[0] if asked and len(asked) == 1 else asked
-    with opened(arguments) as db:
+        refuse_store_files(get_store_path(arguments), arguments.html)
+    sources = arguments.source
+    source = sources[0] if sources and len(sources) == 1 else sources
+    with open_store(arguments) as db:
         report = InsightsEngine(db).generate(arguments.days, source)
     if arguments.json:
-        say_json(report)
+        print_json(report)
     elif arguments.html is not None:
         _write_page(report, arguments.html, arguments.force)
     else:
-        from hermes.cli.insights.report_lines import lines
+        from hermes.cli.insights.report_lines import format_report
 
-        say(lines(report, terminal_width()))
+        print_lines(format_report(report, get_terminal_width()))
     return DONE
 
 
 def _write_page(report: dict[str, Any], file: Path, force: bool) -> None:
-    from hermes.cli.io.output_file import output_file
+    from hermes.cli.io.output_file import open_output
     from hermes.insights.html_report import render_page
 
     if str(file) == STDOUT:
-        say_document(render_page(report))
+        print_document(render_page(report))
         return
     if file.is_dir():
         raise Refused(f"'{file}' is a directory; name a file")
-    with output_file(file, force=force) as output:
+    with open_output(file, force=force) as output:
         output.stream.write(render_page(report).encode())
-    kept = [] if output.kept is None else [f"Kept the previous page as {make_printable(output.kept.name)}"]
-    say([f"Wrote {make_printable(str(file))}", *kept])
+    backup_line = (
+        [] if output.backup is None else [f"Kept the previous page as {make_printable(output.backup.name)}"]
+    )
+    print_lines([f"Wrote {make_printable(str(file))}", *backup_line])

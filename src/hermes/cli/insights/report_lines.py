@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from hermes import clock
-from hermes.cli.io.columns import Column, columns_taken, fit
-from hermes.cli.io.output import styled
+from hermes.cli.io.columns import Column, fit_text, measure_text
+from hermes.cli.io.output import apply_style
 from hermes.insights import number_format
 from hermes.insights.number_format import (
     format_amount,
@@ -32,46 +32,52 @@ EIGHTHS = " ▏▎▍▌▋▊▉█"
 LEVELS = " ▁▂▃▄▅▆▇█"
 
 
-def lines(report: Report, width: int | None) -> Iterator[str]:
+def format_report(report: Report, width: int | None) -> Iterator[str]:
     """The report for a terminal of this many columns; None where nobody looks."""
     if report["empty"]:
         yield MARGIN + make_printable(number_format.format_nothing(report))
         return
     room = min(max(width or NARROWEST, NARROWEST), WIDEST) - len(MARGIN)
     yield ""
-    for line in _sections(report, room):
+    for line in _format_sections(report, room):
         yield f"{MARGIN}{line}".rstrip()
 
 
-def _sections(report: Report, room: int) -> Iterator[str]:
-    yield from _title(report)
+def _format_sections(report: Report, room: int) -> Iterator[str]:
+    yield from _format_title(report)
     yield ""
     yield f"Period: {number_format.format_period(report)}"
-    yield from _overview(report, room)
-    yield from _models(report, room)
+    yield from _format_overview(report, room)
+    yield from _format_models(report, room)
     if number_format.has_platforms(report):
-        yield from _platforms(report, room)
-    yield from _tools(report, room)
-    yield from _skills(report, room)
-    yield from _activity(report, room)
-    yield from _conversations(report, room)
-    yield from _notable(report, room)
+        yield from _format_platforms(report, room)
+    yield from _format_tools(report, room)
+    yield from _format_skills(report, room)
+    yield from _format_activity(report, room)
+    yield from _format_conversations(report, room)
+    yield from _format_notable(report, room)
 
 
-def _title(report: Report) -> Iterator[str]:
+def _format_title(report: Report) -> Iterator[str]:
     inner = BOX - 2
-    asked = make_printable(f"Last {number_format.format_window(report)}", width_limit=inner - 2)
-    yield styled(f"╔{'═' * inner}╗", "cyan")
-    for text, style in (("Hermes Insights", "bold"), (asked, "dim")):
-        left = (inner - columns_taken(text)) // 2
-        right = inner - columns_taken(text) - left
-        yield styled("║", "cyan") + " " * left + styled(text, style) + " " * right + styled("║", "cyan")
-    yield styled(f"╚{'═' * inner}╝", "cyan")
+    subtitle = make_printable(f"Last {number_format.format_window(report)}", width_limit=inner - 2)
+    yield apply_style(f"╔{'═' * inner}╗", "cyan")
+    for text, style in (("Hermes Insights", "bold"), (subtitle, "dim")):
+        left = (inner - measure_text(text)) // 2
+        right = inner - measure_text(text) - left
+        yield (
+            apply_style("║", "cyan")
+            + " " * left
+            + apply_style(text, style)
+            + " " * right
+            + apply_style("║", "cyan")
+        )
+    yield apply_style(f"╚{'═' * inner}╝", "cyan")
 
 
-def _overview(report: Report, room: int) -> Iterator[str]:
+def _format_overview(report: Report, room: int) -> Iterator[str]:
     overview, costs = report["overview"], report["costs"]
-    yield from _heading("Overview", room)
+    yield from _format_heading("Overview", room)
     pairs = [
         ("Sessions", format_amount(overview["total_sessions"])),
         ("Conversations", format_amount(report["conversations"]["total"])),
@@ -92,132 +98,139 @@ def _overview(report: Report, room: int) -> Iterator[str]:
     if costs["actual"]:
         pairs.append(("Billed of it", number_format.format_dollars(costs["actual"])))
     for at in range(0, len(pairs), 2):
-        yield "   ".join(f"{styled(f'{label:<15}', 'dim')}{value:>12}" for label, value in pairs[at : at + 2])
+        yield "   ".join(
+            f"{apply_style(f'{label:<15}', 'dim')}{value:>12}" for label, value in pairs[at : at + 2]
+        )
     for note in number_format.list_cost_notes(report):
-        yield styled(f"({note})", "dim")
+        yield apply_style(f"({note})", "dim")
 
 
-def _models(report: Report, room: int) -> Iterator[str]:
+def _format_models(report: Report, room: int) -> Iterator[str]:
     rows = [
         (
-            one["model"],
-            format_amount(one["sessions"], 8),
-            shorten_number(one["total_tokens"]),
-            format_price(one["cost"], one["cost_status"]),
+            model["model"],
+            format_amount(model["sessions"], 8),
+            shorten_number(model["total_tokens"]),
+            format_price(model["cost"], model["cost_status"]),
         )
-        for one in report["models"]
+        for model in report["models"]
     ]
-    amounts = [one["total_tokens"] for one in report["models"]]
-    yield from _heading("Models Used", room)
-    yield from _table(("Model", "Sessions", "Tokens", "Cost"), (8, 8, 11), rows, room, amounts, room > BOX)
+    amounts = [model["total_tokens"] for model in report["models"]]
+    yield from _format_heading("Models Used", room)
+    yield from _format_table(
+        ("Model", "Sessions", "Tokens", "Cost"), (8, 8, 11), rows, room, amounts, room > BOX
+    )
 
 
-def _platforms(report: Report, room: int) -> Iterator[str]:
+def _format_platforms(report: Report, room: int) -> Iterator[str]:
     rows = [
         (
-            one["platform"],
-            format_amount(one["sessions"], 8),
-            format_amount(one["messages"], 8),
-            shorten_number(one["total_tokens"]),
-            format_price(one["cost"], one["cost_status"]),
+            platform["platform"],
+            format_amount(platform["sessions"], 8),
+            format_amount(platform["messages"], 8),
+            shorten_number(platform["total_tokens"]),
+            format_price(platform["cost"], platform["cost_status"]),
         )
-        for one in report["platforms"]
+        for platform in report["platforms"]
     ]
-    amounts = [one["sessions"] for one in report["platforms"]]
-    yield from _heading("Platforms", room)
+    amounts = [platform["sessions"] for platform in report["platforms"]]
+    yield from _format_heading("Platforms", room)
     headings = ("Platform", "Sessions", "Messages", "Tokens", "Cost")
-    yield from _table(headings, (8, 9, 8, 11), rows, room, amounts, room > BOX)
+    yield from _format_table(headings, (8, 9, 8, 11), rows, room, amounts, room > BOX)
 
 
-def _tools(report: Report, room: int) -> Iterator[str]:
+def _format_tools(report: Report, room: int) -> Iterator[str]:
     tools = report["tools"]
     if not tools:
         return
-    yield from _heading("Top Tools", room)
-    shown = tools[:MOST_TOOLS]
-    rows = [(one["tool"], format_amount(one["count"], 8), f"{one['percentage']:.1f}%") for one in shown]
-    yield from _table(("Tool", "Calls", "%"), (8, 6), rows, room, [one["count"] for one in shown], True)
+    yield from _format_heading("Top Tools", room)
+    listed = tools[:MOST_TOOLS]
+    rows = [(tool["tool"], format_amount(tool["count"], 8), f"{tool['percentage']:.1f}%") for tool in listed]
+    yield from _format_table(
+        ("Tool", "Calls", "%"), (8, 6), rows, room, [tool["count"] for tool in listed], True
+    )
     if len(tools) > MOST_TOOLS:
-        yield styled(f"... and {format_plural(len(tools) - MOST_TOOLS, 'more tool')}", "dim")
+        yield apply_style(f"... and {format_plural(len(tools) - MOST_TOOLS, 'more tool')}", "dim")
 
 
-def _skills(report: Report, room: int) -> Iterator[str]:
+def _format_skills(report: Report, room: int) -> Iterator[str]:
     skills = report["skills"]["top_skills"]
     if not skills:
         return
-    yield from _heading("Top Skills", room)
+    yield from _format_heading("Top Skills", room)
     now = clock.now()
     rows = [
         (
-            one["skill"],
-            format_amount(one["view_count"], 7),
-            format_amount(one["manage_count"], 7),
-            clock.format_relative(one["last_used_at"], now),
+            skill["skill"],
+            format_amount(skill["view_count"], 7),
+            format_amount(skill["manage_count"], 7),
+            clock.format_relative(skill["last_used_at"], now),
         )
-        for one in skills[:MOST_SKILLS]
+        for skill in skills[:MOST_SKILLS]
     ]
-    yield from _table(("Skill", "Viewed", "Edited", "Last used"), (7, 7, 11), rows, room)
+    yield from _format_table(("Skill", "Viewed", "Edited", "Last used"), (7, 7, 11), rows, room)
 
 
-def _activity(report: Report, room: int) -> Iterator[str]:
+def _format_activity(report: Report, room: int) -> Iterator[str]:
     activity = report["activity"]
-    yield from _heading("Activity", room)
-    most = max((one["count"] for one in activity["by_day"]), default=0)
-    for one in activity["by_day"]:
-        yield f"{one['day']}  {styled(bar(one['count'], most, DAY_BAR), 'cyan')} {format_number(one['count'])}"
+    yield from _format_heading("Activity", room)
+    most = max((day["count"] for day in activity["by_day"]), default=0)
+    for day in activity["by_day"]:
+        bar = apply_style(draw_bar(day["count"], most, DAY_BAR), "cyan")
+        yield f"{day['day']}  {bar} {format_number(day['count'])}"
     yield ""
-    for row in histogram([one["count"] for one in activity["by_hour"]], HOUR_ROWS):
-        yield styled(row, "cyan")
-    yield styled(f"{'12AM':<12}{'6AM':<12}{'12PM':<12}{'6PM':<12}", "dim")
+    for row in draw_histogram([hour["count"] for hour in activity["by_hour"]], HOUR_ROWS):
+        yield apply_style(row, "cyan")
+    yield apply_style(f"{'12AM':<12}{'6AM':<12}{'12PM':<12}{'6PM':<12}", "dim")
     yield ""
     peaks = "Peak hours: "
-    for said in number_format.list_peak_hours(report):
-        if len(peaks) + len(said) <= room:
-            peaks += f"{said}, "
+    for peak in number_format.list_peak_hours(report):
+        if len(peaks) + len(peak) <= room:
+            peaks += f"{peak}, "
     yield peaks.rstrip(", ")
     yield f"Active days: {format_number(activity['active_days'])}"
     if activity["max_streak"] > 1:
         yield f"Best streak: {activity['max_streak']} days"
 
 
-def _conversations(report: Report, room: int) -> Iterator[str]:
+def _format_conversations(report: Report, room: int) -> Iterator[str]:
     costliest = report["conversations"]["costliest"]
     if not costliest:
         return
-    yield from _heading("Costliest Conversations", room)
+    yield from _format_heading("Costliest Conversations", room)
     rows = [
         (
-            one["name"] or one["id"],
-            format_amount(one["sessions"], 8),
-            format_price(one["cost"], one["cost_status"]),
-            format_price(one["cost_in_all"], one["cost_status_in_all"]),
+            conversation["name"] or conversation["id"],
+            format_amount(conversation["sessions"], 8),
+            format_price(conversation["cost"], conversation["cost_status"]),
+            format_price(conversation["cost_in_all"], conversation["cost_status_in_all"]),
         )
-        for one in costliest
+        for conversation in costliest
     ]
-    yield from _table(("Conversation", "Sessions", "Cost", "In all"), (8, 11, 11), rows, room)
+    yield from _format_table(("Conversation", "Sessions", "Cost", "In all"), (8, 11, 11), rows, room)
 
 
-def _notable(report: Report, room: int) -> Iterator[str]:
+def _format_notable(report: Report, room: int) -> Iterator[str]:
     if not report["top_sessions"]:
         return
-    yield from _heading("Notable Sessions", room)
-    widest = max(len(one["value"]) for one in report["top_sessions"])
-    for one in report["top_sessions"]:
-        line = f"{one['label']:<15}  {one['value']:<{widest}}  {one['date']}  "
-        line += make_printable(one["session_id"], width_limit=room - len(line))
-        left = room - columns_taken(line) - 2
-        if one["title"] and left > DAY_BAR:
-            line += "  " + styled(make_printable(one["title"], width_limit=left), "dim")
+    yield from _format_heading("Notable Sessions", room)
+    widest = max(len(entry["value"]) for entry in report["top_sessions"])
+    for entry in report["top_sessions"]:
+        line = f"{entry['label']:<15}  {entry['value']:<{widest}}  {entry['date']}  "
+        line += make_printable(entry["session_id"], width_limit=room - len(line))
+        left = room - measure_text(line) - 2
+        if entry["title"] and left > DAY_BAR:
+            line += "  " + apply_style(make_printable(entry["title"], width_limit=left), "dim")
         yield line
 
 
-def _heading(text: str, room: int) -> Iterator[str]:
+def _format_heading(text: str, room: int) -> Iterator[str]:
     yield ""
-    yield styled(text, "bold")
-    yield styled("─" * room, "dim")
+    yield apply_style(text, "bold")
+    yield apply_style("─" * room, "dim")
 
 
-def _table(
+def _format_table(
     headings: Sequence[str],
     widths: Sequence[int],
     rows: Sequence[tuple[str, ...]],
@@ -228,24 +241,24 @@ def _table(
     """A name, numbers to the right of it and, `drawn`, a bar for each; names get what room they need and there is."""
     left = room - sum(widths) - len(widths) - (DAY_BAR + 2 if drawn else 0)
     names = [make_printable(row[0]) for row in rows]
-    width = min(left, max(columns_taken(text) for text in (headings[0], *names)))
+    width = min(left, max(measure_text(text) for text in (headings[0], *names)))
     length = min(LONGEST_BAR, room - width - sum(widths) - len(widths) - 2)
     most = max(amounts, default=0)
-    yield styled(f"{_padded(headings[0], width)} {_numbers(headings[1:], widths)}", "dim")
+    yield apply_style(f"{_pad(headings[0], width)} {_format_numbers(headings[1:], widths)}", "dim")
     for at, row in enumerate(rows):
-        line = f"{_padded(names[at], width)} {_numbers(row[1:], widths)}"
-        yield f"{line}  {styled(bar(amounts[at], most, length), 'cyan')}" if drawn else line
+        line = f"{_pad(names[at], width)} {_format_numbers(row[1:], widths)}"
+        yield f"{line}  {apply_style(draw_bar(amounts[at], most, length), 'cyan')}" if drawn else line
 
 
-def _padded(name: str, width: int) -> str:
-    return fit(name, Column("", width, width - 1 if columns_taken(name) > width else 0))
+def _pad(name: str, width: int) -> str:
+    return fit_text(name, Column("", width, width - 1 if measure_text(name) > width else 0))
 
 
-def _numbers(cells: Iterable[str], widths: Iterable[int]) -> str:
+def _format_numbers(cells: Iterable[str], widths: Iterable[int]) -> str:
     return " ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
 
 
-def bar(amount: float, most: float, width: int) -> str:
+def draw_bar(amount: float, most: float, width: int) -> str:
     """Blocks as long as the amount, to an eighth of a column; at least one for anything but nothing."""
     if not amount or not most:
         return ""
@@ -253,9 +266,9 @@ def bar(amount: float, most: float, width: int) -> str:
     return EIGHTHS[8] * (eighths // 8) + EIGHTHS[eighths % 8].strip()
 
 
-def histogram(amounts: Sequence[int], rows: int) -> Iterator[str]:
+def draw_histogram(amounts: Sequence[int], rows: int) -> Iterator[str]:
     """Columns of blocks, each two wide, from the top row down; anything but nothing can be seen."""
     most = max(amounts, default=0)
-    heights = [max(1, round(8 * rows * one / most)) if one else 0 for one in amounts]
+    heights = [max(1, round(8 * rows * value / most)) if value else 0 for value in amounts]
     for row in reversed(range(rows)):
         yield "".join(LEVELS[min(8, max(0, height - 8 * row))] * 2 for height in heights)

@@ -8,12 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from hermes import home
-from hermes.cli.command import Refused
+from hermes.cli.exit_codes import Refused
 
 USUAL = "vi"
 
 
-def editor_of_person(otherwise: str) -> str:
+def find_editor(otherwise: str) -> str:
     """The editor that a person wants; refused, with what to do `otherwise`, where it could not be seen."""
     named = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if not named and not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -21,8 +21,8 @@ def editor_of_person(otherwise: str) -> str:
     return named or USUAL
 
 
-def run_editor(named: str, file: Path, *, kept: bool = True) -> None:
-    """Let a person edit the file. `kept`: what a failing editor left stays there."""
+def run_editor(named: str, file: Path, *, keeps_file: bool = True) -> None:
+    """Let a person edit the file. `keeps_file`: what a failing editor left stays there."""
     import shlex
     import subprocess
 
@@ -33,11 +33,11 @@ def run_editor(named: str, file: Path, *, kept: bool = True) -> None:
     except (OSError, ValueError) as problem:
         raise Refused(f"the editor {named!r} does not start: {problem}; set EDITOR") from problem
     if done.returncode:
-        told = f"what it left is in {file}" if kept else "nothing was changed"
-        raise Refused(f"the editor {named!r} failed ({done.returncode}); {told}")
+        consequence = f"what it left is in {file}" if keeps_file else "nothing was changed"
+        raise Refused(f"the editor {named!r} failed ({done.returncode}); {consequence}")
 
 
-def edit_words(file: Path, folder: Path) -> bool:
+def edit_file(file: Path, folder: Path) -> bool:
     """Let a person edit a file of the home, which may be sealed; whether it was changed.
 
     The editor gets a copy in a private folder, where its own files go, too; all of that is removed afterwards. `folder`
@@ -47,13 +47,13 @@ def edit_words(file: Path, folder: Path) -> bool:
     from hermes.store.engine_choice import sealed_files
     from hermes.store.sealing.plain_files import EDITING
 
-    named, sealed = editor_of_person("set EDITOR to a program that does without"), sealed_files()
+    named, sealed = find_editor("set EDITOR to a program that does without"), sealed_files()
     before = sealed.read(file) if file.exists() else b""
     copy = home.get_hermes_home() / f"{EDITING}{os.urandom(6).hex()}" / file.name
     home.make_private_folder(copy.parent)
     try:
         replace_file(copy, before)
-        run_editor(named, copy, kept=False)
+        run_editor(named, copy, keeps_file=False)
         after = copy.read_bytes() if copy.exists() else before
     except BaseException:
         _remove(copy.parent)

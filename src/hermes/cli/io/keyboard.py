@@ -31,10 +31,10 @@ class _Resumed(Exception):
 
 def confirm(question: str) -> bool:
     """Ask on the terminal of stdin. `y` and `n` answer at once; Enter, Esc and Ctrl-D mean no."""
-    with _screen() as screen:
+    with _open_screen() as screen:
         while True:
             try:
-                with _quiet() as keyboard:
+                with _open_keyboard() as keyboard:
                     _write(screen, f"{question} [y/N] ")
                     _discard(keyboard, screen)
                     answer = _read_answer(keyboard)
@@ -47,9 +47,9 @@ def confirm(question: str) -> bool:
                 raise
 
 
-def discard_earlier() -> None:
+def discard_typeahead() -> None:
     """Discard what was typed before the question that was just printed. Stdin must be a terminal."""
-    with suppress(_Resumed), _screen() as screen, _quiet() as keyboard:
+    with suppress(_Resumed), _open_screen() as screen, _open_keyboard() as keyboard:
         _discard(keyboard, screen)
 
 
@@ -100,7 +100,7 @@ def _write(screen: int, text: str) -> None:
 
 
 @contextmanager
-def _screen() -> Iterator[int]:
+def _open_screen() -> Iterator[int]:
     """Where the question is seen: stdout, or the terminal of stdin where stdout is written elsewhere."""
     sys.stdout.flush()
     if sys.stdout.isatty():
@@ -117,7 +117,7 @@ def _screen() -> Iterator[int]:
 
 
 @contextmanager
-def _quiet() -> Iterator[int]:
+def _open_keyboard() -> Iterator[int]:
     """The keyboard, key by key and without echo. The terminal is restored however this ends, by a signal, too."""
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)

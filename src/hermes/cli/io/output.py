@@ -23,7 +23,7 @@ MOST_TOLD = 20
 LONGEST_LINE = 300
 
 
-def prepare() -> None:
+def prepare_streams() -> None:
     """A terminal that cannot show a character shows `?` instead of ending the program.
 
     A stream that whoever started us closed goes nowhere: or the store would get its number, and what is said.
@@ -50,7 +50,7 @@ def _make_log_formatter() -> Formatter:
     return TerminalFormatter()
 
 
-def say(lines: Iterable[str]) -> None:
+def print_lines(lines: Iterable[str]) -> None:
     """Print lines as they are. Text from outside must have gone through `make_printable` already."""
     try:
         for line in lines:
@@ -60,14 +60,14 @@ def say(lines: Iterable[str]) -> None:
         _give_up_on_stdout(error)
 
 
-def shortened(lines: list[str]) -> list[str]:
+def shorten_lines(lines: list[str]) -> list[str]:
     """The lines, fit to print; of very many, the first and how many more there are."""
     more = len(lines) - MOST_TOLD
-    told = [make_printable(line, width_limit=LONGEST_LINE) for line in lines[:MOST_TOLD]]
-    return [*told, f"and {more} more"] if more > 0 else told
+    first = [make_printable(line, width_limit=LONGEST_LINE) for line in lines[:MOST_TOLD]]
+    return [*first, f"and {more} more"] if more > 0 else first
 
 
-def size_of(count: float) -> str:
+def format_size(count: float) -> str:
     """Bytes as people say them: `812 bytes`, `1.4 kB`, `12.4 MB`."""
     if count < 1000:
         return f"{count:.0f} bytes"
@@ -78,21 +78,21 @@ def size_of(count: float) -> str:
     return f"{count / 1000:.1f} GB"
 
 
-def terminal_width() -> int | None:
+def get_terminal_width() -> int | None:
     """How many columns the reader has; None if nobody looks: what goes into a file or a pipe is not cut."""
     if not sys.stdout.isatty():
         return None
-    asked = os.environ.get("COLUMNS", "")
-    if asked.isdecimal() and int(asked):
-        return int(asked)
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
     with suppress(OSError):
         return os.get_terminal_size(sys.stdout.fileno()).columns or None
     return None
 
 
-def folded(line: str) -> list[str]:
+def fold_line(line: str) -> list[str]:
     """A long line as several, folded where the reader's terminal ends; one where nobody looks."""
-    width = terminal_width()
+    width = get_terminal_width()
     if width is None or len(line) <= width:
         return [line]
     from textwrap import wrap
@@ -100,7 +100,7 @@ def folded(line: str) -> list[str]:
     return wrap(line, width)
 
 
-def in_colour() -> bool:
+def has_colour() -> bool:
     """Whether the reader is a terminal that wants colours (see no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
@@ -108,18 +108,18 @@ def in_colour() -> bool:
 STYLES = {"bold": 1, "dim": 2, "underline": 4, "red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36}
 
 
-def styled(text: str, *styles: str) -> str:
+def apply_style(text: str, *styles: str) -> str:
     """The text as a terminal shows it; as it is, if there is none."""
-    if not text or not in_colour():
+    if not text or not has_colour():
         return text
     return f"\x1b[{';'.join(str(STYLES[style]) for style in styles)}m{text}\x1b[0m"
 
 
-def page(lines: Iterable[str]) -> None:
+def print_paged(lines: Iterable[str]) -> None:
     """Print what may be long: a terminal's reader gets it in the pager that they like, page by page."""
-    pager = _pager() if sys.stdout.isatty() else []
+    pager = _find_pager() if sys.stdout.isatty() else []
     if pager in ([], ["cat"]):
-        say(lines)
+        print_lines(lines)
         return
     import subprocess
 
@@ -129,7 +129,7 @@ def page(lines: Iterable[str]) -> None:
             pager, stdin=subprocess.PIPE, encoding="utf-8", errors="replace", env=settings
         )
     except OSError:  # there is no such program
-        say(lines)
+        print_lines(lines)
         return
     try:
         with suppress(BrokenPipeError), reader.stdin or nullcontext():
@@ -142,7 +142,7 @@ def page(lines: Iterable[str]) -> None:
             reader.wait()
 
 
-def _pager() -> list[str]:
+def _find_pager() -> list[str]:
     """The words that start the pager; none where what is set names no program."""
     import shlex
 
@@ -152,15 +152,15 @@ def _pager() -> list[str]:
         return []
 
 
-def say_json(value: object) -> None:
+def print_json(value: object) -> None:
     """Print a value as JSON, in which nothing can act on a terminal."""
     import msgspec
 
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    say_document(escape_json(text))
+    print_document(escape_json(text))
 
 
-def say_document(text: str) -> None:
+def print_document(text: str) -> None:
     """Print a whole document in UTF-8, whatever the terminal's own encoding is."""
     try:
         sys.stdout.flush()
@@ -170,19 +170,19 @@ def say_document(text: str) -> None:
         _give_up_on_stdout(error)
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     with suppress(OSError):  # nobody listens
         print(f"hermes: {make_printable(message)}", file=sys.stderr, flush=True)
 
 
-def add_details(lines: Iterable[str]) -> None:
+def print_details(lines: Iterable[str]) -> None:
     """What may help after a complaint, below it."""
     with suppress(OSError):
         for line in lines:
             print(f"  {make_printable(line)}", file=sys.stderr, flush=True)
 
 
-def add_lines(lines: Iterable[str]) -> None:
+def print_harmless(lines: Iterable[str]) -> None:
     """Lines for stderr as they are, but harmless."""
     with suppress(OSError):
         for line in lines:
@@ -206,17 +206,17 @@ def confirm(question: str) -> bool:
         return False
     answer = sys.stdin.readline()
     if not answer.endswith("\n"):
-        say([""])
+        print_lines([""])
     return answer.strip().lower() in {"y", "yes"}
 
 
 def _give_up_on_stdout(error: OSError) -> None:
-    hush()
+    silence_stdout()
     if not isinstance(error, BrokenPipeError):
         raise error
 
 
-def hush() -> None:
+def silence_stdout() -> None:
     """Send what is still to be printed to nowhere; the interpreter's own last flush too."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:

@@ -17,15 +17,14 @@ from shutil import copyfileobj
 from typing import BinaryIO
 
 from hermes.atomic_files import link_or_rename, lock_folder, write_new_file, write_published_file
-from hermes.cli.command import Refused
-from hermes.cli.opened_store import is_stream
+from hermes.cli.exit_codes import Refused
 from hermes.export.export_recognition import HEAD_BYTES, is_own_output
 
 MOST_KEPT = 9
 """Names that are tried for the previous file: `FILE~`, then `FILE~2` and so on, where those before belong to others."""
 
 
-class Found(Enum):
+class FileKind(Enum):
     """What is at a path."""
 
     NOTHING = auto()
@@ -35,54 +34,61 @@ class Found(Enum):
 
 
 class Output:
-    """A file that is being written. `kept` is the path of the previous file, once the new one is in place."""
+    """A file that is being written. `backup` is the path of the previous file, once the new one is in place."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.stream = stream
-        self.kept: Path | None = None
+        self.backup: Path | None = None
 
 
-def look_at(path: Path) -> Found:
+def classify_file(path: Path) -> FileKind:
     """Tell what is there from the beginning of its content. Links are not followed, and a FIFO is not waited for."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
-        return Found.NOTHING
+        return FileKind.NOTHING
     except OSError:
-        return Found.OTHER
+        return FileKind.OTHER
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            return Found.OTHER
+            return FileKind.OTHER
         if status.st_size == 0:
-            return Found.EMPTY
-        return Found.OURS if is_own_output(os.pread(descriptor, HEAD_BYTES, 0)) else Found.OTHER
+            return FileKind.EMPTY
+        return FileKind.OURS if is_own_output(os.pread(descriptor, HEAD_BYTES, 0)) else FileKind.OTHER
     except OSError:
-        return Found.OTHER
+        return FileKind.OTHER
     finally:
         os.close(descriptor)
 
 
+def is_stream(path: Path) -> bool:
+    """Whether it is a pipe or a device, which is written to and cannot be replaced."""
+    if path.is_symlink() and not path.absolute().is_relative_to("/dev"):
+        return False
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def check_target(path: Path, *, force: bool) -> None:
-    """Refuse a target before anything is written, as `output_file` would at the end."""
-    found = look_at(path)
-    if found is Found.OTHER and not force:
-        raise _refusal(path)
-    if found is Found.OURS:
-        kept_name(path)
+    """Refuse a target before anything is written, as `open_output` would at the end."""
+    kind = classify_file(path)
+    if kind is FileKind.OTHER and not force:
+        raise _make_refusal(path)
+    if kind is FileKind.OURS:
+        choose_backup_name(path)
 
 
-def kept_name(path: Path) -> Path:
+def choose_backup_name(path: Path) -> Path:
     """The path under which a previous file of ours is kept."""
     for number in range(1, MOST_KEPT + 1):
-        kept = path.with_name(f"{path.name}~{'' if number == 1 else number}")
-        if look_at(kept) is not Found.OTHER:
-            return kept
+        backup = path.with_name(f"{path.name}~{'' if number == 1 else number}")
+        if classify_file(backup) is not FileKind.OTHER:
+            return backup
     raise Refused(f"{path} cannot be replaced: no name such as {path.name}~ is free for the earlier export")
 
 
 @contextmanager
-def output_file(path: Path, *, force: bool) -> Iterator[Output]:
+def open_output(path: Path, *, force: bool) -> Iterator[Output]:
     """A private file beside `path` that takes its place when it is complete."""
     if is_stream(path):
         raise Refused(f"{path} is a device or a pipe, which a file cannot replace")
@@ -91,12 +97,12 @@ def output_file(path: Path, *, force: bool) -> Iterator[Output]:
     def publish(partial: Path, file: Path) -> None:
         assert output is not None
         with lock_folder(file.parent):
-            found = look_at(file)
-            if found is Found.OURS:
-                output.kept = _keep(file)
-            if found is Found.OTHER and not force:
-                raise _refusal(file)
-            if found is Found.NOTHING:
+            kind = classify_file(file)
+            if kind is FileKind.OURS:
+                output.backup = _back_up(file)
+            if kind is FileKind.OTHER and not force:
+                raise _make_refusal(file)
+            if kind is FileKind.NOTHING:
                 link_or_rename(partial, file)
             else:
                 partial.replace(file)
@@ -106,33 +112,33 @@ def output_file(path: Path, *, force: bool) -> Iterator[Output]:
             output = Output(stream)
             yield output
     except FileExistsError:  # it appeared in the last moment
-        raise _refusal(path) from None
+        raise _make_refusal(path) from None
 
 
-def put_back(path: Path, kept: Path) -> None:
+def restore_backup(path: Path, backup: Path) -> None:
     """Undo a replacement."""
     with suppress(OSError):
-        kept.replace(path)
+        backup.replace(path)
 
 
-def _keep(path: Path) -> Path:
+def _back_up(path: Path) -> Path:
     """Give the file a second name, so that there is no moment without it under its own."""
-    kept = kept_name(path)
-    kept.unlink(missing_ok=True)
+    backup = choose_backup_name(path)
+    backup.unlink(missing_ok=True)
     try:
-        os.link(path, kept)
+        os.link(path, backup)
     except OSError as problem:
         if problem.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV):
             raise
         with (
             path.open("rb") as source,
-            write_new_file(kept, replace=True) as copy,
+            write_new_file(backup, replace=True) as copy,
         ):  # a file system without links
             copyfileobj(source, copy)
-    return kept
+    return backup
 
 
-def _refusal(path: Path) -> Refused:
+def _make_refusal(path: Path) -> Refused:
     return Refused(
         f"{path} exists and is not an earlier export; choose another name, or replace it with --force"
     )

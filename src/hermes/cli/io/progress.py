@@ -15,12 +15,12 @@ SECONDS = 0.1
 class Progress:
     """`with Progress("Exporting", 1200) as bar: bar.step(3)`."""
 
-    def __init__(self, doing: str, total: int, *, shown: bool = True) -> None:
+    def __init__(self, doing: str, total: int, *, is_shown: bool = True) -> None:
         self.doing = doing
         self.total = max(total, 1)
         self.done = 0
         self._drawn_at = clock.now()
-        self._is_shown = shown and sys.stderr.isatty()
+        self._is_shown = is_shown and sys.stderr.isatty()
         self._is_drawn = False
 
     def __enter__(self) -> Progress:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from hermes.cli.command import Access, Command, Words, group
+from hermes.cli.command import Access, Command, Words, add_commands
 
 HERE = "hermes.cli.sessions"
 
@@ -15,18 +15,18 @@ COMMANDS = {
     "tree": Command(
         f"{HERE}.tree", "show what a conversation came from and what came out of it", Access.READS
     ),
-    "rename": Command(f"{HERE}.rename", "give a conversation a title", Access.CHANGES),
-    "pin": Command(f"{HERE}.pin_archive:define_pin", "keep conversations from being pruned", Access.CHANGES),
+    "rename": Command(f"{HERE}.labels:define_rename", "give a conversation a title", Access.CHANGES),
+    "pin": Command(f"{HERE}.labels:define_pin", "keep conversations from being pruned", Access.CHANGES),
     "unpin": Command(
-        f"{HERE}.pin_archive:define_unpin", "let pinned conversations be pruned again", Access.CHANGES
+        f"{HERE}.labels:define_unpin", "let pinned conversations be pruned again", Access.CHANGES
     ),
     "archive": Command(
-        f"{HERE}.pin_archive:define_archive",
+        f"{HERE}.labels:define_archive",
         "put conversations away, out of lists and searches",
         Access.CHANGES,
     ),
     "unarchive": Command(
-        f"{HERE}.pin_archive:define_unarchive", "bring conversations back from the archive", Access.CHANGES
+        f"{HERE}.labels:define_unarchive", "bring conversations back from the archive", Access.CHANGES
     ),
     "delete": Command(
         f"{HERE}.delete", "throw conversations into the trash, or delete them for good", Access.PERSON
@@ -35,13 +35,13 @@ COMMANDS = {
         f"{HERE}.trash", "see what was thrown away, bring it back, or delete it for good", Access.READS
     ),
     "prune": Command(
-        f"{HERE}.prune",
+        f"{HERE}.retention:define_prune",
         "delete ended conversations that nobody has used for long",
         Access.PERSON,
         ("dry_run",),
     ),
     "thin": Command(
-        f"{HERE}.thin",
+        f"{HERE}.retention:define_thin",
         "cut large old tool output, and keep what people wrote and read",
         Access.PERSON,
         ("dry_run",),
@@ -91,4 +91,4 @@ COMMANDS = {
 
 
 def define(parser: argparse.ArgumentParser, words: Words) -> None:
-    group(parser, COMMANDS, words)
+    add_commands(parser, COMMANDS, words)

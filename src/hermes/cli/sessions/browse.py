@@ -7,16 +7,17 @@ import os
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock
-from hermes.cli.command import Refused, Words, row_count, takes_store
-from hermes.cli.filters import takes_sources
-from hermes.cli.io.columns import Column, fit
-from hermes.cli.io.output import complain, say, terminal_width
+from hermes.cli.command import Words, add_store_option, parse_row_count
+from hermes.cli.exit_codes import Refused
+from hermes.cli.filters import add_source_option
+from hermes.cli.io.columns import Column, fit_text
+from hermes.cli.io.output import get_terminal_width, print_error, print_lines
 from hermes.cli.io.prompts import CANCELLED
-from hermes.cli.opened_store import opened
-from hermes.cli.resume import resume
+from hermes.cli.store_access import open_store
 from hermes.text import make_printable
 
 if TYPE_CHECKING:
@@ -25,27 +26,31 @@ if TYPE_CHECKING:
 NUMBERED = 20
 """Conversations that the numbered list shows unless told otherwise."""
 NAME_WIDTH, WHEN_WIDTH, SOURCE_WIDTH = 50, 10, 10
+CHAT = [sys.executable, "-m", "hermes.cli.main", "chat"]
 MISSING = "the full-screen browser is not installed; get it with: pip install 'hermes-sessions[tui]'"
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    takes_store(parser, browse_sessions)
-    takes_sources(parser)
+    add_store_option(parser, browse_sessions)
+    add_source_option(parser)
     parser.add_argument(
         "--all", action="store_true", help="also jobs, subagents, tool sessions and the archive"
     )
     parser.add_argument(
-        "--limit", type=row_count, metavar="N", help=f"at most this many (all; {NUMBERED} without a terminal)"
+        "--limit",
+        type=parse_row_count,
+        metavar="N",
+        help=f"at most this many (all; {NUMBERED} without a terminal)",
     )
 
 
 def browse_sessions(arguments: argparse.Namespace) -> int:
-    with opened(arguments) as db:
-        chosen = choose(db, arguments.source, arguments.all, arguments.limit)
-    return finish(chosen, arguments)
+    with open_store(arguments) as db:
+        chosen = choose_session(db, arguments.source, arguments.all, arguments.limit)
+    return resume_chosen(chosen, arguments)
 
 
-def choose(
+def choose_session(
     db: SessionDB,
     sources: list[str] | None = None,
     everything: bool = False,
@@ -55,20 +60,27 @@ def choose(
 ) -> str | None:
     """The id of the session that a person chose; None if they chose none."""
     if not has_screen():
-        return by_number(db, sources, everything, limit or NUMBERED)
+        return choose_by_number(db, sources, everything, limit or NUMBERED)
     if find_spec("textual") is None:
-        complain(MISSING)
-        return by_number(db, sources, everything, limit or NUMBERED)
+        print_error(MISSING)
+        return choose_by_number(db, sources, everything, limit or NUMBERED)
     from hermes.browser import browse
 
     return browse(db, query=query, at=at, sources=sources, everything=everything, limit=limit)
 
 
-def finish(chosen: str | None, arguments: argparse.Namespace) -> int:
+def resume_chosen(chosen: str | None, arguments: argparse.Namespace) -> int:
     """What happens after a choice, or without one."""
     if chosen is None:
         raise Refused(CANCELLED)
-    return resume(chosen, arguments.store)
+    return _resume(chosen, arguments.store)
+
+
+def _resume(session_id: str, store: Path | None) -> int:
+    """Replace this process by the chat in this session."""
+    print_lines([f"Resuming session: {make_printable(session_id)}"])
+    elsewhere = [] if store is None else ["--store", str(store)]
+    os.execv(CHAT[0], [*CHAT, f"--resume={session_id}", *elsewhere])
 
 
 def has_screen() -> bool:
@@ -77,36 +89,37 @@ def has_screen() -> bool:
     return all(stream.isatty() for stream in streams) and os.environ.get("TERM", "dumb") != "dumb"
 
 
-def by_number(db: SessionDB, sources: list[str] | None, everything: bool, limit: int) -> str | None:
+def choose_by_number(db: SessionDB, sources: list[str] | None, everything: bool, limit: int) -> str | None:
     """Print a numbered list and read a number; the session, or None at the end of input or an empty line."""
     page = db.list_conversations(limit=limit, sources=sources, include_hidden=everything, pinned_first=True)
     if not page.rows:
         raise Refused("No sessions found.")
-    say(_numbered(page.rows))
+    print_lines(_format_numbered(page.rows))
     while True:
-        say([f"Number (1-{len(page.rows)}, nothing to cancel):"])
+        print_lines([f"Number (1-{len(page.rows)}, nothing to cancel):"])
         if sys.stdin.isatty():
-            from hermes.cli.io.keyboard import discard_earlier
+            from hermes.cli.io.keyboard import discard_typeahead
 
-            discard_earlier()
+            discard_typeahead()
         answer = sys.stdin.readline().strip()
         if not answer:
             return None
         if answer.isdecimal() and 1 <= int(answer[:9]) <= len(page.rows):
             return str(page.rows[int(answer) - 1]["id"])
-        complain(f"not a number from 1 to {len(page.rows)}: {answer[:40]}")
+        print_error(f"not a number from 1 to {len(page.rows)}: {answer[:40]}")
 
 
-def _numbered(rows: list[dict[str, Any]]) -> Iterator[str]:
+def _format_numbered(rows: list[dict[str, Any]]) -> Iterator[str]:
     now, digits = clock.now(), len(str(len(rows)))
-    width = terminal_width()
+    width = get_terminal_width()
     spare = 0 if width is None else width - digits - NAME_WIDTH - WHEN_WIDTH - SOURCE_WIDTH - 32
     name = Column("", max(20, NAME_WIDTH + spare), max(19, NAME_WIDTH + spare - 1))
     for number, row in enumerate(rows, 1):
-        told = make_printable(row["title"] or row["preview"] or "—")
+        label = make_printable(row["title"] or row["preview"] or "—")
         when = Column("", WHEN_WIDTH)
         source = Column("", SOURCE_WIDTH, SOURCE_WIDTH - 1)
+        age = clock.format_relative(row["last_active"], now)
         yield (
-            f"{number:>{digits}}. {fit(told, name)} {fit(clock.format_relative(row['last_active'], now), when)} "
-            f"{fit(make_printable(row['source']), source)} {make_printable(row['id'])}"
+            f"{number:>{digits}}. {fit_text(label, name)} {fit_text(age, when)} "
+            f"{fit_text(make_printable(row['source']), source)} {make_printable(row['id'])}"
         )

@@ -6,11 +6,12 @@ import argparse
 import shlex
 from typing import TYPE_CHECKING
 
-from hermes.cli.command import DONE, Words, takes_store, takes_yes
-from hermes.cli.io.output import say
-from hermes.cli.io.prompts import agree
-from hermes.cli.opened_store import one_session, opened, sessions_folder, trash_days
-from hermes.cli.sessions.pin_archive import takes_sessions
+from hermes.cli.command import Words, add_store_option, add_yes_option
+from hermes.cli.exit_codes import DONE
+from hermes.cli.io.output import print_lines
+from hermes.cli.io.prompts import require_consent
+from hermes.cli.sessions.labels import add_session_arguments
+from hermes.cli.store_access import find_session, get_sessions_folder, open_store, read_trash_days
 from hermes.text import format_count, make_printable
 
 if TYPE_CHECKING:
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    takes_store(parser, delete)
-    takes_sessions(parser)
-    takes_yes(parser)
+    add_store_option(parser, delete_sessions)
+    add_session_arguments(parser)
+    add_yes_option(parser)
     parser.add_argument(
         "--purge",
         action="store_true",
@@ -29,50 +30,54 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     )
 
 
-def delete(arguments: argparse.Namespace) -> int:
+def delete_sessions(arguments: argparse.Namespace) -> int:
     segment = arguments.segment
-    with opened(arguments) as db:
-        found = (one_session(db, name, segment=segment, in_full=arguments.yes) for name in arguments.sessions)
-        ids = list(dict.fromkeys(found))
-        named = " and ".join(f"'{make_printable(one)}'" for one in ids)
-        what = f"session {named}" if len(ids) == 1 else f"sessions {named}"
+    with open_store(arguments) as db:
+        session_ids = (
+            find_session(db, name, segment=segment, in_full=arguments.yes) for name in arguments.sessions
+        )
+        ids = list(dict.fromkeys(session_ids))
+        named = " and ".join(f"'{make_printable(session_id)}'" for session_id in ids)
+        subject = f"session {named}" if len(ids) == 1 else f"sessions {named}"
         whose = "its" if len(ids) == 1 else "their"
         how = " for good, with no way back" if arguments.purge else ""
         if not arguments.yes:
-            say(_described(db.outlines([session_id], whole=not segment)) for session_id in ids)
-            agree(f"Delete {what} and all {whose} messages{how}?")
-        gone = _purge(db, ids, arguments) if arguments.purge else _throw_away(db, ids, segment)
-    say([f"Deleted {what}."])
-    if len(gone) > len(ids):
-        say(
+            print_lines(
+                _describe_deletion(db.outlines([session_id], whole=not segment)) for session_id in ids
+            )
+            require_consent(f"Delete {subject} and all {whose} messages{how}?")
+        deleted = _purge(db, ids, arguments) if arguments.purge else _move_to_trash(db, ids, segment)
+    print_lines([f"Deleted {subject}."])
+    if len(deleted) > len(ids):
+        print_lines(
             [
-                f"Gone with {'it' if len(ids) == 1 else 'them'}: {format_count(len(gone) - len(ids), 'session')}."
+                f"Gone with {'it' if len(ids) == 1 else 'them'}: {format_count(len(deleted) - len(ids), 'session')}."
             ]
         )
     if not arguments.purge:
         back = " ".join(shlex.quote(make_printable(session_id)) for session_id in ids)
-        say(
+        print_lines(
             [
-                f"Kept in the trash for {format_count(trash_days(), 'day')}: hermes sessions trash restore {back}"
+                f"Kept in the trash for {format_count(read_trash_days(), 'day')}: hermes sessions trash restore {back}"
             ]
         )
     return DONE
 
 
-def _described(going: list[Outline]) -> str:
+def _describe_deletion(going: list[Outline]) -> str:
     """`schema migration #3 · 3 sessions, 14 messages`: whoever named it by a part of its title sees what it is."""
     name = going[-1].title or going[0].title or going[0].preview or "—"
-    messages = sum(one.message_count for one in going)
-    told = f"{format_count(len(going), 'session')}, {format_count(messages, 'message')}"
-    return f"{make_printable(name, width_limit=60)} · {told}"
+    messages = sum(outline.message_count for outline in going)
+    counts = f"{format_count(len(going), 'session')}, {format_count(messages, 'message')}"
+    return f"{make_printable(name, width_limit=60)} · {counts}"
 
 
-def _throw_away(db: SessionDB, ids: list[str], segment: bool) -> list[str]:
-    return [one for session_id in ids for one in db.trash_session(session_id, segment=segment)]
+def _move_to_trash(db: SessionDB, ids: list[str], segment: bool) -> list[str]:
+    return [deleted_id for session_id in ids for deleted_id in db.trash_session(session_id, segment=segment)]
 
 
 def _purge(db: SessionDB, ids: list[str], arguments: argparse.Namespace) -> list[str]:
-    folder = sessions_folder(arguments)
+    folder = get_sessions_folder(arguments)
     if not arguments.segment:
         return db.delete_conversations(ids, folder, purge=True)
     return [session_id for session_id in ids if db.delete_session(session_id, folder, purge=True)]

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from hermes import clock, home
-from hermes.cli.command import DONE, Refused, Words, WrongUsage, days, plain_text, takes_dry_run, takes_store
-from hermes.cli.filters import is_filtered, selection, takes_selection, takes_times
-from hermes.cli.io.output import say, size_of
-from hermes.cli.io.output_file import check_target, output_file, put_back
+from hermes.cli.command import Words, add_dry_run_option, add_store_option, parse_days, parse_text
+from hermes.cli.exit_codes import DONE, Refused, WrongUsage
+from hermes.cli.filters import add_selection_options, add_time_options, is_filtered, make_selection
+from hermes.cli.io.output import format_size, print_lines
+from hermes.cli.io.output_file import check_target, is_stream, open_output, restore_backup
 from hermes.cli.io.progress import Progress
-from hermes.cli.opened_store import existing, is_stream, one_session, opened, refuse_own
+from hermes.cli.store_access import find_session, open_store, refuse_store_files, require_store
 from hermes.export.formats import FORMATS, Format, choose_format
 from hermes.export.plan import Conversation, Session, group_conversations, keep_prompts, make_file_stem
 from hermes.text import format_count, make_printable
@@ -29,7 +30,7 @@ STDOUT = "-"
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    takes_store(parser, export)
+    add_store_option(parser, export_sessions)
     parser.add_argument(
         "output",
         metavar="OUTPUT",
@@ -48,7 +49,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     )
     parser.add_argument(
         "--session-id",
-        type=plain_text,
+        type=parse_text,
         metavar="ID",
         help="only this conversation: an id, the beginning of one, or a title",
     )
@@ -58,11 +59,11 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         action="store_true",
         help="also all relatives of what was chosen: branches, resets and subagents",
     )
-    takes_selection(parser)
+    add_selection_options(parser)
     parser.add_argument(
-        "--older-than", type=days, metavar="DAYS", help="only those without activity for so many days"
+        "--older-than", type=parse_days, metavar="DAYS", help="only those without activity for so many days"
     )
-    takes_times(parser)
+    add_time_options(parser)
     parser.add_argument("--only", choices=["user-prompts"], help="only what people said")
     parser.add_argument("--redact", action="store_true", help="mask keys, passwords and other secrets")
     parser.add_argument(
@@ -70,7 +71,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         action="store_true",
         help="md: keep pictures, which whoever opens the document loads from the web",
     )
-    takes_dry_run(parser)
+    add_dry_run_option(parser)
 
 
 class Target(NamedTuple):
@@ -79,7 +80,7 @@ class Target(NamedTuple):
     conversations: list[Conversation]
 
 
-class Reading:
+class SessionReader:
     """Sessions read one at a time, and how many there were."""
 
     def __init__(self, db: SessionDB, arguments: argparse.Namespace, progress: Progress) -> None:
@@ -93,45 +94,45 @@ class Reading:
         if session is None:
             return None
         self._progress.step(len(session["messages"]) + 1)
-        kept = keep_prompts(session) if self._prompts else session
-        if kept is not None:
+        exported = keep_prompts(session) if self._prompts else session
+        if exported is not None:
             self.sessions += 1
-            self.messages += len(kept["messages"])
-        return kept
+            self.messages += len(exported["messages"])
+        return exported
 
 
-def export(arguments: argparse.Namespace) -> int:
-    _check(arguments)
-    store = existing(arguments)
+def export_sessions(arguments: argparse.Namespace) -> int:
+    _check_arguments(arguments)
+    store = require_store(arguments)
     chosen_format = choose_format(arguments.format, arguments.output)
     if arguments.remote_images and chosen_format is not FORMATS["md"]:
         raise WrongUsage("--remote-images goes with Markdown: --format md")
-    with opened(arguments) as db:
-        name = _named(db, arguments)
-        outlines = _chosen(db, name, arguments)
-        chosen = group_conversations(_as_told(outlines, arguments), name)
-        where, targets = _targets(arguments, chosen_format, chosen)
+    with open_store(arguments) as db:
+        name = _find_named(db, arguments)
+        outlines = _choose_outlines(db, name, arguments)
+        chosen = group_conversations(_apply_options(outlines, arguments), name)
+        where, targets = _plan_targets(arguments, chosen_format, chosen)
         makes_folder = arguments.output.endswith("/")
-        _refuse_what_cannot_be(targets, store, arguments.force, makes_folder)
+        _check_targets(targets, store, arguments.force, makes_folder)
         if makes_folder and not arguments.dry_run:
             home.make_private_folder(Path(arguments.output).expanduser())
-        total = sum(one.message_count + 1 for one in outlines)
-        with Progress("Exporting", total, shown=where != STDOUT or not sys.stdout.isatty()) as progress:
-            read = Reading(db, arguments, progress)
-            kept = _write_all(targets, chosen_format, read, arguments)
+        total = sum(outline.message_count + 1 for outline in outlines)
+        with Progress("Exporting", total, is_shown=where != STDOUT or not sys.stdout.isatty()) as progress:
+            read = SessionReader(db, arguments, progress)
+            backups = _write_all(targets, chosen_format, read, arguments)
     if arguments.dry_run:
-        say([_would(len(chosen), read, where)])
+        print_lines([_describe_dry_run(len(chosen), read, where)])
     elif where != STDOUT:
-        say(
+        print_lines(
             [
                 f"Exported {format_count(read.sessions, 'session')} to {make_printable(where)}",
-                *_kept_line(kept),
+                *_format_backups(backups),
             ]
         )
     return DONE
 
 
-def _check(arguments: argparse.Namespace) -> None:
+def _check_arguments(arguments: argparse.Namespace) -> None:
     if arguments.session_id is None:
         if arguments.segment:
             raise WrongUsage("--segment goes with --session-id")
@@ -144,54 +145,56 @@ def _check(arguments: argparse.Namespace) -> None:
 # Which conversations
 
 
-def _named(db: SessionDB, arguments: argparse.Namespace) -> str | None:
+def _find_named(db: SessionDB, arguments: argparse.Namespace) -> str | None:
     if arguments.session_id is None:
         return None
-    return one_session(db, arguments.session_id, segment=arguments.segment)
+    return find_session(db, arguments.session_id, segment=arguments.segment)
 
 
-def _chosen(db: SessionDB, name: str | None, arguments: argparse.Namespace) -> list[Outline]:
+def _choose_outlines(db: SessionDB, name: str | None, arguments: argparse.Namespace) -> list[Outline]:
     whole = name is not None and not arguments.segment
-    found = db.outlines(_filtered(db, arguments) if name is None else [name], whole=whole)
-    return _with_relatives(db, found) if arguments.lineage else found
+    found = db.outlines(_select_sessions(db, arguments) if name is None else [name], whole=whole)
+    return _add_relatives(db, found) if arguments.lineage else found
 
 
-def _as_told(outlines: list[Outline], arguments: argparse.Namespace) -> list[Outline]:
+def _apply_options(outlines: list[Outline], arguments: argparse.Namespace) -> list[Outline]:
     """Outlines as far as they may be told: a title may hold a secret, and a part is not as many as the whole."""
     if arguments.redact:
         from hermes.secrets import redact
 
         outlines = [
-            one._replace(title=redact(one.title) if one.title else None, preview=redact(one.preview))
-            for one in outlines
+            outline._replace(
+                title=redact(outline.title) if outline.title else None, preview=redact(outline.preview)
+            )
+            for outline in outlines
         ]
-    return [one._replace(message_count=0) for one in outlines] if arguments.only else outlines
+    return [outline._replace(message_count=0) for outline in outlines] if arguments.only else outlines
 
 
-def _filtered(db: SessionDB, arguments: argparse.Namespace) -> list[str]:
-    wanted = selection(arguments)
+def _select_sessions(db: SessionDB, arguments: argparse.Namespace) -> list[str]:
+    filters = make_selection(arguments)
     if arguments.older_than is not None:
         before = clock.now() - arguments.older_than * clock.DAY
-        wanted = wanted._replace(until=before if wanted.until is None else min(before, wanted.until))
-    return db.select_sessions(wanted)
+        filters = filters._replace(until=before if filters.until is None else min(before, filters.until))
+    return db.select_sessions(filters)
 
 
-def _with_relatives(db: SessionDB, found: Sequence[Outline]) -> list[Outline]:
+def _add_relatives(db: SessionDB, found: Sequence[Outline]) -> list[Outline]:
     """With everything that came out of the first session of each family; who is a relative is seen only once."""
-    seen: dict[str, None] = {}
-    for one in found:
-        if one.id not in seen:
-            family = db.family(one.id)
-            seen.update({} if family is None else {member.id: None for _, member in family.walk()})
-            seen[one.id] = None
-    return db.outlines(seen, whole=True)
+    related: dict[str, None] = {}
+    for outline in found:
+        if outline.id not in related:
+            family = db.family(outline.id)
+            related.update({} if family is None else {member.id: None for _, member in family.walk()})
+            related[outline.id] = None
+    return db.outlines(related, whole=True)
 
 
 # Where to
 
 
-def _targets(
-    arguments: argparse.Namespace, wanted: Format, chosen: list[Conversation]
+def _plan_targets(
+    arguments: argparse.Namespace, export_format: Format, chosen: list[Conversation]
 ) -> tuple[str, list[Target]]:
     """(what to call it, files with what belongs into each)."""
     output: str = arguments.output
@@ -200,17 +203,21 @@ def _targets(
     path = Path(output).expanduser()
     if not (path.is_dir() or output.endswith("/")):
         return output, [Target(path, chosen)]
-    if wanted.is_split:
+    if export_format.is_split:
         targets = [
-            Target(path / f"{make_file_stem(one, wanted.is_titled)}{wanted.ending}", [one]) for one in chosen
+            Target(
+                path / f"{make_file_stem(conversation, export_format.is_titled)}{export_format.ending}",
+                [conversation],
+            )
+            for conversation in chosen
         ]
     else:
         stem = make_file_stem(chosen[0], False) if len(chosen) == 1 else f"sessions_{clock.format_stamp()}"
-        targets = [Target(path / f"{stem}{wanted.ending}", chosen)]
-    return str(targets[0].path) if len(targets) == 1 else output, _told_apart(targets)
+        targets = [Target(path / f"{stem}{export_format.ending}", chosen)]
+    return str(targets[0].path) if len(targets) == 1 else output, _make_names_unique(targets)
 
 
-def _told_apart(targets: list[Target]) -> list[Target]:
+def _make_names_unique(targets: list[Target]) -> list[Target]:
     """Different ids may look the same as names of files, where letters of both cases do so, too."""
     taken: set[str] = set()
     apart: list[Target] = []
@@ -225,9 +232,9 @@ def _told_apart(targets: list[Target]) -> list[Target]:
     return apart
 
 
-def _refuse_what_cannot_be(targets: Sequence[Target], store: Path, force: bool, makes_folder: bool) -> None:
+def _check_targets(targets: Sequence[Target], store: Path, force: bool, makes_folder: bool) -> None:
     paths = [path for path, _ in targets if path is not None]
-    refuse_own(store, *paths)
+    refuse_store_files(store, *paths)
     for path in paths:
         if not path.parent.is_dir() and not makes_folder:
             raise Refused(f"there is no folder {path.parent}")
@@ -239,41 +246,43 @@ def _refuse_what_cannot_be(targets: Sequence[Target], store: Path, force: bool, 
 
 
 def _write_all(
-    targets: Sequence[Target], wanted: Format, read: Reading, arguments: argparse.Namespace
+    targets: Sequence[Target], export_format: Format, read: SessionReader, arguments: argparse.Namespace
 ) -> list[Path]:
     """Write every file; the previous exports that were kept."""
-    made: list[Path] = []
+    written: list[Path] = []
     replaced: dict[Path, Path] = {}
     try:
         for path, inside in targets:
             options = {"remote_images": True} if arguments.remote_images else {}
-            pieces = (piece.encode(errors="replace") for piece in wanted.write(inside, read, **options))
+            pieces = (
+                piece.encode(errors="replace") for piece in export_format.write(inside, read, **options)
+            )
             if arguments.dry_run:
                 read.bytes += sum(map(len, pieces))
                 continue
             if path is None or is_stream(path):
-                with _stream(path) as stream:
+                with _open_stream(path) as stream:
                     stream.writelines(pieces)
                 continue
             is_new = not os.path.lexists(path)
-            with output_file(path, force=arguments.force) as output:
+            with open_output(path, force=arguments.force) as output:
                 output.stream.writelines(pieces)
-            if output.kept is not None:
-                replaced[path] = output.kept
+            if output.backup is not None:
+                replaced[path] = output.backup
             elif is_new:
-                made.append(path)
+                written.append(path)
     except BaseException:  # all files or none, as far as none was forced
-        for path in made:
+        for path in written:
             with suppress(OSError):
                 path.unlink()
-        for path, kept in replaced.items():
-            put_back(path, kept)
+        for path, backup in replaced.items():
+            restore_backup(path, backup)
         raise
     return list(replaced.values())
 
 
 @contextmanager
-def _stream(path: Path | None) -> Iterator[BinaryIO]:
+def _open_stream(path: Path | None) -> Iterator[BinaryIO]:
     if path is None:
         sys.stdout.flush()
         yield sys.stdout.buffer
@@ -285,13 +294,13 @@ def _stream(path: Path | None) -> Iterator[BinaryIO]:
         yield stream
 
 
-def _kept_line(kept: Sequence[Path]) -> list[str]:
-    if len(kept) == 1:
-        return [f"Kept the previous export as {make_printable(kept[0].name)}"]
-    return [f"Kept {len(kept)} previous exports, with ~ behind their names"] if kept else []
+def _format_backups(backups: Sequence[Path]) -> list[str]:
+    if len(backups) == 1:
+        return [f"Kept the previous export as {make_printable(backups[0].name)}"]
+    return [f"Kept {len(backups)} previous exports, with ~ behind their names"] if backups else []
 
 
-def _would(count: int, read: Reading, where: str) -> str:
+def _describe_dry_run(count: int, read: SessionReader, where: str) -> str:
     parts = f"{format_count(read.sessions, 'session')}, {format_count(read.messages, 'message')}"
     place = "stdout" if where == STDOUT else make_printable(where)
-    return f"Would export {format_count(count, 'conversation')} ({parts}), about {size_of(read.bytes)}, to {place}"
+    return f"Would export {format_count(count, 'conversation')} ({parts}), about {format_size(read.bytes)}, to {place}"

@@ -16,10 +16,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from hermes.cli.command import DONE, REFUSED, Refused, Words, takes_dry_run, takes_json, takes_store
-from hermes.cli.io.output import add_details, complain, say, say_json, shortened
+from hermes.cli.command import Words, add_dry_run_option, add_json_option, add_store_option
+from hermes.cli.exit_codes import DONE, REFUSED, Refused
+from hermes.cli.io.output import print_details, print_error, print_json, print_lines, shorten_lines
 from hermes.cli.io.progress import Progress
-from hermes.cli.opened_store import opened, place
+from hermes.cli.store_access import get_store_path, open_store
 from hermes.errors import InvalidArgument
 from hermes.store.transfer.import_policy import PLURALS
 from hermes.text import format_count
@@ -42,7 +43,7 @@ class Unreadable(NamedTuple):
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    takes_store(parser, import_files)
+    add_store_option(parser, import_files)
     parser.add_argument(
         "files",
         nargs="+",
@@ -54,8 +55,8 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         action="store_true",
         help="the files are yours: also take over system prompts, directories, owners, chats and model settings",
     )
-    takes_dry_run(parser)
-    takes_json(parser)
+    add_dry_run_option(parser)
+    add_json_option(parser)
 
 
 def import_files(arguments: argparse.Namespace) -> int:
@@ -65,29 +66,33 @@ def import_files(arguments: argparse.Namespace) -> int:
             raise Refused(f"no such file: {path}")
         if path is not None and path.is_dir():
             raise Refused(f"{path} is a folder; name the files in it")
-        if path is not None and place(arguments).exists() and path.samefile(place(arguments)):
+        if (
+            path is not None
+            and get_store_path(arguments).exists()
+            and path.samefile(get_store_path(arguments))
+        ):
             raise Refused(f"{path} is the store that the sessions would be imported into")
     unreadable: list[Unreadable] = []
     total = sum(path.stat().st_size for path in paths if path is not None)
-    with opened(arguments, makes=True) as db:
+    with open_store(arguments, makes=True) as db:
         taking = db.importing(dry_run=arguments.dry_run, trusted=arguments.trusted)
         try:
-            with Progress("Importing", total, shown=None not in paths) as progress, taking:
+            with Progress("Importing", total, is_shown=None not in paths) as progress, taking:
                 for name, path in zip(arguments.files, paths, strict=True):
                     if path is not None and _is_store(path):
                         unreadable += _import_store(taking, name, path, progress)
                     else:
-                        unreadable += _import_one(taking, "stdin" if path is None else name, path, progress)
+                        unreadable += _import_lines(taking, "stdin" if path is None else name, path, progress)
         finally:  # also of an import that was broken off: what it took in stays
-            _tell(taking, unreadable, arguments)
+            _report(taking, unreadable, arguments)
     return REFUSED if unreadable or taking.in_use else DONE
 
 
-def _import_one(taking: Import, name: str, path: Path | None, progress: Progress) -> Iterator[Unreadable]:
+def _import_lines(taking: Import, name: str, path: Path | None, progress: Progress) -> Iterator[Unreadable]:
     with path.open("rb") if path is not None else nullcontext(sys.stdin.buffer) as file:
-        for number, line in enumerate(_lines(file), 1):
+        for number, line in enumerate(_read_lines(file), 1):
             progress.step(len(line))
-            why = _take(taking, line)
+            why = _import_line(taking, line)
             if why is not None:
                 yield Unreadable(name, number, why)
 
@@ -109,18 +114,18 @@ def _import_store(taking: Import, name: str, path: Path, progress: Progress) -> 
         SessionDB.remove_readable_copy(path)
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
+def _read_lines(file: BinaryIO) -> Iterator[bytes]:
     for number, line in enumerate(file):
         yield line.removeprefix(BYTE_ORDER_MARK) if number == 0 else line
 
 
-def _take(taking: Import, line: bytes) -> str | None:
+def _import_line(taking: Import, line: bytes) -> str | None:
     """Take in the session of a line; why not, if that cannot be done."""
     text = line.strip(BLANK)
     if not text:
         return None
     try:
-        session = _decoded(text)
+        session = _decode(text)
     except (ValueError, RecursionError) as problem:
         is_whole = line.endswith(b"\n")
         return f"not valid JSON: {problem}" if is_whole else f"cut off in the middle: {problem}"
@@ -131,7 +136,7 @@ def _take(taking: Import, line: bytes) -> str | None:
     return None
 
 
-def _decoded(text: bytes) -> Any:
+def _decode(text: bytes) -> Any:
     import msgspec
 
     try:
@@ -144,99 +149,112 @@ def _decoded(text: bytes) -> Any:
         )  # numbers that are not finite or too large, and odd escapes: Python writes them
 
 
-def _tell(taking: Import, unreadable: list[Unreadable], arguments: argparse.Namespace) -> None:
-    told = taking.make_result()
+def _report(taking: Import, unreadable: list[Unreadable], arguments: argparse.Namespace) -> None:
+    imported = taking.make_result()
     read = taking.count + len(unreadable)
     if arguments.json:
-        say_json(
+        print_json(
             {
                 "dry_run": arguments.dry_run,
                 "read": read,
-                "added": told.added,
-                "restored": told.restored,
-                "grown": dict(told.grown),
-                "branched": dict(told.branched),
-                "already_here": told.skipped,
-                "newer_here": dict(told.newer_here),
-                "updated": told.updated,
-                "in_use": told.in_use,
-                "messages": told.messages,
-                "renamed": told.renamed,
-                "detached": told.detached,
-                "incomplete": told.incomplete,
+                "added": imported.added,
+                "restored": imported.restored,
+                "grown": dict(imported.grown),
+                "branched": dict(imported.branched),
+                "already_here": imported.skipped,
+                "newer_here": dict(imported.newer_here),
+                "updated": imported.updated,
+                "in_use": imported.in_use,
+                "messages": imported.messages,
+                "renamed": imported.renamed,
+                "detached": imported.detached,
+                "incomplete": imported.incomplete,
                 "trusted": arguments.trusted,
-                "taken_over": dict(told.taken_over),
-                "left_out": dict(told.left_out),
-                "unreadable": [one._asdict() for one in unreadable],
+                "taken_over": dict(imported.taken_over),
+                "left_out": dict(imported.left_out),
+                "unreadable": [problem._asdict() for problem in unreadable],
             }
         )
         return
     left_out = f"; {format_count(len(unreadable), 'line')} unreadable" if unreadable else ""
-    parts = ", ".join(_summarize(told, dry_run=arguments.dry_run))
-    say([f"Read {format_count(taking.count, 'session')}: {parts}{left_out}"])
-    say(shortened(_describe_merges(told, dry_run=arguments.dry_run, trusted=arguments.trusted)))
-    say(shortened(_renamed(told.renamed, arguments.dry_run)))
-    say(shortened([f"{one}: its parent is neither here nor in the file" for one in told.detached]))
-    say(
-        shortened(
-            [f"{one}: carries messages that are neither here nor in the file" for one in told.incomplete]
+    parts = ", ".join(_summarize(imported, dry_run=arguments.dry_run))
+    print_lines([f"Read {format_count(taking.count, 'session')}: {parts}{left_out}"])
+    print_lines(
+        shorten_lines(_describe_merges(imported, dry_run=arguments.dry_run, trusted=arguments.trusted))
+    )
+    print_lines(shorten_lines(_describe_renames(imported.renamed, arguments.dry_run)))
+    print_lines(
+        shorten_lines(
+            [f"{session_id}: its parent is neither here nor in the file" for session_id in imported.detached]
         )
     )
-    say(describe_trust(told, dry_run=arguments.dry_run))
-    if told.in_use:
-        complain(
-            f"{format_count(len(told.in_use), 'session')} did not grow because somebody is working there now; "
+    print_lines(
+        shorten_lines(
+            [
+                f"{session_id}: carries messages that are neither here nor in the file"
+                for session_id in imported.incomplete
+            ]
+        )
+    )
+    print_lines(describe_trust(imported, dry_run=arguments.dry_run))
+    if imported.in_use:
+        print_error(
+            f"{format_count(len(imported.in_use), 'session')} did not grow because somebody is working there now; "
             "import again later:"
         )
-        add_details(shortened(list(told.in_use)))
+        print_details(shorten_lines(list(imported.in_use)))
     if unreadable:
-        complain(f"{format_count(len(unreadable), 'line')} could not be read:")
-        add_details(shortened([f"{one.file}:{one.line}: {one.why}" for one in unreadable]))
+        print_error(f"{format_count(len(unreadable), 'line')} could not be read:")
+        print_details(
+            shorten_lines([f"{problem.file}:{problem.line}: {problem.why}" for problem in unreadable])
+        )
 
 
-def _summarize(told: Imported, *, dry_run: bool) -> list[str]:
+def _summarize(imported: Imported, *, dry_run: bool) -> list[str]:
     """The parts of the first line: how many sessions were added, grew, branched or stayed."""
     would = "would be " if dry_run else ""
-    grown = {name: count for name, count in told.grown.items() if name not in told.branched.values()}
-    merged = sum(told.grown.values())
-    parts = [f"{len(told.added)} {would}added ({format_count(told.messages - merged, 'message')})"]
-    if told.restored:
-        parts.append(f"{len(told.restored)} {would}brought back from the trash")
+    grown = {name: count for name, count in imported.grown.items() if name not in imported.branched.values()}
+    merged = sum(imported.grown.values())
+    parts = [f"{len(imported.added)} {would}added ({format_count(imported.messages - merged, 'message')})"]
+    if imported.restored:
+        parts.append(f"{len(imported.restored)} {would}brought back from the trash")
     if grown:
         verb = "would grow" if dry_run else "grown"
         parts.append(f"{len(grown)} {verb} by {format_count(sum(grown.values()), 'message')}")
-    if told.branched:
+    if imported.branched:
         count = format_count(merged - sum(grown.values()), "message")
-        parts.append(f"{len(told.branched)} {would}branched ({count})")
-    if told.skipped:
-        parts.append(f"{len(told.skipped)} already here")
-    if told.in_use:
-        parts.append(f"{len(told.in_use)} in use")
+        parts.append(f"{len(imported.branched)} {would}branched ({count})")
+    if imported.skipped:
+        parts.append(f"{len(imported.skipped)} already here")
+    if imported.in_use:
+        parts.append(f"{len(imported.in_use)} in use")
     return parts
 
 
-def _describe_merges(told: Imported, *, dry_run: bool, trusted: bool) -> list[str]:
+def _describe_merges(imported: Imported, *, dry_run: bool, trusted: bool) -> list[str]:
     """A line for each session that was here and is not just the same or grown."""
     why = "went on here and in the file" if trusted else "has messages in the file that are not here"
     lines = []
-    for given, branch in told.branched.items():
-        count = told.grown.get(branch, 0)
+    for session_id, branch in imported.branched.items():
+        count = imported.grown.get(branch, 0)
         are = "would be" if dry_run else "is" if count == 1 else "are"
         if count:
             lines.append(
-                f"{given} {why}; the file's {format_count(count, 'message')} {are} in the branch {branch}"
+                f"{session_id} {why}; the file's {format_count(count, 'message')} {are} in the branch {branch}"
             )
     lines += [
-        f"{given} continues a session that went on here; it {'would be' if dry_run else 'is'} a branch"
-        for given, branch in told.branched.items()
-        if branch not in told.grown
+        f"{session_id} continues a session that went on here; it {'would be' if dry_run else 'is'} a branch"
+        for session_id, branch in imported.branched.items()
+        if branch not in imported.grown
     ]
     lines += [
         f"{session_id}: already here, with {format_count(count, 'newer message')}"
-        for session_id, count in told.newer_here.items()
+        for session_id, count in imported.newer_here.items()
     ]
-    if told.updated:
-        lines.append(f"Updated titles, tags, ends or counts of {format_count(len(told.updated), 'session')}")
+    if imported.updated:
+        lines.append(
+            f"Updated titles, tags, ends or counts of {format_count(len(imported.updated), 'session')}"
+        )
     return lines
 
 
@@ -249,22 +267,22 @@ def _is_store(path: Path) -> bool:
         return file.read(len(STORE_MARK)) == STORE_MARK or is_encrypted(path)
 
 
-def describe_trust(told: Imported, *, dry_run: bool = False) -> list[str]:
+def describe_trust(imported: Imported, *, dry_run: bool = False) -> list[str]:
     """One line about what steers behaviour: what was taken over, or left out because nobody trusts the file."""
-    counts = told.taken_over or told.left_out
+    counts = imported.taken_over or imported.left_out
     if not counts:
         return []
     listed = ", ".join(
         format_count(count, name, PLURALS.get(name, "")) for name, count in sorted(counts.items())
     )
-    if told.taken_over:
+    if imported.taken_over:
         return [f"{'Would take' if dry_run else 'Took'} over: {listed}"]
     return [f"Left out: {listed}. For files that you trust, --trusted takes them over."]
 
 
-def _renamed(renamed: dict[str, str], dry_run: bool) -> list[str]:
+def _describe_renames(renamed: dict[str, str], dry_run: bool) -> list[str]:
     return [
-        f"{given} is a different session here; "
+        f"{session_id} is a different session here; "
         + ("it would get a new id" if dry_run else f"imported as {here}")
-        for given, here in renamed.items()
+        for session_id, here in renamed.items()
     ]

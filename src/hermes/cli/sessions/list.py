@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock
-from hermes.cli.command import DONE, Words, row_count, takes_json, takes_store
-from hermes.cli.filters import takes_sources, takes_times, takes_workspace, times
-from hermes.cli.io.columns import Column, length, table, widened
-from hermes.cli.io.output import folded, say, say_json, terminal_width
-from hermes.cli.opened_store import opened
+from hermes.cli.command import Words, add_json_option, add_store_option, parse_row_count
+from hermes.cli.exit_codes import DONE
+from hermes.cli.filters import add_source_option, add_time_options, add_workspace_option, parse_times
+from hermes.cli.io.columns import Column, format_table, measure_table, widen_columns
+from hermes.cli.io.output import fold_line, get_terminal_width, print_json, print_lines
+from hermes.cli.store_access import open_store
 
 if TYPE_CHECKING:
     from hermes.store.sessions.listing import ConversationPage
@@ -39,20 +40,22 @@ REASONS = {"child": "subagent"}
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    takes_store(parser, list_sessions)
-    takes_sources(parser)
-    parser.add_argument("--limit", type=row_count, default=20, metavar="N", help="at most this many (20)")
+    add_store_option(parser, list_sessions)
+    add_source_option(parser)
+    parser.add_argument(
+        "--limit", type=parse_row_count, default=20, metavar="N", help="at most this many (20)"
+    )
     parser.add_argument(
         "--all", action="store_true", help="also jobs, subagents, tool sessions and the archive"
     )
-    takes_workspace(parser)
-    takes_times(parser)
-    takes_json(parser)
+    add_workspace_option(parser)
+    add_time_options(parser)
+    add_json_option(parser)
 
 
 def list_sessions(arguments: argparse.Namespace) -> int:
-    since, until = times(arguments)
-    with opened(arguments) as db:
+    since, until = parse_times(arguments)
+    with open_store(arguments) as db:
         page = db.list_conversations(
             limit=arguments.limit,
             sources=arguments.source,
@@ -62,27 +65,27 @@ def list_sessions(arguments: argparse.Namespace) -> int:
             include_hidden=arguments.all,
         )
     if arguments.json:
-        say_json([as_json(row) for row in page.rows])
+        print_json([make_json_row(row) for row in page.rows])
         return DONE
-    say(_as_table(page.rows) if page.rows else ["No sessions found."])
-    say(_footer(page))
+    print_lines(_format_rows(page.rows) if page.rows else ["No sessions found."])
+    print_lines(_format_footer(page))
     return DONE
 
 
-def as_json(row: dict[str, Any]) -> dict[str, Any]:
+def make_json_row(row: dict[str, Any]) -> dict[str, Any]:
     """A conversation in the documented shape of every list."""
-    told = {**row, "pinned": row["pinned_at"] is not None, "archived": bool(row["archived"])}
-    return {field: told.get(field) for field in JSON_FIELDS}
+    fields = {**row, "pinned": row["pinned_at"] is not None, "archived": bool(row["archived"])}
+    return {field: fields.get(field) for field in JSON_FIELDS}
 
 
-def _as_table(rows: list[dict[str, Any]]) -> Iterator[str]:
-    now, width = clock.now(), terminal_width()
+def _format_rows(rows: list[dict[str, Any]]) -> Iterator[str]:
+    now, width = clock.now(), get_terminal_width()
     if any(row["title"] for row in rows):
         columns, rule = TITLED_COLUMNS, TITLED_RULE
         cells = [
             [
                 row["title"] or UNTITLED,
-                _preview(row),
+                _get_preview(row),
                 clock.format_relative(row["last_active"], now),
                 row["id"],
             ]
@@ -91,33 +94,35 @@ def _as_table(rows: list[dict[str, Any]]) -> Iterator[str]:
     else:
         columns, rule = PLAIN_COLUMNS, PLAIN_RULE
         cells = [
-            [_preview(row), clock.format_relative(row["last_active"], now), row["source"], row["id"]]
+            [_get_preview(row), clock.format_relative(row["last_active"], now), row["source"], row["id"]]
             for row in rows
         ]
     if width is None:
-        return table(columns, cells, rule)
-    fitting = widened(columns, cells, width)
+        return format_table(columns, cells, rule)
+    fitting = widen_columns(columns, cells, width)
     if fitting[1].width < 0:  # no room for previews: they stand for titles that are not there
-        cells = [[row["title"] or _preview(row), *cell[1:]] for row, cell in zip(rows, cells, strict=True)]
-    return table(fitting, cells, min(width, length(fitting, cells)))
+        cells = [
+            [row["title"] or _get_preview(row), *cell[1:]] for row, cell in zip(rows, cells, strict=True)
+        ]
+    return format_table(fitting, cells, min(width, measure_table(fitting, cells)))
 
 
-def _preview(row: dict[str, Any]) -> str:
+def _get_preview(row: dict[str, Any]) -> str:
     return str(row["preview"] or ("" if row["message_count"] else UNSAID))
 
 
-def hidden_ones(hidden: dict[str, int]) -> str:
+def describe_hidden(hidden: dict[str, int]) -> str:
     """`300 cron, 12 archived`."""
     most_first = sorted(hidden.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{count} {REASONS.get(reason, reason)}" for reason, count in most_first)
 
 
-def _footer(page: ConversationPage) -> list[str]:
+def _format_footer(page: ConversationPage) -> list[str]:
     """What is not shown, and why; nothing if everything is."""
-    hidden = hidden_ones(page.hidden)
+    hidden = describe_hidden(page.hidden)
     if not hidden and len(page.rows) == page.total:
         return []
     parts = [f"showing {len(page.rows)} of {page.total}"]
     if hidden:
         parts += [f"{hidden} hidden", "--all"]
-    return ["", *folded(" · ".join(parts))]
+    return ["", *fold_line(" · ".join(parts))]

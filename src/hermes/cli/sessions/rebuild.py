@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes import home
-from hermes.cli.command import DONE, REFUSED, Refused, Words, WrongUsage, takes_dry_run, takes_store
-from hermes.cli.io.output import add_details, complain, say, shortened
+from hermes.cli.command import Words, add_dry_run_option, add_store_option
+from hermes.cli.exit_codes import DONE, REFUSED, Refused, WrongUsage
+from hermes.cli.io.output import print_details, print_error, print_lines, shorten_lines
 from hermes.cli.io.progress import Progress
-from hermes.cli.opened_store import place, refuse_own, sessions_folder
 from hermes.cli.sessions.import_ import describe_trust
+from hermes.cli.store_access import get_sessions_folder, get_store_path, refuse_store_files
 from hermes.config import config_file
 from hermes.errors import InvalidArgument
 from hermes.gateway.mirror.transcript_lines import META, TranscriptState, parse_time
@@ -37,7 +38,7 @@ NAME = "state.rebuilt.db"
 INDEX = "sessions.json"
 
 
-class Found(NamedTuple):
+class ScanResult(NamedTuple):
     """What the transcripts are, before anything is made of them."""
 
     files: list[Path]
@@ -49,7 +50,7 @@ class Found(NamedTuple):
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    takes_store(parser, rebuild)
+    add_store_option(parser, rebuild_store)
     parser.add_argument(
         "--from-transcripts", action="store_true", help="from what the gateway wrote to sessions/"
     )
@@ -62,41 +63,43 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         action="store_true",
         help="the files of --folder are yours: also take over chats, owners, system prompts and directories",
     )
-    takes_dry_run(parser)
+    add_dry_run_option(parser)
 
 
-def rebuild(arguments: argparse.Namespace) -> int:
+def rebuild_store(arguments: argparse.Namespace) -> int:
     if not arguments.from_transcripts:
         raise WrongUsage("a store can be rebuilt --from-transcripts")
-    folder = arguments.folder or sessions_folder(arguments)
-    into = check_database_path(arguments.into or place(arguments).with_name(NAME))
+    folder = arguments.folder or get_sessions_folder(arguments)
+    into = check_database_path(arguments.into or get_store_path(arguments).with_name(NAME))
     files = sorted(file for file in folder.glob("*.jsonl") if file.is_file())
     if not files:
         raise Refused(f"there are no transcripts in {folder}")
     if os.path.lexists(into) or os.path.lexists(f"{into}-wal"):
         raise Refused(f"{into} exists; choose another name with --into")
-    refuse_own(place(arguments), into, is_store=True)
-    found = _look(files)
+    refuse_store_files(get_store_path(arguments), into, is_store=True)
+    scan = _scan_files(files)
     if arguments.dry_run:
-        told = [
-            f"Would rebuild {format_count(len(found.files), 'session')} ({format_count(found.messages, 'message')})"
+        lines = [
+            f"Would rebuild {format_count(len(scan.files), 'session')} ({format_count(scan.messages, 'message')})"
         ]
     else:
         # What the gateway wrote beside the store is its own; any other folder may be anybody's.
-        is_own = folder.resolve() == sessions_folder(arguments).resolve()
-        told = _make(found, folder, into, trusted=is_own or arguments.trusted)
-    say([*told, *(make_printable(f"{count} left out: {why}") for why, count in found.left_out.items())])
-    if not found.unreadable:
+        is_own = folder.resolve() == get_sessions_folder(arguments).resolve()
+        lines = _build_store(scan, folder, into, trusted=is_own or arguments.trusted)
+    print_lines(
+        [*lines, *(make_printable(f"{count} left out: {why}") for why, count in scan.left_out.items())]
+    )
+    if not scan.unreadable:
         return DONE
-    complain(f"{format_count(len(found.unreadable), 'line')} could not be read:")
-    add_details(shortened(found.unreadable))
+    print_error(f"{format_count(len(scan.unreadable), 'line')} could not be read:")
+    print_details(shorten_lines(scan.unreadable))
     return REFUSED
 
 
 # ---------------------------------------------------------------- reading
 
 
-def _look(files: list[Path]) -> Found:
+def _scan_files(files: list[Path]) -> ScanResult:
     """Every file once, without keeping what was said."""
     good: list[Path] = []
     left_out: dict[str, int] = {}
@@ -106,10 +109,10 @@ def _look(files: list[Path]) -> Found:
     messages = 0
     with Progress("Reading", sum(file.stat().st_size for file in files)) as progress:
         for file in files:
-            copy = _read(file)
+            copy = _read_copy(file)
             progress.step(file.stat().st_size)
             unreadable += [f"{file.name}:{number}" for number in copy.bad_lines]
-            why = _useless(copy)
+            why = _find_defect(copy)
             if why is not None:
                 left_out[why] = left_out.get(why, 0) + 1
                 continue
@@ -117,15 +120,15 @@ def _look(files: list[Path]) -> Found:
             messages += len(copy.marks) or copy.older_count
             ids.append((file.stem, list(copy.marks)))
             ranges += copy.carries + copy.set_aside
-    return Found(good, left_out, sorted(_carried(ids, ranges)), messages, unreadable)
+    return ScanResult(good, left_out, sorted(_find_carried(ids, ranges)), messages, unreadable)
 
 
-def _read(file: Path, *, whole: bool = False) -> TranscriptState:
+def _read_copy(file: Path, *, whole: bool = False) -> TranscriptState:
     with file.open("rb") as lines:
         return TranscriptState.from_lines(lines, whole=whole)
 
 
-def _useless(copy: TranscriptState) -> str | None:
+def _find_defect(copy: TranscriptState) -> str | None:
     if copy.deleted:
         return "deleted"
     if copy.columns is None and not copy.older_count:
@@ -133,7 +136,7 @@ def _useless(copy: TranscriptState) -> str | None:
     return "in the trash" if copy.columns and copy.columns.get("trashed_at") is not None else None
 
 
-def _carried(ids: Iterable[tuple[str, list[int]]], ranges: list[list[int]]) -> Iterator[tuple[int, str]]:
+def _find_carried(ids: Iterable[tuple[str, list[int]]], ranges: list[list[int]]) -> Iterator[tuple[int, str]]:
     """(id, whose it is) of the messages in any of the ranges."""
     joined: list[list[int]] = []
     for first, last in sorted(ranges):
@@ -143,16 +146,16 @@ def _carried(ids: Iterable[tuple[str, list[int]]], ranges: list[list[int]]) -> I
             joined.append([first, last])
     starts = [first for first, _ in joined]
     for session_id, own in ids:
-        for one in own:
-            at = bisect_right(starts, one) - 1
-            if at >= 0 and one <= joined[at][1]:
-                yield one, session_id
+        for message_id in own:
+            at = bisect_right(starts, message_id) - 1
+            if at >= 0 and message_id <= joined[at][1]:
+                yield message_id, session_id
 
 
 # ---------------------------------------------------------------- making
 
 
-def _make(found: Found, folder: Path, into: Path, *, trusted: bool) -> list[str]:
+def _build_store(scan: ScanResult, folder: Path, into: Path, *, trusted: bool) -> list[str]:
     """The new store; what is to be said about it."""
     from hermes.db.session_db import SessionDB
 
@@ -167,41 +170,47 @@ def _make(found: Found, folder: Path, into: Path, *, trusted: bool) -> list[str]
         tempfile.TemporaryDirectory(prefix=".rebuilding-", dir=into.parent) as aside,
         SessionDB(Path(aside) / NAME, durability="normal") as db,  # the copy of it is what has to last
     ):
-        imported = _take(db, found, sources, trusted=trusted)
-        taken = import_file(db, folder / INDEX, _keying()) if trusted else ImportResult(0, [])
+        imported = _import_found(db, scan, sources, trusted=trusted)
+        taken = import_file(db, folder / INDEX, _read_keying()) if trusted else ImportResult(0, [])
         mark_imported(db)
         db.backup(into)
-    shown = make_printable(str(into))
-    made = f"{format_count(len(imported.added), 'session')} ({format_count(imported.messages, 'message')})"
+    target = make_printable(str(into))
+    counts = f"{format_count(len(imported.added), 'session')} ({format_count(imported.messages, 'message')})"
     return [
-        f"Rebuilt {made} and {format_count(taken.chats, 'chat')} into '{shown}'",
-        *([] if trusted else describe_trust(imported._replace(left_out=_with_chats(imported, len(entries))))),
-        *shortened([f"{INDEX}: {why}" for why in taken.left_out]),
-        *shortened([f"{one}: its parent has no transcript" for one in imported.detached]),
-        *shortened([f"{one}: carries messages that have no transcript" for one in imported.incomplete]),
-        f"To put it in the place of the store: hermes sessions restore '{shown}'",
+        f"Rebuilt {counts} and {format_count(taken.chats, 'chat')} into '{target}'",
+        *(
+            []
+            if trusted
+            else describe_trust(imported._replace(left_out=_count_chats(imported, len(entries))))
+        ),
+        *shorten_lines([f"{INDEX}: {why}" for why in taken.left_out]),
+        *shorten_lines([f"{session_id}: its parent has no transcript" for session_id in imported.detached]),
+        *shorten_lines(
+            [f"{session_id}: carries messages that have no transcript" for session_id in imported.incomplete]
+        ),
+        f"To put it in the place of the store: hermes sessions restore '{target}'",
     ]
 
 
-def _with_chats(imported: Imported, chats: int) -> dict[str, int]:
+def _count_chats(imported: Imported, chats: int) -> dict[str, int]:
     return {**imported.left_out, "chat": chats} if chats else dict(imported.left_out)
 
 
-def _take(db: SessionDB, found: Found, sources: dict[str, Any], *, trusted: bool) -> Imported:
+def _import_found(db: SessionDB, scan: ScanResult, sources: dict[str, Any], *, trusted: bool) -> Imported:
     with (
-        Progress("Rebuilding", sum(file.stat().st_size for file in found.files)) as progress,
+        Progress("Rebuilding", sum(file.stat().st_size for file in scan.files)) as progress,
         db.importing(trusted=trusted) as taking,
     ):
-        for file in found.files:
+        for file in scan.files:
             try:
-                taking.take(session_of(file.stem, _read(file, whole=True), found.carried, sources))
+                taking.take(make_session(file.stem, _read_copy(file, whole=True), scan.carried, sources))
             except InvalidArgument as problem:
-                found.unreadable.append(f"{file.name}: {problem}")
+                scan.unreadable.append(f"{file.name}: {problem}")
             progress.step(file.stat().st_size)
     return taking.make_result()
 
 
-def session_of(
+def make_session(
     session_id: str, copy: TranscriptState, carried: list[tuple[int, str]], sources: dict[str, Any]
 ) -> dict[str, Any]:
     """A transcript in the form of an export."""
@@ -212,31 +221,33 @@ def session_of(
             "source": about.get("platform") or sources.get(session_id) or "unknown",
             "model": about.get("model"),
             "started_at": parse_time(about.get("timestamp")),
-            "messages": [one for one in copy.older if one["role"] != META],
+            "messages": [message for message in copy.older if message["role"] != META],
         }
     return {
         **copy.columns,
         "id": session_id,
-        "messages": [copy.messages[one] for one in sorted(copy.messages)],
-        "context": _told(copy.carries, carried),
-        "rewound_context": _told(copy.set_aside, carried),
+        "messages": [copy.messages[message_id] for message_id in sorted(copy.messages)],
+        "context": _split_ranges(copy.carries, carried),
+        "rewound_context": _split_ranges(copy.set_aside, carried),
         "tags": copy.tags,
         "model_calls": copy.calls,
     }
 
 
-def _told(ranges: list[list[int]], carried: list[tuple[int, str]]) -> list[dict[str, Any]]:
+def _split_ranges(ranges: list[list[int]], carried: list[tuple[int, str]]) -> list[dict[str, Any]]:
     """Ranges of ids as an export tells them: each within one session."""
-    told: list[dict[str, Any]] = []
+    carried_ranges: list[dict[str, Any]] = []
     for first, last in ranges:
         within = carried[bisect_left(carried, (first, "")) : bisect_left(carried, (last + 1, ""))]
-        for session_id, group in groupby(within, key=lambda one: one[1]):
+        for session_id, group in groupby(within, key=lambda pair: pair[1]):
             some = [message_id for message_id, _ in group]
-            told.append({"session_id": session_id, "first": some[0], "last": some[-1], "count": len(some)})
-    return told
+            carried_ranges.append(
+                {"session_id": session_id, "first": some[0], "last": some[-1], "count": len(some)}
+            )
+    return carried_ranges
 
 
-def _keying() -> Keying:
+def _read_keying() -> Keying:
     values = config_file.read()
-    told = {name: values.get(name) for name in Keying._fields}
-    return Keying(**{name: value for name, value in told.items() if isinstance(value, bool)})
+    settings = {name: values.get(name) for name in Keying._fields}
+    return Keying(**{name: value for name, value in settings.items() if isinstance(value, bool)})

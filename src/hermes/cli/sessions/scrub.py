@@ -9,36 +9,37 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hermes.cli.command import DONE, REFUSED, Refused, Words, takes_dry_run, takes_store, takes_yes
-from hermes.cli.io.output import say
-from hermes.cli.io.prompts import agree
-from hermes.cli.opened_store import existing, opened
+from hermes.cli.command import Words, add_dry_run_option, add_store_option, add_yes_option
+from hermes.cli.exit_codes import DONE, REFUSED, Refused
+from hermes.cli.io.output import print_lines
+from hermes.cli.io.prompts import require_consent
+from hermes.cli.store_access import open_store, require_store
 from hermes.text import make_printable
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    takes_store(parser, scrub)
-    takes_dry_run(parser)
-    takes_yes(parser)
+    add_store_option(parser, scrub_text)
+    add_dry_run_option(parser)
+    add_yes_option(parser)
 
 
-def scrub(arguments: argparse.Namespace) -> int:
-    existing(arguments)
-    secret = _asked_for()
-    with opened(arguments) as db:
+def scrub_text(arguments: argparse.Namespace) -> int:
+    require_store(arguments)
+    secret = _ask_text()
+    with open_store(arguments) as db:
         found = db.scrub(secret, dry_run=True)
-        say(make_printable(line) for line in found.lines())
+        print_lines(make_printable(line) for line in found.lines())
         if arguments.dry_run or not found.occurrences:
             return DONE
         if not arguments.yes and not sys.stdin.isatty():
             raise Refused("Nothing was removed: piped in, it needs --yes.")
-        agree("Remove it everywhere? There is no way back.", yes=arguments.yes)
+        require_consent("Remove it everywhere? There is no way back.", yes=arguments.yes)
         done = db.scrub(secret)
-    say(make_printable(line) for line in done.lines())
+    print_lines(make_printable(line) for line in done.lines())
     return DONE if done.ok else REFUSED
 
 
-def _asked_for() -> str:
+def _ask_text() -> str:
     if sys.stdin.isatty():
         from getpass import getpass
 

@@ -7,12 +7,20 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock
-from hermes.cli.command import DONE, REFUSED, Refused, Words, plain_text, row_count, takes_json, takes_store
-from hermes.cli.filters import takes_sources, times
-from hermes.cli.io.columns import columns_taken
-from hermes.cli.io.output import folded, in_colour, say, say_json, styled, terminal_width
-from hermes.cli.opened_store import opened
-from hermes.cli.sessions.list import hidden_ones
+from hermes.cli.command import Words, add_json_option, add_store_option, parse_row_count, parse_text
+from hermes.cli.exit_codes import DONE, REFUSED, Refused
+from hermes.cli.filters import add_source_option, parse_times
+from hermes.cli.io.columns import measure_text
+from hermes.cli.io.output import (
+    apply_style,
+    fold_line,
+    get_terminal_width,
+    has_colour,
+    print_json,
+    print_lines,
+)
+from hermes.cli.sessions.list import describe_hidden
+from hermes.cli.store_access import open_store
 from hermes.text import make_printable
 
 if TYPE_CHECKING:
@@ -29,31 +37,33 @@ JSON_FIELDS = (
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    takes_store(parser, search)
+    add_store_option(parser, search_sessions)
     parser.add_argument(
         "query",
         nargs="+",
-        type=plain_text,
+        type=parse_text,
         metavar="QUERY",
         help='words, "phrases", OR, NOT, prefix*, *part*, fields such as role:user before:2w has:error',
     )
-    parser.add_argument("--limit", type=row_count, default=10, metavar="N", help="at most this many (10)")
-    takes_sources(parser)
-    for flag, what in (("--since", "on or after"), ("--until", "before the end of")):
+    parser.add_argument(
+        "--limit", type=parse_row_count, default=10, metavar="N", help="at most this many (10)"
+    )
+    add_source_option(parser)
+    for flag, meaning in (("--since", "on or after"), ("--until", "before the end of")):
         parser.add_argument(
-            flag, type=plain_text, metavar="WHEN", help=f"said {what} this: 2w, 2026-05, 'May 2'"
+            flag, type=parse_text, metavar="WHEN", help=f"said {meaning} this: 2w, 2026-05, 'May 2'"
         )
     parser.add_argument(
         "--all", action="store_true", help="also jobs, subagents, tool sessions and the archive"
     )
     parser.add_argument("--open", action="store_true", help="open the browser at the best hit")
-    takes_json(parser)
+    add_json_option(parser)
 
 
-def search(arguments: argparse.Namespace) -> int:
+def search_sessions(arguments: argparse.Namespace) -> int:
     query = " ".join(arguments.query)
-    after, before = times(arguments)
-    with opened(arguments) as db:
+    after, before = parse_times(arguments)
+    with open_store(arguments) as db:
         found = db.search_conversations(
             query,
             arguments.limit + 1,  # one more tells whether there are more
@@ -65,36 +75,40 @@ def search(arguments: argparse.Namespace) -> int:
         are_more = len(found) > arguments.limit
         del found[arguments.limit :]
         if arguments.open and found:
-            from hermes.cli.sessions.browse import choose, finish
+            from hermes.cli.sessions.browse import choose_session, resume_chosen
 
             hit = (found[0]["session_id"], found[0]["message_id"])
-            chosen = choose(db, arguments.source, arguments.all, query=query, at=hit)
-            return finish(chosen, arguments)
+            chosen = choose_session(db, arguments.source, arguments.all, query=query, at=hit)
+            return resume_chosen(chosen, arguments)
     if arguments.json:
-        say_json([{field: row[field] for field in JSON_FIELDS} for row in found])
+        print_json([{field: row[field] for field in JSON_FIELDS} for row in found])
         return DONE if found else REFUSED
     if not found:
-        raise Refused("No sessions found.", list(_notes(found, are_more)))
-    say(_lines(found, are_more))
+        raise Refused("No sessions found.", list(_format_notes(found, are_more)))
+    print_lines(_format_results(found, are_more))
     return DONE
 
 
-def _lines(found: FoundConversations, are_more: bool) -> Iterator[str]:
+def _format_results(found: FoundConversations, are_more: bool) -> Iterator[str]:
     """Two lines for each conversation; those that only come near stand behind a line that says so."""
     now = clock.now()
     last_exact = True
     for row in found:
         if last_exact and not row["exact"] and not found.is_question:
-            yield "Nothing matches exactly; the nearest are:" if found.relaxed else styled("Near it:", "dim")
+            yield (
+                "Nothing matches exactly; the nearest are:"
+                if found.relaxed
+                else apply_style("Near it:", "dim")
+            )
             yield ""
         last_exact = row["exact"]
-        yield from _conversation(row, now)
+        yield from _format_conversation(row, now)
         yield ""
-    yield from _notes(found, are_more)
+    yield from _format_notes(found, are_more)
 
 
-def _conversation(row: dict[str, Any], now: float) -> Iterator[str]:
-    width = terminal_width()
+def _format_conversation(row: dict[str, Any], now: float) -> Iterator[str]:
+    width = get_terminal_width()
     facts = " · ".join(
         (
             clock.format_relative(row["last_active"], now),
@@ -102,21 +116,25 @@ def _conversation(row: dict[str, Any], now: float) -> Iterator[str]:
             make_printable(row["tip_id"]),
         )
     )
-    room = None if width is None else max(SHORTEST_TITLE, width - columns_taken(facts) - 2)
-    yield f"{styled(make_printable(row['title'] or '—', width_limit=room), 'bold')}  {styled(facts, 'dim')}"
-    snippet = _highlighted(row["snippet"], min(width or SNIPPET_WIDTH, SNIPPET_WIDTH) - 4)
+    room = None if width is None else max(SHORTEST_TITLE, width - measure_text(facts) - 2)
+    yield f"{apply_style(make_printable(row['title'] or '—', width_limit=room), 'bold')}  {apply_style(facts, 'dim')}"
+    snippet = _highlight(row["snippet"], min(width or SNIPPET_WIDTH, SNIPPET_WIDTH) - 4)
     yield f"  {SPEAKERS.get(row['role'], '○')} {snippet}"
 
 
-def _highlighted(snippet: str, width: int) -> str:
+def _highlight(snippet: str, width: int) -> str:
     """Its matches in colour; where there is none, as they are marked."""
     from hermes.recall.snippets.goals import MARKED, fit_snippet
 
-    shown = fit_snippet(snippet, width, in_colour=in_colour())
-    return MARKED.sub(lambda match: styled(match[1], "bold", "yellow"), shown) if in_colour() else shown
+    excerpt = fit_snippet(snippet, width, in_colour=has_colour())
+    return (
+        MARKED.sub(lambda match: apply_style(match[1], "bold", "yellow"), excerpt)
+        if has_colour()
+        else excerpt
+    )
 
 
-def _notes(found: FoundConversations, are_more: bool) -> Iterator[str]:
+def _format_notes(found: FoundConversations, are_more: bool) -> Iterator[str]:
     """What a reader has to know about how these were found."""
     if are_more:
         yield f"showing {len(found)}, there are more · --limit"
@@ -132,6 +150,6 @@ def _notes(found: FoundConversations, are_more: bool) -> Iterator[str]:
         yield f"still indexing: {found.indexing[0]:,} of {found.indexing[1]:,} messages"
     for typed in found.reading.ignored:
         yield f"looked for '{make_printable(typed)}' as text: it is no field that is known"
-    if hidden := hidden_ones(found.hidden):
+    if hidden := describe_hidden(found.hidden):
         at_least = "at least " if found.hidden_at_least else ""
-        yield from folded(f"{at_least}{hidden} hidden · --all")
+        yield from fold_line(f"{at_least}{hidden} hidden · --all")

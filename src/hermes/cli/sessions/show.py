@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from hermes import clock
 from hermes.chat.view.calls import Call, describe_call, read_calls
-from hermes.cli.command import DONE, Refused, Words, message_id, plain_text, takes_json, takes_store
-from hermes.cli.io.output import page, say_json, styled
-from hermes.cli.opened_store import one_session, opened
+from hermes.cli.command import Words, add_json_option, add_store_option, parse_message_id, parse_text
+from hermes.cli.exit_codes import DONE, Refused
+from hermes.cli.io.output import apply_style, print_json, print_paged
+from hermes.cli.store_access import find_session, open_store
 from hermes.reasoning import extract_reasoning, strip_reasoning
 from hermes.store.content import to_json
 from hermes.text import extract_text, format_count, make_printable, make_readable, reveal, spell_controls
@@ -24,11 +25,11 @@ ARGUMENTS_SHOWN = 100
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    takes_store(parser, show)
+    add_store_option(parser, show_session)
     parser.add_argument(
         "session",
         nargs="+",
-        type=plain_text,
+        type=parse_text,
         metavar="ID|TITLE",
         help="an id, the beginning of one, or a title",
     )
@@ -40,26 +41,30 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         "--lineage", action="store_true", help="from the first segment of the conversation on"
     )
     parser.add_argument(
-        "--from", dest="first", type=message_id, metavar="MSG", help="from this message on, by its number"
+        "--from",
+        dest="first",
+        type=parse_message_id,
+        metavar="MSG",
+        help="from this message on, by its number",
     )
-    takes_json(parser)
+    add_json_option(parser)
 
 
-def show(arguments: argparse.Namespace) -> int:
-    with opened(arguments) as db:
-        session_id = one_session(db, arguments.session)
+def show_session(arguments: argparse.Namespace) -> int:
+    with open_store(arguments) as db:
+        session_id = find_session(db, arguments.session)
         if arguments.first is not None:
-            segments = _from(db, session_id, arguments.first)
+            segments = _list_from(db, session_id, arguments.first)
         else:
-            segments = conversation_of(db, session_id) if arguments.lineage else [session_id]
+            segments = list_segments(db, session_id) if arguments.lineage else [session_id]
         if arguments.json:
-            say_json([row for one in segments for row in _messages(db, one, arguments.first)])
+            print_json([row for segment in segments for row in _read_messages(db, segment, arguments.first)])
         else:
-            page(_transcript(db, segments, arguments))
+            print_paged(_format_transcript(db, segments, arguments))
     return DONE
 
 
-def conversation_of(db: SessionDB, session_id: str) -> list[str]:
+def list_segments(db: SessionDB, session_id: str) -> list[str]:
     """The segments of a conversation up to its live end, in order."""
     segments = [db.get_compression_tip(session_id)]
     while (row := db.get_session(segments[-1])) is not None and row["relation"] == "compression":
@@ -67,68 +72,72 @@ def conversation_of(db: SessionDB, session_id: str) -> list[str]:
     return segments[::-1]
 
 
-def _from(db: SessionDB, session_id: str, first: int) -> list[str]:
+def _list_from(db: SessionDB, session_id: str, first: int) -> list[str]:
     """The segments from the one on that holds a message."""
-    segments = conversation_of(db, session_id)
+    segments = list_segments(db, session_id)
     for at, segment in enumerate(segments):
         if any(message["id"] == first for message in db.get_messages(segment)):
             return segments[at:]
     raise Refused(f"the conversation has no message {first}")
 
 
-def _messages(db: SessionDB, session_id: str, first: int | None) -> Iterator[dict[str, Any]]:
+def _read_messages(db: SessionDB, session_id: str, first: int | None) -> Iterator[dict[str, Any]]:
     return (message for message in db.get_messages(session_id) if first is None or message["id"] >= first)
 
 
-def _transcript(db: SessionDB, segments: list[str], arguments: argparse.Namespace) -> Iterator[str]:
+def _format_transcript(db: SessionDB, segments: list[str], arguments: argparse.Namespace) -> Iterator[str]:
     for segment in segments:
         session = db.get_session(segment)
         if session is not None:
-            yield from _heading(session)
+            yield from _format_heading(session)
             if segment == segments[0] and session["relation"] == "compression":
-                yield from _what_came_before(db, segment)
+                yield from _format_origin(db, segment)
             yield ""
-        for message in _messages(db, segment, arguments.first):
-            yield from _message(message, arguments.tools, arguments.reasoning)
+        for message in _read_messages(db, segment, arguments.first):
+            yield from _format_message(message, arguments.tools, arguments.reasoning)
 
 
-def _heading(session: dict[str, Any]) -> Iterator[str]:
-    yield styled(make_printable(session["title"] or "—"), "bold")
+def _format_heading(session: dict[str, Any]) -> Iterator[str]:
+    yield apply_style(make_printable(session["title"] or "—"), "bold")
     facts = [session["id"], session["source"], session["model"], clock.format_iso(session["started_at"])]
-    told = [make_printable(fact) for fact in facts if fact] + [
+    parts = [make_printable(fact) for fact in facts if fact] + [
         format_count(session["message_count"] or 0, "message")
     ]
-    yield styled(" · ".join(told), "dim")
+    yield apply_style(" · ".join(parts), "dim")
 
 
-def _what_came_before(db: SessionDB, session_id: str) -> Iterator[str]:
-    segments = conversation_of(db, session_id)
-    count = sum(db.message_count(one) for one in segments[: segments.index(session_id)])
-    yield styled(f"continues from {format_count(count, 'earlier message')} (--lineage shows them)", "dim")
+def _format_origin(db: SessionDB, session_id: str) -> Iterator[str]:
+    segments = list_segments(db, session_id)
+    count = sum(db.message_count(segment) for segment in segments[: segments.index(session_id)])
+    yield apply_style(
+        f"continues from {format_count(count, 'earlier message')} (--lineage shows them)", "dim"
+    )
 
 
-def _message(message: dict[str, Any], tools: bool, reasoning: bool) -> Iterator[str]:
+def _format_message(message: dict[str, Any], tools: bool, reasoning: bool) -> Iterator[str]:
     role = message["role"]
     if role == "session_meta" or (role == "tool" and not tools):
         return
     other = message["tool_name"] if role == "tool" and message["tool_name"] else role
-    who, colour = SPEAKERS.get(role) or (f"○ {make_printable(other)}", "cyan")
+    speaker, colour = SPEAKERS.get(role) or (f"○ {make_printable(other)}", "cyan")
     stamp = f"{clock.format_iso(message['timestamp']).replace('T', ' ')[:16]} · #{message['id']}"
-    yield f"{styled(who, 'bold', colour)} {styled(stamp, 'dim')}"
-    thought, said = extract_reasoning(message), extract_text(strip_reasoning(message["content"], role))
-    is_all = not (said.strip() or message["tool_calls"])
+    yield f"{apply_style(speaker, 'bold', colour)} {apply_style(stamp, 'dim')}"
+    thought, text = extract_reasoning(message), extract_text(strip_reasoning(message["content"], role))
+    is_all = not (text.strip() or message["tool_calls"])
     if thought and (reasoning or is_all):
-        yield styled(f"  ∴ reasoning{', without an answer' if is_all else ''}", "dim")
-        yield from (styled(f"  {line}", "dim") for line in spell_controls(thought).splitlines())
+        yield apply_style(f"  ∴ reasoning{', without an answer' if is_all else ''}", "dim")
+        yield from (apply_style(f"  {line}", "dim") for line in spell_controls(thought).splitlines())
         yield ""
-    shown = make_readable(said) if role == "tool" else spell_controls(said)  # tools colour their output
-    yield from (f"  {line}".rstrip() for line in shown.splitlines())
+    visible_text = (
+        make_readable(text) if role == "tool" else spell_controls(text)
+    )  # tools colour their output
+    yield from (f"  {line}".rstrip() for line in visible_text.splitlines())
     for _, call in read_calls(message["tool_calls"]):
-        yield from (styled(line, "cyan") for line in _call_lines(call, tools))
+        yield from (apply_style(line, "cyan") for line in _format_call(call, tools))
     yield ""
 
 
-def _call_lines(call: Call, whole: bool) -> Iterator[str]:
+def _format_call(call: Call, whole: bool) -> Iterator[str]:
     """A call in one line, its command whole; with `whole` all arguments, each line by line."""
     if not whole:
         limit = None if call.command is not None else ARGUMENTS_SHOWN

@@ -6,9 +6,10 @@ import argparse
 from typing import TYPE_CHECKING
 
 from hermes import clock
-from hermes.cli.command import DONE, Words, takes_json, takes_store
-from hermes.cli.io.output import say, say_json, size_of
-from hermes.cli.opened_store import opened
+from hermes.cli.command import Words, add_json_option, add_store_option
+from hermes.cli.exit_codes import DONE
+from hermes.cli.io.output import format_size, print_json, print_lines
+from hermes.cli.store_access import open_store
 from hermes.text import format_count, make_printable
 
 if TYPE_CHECKING:
@@ -24,62 +25,62 @@ PLACES = {
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    takes_store(parser, stats)
-    takes_json(parser)
+    add_store_option(parser, show_statistics)
+    add_json_option(parser)
 
 
-def stats(arguments: argparse.Namespace) -> int:
-    with opened(arguments) as db:
-        found = db.statistics()
+def show_statistics(arguments: argparse.Namespace) -> int:
+    with open_store(arguments) as db:
+        statistics = db.statistics()
     if arguments.json:
-        say_json(_as_json(found))
+        print_json(_make_json(statistics))
     else:
-        say(_lines(found))
+        print_lines(_format_statistics(statistics))
     return DONE
 
 
-def _lines(found: Statistics) -> list[str]:
+def _format_statistics(statistics: Statistics) -> list[str]:
     return [
-        f"Total sessions: {found.sessions}",
-        f"Total messages: {found.messages}",
-        *(f"{make_printable(source)}: {count} sessions" for source, count in found.by_source),
-        f"Database size: {found.on_disk / 1e6:.1f} MB",
+        f"Total sessions: {statistics.sessions}",
+        f"Total messages: {statistics.messages}",
+        *(f"{make_printable(source)}: {count} sessions" for source, count in statistics.by_source),
+        f"Database size: {statistics.on_disk / 1e6:.1f} MB",
         "",
         *(
-            f"  {size_of(found.files[place]):>9}  {what}"
-            for place, what in PLACES.items()
-            if found.files[place]
+            f"  {format_size(statistics.files[place]):>9}  {description}"
+            for place, description in PLACES.items()
+            if statistics.files[place]
         ),
         "Of the conversations:",
-        f"  {size_of(found.text):>9}  what people and the agent said",
-        f"  {size_of(found.tool_output):>9}  tool output",
-        f"  {size_of(found.prompts):>9}  system prompts",
-        *([f"In the trash: {format_count(found.in_trash, 'session')}"] if found.in_trash else []),
-        *_last_write(found),
+        f"  {format_size(statistics.text):>9}  what people and the agent said",
+        f"  {format_size(statistics.tool_output):>9}  tool output",
+        f"  {format_size(statistics.prompts):>9}  system prompts",
+        *([f"In the trash: {format_count(statistics.in_trash, 'session')}"] if statistics.in_trash else []),
+        *_format_last_write(statistics),
     ]
 
 
-def _last_write(found: Statistics) -> list[str]:
-    if found.last_write is None:
+def _format_last_write(statistics: Statistics) -> list[str]:
+    if statistics.last_write is None:
         return []
-    message_id, session_id, at = found.last_write
+    message_id, session_id, at = statistics.last_write
     when = f"{clock.format_iso(at)} ({clock.format_relative(at, clock.now())})"
     return [f"Last message stored: {when}, message {message_id} of {make_printable(session_id)}"]
 
 
-def _as_json(found: Statistics) -> dict[str, object]:
-    last = found.last_write
+def _make_json(statistics: Statistics) -> dict[str, object]:
+    last = statistics.last_write
     return {
-        "sessions": found.sessions,
-        "messages": found.messages,
-        "by_source": dict(found.by_source),
-        "in_trash": found.in_trash,
+        "sessions": statistics.sessions,
+        "messages": statistics.messages,
+        "by_source": dict(statistics.by_source),
+        "in_trash": statistics.in_trash,
         "bytes": {
-            "on_disk": found.on_disk,
-            **found.files,
-            "text": found.text,
-            "tool_output": found.tool_output,
-            "system_prompts": found.prompts,
+            "on_disk": statistics.on_disk,
+            **statistics.files,
+            "text": statistics.text,
+            "tool_output": statistics.tool_output,
+            "system_prompts": statistics.prompts,
         },
         "last_write": None
         if last is None

@@ -7,22 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from hermes import clock
 from hermes.cli.command import (
-    DONE,
     Access,
     Command,
-    Refused,
     Words,
-    days,
-    group,
-    plain_text,
-    takes_json,
-    takes_store,
-    takes_yes,
+    add_commands,
+    add_json_option,
+    add_store_option,
+    add_yes_option,
+    parse_days,
+    parse_text,
 )
-from hermes.cli.io.columns import Column, length, table, widened
-from hermes.cli.io.output import say, say_json, terminal_width
-from hermes.cli.io.prompts import agree
-from hermes.cli.opened_store import opened, sessions_folder, trash_days
+from hermes.cli.exit_codes import DONE, Refused
+from hermes.cli.io.columns import Column, format_table, measure_table, widen_columns
+from hermes.cli.io.output import get_terminal_width, print_json, print_lines
+from hermes.cli.io.prompts import require_consent
+from hermes.cli.store_access import get_sessions_folder, open_store, read_trash_days
 from hermes.text import format_count, make_printable
 
 if TYPE_CHECKING:
@@ -40,26 +39,30 @@ RULE = 95
 
 
 def define(parser: argparse.ArgumentParser, words: Words) -> None:
-    group(parser, COMMANDS, words)
+    add_commands(parser, COMMANDS, words)
 
 
 def define_list(parser: argparse.ArgumentParser, _: Words) -> None:
-    takes_store(parser, list_trash)
-    takes_json(parser)
+    add_store_option(parser, list_trash)
+    add_json_option(parser)
 
 
 def define_restore(parser: argparse.ArgumentParser, _: Words) -> None:
-    takes_store(parser, restore)
+    add_store_option(parser, restore_sessions)
     parser.add_argument(
-        "trashed", nargs="+", type=plain_text, metavar="ID", help="ids, beginnings of ids, or former titles"
+        "trashed", nargs="+", type=parse_text, metavar="ID", help="ids, beginnings of ids, or former titles"
     )
 
 
 def define_empty(parser: argparse.ArgumentParser, _: Words) -> None:
-    takes_store(parser, empty)
-    takes_yes(parser)
+    add_store_option(parser, empty_trash)
+    add_yes_option(parser)
     parser.add_argument(
-        "--older-than", type=days, default=0, metavar="DAYS", help="only what has lain there for so long (0)"
+        "--older-than",
+        type=parse_days,
+        default=0,
+        metavar="DAYS",
+        help="only what has lain there for so long (0)",
     )
     parser.add_argument(
         "--purge",
@@ -69,13 +72,13 @@ def define_empty(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def list_trash(arguments: argparse.Namespace) -> int:
-    with opened(arguments) as db:
-        rows = db.list_trash(trash_days())
+    with open_store(arguments) as db:
+        rows = db.list_trash(read_trash_days())
     if arguments.json:
-        say_json(rows)
+        print_json(rows)
         return DONE
     if not rows:
-        say(["The trash is empty."])
+        print_lines(["The trash is empty."])
         return DONE
     now = clock.now()
     cells = [
@@ -87,53 +90,55 @@ def list_trash(arguments: argparse.Namespace) -> int:
         )
         for row in rows
     ]
-    width = terminal_width()
-    columns = COLUMNS if width is None else widened(COLUMNS, cells, width)
-    say(table(columns, cells, RULE if width is None else min(width, length(columns, cells))))
+    width = get_terminal_width()
+    columns = COLUMNS if width is None else widen_columns(COLUMNS, cells, width)
+    print_lines(
+        format_table(columns, cells, RULE if width is None else min(width, measure_table(columns, cells)))
+    )
     return DONE
 
 
-def restore(arguments: argparse.Namespace) -> int:
-    with opened(arguments) as db:
-        for session_id in [_meant(db, name) for name in arguments.trashed]:
+def restore_sessions(arguments: argparse.Namespace) -> int:
+    with open_store(arguments) as db:
+        for session_id in [_find_trashed(db, name) for name in arguments.trashed]:
             came = db.restore_session(session_id)
             title = db.get_session_title(db.get_compression_tip(session_id))
             called = f" as '{make_printable(title)}'" if title else ""
             more = f", {format_count(len(came), 'session')} in all" if len(came) > 1 else ""
-            say([f"Restored session '{make_printable(session_id)}'{called}{more}."])
+            print_lines([f"Restored session '{make_printable(session_id)}'{called}{more}."])
     return DONE
 
 
-def empty(arguments: argparse.Namespace) -> int:
-    with opened(arguments) as db:
+def empty_trash(arguments: argparse.Namespace) -> int:
+    with open_store(arguments) as db:
         before = clock.now() - arguments.older_than * clock.DAY
         rows = [row for row in db.list_trash() if not arguments.older_than or row["trashed_at"] <= before]
         if not rows:
-            say(["Nothing to delete."])
+            print_lines(["Nothing to delete."])
             return DONE
         question = (
             f"Delete {format_count(len(rows), 'conversation')} in the trash for good, with no way back?"
         )
-        agree(question, yes=arguments.yes)
-        gone = db.empty_trash(arguments.older_than, arguments.purge, sessions_folder(arguments))
-    say([f"Deleted {format_count(gone, 'session')} from the trash."])
+        require_consent(question, yes=arguments.yes)
+        deleted = db.empty_trash(arguments.older_than, arguments.purge, get_sessions_folder(arguments))
+    print_lines([f"Deleted {format_count(deleted, 'session')} from the trash."])
     return DONE
 
 
-def _meant(db: SessionDB, name: str) -> str:
+def _find_trashed(db: SessionDB, name: str) -> str:
     """What was thrown away together is named by each of its sessions."""
     rows = db.list_trash()
     exact = [row for row in rows if name in (*row["sessions"], row["title"])]
-    found = exact or [row for row in rows if _starts(row, name)]
-    if not found:
+    matches = exact or [row for row in rows if _has_prefix(row, name)]
+    if not matches:
         raise Refused(f"'{name}' is not in the trash.")
-    if len(found) > 1:
+    if len(matches) > 1:
         from hermes.chat.conversation_lookup import describe_candidates
 
-        raise Refused(f"'{name}' could be any of these:", describe_candidates(found))
-    return str(found[0]["id"])
+        raise Refused(f"'{name}' could be any of these:", describe_candidates(matches))
+    return str(matches[0]["id"])
 
 
-def _starts(row: dict[str, Any], name: str) -> bool:
+def _has_prefix(row: dict[str, Any], name: str) -> bool:
     names = (*row["sessions"], row["title"] or "")
-    return any(one.lower().startswith(name.lower()) for one in names)
+    return any(candidate.lower().startswith(name.lower()) for candidate in names)

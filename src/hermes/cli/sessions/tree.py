@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock
-from hermes.cli.command import DONE, Refused, Words, plain_text, takes_json, takes_store
-from hermes.cli.io.columns import columns_taken
-from hermes.cli.io.output import page, say_json, styled, terminal_width
-from hermes.cli.opened_store import one_session, opened
+from hermes.cli.command import Words, add_json_option, add_store_option, parse_text
+from hermes.cli.exit_codes import DONE, Refused
+from hermes.cli.io.columns import measure_text
+from hermes.cli.io.output import apply_style, get_terminal_width, print_json, print_paged
+from hermes.cli.store_access import find_session, open_store
 from hermes.text import format_count, make_printable
 
 if TYPE_CHECKING:
@@ -25,74 +26,79 @@ SHORTEST_TITLE = 14
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    takes_store(parser, tree)
+    add_store_option(parser, show_tree)
     parser.add_argument(
-        "session", nargs="+", type=plain_text, metavar="ID|TITLE", help="any session of the family"
+        "session", nargs="+", type=parse_text, metavar="ID|TITLE", help="any session of the family"
     )
-    takes_json(parser)
+    add_json_option(parser)
 
 
-def tree(arguments: argparse.Namespace) -> int:
-    with opened(arguments) as db:
-        session_id = one_session(db, arguments.session)
+def show_tree(arguments: argparse.Namespace) -> int:
+    with open_store(arguments) as db:
+        session_id = find_session(db, arguments.session)
         family = db.family(session_id)
     if family is None:
         raise Refused(f"Session '{session_id}' not found.")
     if arguments.json:
-        say_json(_as_json(family))
+        print_json(_make_json(family))
     else:
-        page(_drawn(family, session_id))
+        print_paged(_draw(family, session_id))
     return DONE
 
 
-def _drawn(first: Relative, named: str) -> Iterator[str]:
+def _draw(first: Relative, named: str) -> Iterator[str]:
     """A line per session. A stack instead of recursion: a chain of continuations is as long as its life."""
-    now, width = clock.now(), terminal_width()
+    now, width = clock.now(), get_terminal_width()
     stack: list[tuple[Relative, str, str]] = [(first, "", "")]
     while stack:
-        one, edge, below = stack.pop()
-        yield edge + _line(one, now, one.id == named, None if width is None else width - len(edge))
-        last = len(one.children) - 1
+        session, edge, below = stack.pop()
+        yield edge + _format_session(
+            session, now, session.id == named, None if width is None else width - len(edge)
+        )
+        last = len(session.children) - 1
         stack += [
             (
                 child,
                 f"{below}{'└─ ' if number == last else '├─ '}",
                 f"{below}{'   ' if number == last else '│  '}",
             )
-            for number, child in reversed(list(enumerate(one.children)))
+            for number, child in reversed(list(enumerate(session.children)))
         ]
 
 
-def _line(one: Relative, now: float, is_named: bool, room: int | None) -> str:
+def _format_session(session: Relative, now: float, is_named: bool, room: int | None) -> str:
     """What it is, its title, its id, and as much of the rest as there is room for."""
-    relation = RELATIONS.get(one.relation or "", "") if one.parent_session_id else ""
+    relation = RELATIONS.get(session.relation or "", "") if session.parent_session_id else ""
     before = f"{relation}: " if relation else ""
-    title = make_printable(one.title or "—", width_limit=60)
-    facts = [make_printable(one.id), *([make_printable(one.source)] if one.source != "cli" else [])]
+    title = make_printable(session.title or "—", width_limit=60)
+    facts = [
+        make_printable(session.id),
+        *([make_printable(session.source)] if session.source != "cli" else []),
+    ]
     facts += [
-        format_count(one.message_count or 0, "message"),
-        clock.format_relative(one.last_active or one.started_at, now),
+        format_count(session.message_count or 0, "message"),
+        clock.format_relative(session.last_active or session.started_at, now),
     ]
     if room is not None:
-        while len(facts) > 1 and columns_taken(before + title + SPACE + BETWEEN.join(facts)) > room:
+        while len(facts) > 1 and measure_text(before + title + SPACE + BETWEEN.join(facts)) > room:
             facts.pop(-2 if len(facts) > 2 else -1)  # the id and the time are the last to go
-        left = room - columns_taken(before + SPACE + BETWEEN.join(facts))
+        left = room - measure_text(before + SPACE + BETWEEN.join(facts))
         title = make_printable(title, width_limit=max(SHORTEST_TITLE, left))
-    name = styled(title, *(["bold", "underline"] if is_named else ["bold"]))
-    return f"{styled(before, 'cyan')}{name}{SPACE}{styled(BETWEEN.join(facts), 'dim')}"
+    name = apply_style(title, *(["bold", "underline"] if is_named else ["bold"]))
+    return f"{apply_style(before, 'cyan')}{name}{SPACE}{apply_style(BETWEEN.join(facts), 'dim')}"
 
 
-def _as_json(first: Relative) -> dict[str, Any]:
-    made = _fields(first)
-    stack = [(first, made)]
+def _make_json(first: Relative) -> dict[str, Any]:
+    root = _make_fields(first)
+    stack = [(first, root)]
     while stack:
-        one, into = stack.pop()
-        for child in one.children:
-            told = _fields(child)
-            into["children"].append(told)
-            stack.append((child, told))
-    return made
+        session, into = stack.pop()
+        for child in session.children:
+            fields = _make_fields(child)
+            into["children"].append(fields)
+            stack.append((child, fields))
+    return root
 
 
-def _fields(one: Relative) -> dict[str, Any]:
-    return {**{name: getattr(one, name) for name in JSON_FIELDS}, "children": []}
+def _make_fields(session: Relative) -> dict[str, Any]:
+    return {**{name: getattr(session, name) for name in JSON_FIELDS}, "children": []}

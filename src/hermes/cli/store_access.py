@@ -10,38 +10,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes import home
-from hermes.cli.command import Refused
-from hermes.cli.io.output import complain
+from hermes.cli.exit_codes import Refused
+from hermes.cli.io.output import print_error
 from hermes.errors import StoreReadOnly, StoreTooNew
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
 
-def place(arguments: argparse.Namespace) -> Path:
+def get_store_path(arguments: argparse.Namespace) -> Path:
     return arguments.store or home.get_default_db_path()
 
 
-def existing(arguments: argparse.Namespace) -> Path:
+def require_store(arguments: argparse.Namespace) -> Path:
     """Upkeep of a store that does not exist is a mistake, not a reason to make one."""
-    path = place(arguments)
+    path = get_store_path(arguments)
     if not path.exists():
         raise Refused(f"there is no store at {path}")
     return path
 
 
 @contextmanager
-def opened(arguments: argparse.Namespace, *, makes: bool = False) -> Iterator[SessionDB]:
+def open_store(arguments: argparse.Namespace, *, makes: bool = False) -> Iterator[SessionDB]:
     """The store, which can be read where it cannot be written. One that was named is made only if that is the point."""
     from hermes.db.session_db import SessionDB
 
-    path = place(arguments) if makes or arguments.store is None else existing(arguments)
+    path = get_store_path(arguments) if makes or arguments.store is None else require_store(arguments)
     newer: StoreTooNew | None = None
     try:
         db = SessionDB(path, read_only=path.exists() and not is_writable(path))
     except StoreTooNew as problem:
         newer = problem
-        complain(f"{path} is of a newer version; what follows is read from a copy of it")
+        print_error(f"{path} is of a newer version; what follows is read from a copy of it")
         db = SessionDB(path, read_only=True)
     try:
         yield db
@@ -58,31 +58,25 @@ def is_writable(path: Path) -> bool:
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 
 
-def refuse_own(store: Path, *files: Path, is_store: bool = False) -> None:
+def refuse_store_files(store: Path, *files: Path, is_store: bool = False) -> None:
     """What a command writes for a person takes the place of nothing that a store lives on, forced or not.
 
     What is itself a store may lie among the backups, and where one is missing. Nothing is written through a symbolic
     link either: somebody else may have put it there, or may change where it leads.
     """
+    from hermes.cli.io.output_file import is_stream
     from hermes.store.engine_choice import list_store_files
 
-    for one in dict.fromkeys((store, home.get_default_db_path())):
-        own = list_store_files(one)
+    for path in dict.fromkeys((store, home.get_default_db_path())):
+        own = list_store_files(path)
         for file in files:
-            if is_store and file.absolute() == one.absolute() and _is_missing(one):
+            if is_store and file.absolute() == path.absolute() and _is_missing(path):
                 continue
-            if (what := own.called(file, is_copy=is_store)) is not None:
-                raise Refused(f"{file} is {what}; name another file")
+            if (description := own.called(file, is_copy=is_store)) is not None:
+                raise Refused(f"{file} is {description}; name another file")
     for file in files:
         if file.is_symlink() and not file.is_dir() and not is_stream(file):
             raise Refused(f"{file} is a symbolic link; name the file that it leads to")
-
-
-def is_stream(path: Path) -> bool:
-    """Whether it is a pipe or a device, which is written to and cannot be replaced."""
-    if path.is_symlink() and not path.absolute().is_relative_to("/dev"):
-        return False
-    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _is_missing(store: Path) -> bool:
@@ -90,12 +84,12 @@ def _is_missing(store: Path) -> bool:
     return not any(os.path.lexists(f"{store}{ending}") for ending in ("", "-wal"))
 
 
-def sessions_folder(arguments: argparse.Namespace) -> Path:
+def get_sessions_folder(arguments: argparse.Namespace) -> Path:
     """Where transcripts lie, beside the store."""
-    return place(arguments).parent / "sessions"
+    return get_store_path(arguments).parent / "sessions"
 
 
-def trash_days() -> float:
+def read_trash_days() -> float:
     """How long the trash is kept (`sessions.trash_days`)."""
     from hermes.config.config_file import read_setting
 
@@ -116,7 +110,7 @@ def describe_trashed(db: SessionDB, name: str) -> list[str]:
     return [f"it is in the trash; `hermes sessions trash restore {quote(name)}` brings it back"]
 
 
-def one_session(
+def find_session(
     db: SessionDB, words: str | Sequence[str], *, segment: bool = False, in_full: bool = False
 ) -> str:
     """The id of the session that was named by an id, the beginning of one, or a title.
@@ -139,5 +133,7 @@ def one_session(
         raise Refused(f"Session '{name}' not found.", describe_trashed(db, name))
     from hermes.chat.conversation_lookup import describe_candidates
 
-    told = describe_candidates(named.candidates)
-    raise Refused(f"'{name}' could be any of these:", [*told, "and more"] if named.are_more else told)
+    candidates = describe_candidates(named.candidates)
+    raise Refused(
+        f"'{name}' could be any of these:", [*candidates, "and more"] if named.are_more else candidates
+    )
