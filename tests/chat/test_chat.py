@@ -24,11 +24,13 @@ from hermes.agent.models.model import Used
 from hermes.agent.tool import ToolContext
 from hermes.agent.transcript import StoredRecord
 from hermes.chat import lease_conflict
+from hermes.chat.commands.display import format_cost
 from hermes.chat.commands.table import load_commands
 from hermes.config import config_file
 from hermes.db.session_db import AnyStore
 from hermes.export.export_recognition import MARKDOWN_MARK
 from hermes.logs import get_logger
+from hermes.store.reports.usage import UsageLine
 from hermes_state import SessionDB
 from tests.chat.conftest import DOWN, ENTER, INTERRUPT, LEAVE, NEW_LINE, SEEN, Typing
 from tests.chat.echo import PARTS, EchoModel
@@ -415,6 +417,12 @@ async def test_what_only_shows_something(typing: Typing) -> None:
         "echo (test)",
     ):
         assert told in shown
+
+
+def test_a_cost_that_nobody_knows_is_not_shown_as_nothing() -> None:
+    assert format_cost(UsageLine(calls=1, input_tokens=5)) == "—"
+    assert format_cost(UsageLine(calls=1, actual_cost_usd=0.0)) == "$0.00"
+    assert format_cost(UsageLine(calls=1, estimated_cost_usd=0.25)) == "$0.25"
 
 
 async def test_a_conversation_is_saved_to_a_file_once(typing: Typing, tmp_path: Path) -> None:

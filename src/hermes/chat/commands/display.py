@@ -26,6 +26,7 @@ from hermes.text import make_printable
 if TYPE_CHECKING:
     from hermes.chat.session import LiveConversation
     from hermes.chat.terminal_loop import Chat
+    from hermes.store.reports.usage import UsageLine
 
 Row = dict[str, Any]
 
@@ -165,11 +166,17 @@ async def show_usage(chat: Chat, _: str) -> None:
         (
             f"{line.model or 'unknown'}{'' if line.purpose == 'main' else ' (auxiliary)'}",
             *(format_number(number) for number in line.used[:3]),
-            format_dollars(line.used.actual_cost_usd or line.used.estimated_cost_usd),
+            format_cost(line.used),
         )
         for line in used.by_model
     ]
     chat.screen.print_table(("Model", "Calls", "Input", "Output", "Cost"), cells)
+
+
+def format_cost(used: UsageLine) -> str:
+    """A cost that nobody knows is not shown as $0.00."""
+    cost = used.estimated_cost_usd if used.actual_cost_usd is None else used.actual_cost_usd
+    return format_dollars(cost) if cost or used.actual_cost_usd is not None else "—"
 
 
 async def show_insights(chat: Chat, argument: str) -> None:
