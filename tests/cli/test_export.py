@@ -299,9 +299,9 @@ def test_pictures_of_markdown_are_text_unless_they_are_asked_for(hermes: Hermes,
     db.create_session("a", "cli", started_at=T)
     db.append_message("a", "assistant", f"{picture} [click](javascript:alert(1))", timestamp=T)
     usual = hermes("sessions", "export", "-", "--format", "md").stdout
-    assert "!&#91;cat](https://x.example/cat.png) [click&#93;(javascript:alert(1))" in usual
+    assert "!&#91;cat&#93;(https://x.example/cat.png) &#91;click&#93;(javascript:alert(1))" in usual
     asked = hermes("sessions", "export", "-", "--format", "md", "--remote-images").stdout
-    assert f"{picture} [click&#93;(javascript" in asked
+    assert f"{picture} &#91;click&#93;(javascript" in asked
     wrong = hermes("sessions", "export", "-", "--remote-images")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "--format md" in wrong.stderr
