@@ -403,8 +403,8 @@ def test_removing_it_again_and_again_under_two_that_write_damages_nothing(
             stored.append(line.get("stored"))
             wrong += line.get("wrong", [])
         assert wrong == []
-        # What was removed after the last write is saved by the next one; nobody could save it after a kill. A store that
-        # could not be opened again has saved it before.
+        # What was removed after the last write is saved by the next one; nobody could save it after a kill. A store
+        # that could not be opened again has saved it before.
         for name, worker in (("one", one), ("two", two)):
             with suppress(Refused):
                 worker.ask("append", session="s", texts=[f"last of {name}"])
