@@ -22,7 +22,7 @@ from hermes.gateway.adapter import (
     Undeliverable,
     Unreachable,
 )
-from hermes.gateway.insisting import surely
+from hermes.gateway.insisting import finish_in_thread, surely
 from hermes.gateway.office import Letter, Office
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Delivery:
         while True:
             self._asked.discard(key)
             try:
-                entry = await asyncio.to_thread(self._office.db.outbox.claim, key)
+                entry = await self._claim(key)
             except errors.StoreError as problem:
                 log.warning("the outbox cannot be used now: %s", problem)
                 wait: float | None = pause
@@ -122,6 +122,21 @@ class Delivery:
                     async with asyncio.timeout(wait):
                         await self._hurried[platform].wait()
                 pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    async def _claim(self, key: str) -> OutboxEntry | None:
+        """The next entry of a chat. If the gateway ends meanwhile it is queued again: nothing of it was sent."""
+        claiming = asyncio.ensure_future(asyncio.to_thread(self._office.db.outbox.claim, key))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            try:
+                entry = await claiming
+                if entry is not None:
+                    outbox = self._office.db.outbox
+                    await asyncio.to_thread(outbox.failed, entry.id, "the gateway ended", True)
+            except errors.StoreError as problem:
+                log.warning("an entry of the outbox could not be queued again: %s", problem)
+            raise
 
     async def _deliver(self, entry: OutboxEntry, pause: float) -> float | None:
         """Seconds to wait before the next try; None if there is nothing to wait for."""
@@ -153,12 +168,12 @@ class Delivery:
             return await self._doubt(entry, adapter, problem, pause)
         metrics.deliveries.add(entry.platform, "sent")
         self._office.settle_delivery(entry.idempotency_key, "sent", sent)
-        await surely(lambda: asyncio.to_thread(outbox.sent, entry.id, sent))
+        await surely(lambda: finish_in_thread(lambda: outbox.sent(entry.id, sent)))
         return None
 
     async def _failed(self, entry: OutboxEntry, problem: Exception, *, again: bool) -> None:
         outbox = self._office.db.outbox
-        await surely(lambda: asyncio.to_thread(outbox.failed, entry.id, _why(problem), again))
+        await surely(lambda: finish_in_thread(lambda: outbox.failed(entry.id, _why(problem), again)))
 
     async def _doubt(
         self, entry: OutboxEntry, adapter: Adapter | None, problem: Exception, pause: float
@@ -168,7 +183,7 @@ class Delivery:
             await self._failed(entry, problem, again=True)
             return pause
         await self._tell(entry)  # first: if we die before it is called unknown, it is found, and told once
-        await surely(lambda: asyncio.to_thread(self._office.db.outbox.doubtful, entry.id))
+        await surely(lambda: finish_in_thread(lambda: self._office.db.outbox.doubtful(entry.id)))
         self._office.settle_delivery(entry.idempotency_key, "unknown")
         return None
 
