@@ -16,7 +16,7 @@ from hermes.gateway.adapter import (
 )
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.outbound.delivery import UNKNOWN, OutgoingMessage
-from tests.gateway.world import ANN, BOB, Platform, World, full_disk, settings_of
+from tests.gateway.world import ANN, BOB, Platform, World, another_program, full_disk, settings_of
 
 
 def states(world: World) -> list[str]:
@@ -32,6 +32,34 @@ async def test_what_did_not_arrive_is_sent_again_and_keeps_its_place() -> None:
         world.gateway.delivery.retry_now("telegram")
         await world.quiet()
         assert world.heard(ANN) == ["you said: first", "you said: second"]
+
+
+HOLDS_THE_LOCK = """
+import sys
+from hermes_state import SessionDB
+with SessionDB() as db:
+    connection = db.raw()
+    connection.execute("BEGIN IMMEDIATE")
+    print("ready", flush=True)
+    sys.stdin.readline()
+    connection.execute("ROLLBACK")
+"""
+
+
+async def test_what_was_not_handed_over_when_the_gateway_ended_is_sent_by_the_next() -> None:
+    async with World(settings_of(drain_seconds=0.01)) as world:
+        await world.asks(ANN, "hello")
+        (key,) = {row[0] for row in world.db.raw().execute("SELECT session_key FROM outbox")}
+        news = OutgoingMessage(ANN, "news")
+        world.db.outbox.enqueue(key, "telegram", news.to_dict(), "news")
+        with another_program(HOLDS_THE_LOCK, "") as release:
+            world.gateway.delivery.wake(key)
+            ending = asyncio.create_task(world.restart())
+            await asyncio.sleep(0.5)  # longer than the time that deliveries are given to end
+            await asyncio.to_thread(release)
+        await ending
+        await world.quiet()
+        assert world.heard(ANN) == ["you said: hello", "news"]
 
 
 async def test_one_chat_that_cannot_be_reached_does_not_hold_up_another() -> None:

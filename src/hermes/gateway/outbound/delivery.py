@@ -27,7 +27,7 @@ from hermes.gateway.adapter import (
 )
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.ops.metrics import GatewayMetrics
-from hermes.gateway.outbound.retry import until_stored
+from hermes.gateway.outbound.retry import finish_in_thread, until_stored
 from hermes.gateway.outbound.splitting import split_text
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class Delivery:
         while True:
             self._requested.discard(key)
             try:
-                entry = await asyncio.to_thread(self._db.outbox.claim, key)
+                entry = await self._claim(key)
             except errors.StoreError as problem:
                 log.warning("the outbox cannot be used now: %s", problem)
                 wait: float | None = pause
@@ -205,6 +205,20 @@ class Delivery:
                     async with asyncio.timeout(wait):
                         await self._retry_now[platform].wait()
                 pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    async def _claim(self, key: str) -> OutboxEntry | None:
+        """The next entry of a chat. If the gateway ends meanwhile it is queued again: nothing of it was sent."""
+        claiming = asyncio.ensure_future(asyncio.to_thread(self._db.outbox.claim, key))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            try:
+                entry = await claiming
+                if entry is not None:
+                    await asyncio.to_thread(self._db.outbox.mark_failed, entry.id, "the gateway ended", True)
+            except errors.StoreError as problem:
+                log.warning("an entry of the outbox could not be queued again: %s", problem)
+            raise
 
     async def _deliver(self, entry: OutboxEntry, pause: float) -> float | None:
         """Seconds to wait before the next try; None if there is nothing to wait for."""
@@ -238,13 +252,13 @@ class Delivery:
             return await self._handle_unknown(entry, adapter, problem, pause)
         metrics.deliveries.add(entry.platform, "sent")
         self._settle(entry.idempotency_key, "sent", sent)
-        await until_stored(lambda: asyncio.to_thread(outbox.mark_sent, entry.id, sent))
+        await until_stored(lambda: finish_in_thread(lambda: outbox.mark_sent(entry.id, sent)))
         return None
 
     async def _record_failure(self, entry: OutboxEntry, problem: Exception, *, again: bool) -> None:
         outbox = self._db.outbox
         await until_stored(
-            lambda: asyncio.to_thread(outbox.mark_failed, entry.id, _describe_error(problem), again)
+            lambda: finish_in_thread(lambda: outbox.mark_failed(entry.id, _describe_error(problem), again))
         )
 
     async def _handle_unknown(
@@ -257,7 +271,7 @@ class Delivery:
         await self._report_unknown(
             entry
         )  # first: if we die before it is called unknown, it is found, and told once
-        await until_stored(lambda: asyncio.to_thread(self._db.outbox.mark_doubtful, entry.id))
+        await until_stored(lambda: finish_in_thread(lambda: self._db.outbox.mark_doubtful(entry.id)))
         self._settle(entry.idempotency_key, "unknown")
         return None
 

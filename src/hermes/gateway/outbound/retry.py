@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from hermes import errors
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 
@@ -34,3 +36,15 @@ async def until_stored(
                 trouble = None
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_S)
+
+
+async def finish_in_thread(work: Callable[[], T]) -> T:
+    """Run `work` in a thread. A task that is cancelled meanwhile ends after it, so that its result is not lost."""
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        if not running.cancelled() and (problem := running.exception()) is not None:
+            log.warning("the store could not be written: %s", problem)
+        raise
