@@ -132,3 +132,13 @@ def test_no_word_is_in_neither(text: str) -> None:
     for tag in ("<think>", "</think>", "<thinking>", "</thinking>", "<thought>", "</thought>"):
         words = words.replace(tag, " ")
     assert all(char in map(str.casefold, kept) for char in "".join(words.split()))
+
+
+@pytest.mark.parametrize("unit", ["`</think>` ", "```\n</think>\n```\n", "a </think> ", "\\``a "])
+def test_a_text_full_of_tags_is_split_as_quickly_as_any_other(unit: str) -> None:
+    """It would take hours if every tag were compared with the whole text."""
+    text = unit * 50_000 + "</think>"
+    assert split_reasoning(text) == ("", text)
+    splitter = ReasoningSplitter()
+    for start in range(0, len(text), 1000):
+        splitter.add(text[start : start + 1000])

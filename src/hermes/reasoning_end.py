@@ -6,6 +6,9 @@ line, or directly behind a character that ends a sentence or a word. These are t
 - a tag in code: a fenced block, an indented line or inline code
 - a tag behind a space, a quotation mark, a bracket or another mark, as in "the </think> tag"
 - every tag behind an opening one
+
+A text may be written so that looking at it takes long. So only the first tags are looked at, and inline code only near
+a tag.
 """
 
 from __future__ import annotations
@@ -22,6 +25,9 @@ _BLANK_LINE = re.compile(r"\n[ \t]*\n")
 _TICKS = re.compile("`+")
 _BEFORE_A_MENTION = frozenset("\"'`\\([{<|*_~=/«»‹›„‚“‘»「『（［")
 """What stands directly before a tag that is only mentioned."""
+_MOST_TAGS = 16
+_NEAR = 4_000
+"""Characters before and behind a tag in which the backticks of inline code are looked for."""
 _DEEPEST = 3
 """Spaces before a tag at the beginning of a line; more make it code."""
 
@@ -45,6 +51,8 @@ class EndFinder:
     def __init__(self) -> None:
         self._text = ""
         self._looked_at = 0
+        self._tags = 0
+        self._place: _Place | None = None  # of the next tag, once it is known
         self._is_over = False
 
     def find(self, more: str, *, is_end: bool = False) -> Found | None:
@@ -55,10 +63,14 @@ class EndFinder:
         if ">" not in more and "`" not in more and "\n" not in more and not is_end:
             return None
         while (tag := _TAG.search(self._text, self._looked_at)) is not None:
-            is_code = _is_code(self._text, tag.start(), is_end=is_end)
+            self._place = self._place or _find_place(self._text, tag.start())
+            is_code = _is_code(self._text, tag.start(), self._place, is_end=is_end)
             if is_code is None:
                 return None
-            self._looked_at = tag.end()
+            self._looked_at, self._place = tag.end(), None
+            self._tags += 1
+            if self._tags > _MOST_TAGS:
+                break
             if is_code:
                 continue
             if not tag[1]:
@@ -69,6 +81,9 @@ class EndFinder:
         if tag is not None or is_end:
             self._is_over = True
             self._text = ""
+            return None
+        begun = self._text.rfind("<", self._looked_at)  # a tag that is not whole yet begins here
+        self._looked_at = begun if begun >= 0 else len(self._text)
         return None
 
 
@@ -84,14 +99,15 @@ def _is_reasoning_end(text: str, at: int) -> bool:
     return not before[-1].isspace() and before[-1] not in _BEFORE_A_MENTION
 
 
-def _is_code(text: str, at: int, *, is_end: bool) -> bool | None:
+def _is_code(text: str, at: int, place: _Place, *, is_end: bool) -> bool | None:
     """Whether a position is in code; None if only the text to come can tell."""
-    place = _find_place(text, at)
     if place.is_in_fence:
         return True
-    finished = _BLANK_LINE.search(text, at)
-    stop = len(text) if finished is None else finished.start()
-    return _is_inline_code(text[place.paragraph : stop], at - place.paragraph, finished is not None or is_end)
+    start, limit = max(place.paragraph, at - _NEAR), at + _NEAR
+    blank = _BLANK_LINE.search(text, at, limit)
+    stop = min(len(text), limit) if blank is None else blank.start()
+    is_finished = is_end or blank is not None or len(text) >= limit
+    return _is_inline_code(text[start:stop], at - start, is_finished)
 
 
 def _find_place(text: str, at: int) -> _Place:

@@ -976,3 +976,16 @@ def test_a_copy_of_a_session_under_another_name_is_another_session(db: SessionDB
     given = [{**one, "id": "b"} for one in export(db)]
     assert db.import_sessions(given, trusted=True).messages == 1
     assert (contents(db, "a"), contents(db, "b")) == (["one"], ["one"])
+
+
+def test_messages_of_one_moment_are_told_apart(db: SessionDB) -> None:
+    """Other programs export whole sessions with a single timestamp."""
+    messages = [{"role": "user", "content": f"said {number}", "timestamp": T} for number in range(50)]
+    for number, message in enumerate(messages):
+        message["uid"] = f"{number:032x}"
+    given = {"id": "a", "source": "cli", "started_at": T, "messages": messages[:20]}
+    assert db.import_sessions([given], trusted=True).messages == 20
+    given["messages"] = messages
+    assert [db.import_sessions([given], trusted=True).messages for _ in range(2)] == [30, 0]
+    assert contents(db, "a") == [message["content"] for message in messages]
+    assert len(uids(db)) == count_rows(db)

@@ -2,7 +2,8 @@
 
 A message has the same timestamp in every copy. So the timestamps of all messages are read once, from an index that
 holds them, and kept with their ids in sorted arrays (16 bytes per message). The uid of a candidate is compared in the
-store. A row that is gone or was replaced is therefore never found by mistake.
+store. A row that is gone or was replaced is therefore never found by mistake. Where many messages have one timestamp,
+their uids are read once and kept.
 """
 
 from __future__ import annotations
@@ -18,9 +19,14 @@ from hermes.store.engine import Reader
 
 TIMES_ABOVE = "SELECT timestamp, id FROM messages WHERE id > ?"
 ALL_TIMES = "SELECT timestamp, id FROM messages"
+UID = "SELECT uid FROM messages WHERE id = ?"
 HOLDER = """SELECT m.uid, m.session_id, s.owner, EXISTS (SELECT 1 FROM carried_context c
         WHERE c.session_id = m.session_id AND m.id BETWEEN c.first_message_id AND c.last_message_id)
     FROM messages m JOIN sessions s ON s.id = m.session_id WHERE m.id = ?"""
+
+
+FEW = 8
+"""Messages of one timestamp that are compared one by one."""
 
 
 class Stored(NamedTuple):
@@ -38,12 +44,23 @@ class _Run(NamedTuple):
     ids: array[int]
 
 
+class _SameTime(NamedTuple):
+    """The messages of one timestamp."""
+
+    ids: dict[str, int]
+    """By uid."""
+    unread: list[int]
+    """The ids whose uid was not read yet."""
+
+
 class StoredMessages:
     """The messages of the store by time. Call `refresh` in each transaction before `find`."""
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
         """The longest first, each sorted by time."""
+        self._crowded: dict[float, _SameTime] = {}
+        """The timestamps that more than a few messages have, as far as they were looked for."""
         self.highest = 0
         """All messages up to this id were read, but those that got a lower id since: see `add`."""
 
@@ -58,19 +75,36 @@ class StoredMessages:
         if not pairs:
             return
         self.highest = max(self.highest, *(number for _time, number in pairs))
+        for time, number in pairs:
+            if time in self._crowded:
+                self._crowded[time].unread.append(number)
         self._runs.append(_make_run(pairs))
         while len(self._runs) > 1 and 2 * len(self._runs[-1].ids) > len(self._runs[-2].ids):
             last, before = self._runs.pop(), self._runs.pop()
             self._runs.append(_make_run(merge(zip(*before, strict=True), zip(*last, strict=True))))
 
     def find(self, reader: Reader, uid: str, time: float) -> Stored | None:
-        for message_id in self._find_candidates(time):
+        for message_id in self._find_candidates(reader, uid, time):
             row = reader.row(HOLDER, message_id)
             if row is not None and format_uid(row[0]) == uid:
                 return Stored(message_id, row[1], row[2], bool(row[3]))
         return None
 
-    def _find_candidates(self, time: float) -> Iterator[int]:
+    def _find_candidates(self, reader: Reader, uid: str, time: float) -> list[int]:
+        if time not in self._crowded:
+            ids = list(self._find_ids(time))
+            if len(ids) <= FEW:
+                return ids
+            self._crowded[time] = _SameTime({}, ids)
+        same = self._crowded[time]
+        for message_id in same.unread:
+            stored = uid_text(reader.value(UID, message_id))
+            if stored is not None:
+                same.ids[stored] = message_id
+        same.unread.clear()
+        return [same.ids[uid]] if uid in same.ids else []
+
+    def _find_ids(self, time: float) -> Iterator[int]:
         for times, ids in self._runs:
             at = bisect_left(times, time)
             while at < len(times) and times[at] == time:
