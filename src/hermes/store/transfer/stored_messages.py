@@ -98,7 +98,7 @@ class StoredMessages:
             self._crowded[time] = _SameTime({}, ids)
         same = self._crowded[time]
         for message_id in same.unread:
-            stored = uid_text(reader.value(UID, message_id))
+            stored = format_uid(reader.value(UID, message_id))
             if stored is not None:
                 same.ids[stored] = message_id
         same.unread.clear()
