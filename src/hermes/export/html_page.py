@@ -219,6 +219,7 @@ _MARKS = re.compile(r"(?<![`\\])(`+)(?!`)([\s\S]*?[^`])\1(?!`)|(?<!\*)\*\*(?!\s)
 """Code, between two runs of as many backticks, and bold text."""
 _PART = re.compile(r"(?m)^(?=[ \t]*(?:[-*+>]|\d{1,9}[.)])(?:[ \t]|$))")
 """Where an item of a list or a quote begins: no mark reaches across."""
+_QUOTED = re.compile(r"(?m)^[ \t]*>")
 
 
 def escape_text(text: object) -> str:
@@ -274,7 +275,10 @@ def _render_code(lines: list[str], language: str) -> str:
 
 
 def _render_inline(text: str) -> str:
-    return "".join(_MARKS.sub(_render_mark, escape(part, quote=False)) for part in _PART.split(text))
+    parts = [escape(part, quote=False) for part in _PART.split(text)]
+    if _QUOTED.search(text) and any("`" in _MARKS.sub("", part) for part in parts):
+        return "".join(parts)  # the lone backtick may belong to a mark on another line of the quote
+    return "".join(_MARKS.sub(_render_mark, part) for part in parts)
 
 
 def _render_mark(found: re.Match[str]) -> str:
