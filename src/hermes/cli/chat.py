@@ -100,11 +100,11 @@ def run_command(arguments: argparse.Namespace) -> int:
         if has_terminal and not is_installed():
             raise Refused(MISSING)
         if not arguments.parts and _is_first_run(arguments):
-            from hermes.cli.setup import first_run
+            from hermes.cli.setup import choose_start, show_demo
 
             if not has_terminal:
-                return first_run.show_demo(arguments.main)
-            if not first_run.choose(arguments.main):
+                return show_demo(arguments.main)
+            if not choose_start(arguments.main):
                 return DONE
         elif not has_terminal:
             if _is_resuming(arguments):  # a name that says nothing, or too much, is told first
@@ -129,9 +129,9 @@ def _is_first_run(arguments: argparse.Namespace) -> bool:
     """Whether a person who named no conversation has not chosen a model yet."""
     if _is_resuming(arguments):
         return False
-    from hermes.cli.setup.first_run import is_due
+    from hermes.cli.setup import is_first_run
 
-    return is_due(arguments)
+    return is_first_run(arguments)
 
 
 def _check(arguments: argparse.Namespace) -> None:
