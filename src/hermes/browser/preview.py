@@ -19,7 +19,7 @@ from textual.strip import Strip
 from textual.worker import Worker, WorkerState
 
 from hermes import clock
-from hermes.browser.list_row import highlight
+from hermes.browser.conversation_list import highlight
 from hermes.browser.rows import Conversation
 from hermes.browser.source import find_clues
 from hermes.browser.transcript_window import Part, Transcript
