@@ -1,4 +1,4 @@
-"""The flags that choose conversations, the same for every command that takes them."""
+"""The arguments and flags that choose conversations, the same for every command that takes them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,20 @@ from hermes.cli.command import parse_row_count, parse_source, parse_text
 
 if TYPE_CHECKING:
     from hermes.store.sessions.selection import Selection
+
+
+def add_session_arguments(parser: argparse.ArgumentParser) -> None:
+    """Several conversations; with `--segment`, single sessions of them."""
+    parser.add_argument(
+        "sessions",
+        nargs="+",
+        type=parse_text,
+        metavar="ID",
+        help="ids, beginnings of ids, or titles (in quotes); each means its whole conversation",
+    )
+    parser.add_argument(
+        "--segment", action="store_true", help="only these sessions, not the conversations they are part of"
+    )
 
 
 def add_source_option(parser: argparse.ArgumentParser) -> None:
