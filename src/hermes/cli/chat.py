@@ -100,12 +100,12 @@ def run_command(arguments: argparse.Namespace) -> int:
         if has_terminal and not is_installed():
             raise Refused(MISSING)
         if not arguments.parts and _is_first_run(arguments):
-            from hermes.cli.setup import choose_start, show_demo
+            from hermes.cli.setup import choose_start
 
-            if not has_terminal:
-                return show_demo(arguments.main)
-            if not choose_start(arguments.main):
-                return DONE
+            # Without a terminal nobody can choose: then the product shows itself.
+            code = choose_start(arguments.main) if has_terminal else int(arguments.main(["demo"]))
+            if code is not None:
+                return code
         elif not has_terminal:
             if _is_resuming(arguments):  # a name that says nothing, or too much, is told first
                 with _open_store(arguments) as db:

@@ -272,15 +272,8 @@ def is_first_run(arguments: argparse.Namespace) -> bool:
     return arguments.model is None and read_settings().model.default is None
 
 
-def show_demo(main: Main) -> int:
-    """Without a terminal nobody can choose: then the product shows itself."""
-    from hermes.cli.demo import run_demo
-
-    return run_demo(argparse.Namespace(keep=None, main=main))
-
-
-def choose_start(main: Main) -> bool:
-    """Let the person choose, nothing in silence; whether the chat begins now."""
+def choose_start(main: Main) -> int | None:
+    """Let the person choose, nothing in silence. The exit code of what they chose; None if the chat begins now."""
     print_lines(
         [apply_style(WHAT, "bold"), "", f"No model is set up yet. Found here: {_describe_found()}.", ""]
     )
@@ -293,12 +286,11 @@ def choose_start(main: Main) -> bool:
         ],
     )
     if chosen == 2:
-        show_demo(main)
-        return False
+        return main(["demo"])
     offline = chosen == 1
     run_setup(argparse.Namespace(offline=offline, base_url=None, model=None, key_env=None, no_test=False))
     print_lines([""])
-    return True
+    return None
 
 
 def _describe_found() -> str:
