@@ -21,8 +21,7 @@ from textual.worker import Worker, WorkerState
 from hermes import clock
 from hermes.browser.conversation_list import highlight
 from hermes.browser.rows import Conversation
-from hermes.browser.source import find_clues
-from hermes.browser.transcript_window import Part, Transcript
+from hermes.browser.source import Part, Transcript, find_clues
 from hermes.reasoning import split_reasoning
 from hermes.recall.snippets.excerpts import Excerpt
 from hermes.recall.tool.message_excerpt import MessageExcerpt
