@@ -15,8 +15,16 @@ from hermes.agent import events
 from hermes.agent.auxiliary import strip_thoughts
 from hermes.agent.context import tokens
 from hermes.agent.context.boundaries import MARK, find_last_prompt, is_summary
-from hermes.agent.context.compression import AGAIN, ELSEWHERE, OFF, PRESSED, REST_S, TOO_SHORT, WORKING
-from hermes.agent.context.context_budget import ContextBudget
+from hermes.agent.context.compression import (
+    AGAIN,
+    ELSEWHERE,
+    OFF,
+    PRESSED,
+    REST_S,
+    TOO_SHORT,
+    WORKING,
+    ContextBudget,
+)
 from hermes.agent.context.summary import END, SECTIONS, fit_lines, parse_sections
 from hermes.agent.models.model import ContextOverflow, Finished, Piece, Request, Text, Unreachable, Used
 from hermes.agent.models.replay import replay

@@ -6,18 +6,18 @@ from hypothesis import given
 from rich.console import Console
 from rich.style import Style
 
-from hermes.browser import message_view
+from hermes.browser import preview
 from hermes.recall.snippets.excerpts import Excerpt
 from hermes.recall.tool.message_excerpt import Bounds, MessageExcerpt, make_message_excerpt
 from tests.rendered_texts import TEXTS, assert_in_order
 
-PALETTE = message_view.Palette(*[Style() for _ in message_view.Palette._fields])
+PALETTE = preview.Palette(*[Style() for _ in preview.Palette._fields])
 BOUNDS = Bounds(said=6_000, tool=300, match=8_000)
 THINKING = "<think>a secret plan</think>\n\nThe answer."
 
 
 def seen(one: MessageExcerpt, clues: tuple[str, ...] = ()) -> str:
-    lines = message_view.render_message(one, 60, PALETTE, clues, Console(width=60))
+    lines = preview.render_message(one, 60, PALETTE, clues, Console(width=60))
     return "\n".join(line.plain for line in lines)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermes.browser.transcript_window import MOST, Transcript
+from hermes.browser.source import MOST_HELD, Transcript
 from hermes.store.people import Principal
 from hermes_state import SessionDB
 from tests.browser.conftest import Browsing, Told
@@ -48,7 +48,7 @@ async def test_only_so_much_is_held(told: Told, db: SessionDB) -> None:
     seen = {part.message.text.piece.split()[0] for part in transcript.parts}
     while transcript.has_before:
         seen |= {part.message.text.piece.split()[0] for part in transcript.read_before()}
-        assert sum(part.message.length for part in transcript.parts) <= MOST + 12_000
+        assert sum(part.message.length for part in transcript.parts) <= MOST_HELD + 12_000
     assert seen == {str(number) for number in range(60)}
     back: list[str] = []
     while new := transcript.read_after():

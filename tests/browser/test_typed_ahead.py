@@ -8,7 +8,7 @@ import pytest
 from textual import events
 
 from hermes.browser.dialogs import FilterDialog, HelpScreen
-from hermes.browser.input_line import Question
+from hermes.browser.lines import Question
 from hermes_state import SessionDB
 from tests.browser.conftest import Browsing, Screen, Told
 

@@ -15,8 +15,7 @@ from rich.console import Console
 
 from hermes.agent.components import AgentComponents
 from hermes.chat.commands.table import load_commands
-from hermes.chat.input.prompt_line import PromptLine
-from hermes.chat.input.suggestions import ChatCompleter
+from hermes.chat.input.prompt_line import ChatCompleter, PromptLine
 from hermes.chat.session import LiveConversation
 from hermes.chat.terminal_loop import Chat
 from hermes.chat.view.screen import Screen

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.chat.commands.table import parse_command
-from hermes.chat.input.file_mentions import attach_files
-from hermes.chat.input.prompt_line import Pastes
+from hermes.chat.input.prompt_line import Pastes, attach_files
 from hermes.chat.view.markdown_blocks import Blocks
 from hermes.chat.view.recap import format_duration, format_farewell
 from hermes.chat.working_directory import choose_directory, read_branch

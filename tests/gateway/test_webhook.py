@@ -42,8 +42,7 @@ from hermes.gateway.http.limits import Limits, set_limits
 from hermes.gateway.inbound_events import Event, OfferedFile, Source
 from hermes.gateway.platforms.webhook import Webhook, callback_urls
 from hermes.gateway.platforms.webhook.callback_urls import Callbacks
-from hermes.gateway.platforms.webhook.replay_protection import SeenRequests
-from hermes.gateway.platforms.webhook.signed_request import check_signature, sign
+from hermes.gateway.platforms.webhook.signed_request import SeenRequests, check_signature, sign
 from hermes.gateway.sessions.session_keys import make_session_key
 from hermes.gateway.settings import PlatformSettings
 from hermes_state import SessionDB

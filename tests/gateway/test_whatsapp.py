@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.sessions.session_keys import make_session_key
-from hermes.gateway.sessions.whatsapp_identity import (
+from hermes.gateway.sessions.session_keys import (
     canonical_whatsapp_identifier,
     expand_whatsapp_aliases,
+    make_session_key,
     normalize_whatsapp_identifier,
 )
 

@@ -7,9 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hermes.recall.query.dates import read_date
-from hermes.recall.query.fields import FIELDS, Field
 from hermes.recall.query.operators import parse
-from hermes.recall.query.prompt_language import Reading, read
+from hermes.recall.query.prompt_language import FIELDS, Field, Reading, read
 from hermes.store.query_tree import And, Literal, MessageText, Node, Not, Or, Part, Phrase, Word, matches
 from hermes.store.values import MessageFilter
 from tests.recall.test_query import TYPED

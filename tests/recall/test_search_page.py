@@ -81,7 +81,7 @@ def test_a_ranked_example_finds_the_conversation_first(store: Store, line: str) 
 
 
 def test_every_field_is_on_the_page() -> None:
-    from hermes.recall.query.fields import FIELDS, FLAGS
+    from hermes.recall.query.prompt_language import FIELDS, FLAGS
 
     for name in (*(f"{field}:" for field in FIELDS), *FLAGS):
         assert f"`{name}" in PAGE

@@ -21,11 +21,10 @@ from hermes.browser import actions, source
 from hermes.browser.actions import Changes
 from hermes.browser.conversation_list import ConversationList
 from hermes.browser.dialogs import FilterDialog, HelpScreen
-from hermes.browser.input_line import Question, SearchInput
 from hermes.browser.key_table import BINDINGS, KEYS, BottomLine
+from hermes.browser.lines import Question, SearchInput, StatusLine
 from hermes.browser.preview import Preview
 from hermes.browser.rows import PAGE, Conversation
-from hermes.browser.status_line import StatusLine
 from hermes.browser.view_state import View
 from hermes.terminal_input import SILENCE_S
 from hermes.text import make_printable

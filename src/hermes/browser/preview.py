@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
+from rich.console import Console
+from rich.style import Style
 from rich.text import Text
 from textual import events, work
 from textual.binding import Binding
@@ -15,12 +18,14 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.worker import Worker, WorkerState
 
-from hermes.browser import message_view
-from hermes.browser.message_view import Palette
+from hermes import clock
+from hermes.browser.conversation_list import highlight
 from hermes.browser.rows import Conversation
-from hermes.browser.source import find_clues
-from hermes.browser.transcript_window import Part, Transcript
-from hermes.text import make_printable
+from hermes.browser.source import Part, Transcript, find_clues
+from hermes.reasoning import split_reasoning
+from hermes.recall.snippets.excerpts import Excerpt
+from hermes.recall.tool.message_excerpt import MessageExcerpt
+from hermes.text import make_printable, reveal, spell_controls
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -31,6 +36,8 @@ NEAR = 10
 """Lines before an end at which more is read."""
 GONE = "This conversation is gone: it was deleted elsewhere."
 EMPTY = "Nothing was said here yet."
+NAMES = {"user": "you", "assistant": "agent"}
+TAB = 4
 
 
 class Preview(ScrollView, can_focus=True):
@@ -212,11 +219,11 @@ class Preview(ScrollView, can_focus=True):
         for part in self._parts:
             starts.append(len(lines))
             if session not in (None, part.session_id):
-                lines += message_view.render_divider("went on after a compression", width, palette)
-            if (that_day := message_view.format_day(part.message.at)) != today:
-                lines += message_view.render_divider(that_day, width, palette)
+                lines += _render_divider("went on after a compression", width, palette)
+            if (that_day := _format_day(part.message.at)) != today:
+                lines += _render_divider(that_day, width, palette)
             session, today = part.session_id, that_day
-            drawn = cached.get(part.message.id) or message_view.render_message(
+            drawn = cached.get(part.message.id) or render_message(
                 part.message, width, palette, self._clues, self.app.console
             )
             self._drawn[part.message.id] = drawn
@@ -275,3 +282,106 @@ def _find_anchor(parts: list[Part], starts: list[int], line: int) -> tuple[Part,
             break
         found = (part, line - start)
     return found
+
+
+# ---------------------------------------------------------------- how messages look
+
+
+class Palette(NamedTuple):
+    """The styles of the preview, each named after what it shows.
+
+    They are used as spans: the style of a whole `Text` is not drawn where it has no spans.
+    """
+
+    plain: Style
+    dim: Style
+    match: Style
+    you: Style
+    agent: Style
+    tool: Style
+
+
+def render_message(
+    excerpt: MessageExcerpt, width: int, palette: Palette, clues: Iterable[str], console: Console
+) -> list[Text]:
+    """A message as lines of at most this width, and an empty one below."""
+    if excerpt.role == "tool":
+        lines = [_render_tool_result(excerpt, width, palette)]
+        if clues and any(clue in excerpt.text.piece for clue in clues):
+            lines += _render_text(excerpt.text, width, palette, clues, console)
+    else:
+        lines = [_render_speaker(excerpt, palette)]
+        if excerpt.reasoning:
+            lines.append(Text.styled(f"∴ reasoning  {excerpt.reasoning:,} characters", palette.dim))
+        lines += _render_content(excerpt, width, palette, clues, console)
+        if excerpt.calls is not None:
+            for call in excerpt.calls.piece.split("\n"):
+                lines += _render_call(call, width, palette, console)
+    return [*lines, Text()]
+
+
+def _format_day(at: object) -> str:
+    return clock.format_iso(at)[:10]
+
+
+def _render_divider(label: str, width: int, palette: Palette) -> list[Text]:
+    line = Text.styled(f"── {make_printable(label)} {'─' * width}", palette.dim)
+    line.truncate(width)
+    return [line, Text()]
+
+
+def _render_speaker(excerpt: MessageExcerpt, palette: Palette) -> Text:
+    style = {"user": palette.you, "assistant": palette.agent}.get(excerpt.role, palette.tool)
+    line = Text.styled(NAMES.get(excerpt.role, make_printable(excerpt.role, width_limit=20)), style)
+    return line.append(f"  {clock.format_iso(excerpt.at)[11:16]}", palette.dim)
+
+
+def _render_content(
+    message: MessageExcerpt, width: int, palette: Palette, clues: Iterable[str], console: Console
+) -> list[Text]:
+    """The text. Reasoning that is still in it, as all of an answer or because of a match, is marked as reasoning."""
+    text = message.text
+    thought = answer = ""
+    if message.role == "assistant" and not text.before:
+        thought, answer = split_reasoning(text.piece)
+    if not thought.strip():
+        return _render_text(text, width, palette, clues, console) if text.piece.strip() else []
+    lines = [Text.styled(f"∴ reasoning{'' if answer.strip() else ', without an answer'}", palette.dim)]
+    reasoning = Excerpt(thought, after=0 if answer else text.after)
+    lines += _render_text(reasoning, width, palette._replace(plain=palette.dim), clues, console)
+    return lines + (
+        _render_text(Excerpt(answer, after=text.after), width, palette, clues, console) if answer else []
+    )
+
+
+def _render_text(
+    excerpt: Excerpt, width: int, palette: Palette, clues: Iterable[str], console: Console
+) -> list[Text]:
+    text = Text.styled(spell_controls(excerpt.piece).strip("\n"), palette.plain)
+    highlight(text, clues, palette.match)
+    lines = [_render_omission(excerpt.before, "earlier", palette)] if excerpt.before else []
+    lines += text.wrap(console, max(1, width), tab_size=TAB)
+    if excerpt.after:
+        lines.append(_render_omission(excerpt.after, "more", palette))
+    return lines
+
+
+def _render_omission(count: int, which: str, palette: Palette) -> Text:
+    return Text.styled(f"[… {count:,} {which} characters …]", palette.dim)
+
+
+def _render_call(call: str, width: int, palette: Palette, console: Console) -> list[Text]:
+    """A call with its arguments, wrapped: what was run can be read to its end."""
+    line = Text.styled(f"▸ {make_printable(reveal(call))}", palette.tool)
+    return list(line.wrap(console, max(1, width), overflow="fold"))
+
+
+def _render_tool_result(excerpt: MessageExcerpt, width: int, palette: Palette) -> Text:
+    """The name of the tool, and the first words of what it said."""
+    output = make_printable(excerpt.text.piece.strip(), width_limit=4 * width)
+    length = len(excerpt.text.piece) + excerpt.text.before + excerpt.text.after
+    size = f"  {length:,} characters" if length > len(output) else ""
+    line = Text.styled(f"◂ {make_printable(excerpt.tool or 'tool', width_limit=24)}  ", palette.tool)
+    line.append(output, palette.dim)
+    line.truncate(max(0, width - len(size)), overflow="ellipsis")
+    return line.append(size, palette.dim)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,9 +19,8 @@ from hermes.chat import lease_conflict
 from hermes.chat.commands.table import Leave, parse_command
 from hermes.chat.input import quiet_keyboard
 from hermes.chat.input.approval import ask_approval
-from hermes.chat.input.file_mentions import attach_files
+from hermes.chat.input.prompt_line import attach_files
 from hermes.chat.input.question import Option, Stopped
-from hermes.chat.view.log_lines import show_warnings
 from hermes.chat.view.recap import format_farewell, make_recap
 from hermes.chat.view.screen import format_usage
 from hermes.config.config_file import read_setting
@@ -71,7 +71,7 @@ class Chat:
             loop.add_signal_handler(number, lambda: me.cancel() if me is not None else None)
         try:
             with (
-                show_warnings(self._show_warning),
+                _show_warnings(self._show_warning),
                 quiet_keyboard.suppress_echo(),
             ):  # also between a turn and the next prompt
                 if resuming is None or await self.enter(resuming, asked_cwd=asked_cwd, first=True):
@@ -371,3 +371,41 @@ class Chat:
 
 def _ignore_interrupt() -> None:
     """Between turns Ctrl-C is a key of the prompt."""
+
+
+# ---------------------------------------------------------------- warnings of the log
+
+
+class _ScreenHandler(logging.Handler):
+    """Hands each warning to the event loop of the chat, from whatever thread it comes. Repetitions are left out."""
+
+    def __init__(self, show: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+        super().__init__(logging.WARNING)
+        self._show, self._loop = show, asyncio.get_running_loop()
+        self._last = ""
+        self._showing: set[asyncio.Task[None]] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._begin, record.getMessage())
+        except Exception:  # noqa: BLE001 - a loop that has ended, arguments that do not fit: logging must not raise
+            self.handleError(record)
+
+    def _begin(self, text: str) -> None:
+        if text == self._last:
+            return
+        self._last = text
+        task = self._loop.create_task(self._show(text))
+        self._showing.add(task)
+        task.add_done_callback(self._showing.discard)
+
+
+@contextmanager
+def _show_warnings(show: Callable[[str], Coroutine[Any, Any, None]]) -> Iterator[None]:
+    """Show warnings above the prompt or the answer. Python would print them in the middle of what is drawn."""
+    handler = _ScreenHandler(show)
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)

@@ -100,12 +100,12 @@ def run_command(arguments: argparse.Namespace) -> int:
         if has_terminal and not is_installed():
             raise Refused(MISSING)
         if not arguments.parts and _is_first_run(arguments):
-            from hermes.cli.setup import first_run
+            from hermes.cli.setup import choose_start
 
-            if not has_terminal:
-                return first_run.show_demo(arguments.main)
-            if not first_run.choose(arguments.main):
-                return DONE
+            # Without a terminal nobody can choose: then the product shows itself.
+            code = choose_start(arguments.main) if has_terminal else int(arguments.main(["demo"]))
+            if code is not None:
+                return code
         elif not has_terminal:
             if _is_resuming(arguments):  # a name that says nothing, or too much, is told first
                 with _open_store(arguments) as db:
@@ -129,9 +129,9 @@ def _is_first_run(arguments: argparse.Namespace) -> bool:
     """Whether a person who named no conversation has not chosen a model yet."""
     if _is_resuming(arguments):
         return False
-    from hermes.cli.setup.first_run import is_due
+    from hermes.cli.setup import is_first_run
 
-    return is_due(arguments)
+    return is_first_run(arguments)
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -360,8 +360,7 @@ async def _answer_question(
 
 async def _run_chat(db: SessionDB, arguments: argparse.Namespace, chosen: str | None) -> None:
     from hermes.chat.commands.table import load_commands
-    from hermes.chat.input.prompt_line import PromptLine
-    from hermes.chat.input.suggestions import ChatCompleter
+    from hermes.chat.input.prompt_line import ChatCompleter, PromptLine
     from hermes.chat.terminal_loop import Chat
     from hermes.chat.view.screen import Screen
 

@@ -1,4 +1,4 @@
-"""The flags that choose conversations, the same for every command that takes them."""
+"""The arguments and flags that choose conversations, and what they hide; the same for every command."""
 
 from __future__ import annotations
 
@@ -11,6 +11,23 @@ from hermes.cli.command import parse_row_count, parse_source, parse_text
 
 if TYPE_CHECKING:
     from hermes.store.sessions.selection import Selection
+
+REASONS = {"child": "subagent"}
+"""What people call the reasons for which a conversation is hidden; the others are called what they are."""
+
+
+def add_session_arguments(parser: argparse.ArgumentParser) -> None:
+    """Several conversations; with `--segment`, single sessions of them."""
+    parser.add_argument(
+        "sessions",
+        nargs="+",
+        type=parse_text,
+        metavar="ID",
+        help="ids, beginnings of ids, or titles (in quotes); each means its whole conversation",
+    )
+    parser.add_argument(
+        "--segment", action="store_true", help="only these sessions, not the conversations they are part of"
+    )
 
 
 def add_source_option(parser: argparse.ArgumentParser) -> None:
@@ -96,3 +113,9 @@ def _parse_edge(flag: str, text: str | None, now: float, end: int) -> float | No
     if span is None:
         raise WrongUsage(f"{flag} does not understand {text!r}; try 2w, yesterday, 2026-05 or 'May 2'")
     return span.start if span.end == now else span[end]  # "2w" ends now, and means two weeks ago
+
+
+def describe_hidden(hidden: dict[str, int]) -> str:
+    """`300 cron, 12 archived`."""
+    most_first = sorted(hidden.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count} {REASONS.get(reason, reason)}" for reason, count in most_first)

@@ -1,5 +1,81 @@
-"""NUMBERS about sessions: `InsightsEngine(db).generate(days=30)` counts; other modules put it into words and pages."""
+"""The report: what was done in the last days, with which models, tools and skills, when, and what it cost.
 
-from hermes.insights.report import InsightsEngine
+`InsightsEngine(db).generate(days=30)` counts; other modules put it into words and pages. Documented keys are as
+documented; ours stand beside them: `costs`, `conversations`, `daily`. Costs are those that were stored with the
+sessions, and what nobody knows is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from hermes import clock, errors
+from hermes.insights.tally import NO_SKILLS, Tally, ToolUse
+from hermes.store.arguments import check_integer
+from hermes.store.reports.activity import Activity
 
 __all__ = ["InsightsEngine"]
+
+
+class ActivitySource(Protocol):
+    """What a report needs of a store: the whole one has it, and a person's own."""
+
+    def activity(
+        self, since: float, sources: Sequence[str] | None = None
+    ) -> AbstractContextManager[Activity]: ...
+
+
+class InsightsEngine:
+    def __init__(self, db: ActivitySource) -> None:
+        self._db = db
+
+    def generate(self, days: int = 30, source: str | Sequence[str] | None = None) -> dict[str, Any]:
+        """The report on sessions that began in the last `days`; of one source, of several, or of all."""
+        if check_integer("days", days) < 1:
+            raise errors.make_error(errors.InvalidArgument, f"days must be 1 or more, not {days}")
+        sources = [source] if isinstance(source, str) else source
+        now = clock.now()
+        report: dict[str, Any] = {
+            "days": days,
+            "source_filter": source if source is None or isinstance(source, str) else list(source),
+        }
+        with self._db.activity(now - days * clock.DAY, sources) as activity:
+            tally = Tally()
+            for session in activity.list_sessions():
+                tally.add(session)
+            if not tally.total:
+                return {**report, **_make_empty()}
+            tools = ToolUse()
+            for at, calls in activity.list_calls():
+                tools.add(at, calls)
+            talk = activity.count_messages()
+            return {
+                **report,
+                "generated_at": now,
+                "empty": False,
+                "overview": tally.overview(talk.roles),
+                "models": tally.models(),
+                "platforms": tally.platforms(),
+                "tools": tools.tools(talk.tools),
+                "skills": tools.skills(),
+                "activity": tally.calendar.activity(),
+                "top_sessions": tally.notable(),
+                "costs": tally.costs(),
+                "conversations": tally.conversations(activity),
+                "daily": tally.calendar.daily(),
+            }
+
+
+def _make_empty() -> dict[str, Any]:
+    return {
+        "empty": True,
+        "overview": {},
+        "models": [],
+        "platforms": [],
+        "tools": [],
+        "skills": {"summary": dict(NO_SKILLS), "top_skills": []},
+        "activity": {},
+        "top_sessions": [],
+    }

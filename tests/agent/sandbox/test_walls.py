@@ -13,10 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from hermes.agent.sandbox import landlock, seatbelt
 from hermes.agent.sandbox.child_environment import make_child_environment
 from hermes.agent.sandbox.file_view import View
-from hermes.agent.sandbox.sandbox import Sandbox, choose_sandbox, make_shell_command
+from hermes.agent.sandbox.sandbox import (
+    PROFILE_NETWORK,
+    Sandbox,
+    choose_sandbox,
+    explain_no_landlock,
+    make_seatbelt_profile,
+    make_shell_command,
+)
 from tests.agent.sandbox.conftest import Run
 
 PYTHON = sys.executable
@@ -216,7 +222,7 @@ def test_this_program_installed_in_the_workspace_cannot_be_changed(
     assert not view.can_write(workspace / place / "launcher.py")
     assert view.can_write(workspace / "a.txt")
     if box.kind == "landlock":
-        assert "holds this program" in (landlock.explain_unavailable(view) or "")
+        assert "holds this program" in (explain_no_landlock(view) or "")
         return
     for attack in (f"echo x > {place}/launcher.py", f"mv {place.partition('/')[0]} old; mkdir -p {place}"):
         command = box._replace(view=view).start(make_shell_command(attack), workspace)
@@ -267,7 +273,7 @@ def test_a_workspace_that_holds_the_agents_home_shows_nothing_of_it(
     view = View(tmp_path, temporary)
     assert view.holds_hidden
     if box.kind == "landlock":
-        assert "which Landlock cannot mask" in (landlock.explain_unavailable(view) or "")
+        assert "which Landlock cannot mask" in (explain_no_landlock(view) or "")
         return
     wide = Sandbox(view, box.kind)
     command = wide.start(["/bin/sh", "-c", f"cat {home}/.env {home}/state.db; ls -A {home}"], tmp_path)
@@ -336,7 +342,7 @@ def test_the_profile_of_macos_allows_the_view_and_denies_what_is_hidden_last(
     workspace: Path, temporary: Path, secrets: dict[str, Path], repository: Path
 ) -> None:
     view = View(workspace, temporary)
-    lines = seatbelt.make_profile(view, network=False).splitlines()
+    lines = make_seatbelt_profile(view, network=False).splitlines()
     assert "(deny default)" in lines
     writable = [line for line in lines if line.startswith("(allow file-write* (subpath")]
     assert writable == [f'(allow file-write* (subpath "{path}"))' for path in view.writable]
@@ -346,12 +352,12 @@ def test_the_profile_of_macos_allows_the_view_and_denies_what_is_hidden_last(
         assert lines.index(denied) > last_allowed
     assert f'(deny file-write* (subpath "{repository / ".git" / "hooks"}"))' in lines
     assert "network" not in "\n".join(lines)
-    assert seatbelt.NETWORK in seatbelt.make_profile(view, network=True)
+    assert PROFILE_NETWORK in make_seatbelt_profile(view, network=True)
     assert _writes(view, read_only=True) == [f'(allow file-write* (subpath "{temporary}"))']
 
 
 def _writes(view: View, *, read_only: bool) -> list[str]:
-    profile = seatbelt.make_profile(view, network=False, read_only=read_only)
+    profile = make_seatbelt_profile(view, network=False, read_only=read_only)
     return [line for line in profile.splitlines() if line.startswith("(allow file-write* (subpath")]
 
 
@@ -359,6 +365,6 @@ def test_a_name_with_a_quote_cannot_end_its_place_in_the_profile(tmp_path: Path,
     odd = tmp_path / 'a") (allow default) ("'
     odd.mkdir()
     assert "(allow default)" not in [
-        line.strip() for line in seatbelt.make_profile(View(odd, temporary), network=False).splitlines()
+        line.strip() for line in make_seatbelt_profile(View(odd, temporary), network=False).splitlines()
     ]
-    assert 'a\\") (allow default) (\\"' in seatbelt.make_profile(View(odd, temporary), network=False)
+    assert 'a\\") (allow default) (\\"' in make_seatbelt_profile(View(odd, temporary), network=False)

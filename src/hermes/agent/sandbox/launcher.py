@@ -2,7 +2,7 @@
 
     python -I -S launcher.py SPEC PROGRAM [ARGUMENT ...]
 
-SPEC is JSON: `landlock` (rules: [path, rights] pairs, see `landlock.py`), `scope` (no abstract sockets or signals to
+SPEC is JSON: `landlock` (rules: [path, rights] pairs, see `sandbox.py`), `scope` (no abstract sockets or signals to
 the outside), `deny_sockets` (families to refuse), `keyring` (refuse the kernel's key store), `git` (a git folder whose
 settings are put back if the command changes them) and `git_names` (which of them; all if not given). It uses the
 standard library only, because the sandbox may hide everything else.

@@ -1,23 +1,64 @@
-"""The sandbox that this machine and this workspace can have, and how a command is started in it."""
+"""The sandbox that this machine and this workspace can have, and how a command is started in it.
+
+There are three kinds: bubblewrap makes a file system of its own, Landlock only adds rights, and Seatbelt is that of
+macOS. What differs between them is in here; everybody else knows `Sandbox`.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import json
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hermes.agent.sandbox import bubblewrap, landlock, launcher, seatbelt
-from hermes.agent.sandbox.file_view import View
+from hermes.agent.sandbox import launcher
+from hermes.agent.sandbox.file_view import TEMPORARY, View
 from hermes.agent.sandbox.programs import find_system_program
 
 PROBE_S = 10.0
 PR_SET_DUMPABLE = 4
 INSTALL = "install bubblewrap (`apt install bubblewrap`, `dnf install bubblewrap`)"
+BWRAP = "bwrap"
+ISOLATION = (
+    "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL",
+    "--die-with-parent", "--new-session", "--hostname", "sandbox",
+)  # fmt: skip
+LINKED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+"""On most systems these are links into /usr."""
+SETTINGS_OF_THE_KERNEL = ("sys", "sysrq-trigger", "irq", "bus", "acpi", "scsi", "fs", "mtrr", "pressure")
+PROC = (
+    "--proc", "/proc",
+    *(word for name in SETTINGS_OF_THE_KERNEL for word in ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}")),
+)  # fmt: skip
+"""Root owns the files in /proc/sys and needs no capability to write them: `kernel.core_pattern` names a program that
+the kernel starts outside of every sandbox."""
+LAUNCHER_SPEC: dict[str, Any] = {"scope": True, "keyring": True}
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+READ_ONLY_FOLDERS = ("/proc",)
+SANDBOX_EXEC = "sandbox-exec"
+PROFILE = """
+(version 1)
+(deny default)
+(allow process-exec process-fork)
+(allow signal (target same-sandbox))
+(allow sysctl-read)
+(allow mach-lookup
+  (global-name "com.apple.system.opendirectoryd.libinfo")
+  (global-name "com.apple.system.notification_center")
+  (global-name "com.apple.trustd.agent"))
+(allow file-read-metadata)
+(allow file-read* file-write* file-ioctl
+  (literal "/dev/null") (literal "/dev/zero") (literal "/dev/random") (literal "/dev/urandom")
+  (literal "/dev/dtracehelper"))
+""".strip()
+PROFILE_NETWORK = (
+    "(allow network-outbound (remote ip)) (allow network-inbound (local ip)) (allow system-socket)"
+)
 
 
 class Sandbox(NamedTuple):
@@ -43,17 +84,17 @@ class Sandbox(NamedTuple):
         """The command line that runs a program inside."""
         match self.kind:
             case "bubblewrap":
-                inside = bubblewrap.make_arguments(self.view, folder, network=network, read_only=read_only)
+                inside = _make_bubblewrap_arguments(self.view, folder, network=network, read_only=read_only)
                 return _make_launch_command(
-                    bubblewrap.make_spec(self.view, read_only=read_only), [*inside, *program]
+                    _make_bubblewrap_spec(self.view, read_only=read_only), [*inside, *program]
                 )
             case "landlock":
                 return _make_launch_command(
-                    landlock.make_spec(self.view, network=network, read_only=read_only), program
+                    _make_landlock_spec(self.view, network=network, read_only=read_only), program
                 )
             case "seatbelt":
                 return _make_launch_command(
-                    {}, [*seatbelt.make_arguments(self.view, network=network, read_only=read_only), *program]
+                    {}, [*_make_seatbelt_arguments(self.view, network=network, read_only=read_only), *program]
                 )
         return make_outside_command(program)
 
@@ -85,14 +126,14 @@ def choose_sandbox(view: View) -> Sandbox:
             view, None, "the working directory holds the whole home; start in the folder of a project"
         )
     if sys.platform == "darwin":
-        problem = probe_seatbelt() if seatbelt.is_installed() else "sandbox-exec is not installed"
+        problem = probe_seatbelt() if _has_seatbelt() else "sandbox-exec is not installed"
         return Sandbox(view, None, problem) if problem else Sandbox(view, "seatbelt")
     if sys.platform != "linux":
         return Sandbox(view, None, f"there is none for {sys.platform}")
-    missing = probe_bubblewrap() if bubblewrap.is_installed() else f"bubblewrap is not installed; {INSTALL}"
+    missing = probe_bubblewrap() if _has_bubblewrap() else f"bubblewrap is not installed; {INSTALL}"
     if not missing:
         return Sandbox(view, "bubblewrap")
-    problem = probe_landlock() or landlock.explain_unavailable(view)
+    problem = probe_landlock() or explain_no_landlock(view)
     if problem:
         return Sandbox(view, None, f"{missing}; {problem}")
     return Sandbox(view, "landlock", f"weaker than bubblewrap ({missing})")
@@ -114,8 +155,8 @@ def make_unreadable() -> None:
 def probe_bubblewrap() -> str:
     """Why bubblewrap cannot be used; empty if it can. Distributions forbid what it needs in different ways."""
     base = [
-        find_system_program(bubblewrap.PROGRAM) or "",
-        *bubblewrap.ISOLATION,
+        find_system_program(BWRAP) or "",
+        *ISOLATION,
         "--unshare-net",
         "--ro-bind",
         "/",
@@ -123,9 +164,7 @@ def probe_bubblewrap() -> str:
     ]
     return _find_problem(
         "bubblewrap",
-        _make_launch_command(
-            bubblewrap.LAUNCHER_SPEC, [*base, *bubblewrap.PROC, "--dev", "/dev", "--", "true"]
-        ),
+        _make_launch_command(LAUNCHER_SPEC, [*base, *PROC, "--dev", "/dev", "--", "true"]),
     )
 
 
@@ -145,7 +184,12 @@ def probe_landlock() -> str:
 def probe_seatbelt() -> str:
     return _find_problem(
         "sandbox-exec",
-        [find_system_program(seatbelt.PROGRAM) or "", "-p", "(version 1)(allow default)", "/usr/bin/true"],
+        [
+            find_system_program(SANDBOX_EXEC) or "",
+            "-p",
+            "(version 1)(allow default)",
+            "/usr/bin/true",
+        ],
     )
 
 
@@ -165,3 +209,168 @@ def _find_problem(name: str, command: list[str]) -> str:
 def _make_launch_command(spec: dict[str, Any], program: list[str]) -> list[str]:
     # -I -S: nothing of the workspace or the environment is imported.
     return [sys.executable, "-I", "-S", launcher.__file__, json.dumps(spec, separators=(",", ":")), *program]
+
+
+# ---------------------------------------------------------------- bubblewrap
+
+# A file system of its own, made of what the view shows, and on request no network. Hidden files inside a folder that is
+# shown are masked. The process namespace ends with the command, so nothing that it started outlives it.
+
+
+def _has_bubblewrap() -> bool:
+    return find_system_program(BWRAP) is not None
+
+
+def _make_bubblewrap_spec(view: View, *, read_only: bool = False) -> dict[str, Any]:
+    """What the launcher is told. A file that does not exist cannot be mounted, so the launcher looks after it."""
+    if view.git_folder is None or read_only or not view.unprotected_git_settings:
+        return LAUNCHER_SPEC
+    return LAUNCHER_SPEC | {"git": str(view.git_folder), "git_names": view.unprotected_git_settings}
+
+
+def _make_bubblewrap_arguments(
+    view: View, folder: Path, *, network: bool, read_only: bool = False
+) -> list[str]:
+    """The command line of bubblewrap, up to the program that is to be run. Later mounts cover earlier ones."""
+    made = [find_system_program(BWRAP) or BWRAP, *ISOLATION]
+    if not network:
+        made.append("--unshare-net")
+    covered = [path for path in view.system if any(map(path.is_relative_to, (view.person, TEMPORARY)))]
+    made += [
+        *_link_paths(),
+        *_mount_paths("--ro-bind-try", *(path for path in view.system if path not in covered)),
+    ]
+    made += [*PROC, "--dev", "/dev", "--bind", str(view.temporary), str(TEMPORARY)]
+    made += ["--tmpfs", str(view.person), *_mount_paths("--ro-bind-try", *covered)]
+    if read_only:
+        made += _mount_paths("--ro-bind-try", view.workspace, *view.writable)
+    else:
+        made += _mount_paths("--bind-try", *view.writable)
+        made += _mount_paths("--bind", *_list_pinned_folders(view))
+    made += [*_mount_paths("--bind", view.temporary), *_mount_paths("--ro-bind", *view.protected)]
+    return [*made, *_mask_paths(view), "--chdir", str(folder), "--"]
+
+
+def _list_pinned_folders(view: View) -> list[Path]:
+    """Folders above what is protected. A mount point cannot be renamed, so no other folder takes its place."""
+    above = {
+        folder
+        for path in view.protected
+        for folder in path.parents
+        if view.can_change(folder) and folder not in view.writable
+    }
+    return sorted(above if view.git_folder is None else above | {view.git_folder})
+
+
+def _mount_paths(option: str, *paths: Path) -> Iterator[str]:
+    for path in paths:
+        yield from (option, str(path), str(path))
+
+
+def _link_paths() -> Iterator[str]:
+    for name in LINKED:
+        if Path(name).is_symlink():
+            yield from ("--symlink", str(Path(name).readlink()), name)
+
+
+def _mask_paths(view: View) -> Iterator[str]:
+    """Nothing in the place of each hidden path that would be seen otherwise."""
+    for path in sorted(view.hidden):
+        if any(path.is_relative_to(other) for other in view.hidden if other != path):
+            continue  # the folder above is masked
+        if not any(path.is_relative_to(folder) for folder in view.readable):
+            continue
+        if path.is_dir():
+            yield from ("--tmpfs", str(path), "--remount-ro", str(path))
+        elif path.exists():
+            yield from ("--ro-bind", "/dev/null", str(path))
+
+
+# ---------------------------------------------------------------- Landlock
+
+# Rules of the Linux kernel that only add rights, for where bubblewrap cannot be had. It cannot mask a file inside a
+# folder that is shown. So a folder of the system that holds a hidden file is shown entry by entry, and a workspace that
+# holds one gets no sandbox. Unix sockets cannot be made, because Landlock does not keep a command from talking through
+# one to a program that is outside.
+
+
+def _make_landlock_spec(view: View, *, network: bool, read_only: bool = False) -> dict[str, Any]:
+    """What the launcher is told."""
+    rules = [[str(path), right] for path, right in _make_rules(view, read_only=read_only)]
+    families = [int(socket.AF_UNIX)] if network else []
+    made: dict[str, Any] = {"landlock": rules, "scope": True, "keyring": True, "deny_sockets": families}
+    git = view.git_folder
+    return made if git is None or read_only else made | {"git": str(git)}
+
+
+def explain_no_landlock(view: View) -> str | None:
+    """Why this workspace cannot have it."""
+    if view.holds_hidden:
+        return "the workspace holds the agent's own files or the person's keys, which Landlock cannot mask"
+    if view.own_program:
+        return "the workspace holds this program, which Landlock cannot keep from being changed"
+    return None
+
+
+def _make_rules(view: View, *, read_only: bool) -> Iterator[tuple[Path, str]]:
+    for device in DEVICES:
+        yield Path(device), "write"
+    for folder in READ_ONLY_FOLDERS:
+        yield Path(folder), "read"
+    for path in view.system:
+        yield from _exclude_hidden(path, view)
+    yield view.temporary, "write"
+    for path in view.readable:
+        if path not in view.system and path != view.temporary:
+            yield path, "write" if path in view.writable and not read_only else "read"
+
+
+def _exclude_hidden(path: Path, view: View) -> Iterator[tuple[Path, str]]:
+    """The folder, or if something hidden lies in it, all of its entries but that."""
+    if view.is_hidden(path):
+        return
+    if not any(hidden.is_relative_to(path) for hidden in view.hidden):
+        yield path, "read"
+        return
+    yield path, "list"
+    try:
+        entries = sorted(path.iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        if not entry.is_symlink():
+            yield from _exclude_hidden(entry, view)
+
+
+# ---------------------------------------------------------------- Seatbelt
+
+# macOS's `sandbox-exec` with a profile made from the view. The last rule that fits wins.
+
+
+def _has_seatbelt() -> bool:
+    return find_system_program(SANDBOX_EXEC) is not None
+
+
+def _make_seatbelt_arguments(view: View, *, network: bool, read_only: bool = False) -> list[str]:
+    return [
+        find_system_program(SANDBOX_EXEC) or SANDBOX_EXEC,
+        "-p",
+        make_seatbelt_profile(view, network=network, read_only=read_only),
+    ]
+
+
+def make_seatbelt_profile(view: View, *, network: bool, read_only: bool = False) -> str:
+    lines = [PROFILE]
+    lines += [f"(allow file-read* {_format_subpath(path)})" for path in view.readable]
+    writable = [view.temporary] if read_only else view.writable
+    lines += [f"(allow file-write* {_format_subpath(path)})" for path in writable]
+    lines += [f"(deny file-write* {_format_subpath(path)})" for path in view.protected]
+    lines += [f"(deny file-read* file-write* {_format_subpath(path)})" for path in view.hidden]
+    if network:
+        lines.append(PROFILE_NETWORK)
+    return "\n".join(lines)
+
+
+def _format_subpath(path: Path) -> str:
+    quoted = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'(subpath "{quoted}")'

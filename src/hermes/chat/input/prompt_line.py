@@ -1,4 +1,7 @@
-"""Where a person types. Enter sends, Esc Enter (or Alt-Enter, Ctrl-J) makes a new line, Tab completes."""
+"""Where a person types. Enter sends, Esc Enter (or Alt-Enter, Ctrl-J) makes a new line, Tab completes.
+
+What was typed before is in `chat_history` of the home. Files that are mentioned as `@file` go along with the message.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,15 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import run_in_terminal
-from prompt_toolkit.completion import Completer
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import History, InMemoryHistory
 from prompt_toolkit.input import Input
@@ -23,12 +28,19 @@ from prompt_toolkit.renderer import CPR_Support
 from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import is_dumb_terminal
 
-from hermes import home
+from hermes import clock, errors, home
+from hermes.agent.tool import shorten_middle
 from hermes.chat.input import question
-from hermes.chat.input.input_history import InputHistory
 from hermes.chat.input.question import Option
 from hermes.logs import get_logger
+from hermes.recall.tool.prompt_safety import close_fence, fence_text, make_name
+from hermes.store.engine_choice import sealed_files
 from hermes.terminal_input import SILENCE_S
+from hermes.text import make_printable
+
+if TYPE_CHECKING:
+    from hermes.chat.commands.table import Command
+    from hermes.db.session_db import SessionDB
 
 _log = get_logger(__name__)
 
@@ -48,8 +60,11 @@ STYLE = Style.from_dict(
     }
 )
 
-
 _MARK = re.compile(r"\[pasted #(\d+): [^\]\n]*\]")
+MOST_OFFERED = 30
+_MENTION = re.compile(r"(?<!\S)@(?:\"([^\"\n]+)\"|(\S+))")
+MOST_FILES = 20
+LONGEST_NAME = 500
 
 
 class Pastes:
@@ -239,3 +254,131 @@ def open_history_file() -> Path | None:
         _log.warning("what was typed is not kept: %s: %s", file, problem.strerror)
         return None
     return file
+
+
+# ---------------------------------------------------------------- what was typed before
+
+
+class InputHistory(History):
+    """What was typed before: sealed entry by entry if the store is encrypted.
+
+    A plain file has the format of prompt_toolkit's `FileHistory`. Sealed, each entry is the same text, encrypted.
+    """
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+        self._warned = False
+
+    def load_history_strings(self) -> Iterable[str]:
+        """The newest first."""
+        try:
+            return reversed(_decode_entries(sealed_files().read(self._file)))
+        except FileNotFoundError:
+            return ()
+        except (errors.HermesError, OSError) as problem:
+            self._warn(problem)
+            return ()
+
+    def store_string(self, string: str) -> None:
+        """Whether sealed or not is decided each time: another process may encrypt the store while we run."""
+        try:
+            sealed_files().append(self._file, _encode_entry(string))
+        except (errors.HermesError, OSError) as problem:  # the chat goes on without
+            self._warn(problem)
+
+    def _warn(self, problem: Exception) -> None:
+        if not self._warned:
+            _log.warning("what is typed is not kept in %s: %s", self._file, problem)
+        self._warned = True
+
+
+def _encode_entry(string: str) -> bytes:
+    lines = "".join(f"+{line}\n" for line in string.split("\n"))
+    return f"\n# {clock.format_iso(clock.now())}\n{lines}".encode("utf-8", "replace")
+
+
+def _decode_entries(data: bytes) -> list[str]:
+    """The oldest first."""
+    entries, lines = list[str](), list[str]()
+    for line in [*data.decode("utf-8", "replace").split("\n"), ""]:
+        if line.startswith("+"):
+            lines.append(line[1:])
+        elif lines:
+            entries.append("\n".join(lines))
+            lines = []
+    return entries
+
+
+# ---------------------------------------------------------------- what Tab offers
+
+
+class ChatCompleter(Completer):
+    """Offers commands, titles behind those that take one, and files behind `@`."""
+
+    def __init__(self, db: SessionDB, commands: Iterable[Command], cwd: Callable[[], Path]) -> None:
+        """`cwd` says where files are looked for, whenever it is asked."""
+        self._db, self._commands, self._cwd = db, list(commands), cwd
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+        line = document.current_line_before_cursor
+        if document.text.startswith("/") and document.cursor_position_row == 0:
+            yield from self._complete_command(line)
+            return
+        word = line.rpartition(" ")[2]
+        if word.startswith("@"):
+            yield from self._complete_files(word[1:])
+
+    def _complete_command(self, line: str) -> Iterator[Completion]:
+        name, space, rest = line.partition(" ")
+        if not space:
+            for command in self._commands:
+                if f"/{command.name}".startswith(name):
+                    yield Completion(
+                        f"/{command.name}", -len(name), display_meta=command.help, display=command.usage
+                    )
+            return
+        command_meant = next((command for command in self._commands if f"/{command.name}" == name), None)
+        if command_meant is not None and command_meant.takes_session:
+            with suppress(errors.StoreError):  # a busy store offers nothing
+                for row in self._db.starting_with(rest, MOST_OFFERED):
+                    offered = row["title"] or row["id"]
+                    yield Completion(
+                        offered, -len(rest), display_meta=make_printable(row["preview"], width_limit=40)
+                    )
+
+    def _complete_files(self, begun: str) -> Iterator[Completion]:
+        folder, _, start = begun.rpartition("/")
+        where = self._cwd() / Path(f"{folder}/" if folder or begun.startswith("/") else ".").expanduser()
+        try:
+            found = sorted(where.iterdir())
+        except OSError:
+            return
+        matching = [path for path in found if path.name.startswith(start) and (start or path.name[0] != ".")]
+        for path in matching[:MOST_OFFERED]:
+            ending = "/" if path.is_dir() else ""
+            if make_printable(path.name) == path.name and " " not in path.name:
+                yield Completion(f"{path.name}{ending}", -len(start))
+
+
+# ---------------------------------------------------------------- files that are mentioned
+
+
+def attach_files(text: str, cwd: Path) -> str:
+    """The message, and below it every file it mentions that is there and is text. An `@` may mean something else."""
+    names = dict.fromkeys(mention[1] or mention[2].rstrip(".,;:!?)") for mention in _MENTION.finditer(text))
+    found = [
+        (name, read) for name in names if (read := _read_text(cwd / Path(name).expanduser())) is not None
+    ]
+    parts = [
+        f"[file {make_name(name, LONGEST_NAME)}]\n{fence_text(shorten_middle(content))}"
+        for name, content in found[:MOST_FILES]
+    ]
+    return "\n\n".join([close_fence(text), *parts]) if parts else text
+
+
+def _read_text(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="utf-8") if file.is_file() else None
+    except (OSError, ValueError):  # not ours to read, not text, or no name at all
+        return None

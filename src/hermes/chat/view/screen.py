@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -27,15 +27,20 @@ from hermes.chat.view.call_view import (
 )
 from hermes.chat.view.calls import Call
 from hermes.chat.view.diff_view import render_diff
-from hermes.chat.view.live_region import Region
 from hermes.chat.view.markdown_blocks import Blocks
 from hermes.chat.view.recap import Recap
 from hermes.insights.number_format import format_dollars, shorten_number
 from hermes.text import make_printable, make_readable, spell_controls
 
+if TYPE_CHECKING:
+    from rich.segment import Segment
+
 GOLD, GREEN = "#ffd700", "#5fd75f"
 REDRAWN_EVERY_S = 0.05
 WAITING = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+TOGETHER, SHOWN = "\x1b[?2026h", "\x1b[?2026l"
+HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+CLEAR_BELOW = "\x1b[J"
 
 
 class RunningCall(NamedTuple):
@@ -339,3 +344,71 @@ def format_usage(used: events.Counted) -> str:
         )
     cost = "cost unknown" if used.cost_usd is None else format_dollars(used.cost_usd)
     return " · ".join(filter(None, (make_printable(used.model), token_counts, cost)))
+
+
+class Region:
+    """The last lines of the screen, which are drawn again until they are finished. All else is written once.
+
+    A drawing is one write, between marks that tell the terminal to show it at once, so that nothing flickers.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._widths: list[int] = []
+        """Of the lines that are drawn, to know how many rows they take even if the window has become narrower."""
+
+    def draw(self, *parts: RenderableType) -> None:
+        """Show this in the place of what the region showed; of what is higher than the window, the end."""
+        rows = max(1, self._console.size.height - 2)
+        lines = self._render(parts)[-rows:]
+        self._write(self._format_erasure() + HIDE_CURSOR + "".join(f"{line}\n" for line, _ in lines))
+        self._widths = [width for _, width in lines]
+
+    def commit(self, *parts: RenderableType) -> None:
+        """Write this above; the region is empty then."""
+        self._write(
+            self._format_erasure() + "".join(f"{line}\n" for line, _ in self._render(parts)) + SHOW_CURSOR
+        )
+        self._widths = []
+
+    def _render(self, parts: Sequence[RenderableType]) -> list[tuple[str, int]]:
+        """Lines with their escapes, and how wide each is."""
+        lines = [
+            _trim(line)
+            for part in parts
+            for line in self._console.render_lines(part, pad=False, new_lines=False)
+        ]
+        return [
+            ("".join(map(self._escape, line)), sum(piece.cell_length for piece in line)) for line in lines
+        ]
+
+    def _escape(self, segment: Segment) -> str:
+        from rich.console import COLOR_SYSTEMS
+
+        style, colours = segment.style, COLOR_SYSTEMS.get(self._console.color_system or "")
+        if style is None or segment.control:
+            return "" if segment.control else segment.text
+        if self._console.no_color:
+            style = style.without_color
+        return style.render(segment.text, color_system=colours)
+
+    def _format_erasure(self) -> str:
+        """What takes the cursor to the region's first line and clears it."""
+        width = max(1, self._console.size.width)
+        rows = sum(max(1, -(-line // width)) for line in self._widths)
+        return f"\x1b[{rows}F{CLEAR_BELOW}" if rows else ""
+
+    def _write(self, text: str) -> None:
+        self._console.file.write(f"{TOGETHER}{text}{SHOWN}")
+        self._console.file.flush()
+
+
+def _trim(line: list[Segment]) -> list[Segment]:
+    """Without spaces at its end that nobody sees: in a window that becomes narrower they would be rows of their own."""
+    segments = list(line)
+    while segments and (segments[-1].style is None or segments[-1].style.bgcolor is None):
+        last = segments.pop()
+        text = last.text.rstrip(" ")
+        if text:
+            return [*segments, last._replace(text=text)]
+    return segments

@@ -7,25 +7,58 @@ import json
 import os
 import re
 import secrets
+import shutil
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from hermes import home
 from hermes.cli.command import Words, parse_text
 from hermes.cli.exit_codes import DONE, Refused, WrongUsage
 from hermes.cli.gateway.pair import describe_code, open_pairings
-from hermes.cli.gateway.systemd import describe_installation, format_unit
 from hermes.cli.io.output import confirm, print_details, print_error, print_lines
 from hermes.cli.io.prompts import ask_choice, ask_hidden, ask_line
 from hermes.config import config_file, dotenv
 from hermes.config.gateway_keys import SERVER
 from hermes.gateway import registry
 from hermes.gateway.inbound.pairing import MINUTES
-from hermes.gateway.settings import read_gateway_settings
+from hermes.gateway.settings import GatewaySettings, read_gateway_settings
 from hermes.session_kinds import canonical_source
 from hermes.text import make_printable
 
 TELEGRAM = "https://api.telegram.org"
 PATIENCE_S = 15
+UNIT_NAME = "hermes-gateway.service"
+SPARE_SECONDS = 15
+"""How much longer than the drain the system waits before it kills."""
+
+# What is forbidden here, is so for the commands that an owner's agent runs, too: sudo, above all.
+UNIT = """\
+[Unit]
+Description=Hermes gateway
+StartLimitIntervalSec=300
+StartLimitBurst=10
+
+[Service]
+ExecStart={command}
+Environment={variable}
+Restart=on-failure
+RestartSec=5
+RestartPreventExitStatus=2
+KillSignal=SIGTERM
+KillMode=mixed
+TimeoutStopSec={seconds}
+UMask=0077
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+
+[Install]
+WantedBy=default.target
+"""
 
 
 def _check_address(text: str) -> str:
@@ -105,8 +138,8 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 
 def set_up_platform(arguments: argparse.Namespace) -> int:
     if arguments.systemd:
-        print_lines(format_unit(read_gateway_settings()))
-        print_details(describe_installation())
+        print_lines(_format_unit(read_gateway_settings()))
+        print_details(_describe_installation())
         return DONE
     asking = arguments.platform is None
     platform = _choose_platform() if asking else canonical_source(arguments.platform.lower())
@@ -278,3 +311,44 @@ def _fetch_json(address: str, service: str, token: str | None = None) -> dict[st
 def _describe_reason(problem: Exception) -> str:
     reason = getattr(problem, "reason", problem)
     return (reason.strerror if isinstance(reason, OSError) else None) or type(reason).__name__
+
+
+# ---------------------------------------------------------------- the systemd unit
+
+
+def _format_unit(settings: GatewaySettings) -> list[str]:
+    seconds = int(settings.drain_seconds) + SPARE_SECONDS
+    where = home.get_hermes_home().absolute()
+    text = UNIT.format(
+        command=" ".join(_quote(word.replace("$", "$$")) for word in (*_find_program(), "gateway", "run")),
+        variable=_quote(f"HERMES_HOME={where}"),
+        seconds=seconds,
+    )
+    return text.splitlines()
+
+
+def _describe_installation() -> list[str]:
+    return [
+        f"Put it into ~/.config/systemd/user/{UNIT_NAME}, then:",
+        "systemctl --user daemon-reload",
+        f"systemctl --user enable --now {UNIT_NAME}",
+        "loginctl enable-linger   # so that it runs when you are not logged in",
+    ]
+
+
+def _find_program() -> list[str]:
+    """This very command, by its full path."""
+    started = Path(sys.argv[0])
+    if started.name == "hermes" and started.is_absolute() and os.access(started, os.X_OK):
+        return [str(started)]
+    beside = Path(sys.executable).with_name("hermes")
+    if beside.exists():
+        return [str(beside)]
+    found = shutil.which("hermes")
+    return [str(Path(found).absolute())] if found else [sys.executable, "-m", "hermes.cli.main"]
+
+
+def _quote(word: str) -> str:
+    """As systemd reads it: `%` is its own."""
+    word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{word}"' if any(char in " '\"\t;\\" for char in word) else word

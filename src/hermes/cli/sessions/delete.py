@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from hermes.cli.command import Words, add_store_option, add_yes_option
 from hermes.cli.exit_codes import DONE
+from hermes.cli.filters import add_session_arguments
 from hermes.cli.io.output import print_lines
 from hermes.cli.io.prompts import require_consent
-from hermes.cli.sessions.labels import add_session_arguments
 from hermes.cli.store_access import find_session, get_sessions_folder, open_store, read_trash_days
 from hermes.text import format_count, make_printable
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hermes.cli.command import Words, add_store_option, parse_text
 from hermes.cli.exit_codes import DONE, Refused
+from hermes.cli.filters import add_session_arguments
 from hermes.cli.io.output import print_lines
 from hermes.cli.store_access import find_session, open_store
 from hermes.text import make_printable
@@ -81,17 +82,3 @@ def _define(parser: argparse.ArgumentParser, done: str, change: Change) -> None:
 
     add_store_option(parser, run)
     add_session_arguments(parser)
-
-
-def add_session_arguments(parser: argparse.ArgumentParser) -> None:
-    """Several conversations; with `--segment`, single sessions of them."""
-    parser.add_argument(
-        "sessions",
-        nargs="+",
-        type=parse_text,
-        metavar="ID",
-        help="ids, beginnings of ids, or titles (in quotes); each means its whole conversation",
-    )
-    parser.add_argument(
-        "--segment", action="store_true", help="only these sessions, not the conversations they are part of"
-    )

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 from hermes import clock
 from hermes.cli.command import Words, add_json_option, add_store_option, parse_row_count
 from hermes.cli.exit_codes import DONE
-from hermes.cli.filters import add_source_option, add_time_options, add_workspace_option, parse_times
+from hermes.cli.filters import (
+    add_source_option,
+    add_time_options,
+    add_workspace_option,
+    describe_hidden,
+    parse_times,
+)
 from hermes.cli.io.columns import Column, format_table, measure_table, widen_columns
 from hermes.cli.io.output import fold_line, get_terminal_width, print_json, print_lines
 from hermes.cli.store_access import open_store
@@ -34,9 +40,6 @@ JSON_FIELDS = (
     "id", "title", "preview", "source", "kind", "model", "message_count", "started_at", "last_active", "ended_at",
     "end_reason", "workspace", "pinned", "archived", "tags",
 )  # fmt: skip
-
-REASONS = {"child": "subagent"}
-"""What people call the reasons for which a conversation is hidden; the others are called what they are."""
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -109,12 +112,6 @@ def _format_rows(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 def _get_preview(row: dict[str, Any]) -> str:
     return str(row["preview"] or ("" if row["message_count"] else UNSAID))
-
-
-def describe_hidden(hidden: dict[str, int]) -> str:
-    """`300 cron, 12 archived`."""
-    most_first = sorted(hidden.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{count} {REASONS.get(reason, reason)}" for reason, count in most_first)
 
 
 def _format_footer(page: ConversationPage) -> list[str]:

@@ -1,20 +1,22 @@
 """`session_search`: how an agent recalls earlier conversations, from real messages, without asking a model.
 
 Four ways, told apart by the arguments: discover (a query), scroll (a session and a message), read (a session), browse
-(nothing). The contract: an answer is JSON text of at most `framing.LARGEST` characters; bad arguments, unknown ids and
-a store that cannot answer give `error` and never raise; what is recalled is quoted, see `framing`. Whose conversations
+(nothing). The contract: an answer is JSON text of at most `LARGEST` characters; bad arguments, unknown ids and a store
+that cannot answer give `error` and never raise; what is recalled is quoted, see `prompt_safety`. Whose conversations
 are seen is decided by the handle: a scoped one knows no others.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from hermes import clock, errors
 from hermes.recall.snippets.excerpts import make_excerpt
-from hermes.recall.tool.message_excerpt import Bounds
-from hermes.recall.tool.passages import Passages
+from hermes.recall.snippets.snippets import CLOSE, CUT, OPEN
+from hermes.recall.tool.message_excerpt import Bounds, MessageExcerpt
+from hermes.recall.tool.passages import Passages, Scene, Segment
 from hermes.recall.tool.prompt_safety import (
     LARGEST,
     LONGEST,
@@ -22,6 +24,7 @@ from hermes.recall.tool.prompt_safety import (
     fit_excerpt,
     make_name,
     measure_json,
+    measure_least,
     serialise_answer,
     serialise_failure,
 )
@@ -31,14 +34,6 @@ from hermes.recall.tool.summaries import (
     Summarise,
     format_transcript,
     make_summaries,
-)
-from hermes.recall.tool.tool_format import (
-    LONGEST_SNIPPET,
-    extract_clues,
-    format_header,
-    format_message,
-    format_result,
-    format_session,
 )
 from hermes.recall.tool.tool_schema import LARGEST_ID, SCHEMA, ToolArguments, parse_arguments
 
@@ -53,6 +48,13 @@ SUMMARY_SHARE = 12
 """A summary stands for all the messages that would be shown otherwise."""
 
 Row = dict[str, Any]
+LONGEST_SNIPPET = 400
+NEAREST = 2
+"""So many neighbours of a match come before the first and the last exchange, when there is not room for all."""
+GAP = 20
+"""What the line takes that tells how many messages stand between two."""
+
+MARKED = re.compile(f"{re.escape(OPEN)}(.+?){re.escape(CLOSE)}", re.DOTALL)
 
 
 class RecallStore(Protocol):
@@ -158,8 +160,8 @@ def _discover(
 
 def _make_result(store: RecallStore, row: Row, room: int) -> Row | None:
     """One conversation that was found; None if it has gone meanwhile."""
-    scene = store.passages.scene(row["session_id"], row["message_id"], RADIUS, SHOWN, extract_clues(row))
-    return None if scene is None else format_result(format_header(row), scene, room)
+    scene = store.passages.scene(row["session_id"], row["message_id"], RADIUS, SHOWN, _extract_clues(row))
+    return None if scene is None else _format_result(_format_header(row), scene, room)
 
 
 def _compute_room(results: int) -> int:
@@ -174,7 +176,7 @@ def _summarise_results(
     question = " / ".join(request.phrasings)
     windows = [
         store.passages.transcript(
-            row["session_id"], row["message_id"], work.transcript_size, IN_A_TRANSCRIPT, extract_clues(row)
+            row["session_id"], row["message_id"], work.transcript_size, IN_A_TRANSCRIPT, _extract_clues(row)
         )
         for row in rows
     ]
@@ -184,7 +186,7 @@ def _summarise_results(
     for (row, _), summary in zip(known, made, strict=True):
         if summary.text:
             results.append(
-                {**format_header(row), "summary": make_excerpt(summary.text, LARGEST, share=SUMMARY_SHARE)}
+                {**_format_header(row), "summary": make_excerpt(summary.text, LARGEST, share=SUMMARY_SHARE)}
             )
         elif result := _make_result(store, row, _compute_room(len(known)) - 100):
             results.append({**result, "summary_missing": summary.problem})
@@ -207,9 +209,9 @@ def _scroll(store: RecallStore, request: ToolArguments) -> str:
     answer = _start_answer(request)
     if window.segment.id != segment.id:
         answer["notes"].append("the message stands in another segment of that conversation, shown here")
-    answer["session"] = format_session(window.segment)
+    answer["session"] = _format_session(window.segment)
     answer["messages"] = [
-        format_message(excerpt, match=excerpt.id == request.around) for excerpt in window.messages
+        _format_message(excerpt, match=excerpt.id == request.around) for excerpt in window.messages
     ]
     answer["more_before"], answer["more_after"] = window.more_before, window.more_after
     if alone:
@@ -231,13 +233,13 @@ def _read(store: RecallStore, request: ToolArguments) -> str:
         return serialise_failure(f"there is no session {make_name(request.session_id)!r}")
     answer = {
         **_start_answer(request),
-        "session": format_session(page.segment),
+        "session": _format_session(page.segment),
         "messages": [],
         "next_cursor": LARGEST_ID,
     }
     room = LARGEST - measure_json(answer)
     for excerpt in page.messages:
-        message = format_message(excerpt)
+        message = _format_message(excerpt)
         room -= measure_json(message) + 1
         if room < 0 and answer["messages"]:
             break
@@ -274,3 +276,99 @@ def _browse(store: RecallStore, request: ToolArguments, current: str | None) -> 
 
 def _start_answer(request: ToolArguments) -> Row:
     return {"notice": NOTICE, "success": True, "mode": request.mode, "notes": list(request.notes)}
+
+
+# ---------------------------------------------------------------- how what was found looks
+
+# The keys are ours; whatever was said, or named by anybody, stands under them as an excerpt or a `name`.
+
+
+def _format_session(segment: Segment) -> Row:
+    """What a reader should know of a session before its messages."""
+    about = {
+        "session_id": make_name(segment.id),
+        "title": make_name(segment.title) if segment.title else None,
+        "source": make_name(segment.source),
+        "started_at": clock.format_iso(segment.started_at),
+        "last_active": clock.format_iso(segment.last_active),
+        "message_count": segment.message_count,
+    }
+    if segment.continues:
+        about["continues"] = make_name(segment.continues)
+    if segment.continued_in:
+        about["continued_in"] = make_name(segment.continued_in)
+    return about
+
+
+def _format_message(excerpt: MessageExcerpt, *, match: bool = False) -> Row:
+    """Who said what, and when; `tool` and `calls` where there are any."""
+    message: Row = {"id": excerpt.id, "author": make_name(excerpt.role), "at": clock.format_iso(excerpt.at)}
+    if match:
+        message["match"] = True
+    if excerpt.tool:
+        message["tool"] = make_name(excerpt.tool)
+    if excerpt.text.piece or excerpt.text.before or not excerpt.calls:
+        message["text"] = excerpt.text
+    if excerpt.calls:
+        message["calls"] = excerpt.calls
+    return message
+
+
+def _format_header(row: Row) -> Row:
+    """What a reader should know of a conversation that was found."""
+    why = row.get("why") or ""
+    header = {
+        "session_id": make_name(row["session_id"]),
+        "title": make_name(row["title"]) if row.get("title") else None,
+        "source": make_name(row["source"]),
+        "started_at": clock.format_iso(row["started_at"]),
+        "last_active": clock.format_iso(row["last_active"]),
+        "message_id": row["message_id"],
+        "why": make_name(", ".join(map(str, why)) if isinstance(why, list | tuple) else why),
+        "snippet": make_excerpt(row["snippet"] or "", LONGEST_SNIPPET),
+    }
+    if row["conversation_id"] != row["session_id"]:
+        header["conversation_id"] = make_name(row["conversation_id"])
+    if row["tip_id"] != row["session_id"]:
+        header["goes_on_in"] = make_name(row["tip_id"])
+    return header
+
+
+def _extract_clues(row: Row) -> list[str]:
+    """Pieces of the matching text that its snippet shows: without marks the whole of it, then each marked one."""
+    snippet = row["snippet"] or ""
+    whole = snippet.replace(OPEN, "").replace(CLOSE, "").removeprefix(CUT).removesuffix(CUT)
+    return [whole, *sorted(MARKED.findall(snippet), key=len, reverse=True)]
+
+
+def _format_result(header: Row, scene: Scene, room: int) -> Row:
+    """The match, then as much of what is around it as the room allows without cutting everything to shreds."""
+    match = _format_message(scene.match, match=True)
+    room -= measure_least({**header, "opening": [], "messages": [match], "closing": []})
+    chosen = {scene.match.id: match}
+    near, far = scene.around[:NEAREST], scene.around[NEAREST:]
+    for excerpt in (*scene.exchange, *near, *scene.opening, *scene.closing, *far):
+        message = _format_message(excerpt)
+        room -= measure_least(message) + GAP
+        if room < 0:
+            break
+        chosen[excerpt.id] = message
+    apart = {excerpt.id for excerpt in (*scene.opening, *scene.closing)}
+    result = {
+        **header,
+        "opening": [chosen[excerpt.id] for excerpt in scene.opening if excerpt.id in chosen],
+        "messages": _insert_gaps([chosen[key] for key in sorted(chosen) if key not in apart], scene.near),
+        "closing": [chosen[excerpt.id] for excerpt in scene.closing if excerpt.id in chosen],
+    }
+    return {key: value for key, value in result.items() if value != []}
+
+
+def _insert_gaps(messages: list[Row], near: list[int]) -> list[Row]:
+    """The messages, and between two that are no neighbours how many there are."""
+    place = {message_id: number for number, message_id in enumerate(near)}
+    lines: list[Row] = []
+    for message in messages:
+        if lines and (between := place[message["id"]] - place[lines[-1]["id"]] - 1):
+            lines.append({"left_out": between})
+        lines.append(message)
+    return lines

@@ -313,13 +313,13 @@ class SqliteEngine:
 
     def shrink(self, pages_at_once: int = 500) -> Optimized:
         from hermes.store.sqlite.search import substring
-        from hermes.store.sqlite.upkeep import incremental_vacuum
+        from hermes.store.sqlite.upkeep import file_space
         from hermes.store.values import Optimized
 
         before = self._size()
         if (
             self._transactions.run_alone(lambda connection: pragma(connection, "PRAGMA auto_vacuum"))
-            != incremental_vacuum.INCREMENTAL
+            != file_space.INCREMENTAL
         ):
             self.vacuum()
             return Optimized(before, self._size())
@@ -329,8 +329,8 @@ class SqliteEngine:
             return self.write(lambda writer: work(cast(SqliteWriter, writer)), share=False)
 
         self._transactions.run_alone(substring.forget)
-        incremental_vacuum.merge(step)
-        incremental_vacuum.cut(step, pages_at_once)
+        file_space.merge_segments(step)
+        file_space.cut_free_pages(step, pages_at_once)
         if self._connections.journal == "wal":
             self._transactions.run_alone(self._truncate_log)
         return Optimized(before, self._size())
@@ -389,10 +389,10 @@ class SqliteEngine:
             return integrity.verify(cast(SqliteReader, reader), self.path)
 
     def sizes(self) -> dict[str, int]:
-        from hermes.store.sqlite.upkeep.sizes import sizes
+        from hermes.store.sqlite.upkeep.file_space import measure_sizes
 
         with self.read() as reader:
-            return sizes(cast(SqliteReader, reader), self.path)
+            return measure_sizes(cast(SqliteReader, reader), self.path)
 
     def diagnose(self, *, deep: bool = False) -> Diagnosis:
         from hermes.store.sqlite.upkeep.diagnosis import diagnose

@@ -49,10 +49,10 @@ from hermes.store.sqlite.migrations import (
 from hermes.store.sqlite.process_fairness import PATIENCE_S, Turnstile
 from hermes.store.sqlite.schema import missing_in
 from hermes.store.sqlite.wal import file_guard as guards
-from hermes.store.sqlite.wal import log_entry, sidecars
+from hermes.store.sqlite.wal import sidecars
 from hermes.store.sqlite.wal.file_identity import NO_DESCRIPTORS, identity_of
 from hermes.store.sqlite.wal.journal_choice import Journal, journal_for
-from hermes.store.sqlite.wal.log_lock import LogLock
+from hermes.store.sqlite.wal.log_lock import FoundFiles, LogLock, claim_lock, end_entry, enter_log
 
 log = get_logger(__name__)
 
@@ -179,7 +179,7 @@ def _open(path: Path, claimed: LogLock | None, *, joins: bool) -> Opened:
     try:
         if lock is None:
             lock = LogLock(guard)
-            in_use = log_entry.enter_log(guard, lock, joins=joins)
+            in_use = enter_log(guard, lock, joins=joins)
         connection = connect(path)
         _make_current(path, connection, guard, lock)
         _make_private(path)  # now that it is known to be a store: a name typed wrong may be anybody's file
@@ -200,7 +200,7 @@ def _open(path: Path, claimed: LogLock | None, *, joins: bool) -> Opened:
         raise
     finally:
         if lock is not None and lock is not claimed:
-            log_entry.end_entry(guard, lock)
+            end_entry(guard, lock)
 
 
 def _make_current(path: Path, connection: apsw.Connection, guard: guards.Guard, lock: LogLock) -> None:
@@ -211,7 +211,7 @@ def _make_current(path: Path, connection: apsw.Connection, guard: guards.Guard, 
         with lock_file.exclusive(path):
             if not is_current(connection):
                 _bring_up_to_date(path, connection)
-        log_entry.claim_lock(lock, JOIN_S)
+        claim_lock(lock, JOIN_S)
         cookie = pragma(connection, "PRAGMA schema_version")
     if _checked_schemas.get(guard.identity) != cookie:
         _check_schema(path, connection, guard.identity)
@@ -226,7 +226,7 @@ def _open_read_only(path: Path, claimed: LogLock | None, *, joins: bool) -> Open
     try:
         if lock is None:
             lock = LogLock(guard)
-            in_use = log_entry.enter_log(guard, lock, joins=joins)
+            in_use = enter_log(guard, lock, joins=joins)
         connection = connect_read_only(path)
         sidecars.mend_modes(path, always=True)
         check_version(connection, path)
@@ -253,7 +253,7 @@ def _open_read_only(path: Path, claimed: LogLock | None, *, joins: bool) -> Open
         raise
     finally:
         if lock is not None and lock is not claimed:
-            log_entry.end_entry(guard, lock)
+            end_entry(guard, lock)
 
 
 def _has_log_to_keep(path: Path) -> bool:
@@ -290,7 +290,7 @@ def take_log_away(path: Path) -> None:
     sidecars.mend_modes(path, always=True)  # where the store may not be written, they stay
 
 
-def _hold(guard: guards.Guard, in_use: log_entry.FoundFiles | None, *, writes: bool) -> None:
+def _hold(guard: guards.Guard, in_use: FoundFiles | None, *, writes: bool) -> None:
     """Take the guard's locks after SQLite has set its shared memory up, which it does when something is read: a lock
     on a stale -shm, left beside the file by a crash, would make SQLite take what is in it for current. `in_use` are the
     files that others have open."""

@@ -13,9 +13,11 @@ import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
+import httpx
 from telegram import (
     Bot,
     CallbackQuery,
@@ -26,16 +28,35 @@ from telegram import (
     Update,
 )
 from telegram.constants import ChatAction, ParseMode
-from telegram.error import BadRequest, ChatMigrated, InvalidToken
+from telegram.error import (
+    BadRequest,
+    ChatMigrated,
+    Conflict,
+    Forbidden,
+    InvalidToken,
+    NetworkError,
+    RetryAfter,
+    TelegramError,
+)
 from telegram.request import HTTPXRequest
 
-from hermes.gateway.adapter import AdapterError, Capabilities, Choice, Misconfigured, Receive, Undeliverable
+from hermes.gateway.adapter import (
+    AdapterError,
+    Capabilities,
+    Choice,
+    DeliveryUnknown,
+    Misconfigured,
+    RateLimited,
+    Receive,
+    Undeliverable,
+    Unreachable,
+)
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.platforms.telegram.errors import translate_errors
 from hermes.gateway.platforms.telegram.formatting import LONGEST, count_units, render_html, visible_text
 from hermes.gateway.platforms.telegram.updates import GENERAL, UpdateReader
 from hermes.gateway.platforms.telegram.webhook_updates import Accept, Webhook
 from hermes.gateway.settings import PlatformSettings
+from hermes.secrets import redact
 from hermes.text import replace_surrogates
 
 # The library asks for this: without it, it warns of its own future whenever Telegram wants us to wait.
@@ -53,6 +74,16 @@ LONGEST_TOPIC = 128
 _METHODS = re.compile(r"(?<!/)/bot(?=$|\{token\})")
 
 Done = TypeVar("Done")
+_NEVER_SENT = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.ProxyError,
+    httpx.UnsupportedProtocol,
+    httpx.InvalidURL,
+    RuntimeError,  # the client is closed
+)
+_TOO_MANY = "too many requests"
 
 
 class Telegram:
@@ -84,7 +115,7 @@ class Telegram:
 
     async def run(self, receive: Receive, ready: Callable[[], None]) -> None:
         """As the protocol says. What `receive` raises comes out as it is, and its message was not acknowledged."""
-        with translate_errors("connect", repeatable=True):
+        with _translate_errors("connect", repeatable=True):
             me = await self._bot.get_me()
         reader = UpdateReader(me, self._fetch, everything=self._everything)
 
@@ -112,17 +143,17 @@ class Telegram:
             return  # the buttons stay for whoever may press them
         chat, message = event.source.chat_id, _parse_number(event.source.message_id)
         # A question of an earlier process has nobody who removes its buttons. Nothing depends on these two.
-        with suppress(AdapterError), translate_errors("end a choice", repeatable=True):
+        with suppress(AdapterError), _translate_errors("end a choice", repeatable=True):
             await self._bot.answer_callback_query(pressed.id)
-        with suppress(AdapterError), translate_errors("remove the buttons", repeatable=True):
+        with suppress(AdapterError), _translate_errors("remove the buttons", repeatable=True):
             await self._bot.edit_message_reply_markup(chat, message)
 
     async def _poll(self, accept: Accept, ready: Callable[[], None]) -> None:
-        with translate_errors("end its webhook", repeatable=True):
+        with _translate_errors("end its webhook", repeatable=True):
             await self._bot.delete_webhook()
         ready()
         while True:
-            with translate_errors("be asked for messages", repeatable=True):
+            with _translate_errors("be asked for messages", repeatable=True):
                 updates = await self._bot.get_updates(
                     self._offset, timeout=POLL_SECONDS, allowed_updates=WANTED
                 )
@@ -153,7 +184,7 @@ class Telegram:
     async def _listen(self, webhook: Webhook, accept: Accept, ready: Callable[[], None]) -> None:
         serving = asyncio.create_task(webhook.serve(self._bot, accept))
         try:
-            with translate_errors("set its webhook", repeatable=True), _translate_webhook_refusal():
+            with _translate_errors("set its webhook", repeatable=True), _translate_webhook_refusal():
                 await self._bot.set_webhook(webhook.url, allowed_updates=WANTED, secret_token=webhook.secret)
             ready()
             await serving
@@ -162,7 +193,7 @@ class Telegram:
             await asyncio.gather(serving, return_exceptions=True)
 
     async def _fetch(self, file_id: str) -> bytes:
-        with translate_errors("give a file", repeatable=True):
+        with _translate_errors("give a file", repeatable=True):
             file = await self._bot.get_file(file_id)
             try:
                 return bytes(await file.download_as_bytearray())
@@ -217,7 +248,7 @@ class Telegram:
                 reply_markup=buttons,
             )
 
-        with translate_errors("send a message"):
+        with _translate_errors("send a message"):
             return str((await self._send_formatted(to, text, write)).message_id)
 
     async def edit(self, to: Source, message_id: str, text: str) -> None:
@@ -228,11 +259,11 @@ class Telegram:
                 if "message is not modified" not in error.message.lower():
                     raise
 
-        with translate_errors("change a message", repeatable=True):
+        with _translate_errors("change a message", repeatable=True):
             await self._send_formatted(to, text, write)
 
     async def typing(self, to: Source) -> None:
-        with translate_errors("show that we type", repeatable=True):
+        with _translate_errors("show that we type", repeatable=True):
             await self._call_in_chat(
                 to,
                 lambda chat: self._bot.send_chat_action(
@@ -241,7 +272,7 @@ class Telegram:
             )
 
     async def open_thread(self, to: Source, name: str) -> str | None:
-        with translate_errors("open a topic"):
+        with _translate_errors("open a topic"):
             try:
                 topic = await self._call_in_chat(
                     to,
@@ -331,3 +362,41 @@ def _translate_webhook_refusal() -> Iterator[None]:
         yield
     except BadRequest as error:
         raise Misconfigured(f"Telegram does not take this webhook_url: {error.message}") from error
+
+
+# ---------------------------------------------------------------- errors of Telegram's library
+
+
+@contextmanager
+def _translate_errors(doing: str, *, repeatable: bool = False) -> Iterator[None]:
+    """Turn what goes wrong in here into an `AdapterError`.
+
+    `repeatable`: doing it twice is the same as doing it once, so that a doubt whether it was done is none.
+    """
+    try:
+        yield
+    except TelegramError as error:
+        raise _translate_error(error, doing, repeatable) from error
+
+
+def _translate_error(error: TelegramError, doing: str, repeatable: bool) -> AdapterError:
+    line = redact(f"Telegram could not {doing}: {error.message}")
+    match error:
+        case RetryAfter():
+            return RateLimited(line, _parse_seconds(error.retry_after))
+        case InvalidToken():
+            return Misconfigured(redact(f"Telegram does not know this bot token: {error.message}"))
+        case Conflict():
+            return Unreachable(f"another program receives the messages of this Telegram bot: {error.message}")
+        case Forbidden() | BadRequest() | ChatMigrated():
+            return Undeliverable(line)
+        case NetworkError() if error.message.lower().startswith(_TOO_MANY):  # with no time given
+            return RateLimited(line, 1.0)
+        case _ if repeatable or isinstance(error.__cause__, _NEVER_SENT):
+            return Unreachable(line)
+        case _:
+            return DeliveryUnknown(line)
+
+
+def _parse_seconds(wait: int | timedelta) -> float:
+    return wait.total_seconds() if isinstance(wait, timedelta) else float(wait)

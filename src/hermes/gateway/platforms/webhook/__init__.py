@@ -30,12 +30,12 @@ from hermes.gateway.http.limits import current_guard
 from hermes.gateway.inbound_events import Event, OfferedFile, Source
 from hermes.gateway.platform_options import read_list, read_number, read_port
 from hermes.gateway.platforms.webhook.callback_urls import Callbacks, post_callback
-from hermes.gateway.platforms.webhook.replay_protection import SeenRequests
 from hermes.gateway.platforms.webhook.signed_request import (
     OURS,
     REMEMBERED_S,
     NotUnderstood,
     Proof,
+    SeenRequests,
     WebhookMessage,
     check_signature,
     read_claim,

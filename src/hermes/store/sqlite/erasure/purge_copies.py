@@ -11,12 +11,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 
 from hermes import errors
-from hermes.atomic_files import LONGEST_NAME, SIDECARS, open_partial_file, sync_folder
+from hermes.atomic_files import (
+    KEY_NOTE,
+    LONGEST_NAME,
+    PARTIAL,
+    SIDECARS,
+    clear_partials,
+    open_partial_file,
+    sync_folder,
+)
+from hermes.store.file_walk import find_files
 from hermes.store.retention.deletion import LEAVE_CHILDREN
 from hermes.store.retention.fingerprints import Fingerprint
 from hermes.store.sessions import blobs
@@ -29,10 +40,9 @@ from hermes.store.sqlite.connection import (
     damage_error,
     run,
 )
-from hermes.store.sqlite.copies.backup import list_backups
+from hermes.store.sqlite.copies.backup import DAMAGED, backup_folder, list_backups
 from hermes.store.sqlite.copies.page_copy import copy_into
 from hermes.store.sqlite.encryption import encryption, recognition
-from hermes.store.sqlite.erasure import store_copies
 from hermes.store.sqlite.erasure.message_bytes import fingerprint
 from hermes.store.sqlite.migrations.shape import read_columns
 from hermes.store.sqlite.search import blocks, substring
@@ -101,10 +111,10 @@ class CopyEraser:
         for copy in list_backups(self._path):
             self._try(copy, self._clean_backup)
         self._unfinished += [f"{copy} (another program reads it)" for copy in copy_cache.remove_all()]
-        databases, being_written, complete = store_copies.survey(self._path)
+        databases, being_written, complete = _survey(self._path)
         for file in databases:
             self._try(file, self._clean_other)
-        for file in {*store_copies.find_remnants(self._path)}:
+        for file in {*_find_remnants(self._path)}:
             self._try(file, self._remove)
         self._unfinished += [f"{self._name(file)} (somebody is writing it)" for file in being_written]
         if not complete:
@@ -291,3 +301,44 @@ def _forget_terms(
         for session_id in session_ids:
             run(connection, blocks.TAKE_OF_SESSION, session_id)
             run(connection, blocks.FORGET_OF_SESSION, session_id)
+
+
+# ---------------------------------------------------------------- which files are copies
+
+
+class Survey(NamedTuple):
+    """What lies below the folder of a store."""
+
+    databases: list[Path]
+    """Whose they are, their names do not tell."""
+    being_written: list[Path]
+    """Copies that somebody is making at this moment."""
+    complete: bool
+
+
+def _survey(path: Path) -> Survey:
+    """Look at every file once. What killed processes left half-made goes on the way."""
+    files, open_here, complete = find_files(path.parent)
+    for folder in {file.parent for file in files if PARTIAL in file.name}:
+        clear_partials(folder)
+    own = {*list_backups(path), *_find_remnants(path)}
+    others = [file for file in files if file not in own and file.exists() and recognition.is_database(file)]
+    stores = [file for file in open_here if file_guard.is_open(file) and not file.samefile(path)]
+    return Survey(
+        [file for file in others if PARTIAL not in file.name] + stores,
+        sorted({file for file in (*others, *backup_folder(path).glob(".*")) if file.name.endswith(PARTIAL)}),
+        complete,
+    )
+
+
+def _find_remnants(path: Path) -> Iterator[Path]:
+    """What repairs and restores kept aside or were killed over, and sidecars of backups that are gone."""
+    folder, beside = backup_folder(path), path.parent
+    yield from folder.glob(f"*{DAMAGED}*")
+    for kind in ("damaged-*", "new-*"):
+        yield from beside.glob(f"{escape(path.name)}.{kind}")
+    for ending in (*SIDECARS, KEY_NOTE):
+        for pattern in (f"*.db{ending}", f".*{PARTIAL}{ending}"):
+            for file in folder.glob(pattern):
+                if not file.with_name(file.name.removesuffix(ending)).exists():
+                    yield file

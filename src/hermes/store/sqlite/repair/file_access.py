@@ -1,24 +1,39 @@
-"""The bytes of a damaged file and of its log, read and written while SQLite in other processes is locked out."""
+"""The bytes of a damaged file and of its log, read and written while SQLite in other processes is locked out.
+
+An encrypted store is read as far as its cipher still vouches for it. Each page carries a seal of its own, so that
+damage costs the pages it touched and no others. They are read through SQLite's own file layer, which unseals them, from
+a copy of the file: into the copy SQLite can fold the log, while the original is locked and stays as it is. Nothing is
+ever written in plain.
+"""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
+import secrets
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import apsw
+
 from hermes import errors, home
-from hermes.store.sqlite.repair.pages import Image, Log
-from hermes.store.sqlite.upkeep.file_swap import beside, get_size, sync
+from hermes.store.sqlite import creation
+from hermes.store.sqlite.connection import connect, pragma
+from hermes.store.sqlite.encryption import encryption
+from hermes.store.sqlite.repair.pages import PAGE_SIZES, Image, Log
+from hermes.store.sqlite.upkeep.file_swap import beside, copy_files, get_size, sync
 from hermes.store.sqlite.wal.byte_locks import F_OFD_SETLK, pack_lock
 
 LOCKED_RANGE = (0x40000000, 512)
 """SQLite's lock bytes in the database file."""
 SHARED_MEMORY_IN_USE = (128, 1)
 """The byte of -shm that every connection holds."""
+RESERVED = 32
+"""Bytes at the end of every page that belong to the cipher."""
+USUAL_PAGE = 4096
 
 
 @contextmanager
@@ -85,3 +100,70 @@ def fold_log(real: Path, descriptor: int | None, image: Image) -> None:
     finally:
         if target != descriptor:
             os.close(target)
+
+
+class SealedImage(Image):
+    """An image whose pages come unsealed from a connection; one whose seal is broken is missing."""
+
+    def __init__(self, connection: apsw.Connection, folded: int, original: int | None) -> None:
+        self._connection = connection
+        self._folded = folded
+        self._original = original
+        size = int.from_bytes(os.pread(folded, 2, 16), "big")
+        self.page_size = size if size in PAGE_SIZES else USUAL_PAGE
+        super().__init__(folded, None)
+        self.usable = self.page_size - RESERVED
+
+    def _page_size(self, header: bytes) -> int:
+        return self.page_size
+
+    def _read(self, size: int, at: int) -> bytes:
+        try:
+            _, page = self._connection.read("main", 0, at - at % self.page_size, self.page_size)
+        except apsw.Error:
+            return b""
+        return page[at % self.page_size :][:size]
+
+    def changed_pages(self) -> Iterator[tuple[int, bytes]]:
+        """(offset, bytes as they are on the disk) of what the log held."""
+        for at in range(0, self._size, self.page_size):
+            new = os.pread(self._folded, self.page_size, at)
+            old = b"" if self._original is None else os.pread(self._original, self.page_size, at)
+            if new != old:
+                yield at, new
+
+
+@contextmanager
+def open_unsealed(real: Path, descriptor: int | None) -> Iterator[Image]:
+    copy = real.with_name(f"{real.name}.new-{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        encryption.copy_note(real, copy)
+        if descriptor is None or not os.fstat(descriptor).st_size:
+            # Only the log is left, and SQLite throws a log away whose file is empty: it gets an empty store.
+            os.close(home.create_private_file(copy))
+            creation.build_store(copy)
+            copy_files(real, None, copy)
+        else:
+            copy_files(real, descriptor, copy)
+        _fold(copy)
+        folded = os.open(copy, os.O_RDONLY | os.O_CLOEXEC)
+        connection = connect(copy, read_only=True, immutable=True)
+        try:
+            yield SealedImage(connection, folded, descriptor)
+        finally:
+            connection.close()
+            os.close(folded)
+    finally:
+        for suffix in ("", "-journal", "-wal", "-shm", encryption.NOTE):
+            beside(copy, suffix).unlink(missing_ok=True)
+
+
+def _fold(copy: Path) -> None:
+    """Let SQLite put the log into the file, as it does at the latest when the connection is closed."""
+    connection = connect(copy)
+    try:
+        with suppress(apsw.Error):
+            pragma(connection, "PRAGMA journal_mode=DELETE")
+    finally:
+        with suppress(apsw.Error):
+            connection.close(True)

@@ -34,7 +34,7 @@ from hermes.store.sqlite.encryption import encryption, recognition
 from hermes.store.sqlite.migrations import ENCODING, check_version, has_former_layout
 from hermes.store.sqlite.migrations.layouts import TEXT_UIDS, raise_layout, without_triggers
 from hermes.store.sqlite.migrations.reconciliation import complete, recount_messages
-from hermes.store.sqlite.repair.file_access import busy_error, fold_log, lock_out
+from hermes.store.sqlite.repair.file_access import busy_error, fold_log, lock_out, open_unsealed
 from hermes.store.sqlite.repair.pages import Image, Log
 from hermes.store.sqlite.repair.recovered_rows import RecoveredRows
 from hermes.store.sqlite.repair.store_rebuild import (
@@ -287,8 +287,6 @@ def _open_image(real: Path, descriptor: int | None, log: Log | None) -> Iterator
     if encryption.find_key(real) is None:
         yield Image(descriptor, log)
         return
-    from hermes.store.sqlite.repair.sealed_pages import open_unsealed
-
     with open_unsealed(real, descriptor) as image:
         yield image
 

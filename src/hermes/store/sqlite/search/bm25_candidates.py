@@ -1,22 +1,23 @@
 """The best messages and blocks for some words, by BM25: what conversations are ranked from.
 
 Ranking costs a microsecond or two for every match, so that in a large store not everything that holds any of the words
-is ranked: what holds a rare word is, or two of the others together (see `expressions`). What is ranked is ranked by all
-the words. What the index has not reached is scored here, by the same formula.
+is ranked: what holds a rare word is, or two of the others together (see `_choose_terms`). What is ranked is ranked by
+all the words. What the index has not reached is scored here, by the same formula.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 from typing import NamedTuple, TypeVar
 
 from hermes.store.engine import Row
 from hermes.store.query_tree import MessageText, Node, list_parts, matches, needs_check
 from hermes.store.sqlite.connection import SqliteReader
-from hermes.store.sqlite.search import blocks, expressions, index
+from hermes.store.sqlite.search import blocks, index
 from hermes.store.sqlite.search.exact_search import make_room
-from hermes.store.sqlite.search.index_walk import COUNT, format_fts5
+from hermes.store.sqlite.search.index_walk import COUNT, COUNT_LATELY, LATELY, VERY_COMMON, format_fts5
 from hermes.store.sqlite.search.row_filters import ALLOWED, OF_MESSAGE, OF_SESSION, is_of_messages, values_of
 from hermes.store.sqlite.search.split_texts import fields_of
 from hermes.store.sqlite.search.unindexed_tail import Deadline, rarity, score
@@ -77,6 +78,18 @@ SAID_THEN = " ".join(
 )
 TEXT = "SELECT content, content_kind, tool_name, tool_calls FROM messages WHERE id = ?"
 HAS_BLOCKS = "SELECT 1 FROM sqlite_master WHERE name = 'messages_fts_ranges'"
+MOST_OF_RAREST, MOST_OF_RARE = 6_000, 2_000
+"""So many messages may hold the rarest word; and so many all of the rare ones, if they are more than one."""
+MOST_TOGETHER, PAIRED = 2_500, 4
+"""So many may hold two of the others, by a guess; so many words are paired."""
+MEETING = 3
+"""Words of one subject meet so much more often than by chance."""
+OFTEN, AT_LEAST = 0.08, 3
+"""A word in more of all messages than that says nothing, if so many others remain."""
+COUNTED = 6
+"""So many words besides the rare ones count in a message, and in a block those that are paired."""
+TOGETHER_IN_BLOCK = 3
+"""Of the paired words so many must be in one block, which is much longer than a message."""
 
 
 class Unindexed(NamedTuple):
@@ -112,7 +125,7 @@ def candidates(
     make_room(reader, mark)
     allowed = values_of(message_filter)
     strictly = None if must is None else format_fts5(must)
-    query = expressions.choose_terms(reader, terms, mark)
+    query = _choose_terms(reader, terms, mark)
     messages: list[RankedMessage] = []
     if query.messages is not None:
         expression = query.messages if strictly is None else f"{query.messages} AND {strictly}"
@@ -142,7 +155,7 @@ def _find_newest(
     reader: SqliteReader, terms: Sequence[str], allowed: tuple[object, ...], strictly: str | None
 ) -> list[RankedMessage]:
     """What was said last of what was asked for strictly; or of what holds all the words, or else any of them."""
-    loosely = (expressions.join_all(terms), expressions.join_any(terms))
+    loosely = (_join_all(terms), _join_any(terms))
     for expression in loosely if strictly is None else (strictly,):
         if rows := reader.rows(NEWEST, expression, *allowed):
             return [RankedMessage(*row) for row in rows]
@@ -204,8 +217,7 @@ def _rank_unindexed(
     rarities = [
         rarity(
             mark + rows,
-            int(reader.value(COUNT, expressions.format_term(term)))
-            + sum(match.counts[at] > 0 for match in found),
+            int(reader.value(COUNT, _format_term(term))) + sum(match.counts[at] > 0 for match in found),
         )
         for at, term in enumerate(terms)
     ]
@@ -236,3 +248,104 @@ def _find_days(reader: SqliteReader, message_filter: MessageFilter, begin: float
     before = end if message_filter.before is None else min(end, message_filter.before)
     allowed = values_of(message_filter._replace(after=after, before=before))
     return [DayOf(*row) for row in reader.rows(SAID_THEN, after, *allowed)]
+
+
+# ---------------------------------------------------------------- what the indexes are asked
+
+
+class ChosenTerms(NamedTuple):
+    terms: list[str]
+    """The words that count."""
+    messages: str | None
+    """An FTS5 expression; None if every word is very common, so that there is nothing to rank by."""
+    blocks: str | None
+    is_all: bool
+    """Whether whatever holds any of the words is asked for."""
+
+
+def _choose_terms(reader: SqliteReader, terms: Sequence[str], mark: int) -> ChosenTerms:
+    """What to ask for these words of an index that has reached `mark`: all that holds any of them, or the likely.
+
+    Of many words the rare ones say most, and what holds one of them is always ranked. Of the others two must be
+    together, for what answers a question mostly holds several of its words. Whatever is found so is ranked by all
+    words: the others stand once more beside those that it was found by, where FTS5 counts them and is not led by them.
+    What holds several thereby counts a little more.
+
+    On recorded questions, with these figures in proportion to a million messages, nearly as many conversations are
+    found as when ranking thirty times as much (docs/performance.md).
+    """
+    everything = _join_any(terms)
+    if mark < VERY_COMMON:
+        return ChosenTerms(list(terms), everything, everything, True)
+    counts = {term: _count(reader, term, mark) for term in terms}
+    rarest = sorted(terms, key=lambda term: counts[term])
+    kept = [term for term in rarest if counts[term] <= mark * OFTEN]
+    kept = kept if len(kept) >= AT_LEAST else rarest[:AT_LEAST]
+    rare = _choose_rare(kept, counts)
+    others = kept[len(rare) :]
+    if not others:
+        return ChosenTerms(kept, _join_any(kept), _join_any(kept), len(kept) == len(terms))
+    alone = [_format_term(term) for term in rare]
+    paired = [
+        f"({_format_term(term)} AND {_join_any(more)})" for term, more in _pair_terms(others, counts, mark)
+    ]
+    in_block = [_join_all(several) for several in combinations(others[:PAIRED], TOGETHER_IN_BLOCK)]
+    messages = _join_led(alone, paired, others[:COUNTED])
+    if messages is None:
+        return ChosenTerms(kept, None, None, False)
+    return ChosenTerms(kept, messages, _join_led(alone, in_block or paired, others[:PAIRED]), False)
+
+
+def _choose_rare(kept: Sequence[str], counts: dict[str, int]) -> list[str]:
+    rare: list[str] = []
+    matched = 0
+    for term in kept:
+        matched += counts[term]
+        if matched > (MOST_OF_RARE if rare else MOST_OF_RAREST):
+            break
+        rare.append(term)
+    return rare
+
+
+def _pair_terms(others: Sequence[str], counts: dict[str, int], mark: int) -> list[tuple[str, list[str]]]:
+    """Words, each with those that it is paired with, the rarest pairs first. The first of all is worth more."""
+    pairs: dict[str, list[str]] = {}
+    left = MOST_TOGETHER
+    by_rarity = sorted(combinations(others[:PAIRED], 2), key=lambda pair: counts[pair[0]] * counts[pair[1]])
+    for first, second in by_rarity:
+        together = MEETING * counts[first] * counts[second] // mark
+        if together > (left if pairs else 2 * MOST_TOGETHER):
+            break
+        pairs.setdefault(first, []).append(second)
+        left -= together
+    return list(pairs.items())
+
+
+def _join_led(alone: list[str], together: list[str], others: Sequence[str]) -> str | None:
+    """What holds one of the rare words, or some of the others together; ranked by all of them."""
+    led = alone + together
+    return (
+        "(" + " OR ".join([*alone, f"(({' OR '.join(led)}) AND {_join_any(others)})"]) + ")" if led else None
+    )
+
+
+def _count(reader: SqliteReader, term: str, mark: int) -> int:
+    """About how many messages hold a word."""
+    expression = _format_term(term)
+    lately = int(reader.value(COUNT_LATELY, expression, mark - LATELY, LATELY)) * mark // LATELY
+    if lately <= VERY_COMMON // 2 or lately >= 2 * VERY_COMMON:
+        return lately
+    return int(reader.value(COUNT, expression))
+
+
+def _join_any(terms: Sequence[str]) -> str:
+    return "(" + " OR ".join(map(_format_term, terms)) + ")"
+
+
+def _join_all(terms: Sequence[str]) -> str:
+    return "(" + " AND ".join(map(_format_term, terms)) + ")"
+
+
+def _format_term(term: str) -> str:
+    """A lone character of a script without spaces is found wherever it begins a pair."""
+    return f'"{term}"*' if len(term) == 1 and is_spaceless(term) else f'"{term}"'

@@ -1,9 +1,13 @@
-"""`hermes setup`: which model answers, where it is, and with which key. Tried out before it is written down."""
+"""`hermes setup`: which model answers, where it is, and with which key. Tried out before it is written down.
+
+The first run says what this is and what was found on this machine, and lets the person choose.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import NamedTuple
 
@@ -20,18 +24,21 @@ from hermes.agent.models.endpoints import (
 from hermes.agent.models.model import ModelError
 from hermes.cli.command import Words, parse_text
 from hermes.cli.exit_codes import DONE, Refused, WrongUsage
-from hermes.cli.io.output import confirm, print_error, print_lines
+from hermes.cli.io.output import apply_style, confirm, print_error, print_lines
 from hermes.cli.io.prompts import ask_choice, ask_hidden, ask_line
 from hermes.config import config_file, dotenv
 from hermes.config.redaction import redact_text
 from hermes.config.setting_kinds import URL, VARIABLE
-from hermes.config.settings import VARIABLES
+from hermes.config.settings import VARIABLES, read_settings
 from hermes.text import format_count, make_printable
 
 OWN_KEY = "HERMES_MODEL_API_KEY"
 """Where the key for an address is kept that is none of the known providers'."""
 MOST_SHOWN = 30
 TEST = "Answer with the single word OK."
+Main = Callable[[Sequence[str]], int]
+"""Runs the whole command with other words."""
+WHAT = "Hermes talks with an AI model and keeps every conversation: found again, resumed, yours alone."
 
 
 class Endpoint(NamedTuple):
@@ -255,3 +262,40 @@ def _report_override() -> int:
         if os.environ.get(name, "").strip():
             print_error(f"{name} is set in the environment, which wins over config.yaml")
     return DONE
+
+
+# ---------------------------------------------------------------- the first run
+
+
+def is_first_run(arguments: argparse.Namespace) -> bool:
+    """Whether nobody has said yet which model answers."""
+    return arguments.model is None and read_settings().model.default is None
+
+
+def choose_start(main: Main) -> int | None:
+    """Let the person choose, nothing in silence. The exit code of what they chose; None if the chat begins now."""
+    print_lines(
+        [apply_style(WHAT, "bold"), "", f"No model is set up yet. Found here: {_describe_found()}.", ""]
+    )
+    chosen = ask_choice(
+        "Number",
+        [
+            "set up a model: one on this machine, or one with a key (hermes setup)",
+            "the offline model: it needs nothing, but is no language model; it lists, searches and quotes",
+            "first see it all on sample conversations (hermes demo)",
+        ],
+    )
+    if chosen == 2:
+        return main(["demo"])
+    offline = chosen == 1
+    run_setup(argparse.Namespace(offline=offline, base_url=None, model=None, key_env=None, no_test=False))
+    print_lines([""])
+    return None
+
+
+def _describe_found() -> str:
+    servers = [
+        f"{server.title} with {format_count(len(server.models), 'model')}" for server in find_servers()
+    ]
+    keys = [f"a key in {provider.key_env}" for provider in PROVIDERS if dotenv.get_variable(provider.key_env)]
+    return ", ".join([*servers, *keys]) or "no server on this machine, and no key in the environment"
