@@ -14,7 +14,7 @@ from hermes.chat.input.file_mentions import attach_files
 from hermes.chat.input.prompt_line import Pastes
 from hermes.chat.view.markdown_blocks import Blocks
 from hermes.chat.view.recap import format_duration, format_farewell
-from hermes.chat.working_directory import choose_directory, read_branch
+from hermes.conversation.working_directory import choose_directory, read_branch
 from tests.chat.echo import MARKDOWN
 
 
