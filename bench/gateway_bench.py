@@ -115,9 +115,9 @@ class Socket:
 
 async def serve(path: str) -> None:
     from hermes.agent.factory import StandardFactory
+    from hermes.conversation.agents import StandardAgentProvider
     from hermes.db.session_db import SessionDB
     from hermes.gateway.app import Gateway
-    from hermes.gateway.sessions.agents import StandardAgentProvider
     from hermes.gateway.settings import GatewaySettings, PlatformSettings
 
     class Quick(StandardFactory):

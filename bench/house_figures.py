@@ -48,6 +48,37 @@ deepest = max(depths, key=len)
 print(len(deepest), " < ".join(deepest))
 """
 
+# The async generators of ours that a text delta of the offline model passes, seen by a surface that receives it.
+GENERATORS = """
+import asyncio, gc, sys
+from pathlib import Path
+from types import AsyncGeneratorType
+from hermes_state import SessionDB
+from hermes.agent.components import ModelChoice
+from hermes.agent.events import TextDelta
+from hermes.agent.factory import make_standard_components
+from hermes.conversation.local import open_local_conversation
+
+async def main(db):
+    conversation = open_local_conversation(db, make_standard_components(), wish=ModelChoice("offline"))
+    passed = set()
+    async for event in conversation.say("Tell me something."):
+        if isinstance(event, TextDelta):
+            passed |= {
+                generator.__qualname__
+                for generator in gc.get_objects()
+                if isinstance(generator, AsyncGeneratorType)
+                and generator.ag_code.co_filename.startswith(sys.argv[1])
+                and generator.ag_frame is not None
+                and generator.ag_frame.f_lasti > 0
+            }
+    await conversation.close()
+    print(len(passed), " < ".join(sorted(passed)))
+
+with SessionDB(Path(sys.argv[2])) as db:
+    asyncio.run(main(db))
+"""
+
 
 def modules(source: Path) -> dict[str, Path]:
     found = {}
@@ -92,10 +123,11 @@ def count_dialect(trees: dict[str, ast.Module]) -> tuple[Counter[str], int]:
     return functions, ones
 
 
-def stack_of_append(source: Path) -> str:
+def run_program(program: str, source: Path) -> str:
+    """What a program prints that is given the source folder and the path of a new store."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [sys.executable, "-c", STACK, str(source), str(Path(folder) / "state.db")],
+            [sys.executable, "-c", program, str(source), str(Path(folder) / "state.db")],
             capture_output=True,
             text=True,
             env={**os.environ, "PYTHONPATH": str(source), "HERMES_HOME": folder},
@@ -136,7 +168,8 @@ def main() -> None:
     print(f"modules named by a participle {len(participles)}: {', '.join(participles)}")
     print(f"functions told/shown/said/one {sum(functions.values())}: {dict(functions)}")
     print(f"variables called `one`        {ones}")
-    print(f"own frames of an append       {stack_of_append(source)}")
+    print(f"own frames of an append       {run_program(STACK, source)}")
+    print(f"generators on a delta's way   {run_program(GENERATORS, source)}")
 
 
 if __name__ == "__main__":

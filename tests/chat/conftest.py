@@ -16,9 +16,9 @@ from rich.console import Console
 from hermes.agent.components import AgentComponents
 from hermes.chat.commands.table import load_commands
 from hermes.chat.input.prompt_line import ChatCompleter, PromptLine
-from hermes.chat.session import LiveConversation
 from hermes.chat.terminal_loop import Chat
 from hermes.chat.view.screen import Screen
+from hermes.conversation.local import open_local_conversation
 from hermes_state import SessionDB
 from tests.chat.echo import PARTS
 
@@ -62,7 +62,9 @@ def typing(db: SessionDB, tmp_path: Path) -> Typing:
         shown = io.StringIO()
         screen = Screen(Console(file=shown, width=100))
         with create_pipe_input() as pipe:
-            conversation = LiveConversation(store, parts, can_ask=True, cwd=tmp_path, incognito=incognito)
+            conversation = open_local_conversation(
+                store, parts, can_ask=True, cwd=tmp_path, incognito=incognito
+            )
             chat = Chat(conversation, screen)
             completer = ChatCompleter(store, load_commands().values(), lambda: tmp_path)
             text, *answers = ("".join(f"{line}{ENTER}" for line in lines) + keys + LEAVE).split(SEEN)

@@ -413,7 +413,7 @@ async def test_what_only_shows_something(typing: Typing) -> None:
         "There are no skills yet.",
         "Nothing is running.",
         "No gateway runs for this home; `hermes gateway` starts it.",
-        "There is no compression here.",
+        "This conversation cannot be compressed.",
         "echo (test)",
     ):
         assert told in shown

@@ -13,7 +13,7 @@ from hermes.chat.commands.table import parse_command
 from hermes.chat.input.prompt_line import Pastes, attach_files
 from hermes.chat.view.markdown_blocks import Blocks
 from hermes.chat.view.recap import format_duration, format_farewell
-from hermes.chat.working_directory import choose_directory, read_branch
+from hermes.conversation.working_directory import choose_directory, read_branch
 from tests.chat.echo import MARKDOWN
 
 

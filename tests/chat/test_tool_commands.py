@@ -17,9 +17,9 @@ from rich.console import Console
 from hermes.agent.components import AgentComponents
 from hermes.chat.commands.table import load_commands
 from hermes.chat.input.prompt_line import ChatCompleter, PromptLine
-from hermes.chat.session import LiveConversation
 from hermes.chat.terminal_loop import Chat
 from hermes.chat.view.screen import Screen
+from hermes.conversation.local import open_local_conversation
 from hermes_state import SessionDB
 from tests.chat.conftest import ENTER, INTERRUPT, LEAVE, SEEN, Typing
 from tests.chat.echo import PARTS
@@ -120,7 +120,7 @@ async def press(
     """Key by key, each when the answer to the one before it is on the screen; all that was shown."""
     shown = io.StringIO()
     with create_pipe_input() as pipe:
-        conversation = LiveConversation(db, parts, can_ask=True, cwd=tmp_path)
+        conversation = open_local_conversation(db, parts, can_ask=True, cwd=tmp_path)
         chat = Chat(conversation, Screen(Console(file=shown, width=100)))
         completer = ChatCompleter(db, load_commands().values(), lambda: tmp_path)
         chat.prompt_line = PromptLine(completer, chat.format_toolbar, keyboard=pipe, output=DummyOutput())

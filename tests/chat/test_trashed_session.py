@@ -10,20 +10,21 @@ import pytest
 
 from hermes.agent.events import Done, Event, Note, NotStored, TextDelta, ToolStarted
 from hermes.chat.one_shot import ask
-from hermes.chat.session import LiveConversation
+from hermes.conversation.conversation import Conversation
+from hermes.conversation.local import open_local_conversation
 from hermes_state import SessionDB
 from tests.chat.echo import PARTS
 
 
 @pytest.fixture
-async def conversation(db: SessionDB, tmp_path: Path) -> AsyncIterator[LiveConversation]:
-    held = LiveConversation(db, PARTS, cwd=tmp_path)
+async def conversation(db: SessionDB, tmp_path: Path) -> AsyncIterator[Conversation[SessionDB]]:
+    held = open_local_conversation(db, PARTS, cwd=tmp_path)
     yield held
-    await held.leave()
+    await held.close()
 
 
 async def hear(
-    conversation: LiveConversation,
+    conversation: Conversation[SessionDB],
     text: str,
     on: Callable[[Event], bool] = lambda _: False,
     then: Callable[[], Any] = lambda: None,
@@ -49,7 +50,7 @@ def contents_of(db: SessionDB, session_id: str) -> list[tuple[str, Any]]:
 
 @pytest.mark.parametrize("how", ["trash_session", "delete_session"])
 async def test_the_next_message_begins_a_new_session(
-    db: SessionDB, conversation: LiveConversation, tmp_path: Path, how: str
+    db: SessionDB, conversation: Conversation[SessionDB], tmp_path: Path, how: str
 ) -> None:
     await hear(conversation, "hello")
     old = conversation.session_id
@@ -74,11 +75,11 @@ async def test_the_next_message_begins_a_new_session(
 
 
 async def test_a_resumed_conversation_does_the_same(
-    db: SessionDB, conversation: LiveConversation, tmp_path: Path
+    db: SessionDB, conversation: Conversation[SessionDB], tmp_path: Path
 ) -> None:
     db.create_session("old", "cli", cwd=str(tmp_path))
     db.append_message("old", "user", "before")
-    await conversation.resume("old")
+    await conversation.switch_to("old")
     db.trash_session("old")
     told: list[str] = []
     answered = await ask(conversation, "hello", told.append)
@@ -93,7 +94,7 @@ async def test_a_resumed_conversation_does_the_same(
 
 
 async def test_a_session_trashed_during_an_answer_loses_nothing_of_the_turn(
-    db: SessionDB, conversation: LiveConversation
+    db: SessionDB, conversation: Conversation[SessionDB]
 ) -> None:
     await hear(conversation, "hello")
     old = conversation.session_id
@@ -107,7 +108,7 @@ async def test_a_session_trashed_during_an_answer_loses_nothing_of_the_turn(
 
 
 async def test_a_session_trashed_while_a_tool_runs_keeps_the_call_with_its_result(
-    db: SessionDB, conversation: LiveConversation
+    db: SessionDB, conversation: Conversation[SessionDB]
 ) -> None:
     await hear(conversation, "hello")
     old = conversation.session_id
@@ -125,11 +126,11 @@ async def test_a_session_trashed_while_a_tool_runs_keeps_the_call_with_its_resul
 
 
 async def test_leaving_a_trashed_conversation_leaves_it_in_the_trash(db: SessionDB, tmp_path: Path) -> None:
-    conversation = LiveConversation(db, PARTS, cwd=tmp_path)
+    conversation = open_local_conversation(db, PARTS, cwd=tmp_path)
     await hear(conversation, "hello")
     old = conversation.session_id
     db.trash_session(old)
-    await conversation.leave()
+    await conversation.close()
     row = db.get_session(old, include_trashed=True)
     assert row is not None
     assert (row["ended_at"], row["trashed_at"] is not None) == (None, True)

@@ -8,7 +8,7 @@ import pytest
 
 from hermes.agent.prompt.memory_files import Memory
 from hermes.agent.prompt.skill_files import Skills
-from hermes.gateway.sessions.agents import private_folder
+from hermes.conversation.agents import private_folder
 from tests.cli.conftest import Hermes
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from hermes.agent.prompt.memory_files import Memory
 from hermes.agent.prompt.skill_files import Skills
 from hermes.chat.input.prompt_line import InputHistory, open_history_file
-from hermes.gateway.sessions.agents import private_folder
+from hermes.conversation.agents import private_folder
 from hermes_state import SessionDB
 from tests.encrypted.conftest import SECRET
 

@@ -23,9 +23,9 @@ from hermes.agent.approvals.request import ApprovalRequest, Scope
 from hermes.agent.components import AgentComponents
 from hermes.agent.models.model import CallPiece, Finished, Piece, Request, Text
 from hermes.agent.tool import Tool, ToolContext, ToolFailed
+from hermes.conversation.agents import AgentScope, StandardAgentProvider
 from hermes.gateway.adapter import Choice, Receipt
 from hermes.gateway.inbound_events import Event, Source
-from hermes.gateway.sessions.agents import AgentScope, StandardAgentProvider
 from hermes.gateway.settings import GatewaySettings
 from tests.gateway.world import ANN, Brain, Platform, WithBrain, World, said, settings_of
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from hermes.agent.models.model import Piece, Request
+from hermes.conversation.agents import StandardAgentProvider
 from hermes.gateway.app import Gateway
 from hermes.gateway.inbound_events import Event, Source
-from hermes.gateway.sessions.agents import StandardAgentProvider
 from hermes_state import SessionDB
 from tests.gateway.world import ANN, Brain, Platform, WithBrain, said, settings_of
 

@@ -9,7 +9,7 @@ import pytest
 from hermes import errors
 from hermes.agent.components import ModelChoice
 from hermes.agent.models.model import Model, NoSuchModel
-from hermes.gateway.sessions.agents import StandardAgentProvider, private_folder
+from hermes.conversation.agents import StandardAgentProvider, private_folder
 from tests.gateway.world import ANN, BOB, WithBrain, World, in_group, in_thread
 
 

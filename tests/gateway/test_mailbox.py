@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from hermes.agent.transcript import StoredRecord
-from hermes.db.scoped_store import ScopedStore
+from hermes.conversation.agents import AgentScope, LiveRecord, PreparedAgent, StandardAgentProvider
+from hermes.db.session_db import AnyStore
 from hermes.gateway.adapter import Capabilities, Unreachable
 from hermes.gateway.inbound import received_files
 from hermes.gateway.inbound.message_processor import NO_STORE
 from hermes.gateway.inbound_events import OfferedFile, Source
-from hermes.gateway.sessions.agents import AgentScope, PreparedAgent, StandardAgentProvider
 from tests.gateway.world import (
     ANN,
     BOB,
@@ -232,7 +231,7 @@ class LateWorld(World):
 
         class Late(StandardAgentProvider):
             async def prepare_agent(
-                self, whose: AgentScope, store: ScopedStore, record: StoredRecord
+                self, whose: AgentScope, store: AnyStore, record: LiveRecord
             ) -> PreparedAgent:
                 world.asked.set()
                 await world.known.wait()

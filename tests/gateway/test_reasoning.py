@@ -7,7 +7,7 @@ from hermes.agent.models.finish_reasons import CUT_AT_LENGTH, NO_ANSWER_WITHIN_L
 from hermes.agent.transcript import StoredRecord
 from hermes.gateway.inbound.inbox_recovery import find_answer
 from hermes.gateway.ops.metrics import GatewayMetrics
-from hermes.gateway.outbound.answer import TurnAnswer, collect_answer
+from hermes.gateway.outbound.answer import ChatReply, collect_reply
 from hermes_state import SessionDB
 from tests.agent.openai_server import ModelServer, Reply, chunk, says
 from tests.agent.test_turn_over_http import a_turn
@@ -17,10 +17,10 @@ def never(_: ApprovalAsked) -> None:
     raise AssertionError("nothing is to be allowed")
 
 
-async def answered(db: SessionDB, server: ModelServer) -> tuple[TurnAnswer, StoredRecord]:
+async def answered(db: SessionDB, server: ModelServer) -> tuple[ChatReply, StoredRecord]:
     record = StoredRecord(db)
     turn, model = a_turn(db, server, record)
-    made = await collect_answer(turn.events("hello"), None, GatewayMetrics(), never)
+    made = await collect_reply(turn.events("hello"), None, GatewayMetrics(), never)
     await record.close()
     await model.close()
     return made, record

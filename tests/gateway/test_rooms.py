@@ -11,8 +11,8 @@ from markdown_it import MarkdownIt
 
 from hermes.agent.prompt.participants import make_sign
 from hermes.agent.prompt.system_prompt import WHO, WHO_IN_A_ROOM
+from hermes.conversation.agents import private_folder
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.sessions.agents import private_folder
 from hermes.gateway.sessions.prompt_context import format_speaker
 from hermes.gateway.settings import GatewaySettings
 from hermes.recall.tool.lookalikes import fold

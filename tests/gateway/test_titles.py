@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermes.agent.factory import StandardFactory
-from hermes.gateway.sessions.agents import StandardAgentProvider
+from hermes.conversation.agents import StandardAgentProvider
 from tests.agent.openai_server import ModelServer, Reply, says
 from tests.gateway.world import ANN, World
 

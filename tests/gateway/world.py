@@ -30,10 +30,10 @@ from hermes import clock
 from hermes.agent.components import ModelChoice
 from hermes.agent.factory import StandardFactory
 from hermes.agent.models.model import CallPiece, Finished, Model, Piece, Request, Text, Unreachable, Used
+from hermes.conversation.agents import StandardAgentProvider
 from hermes.gateway.adapter import Capabilities, Receipt
 from hermes.gateway.app import Gateway
 from hermes.gateway.inbound_events import Event, OfferedFile, Source
-from hermes.gateway.sessions.agents import StandardAgentProvider
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 from hermes_state import SessionDB
 from tests.gateway.fake_adapter import FakeAdapter

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,20 @@ import httpx2
 from openai import AsyncOpenAI
 
 from hermes.agent.agent import Agent
-from hermes.agent.components import AgentInputs
+from hermes.agent.components import AgentComponents, AgentInputs
+from hermes.agent.events import Event
 from hermes.agent.models.model import Piece, Request, Retrying, Text, Unreachable, Used
 from hermes.agent.tools.background_processes import BackgroundProcesses
-from hermes.agent.transcript import StoredRecord
-from hermes.db.scoped_store import ScopedStore
+from hermes.conversation.agents import AgentScope, LiveRecord, PreparedAgent
+from hermes.conversation.answer import Answer
+from hermes.db.session_db import AnyStore
 from hermes.gateway.app import Gateway
+from hermes.gateway.context import GatewayAgents
 from hermes.gateway.ops.status_file import gateway_folder
-from hermes.gateway.sessions.agents import AgentProvider, AgentScope, PreparedAgent
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 from hermes.server.api import ApiServer
 from hermes.server.request_handler import SESSION
+from hermes.server.turns import StreamText
 from hermes_state import SessionDB
 from tests.chat.echo import PARTS, EchoModel, make_tools
 
@@ -91,9 +94,10 @@ class ParrotAgents:
         self.processes = BackgroundProcesses()
         self.scope: list[AgentScope] = []
 
-    async def prepare_agent(
-        self, whose: AgentScope, store: ScopedStore, record: StoredRecord
-    ) -> PreparedAgent:
+    def get_components(self, _whose: AgentScope) -> AgentComponents:
+        return PARTS
+
+    async def prepare_agent(self, whose: AgentScope, store: AnyStore, record: LiveRecord) -> PreparedAgent:
         self.scope.append(whose)
         working = AgentInputs(store, self.model, (), Path.home(), whose.platform, False, whose.about)
 
@@ -109,7 +113,7 @@ class ParrotAgents:
             price=PARTS.price,
             cwd=Path.home(),
         )
-        return PreparedAgent(agent, None, PARTS)
+        return PreparedAgent(agent, None)
 
     async def close(self) -> None:
         await self.model.close()
@@ -134,7 +138,7 @@ class House:
 
 @asynccontextmanager
 async def open_house(
-    more: Mapping[str, Any] | None = None, agents: AgentProvider | None = None, **settings: Any
+    more: Mapping[str, Any] | None = None, agents: GatewayAgents | None = None, **settings: Any
 ) -> AsyncIterator[House]:
     made = agents or ParrotAgents()
     owners = settings.pop("owners", frozenset())
@@ -188,3 +192,12 @@ async def _serve() -> None:
 
 if __name__ == "__main__":
     asyncio.run(_serve())
+
+
+def stream_to_client(answer: Answer, events: Iterable[Event]) -> list[str]:
+    """What a client that reads along is sent for each event."""
+    text, sent = StreamText(answer), []
+    for event in events:
+        sent.append(text.render(event))
+        answer.add(event)
+    return sent

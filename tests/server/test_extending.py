@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes.agent.events import Discarded, NotStored, Stored, TextDelta
+from hermes.conversation.answer import Answer
 from hermes.server.completions import answer_notes
 from hermes.server.history_index import HistoryIndex
 from hermes.server.message_format import ChatMessage, encode_canonically, join_answers, messages_from_rows
 from hermes.server.request_handler import SESSION
-from hermes.server.turns import Answer
-from tests.server.house import ANNA, BERT, PEOPLE, House, assistant, open_house, user
+from tests.server.house import ANNA, BERT, PEOPLE, House, assistant, open_house, stream_to_client, user
 
 WORDS = st.sampled_from(["a", "b"])
 NUMBERS = st.integers(0, 7)
@@ -232,18 +232,18 @@ def test_what_a_client_is_given_is_what_the_store_tells(steps: list[tuple[list[s
         events: list[Any] = [TextDelta(text) for text in lost]
         events += [Discarded("it broke", 0.0)] if lost else []
         events += [*(TextDelta(text) for text in kept), Stored(number, "assistant")]
-        shown += "".join(answer.add(event) for event in events)
+        shown += "".join(stream_to_client(answer, events))
         rows.append({"role": "assistant", "content": "".join(kept) or None})
     told = [said.content for said in messages_from_rows(rows) if said.role == "assistant"]
-    assert answer.text == "".join(told)
+    assert answer.whole_text == "".join(told)
     if not any("".join(lost) for lost, _ in steps):
-        assert shown == answer.text
+        assert shown == answer.whole_text
 
 
 def test_what_could_not_be_stored_is_told_beside_the_answer() -> None:
     answer = Answer()
     for event in (Stored(7, "user"), TextDelta("yes"), NotStored("assistant", "the disk is full", True)):
         answer.add(event)
-    assert (answer.text, answer.said) == ("yes", 7)
+    assert (answer.whole_text, answer.prompt_id) == ("yes", 7)
     told = answer_notes(answer)["hermes"]["notes"]
     assert told == ["not stored (the disk is full); it is kept beside the store until it can be"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from hermes.agent.events import Recast, TextDelta
+from hermes.agent.events import Event, Recast, TextDelta
 from hermes.agent.models.finish_reasons import CUT_AT_LENGTH
-from hermes.server.turns import RECAST, Answer
-from tests.server.house import ask, assistant, open_house, user
+from hermes.conversation.answer import Answer
+from hermes.server.turns import RECAST
+from tests.server.house import ask, assistant, open_house, stream_to_client, user
 
 ANSWER = "the List<String>\nof it"
 THOUGHT = "one\ntwo\nthree\nfour\nfive"
@@ -56,6 +57,7 @@ async def test_a_response_that_was_cut_short_is_incomplete() -> None:
 
 def test_reasoning_that_only_ends_is_taken_back_from_the_answer() -> None:
     answer = Answer()
-    heard = [answer.add(event) for event in (TextDelta("a plan"), Recast("a plan\n"), TextDelta("yes"))]
+    events: list[Event] = [TextDelta("a plan"), Recast("a plan\n"), TextDelta("yes")]
+    heard = stream_to_client(answer, events)
     assert heard == ["a plan", "", f"{RECAST}yes"], "a client that reads along has the plan already"
-    assert (answer.text, answer.reasoning) == ("yes", "a plan\n")
+    assert (answer.whole_text, answer.reasoning) == ("yes", "a plan\n")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hermes.agent.factory import StandardFactory
-from hermes.gateway.sessions.agents import StandardAgentProvider
+from hermes.conversation.agents import StandardAgentProvider
 from tests.agent.openai_server import ModelServer, calls, refuses, says, usage
 from tests.server.house import ask, assistant, open_house, user
 

@@ -64,7 +64,7 @@ class ToolEnded(NamedTuple):
 
 
 class ApprovalAsked(NamedTuple):
-    """A tool waits for the person's consent. The surface answers with `Turn.decide(number, decision)`."""
+    """A tool waits for the person's consent. The surface answers with `decide(number, decision)`."""
 
     number: int
     request: ApprovalRequest

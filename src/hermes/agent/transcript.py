@@ -257,7 +257,11 @@ def _read_config(session: Row | None) -> Row:
 
 
 class IncognitoRecord:
-    """A conversation of which not a byte is written anywhere."""
+    """A conversation of which not a byte is written anywhere. It has no lease."""
+
+    exists = False
+    epoch: int | None = None
+    lease: Lease | None = None
 
     def __init__(self, rows: Sequence[Row] = (), prompt: str | None = None) -> None:
         """`rows` are what was said before, elsewhere."""
@@ -305,3 +309,9 @@ class IncognitoRecord:
 
     async def catch_up(self) -> None:
         """Nobody else knows of it."""
+
+    async def hold(self, *, take_over: bool = False) -> None:
+        """Nobody else can enter it."""
+
+    async def close(self) -> None:
+        """Nothing is held."""

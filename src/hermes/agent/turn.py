@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from time import monotonic
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from hermes import reasoning
 from hermes.agent.approvals.request import (
     ALLOW_ONCE,
     DENY,
@@ -25,16 +23,13 @@ from hermes.agent.approvals.request import (
 from hermes.agent.events import (
     ApprovalAsked,
     Counted,
-    Discarded,
     Done,
     Event,
     Failed,
     Interrupted,
     Note,
     NotStored,
-    Recast,
-    TextDelta,
-    ThoughtDelta,
+    Stored,
     ToolEnded,
     ToolStarted,
 )
@@ -42,10 +37,10 @@ from hermes.agent.models import model as models
 from hermes.agent.models.finish_reasons import explain_reason, normalize_reason
 from hermes.agent.models.model import Model, ModelError, Request
 from hermes.agent.models.replay import replay
+from hermes.agent.streamed_answer import ModelAnswer, StreamedAnswer
 from hermes.agent.tool import Tool, ToolContext, ToolFailed, make_schema, shorten_middle
 from hermes.agent.transcript import Record
 from hermes.errors import HermesError
-from hermes.reasoning import Piece, ReasoningSplitter
 
 T = TypeVar("T")
 
@@ -73,27 +68,6 @@ class Compressor(Protocol):
         """The messages as they are sent: some of them shorter than they are stored."""
 
 
-class Answer(NamedTuple):
-    """What one request gave."""
-
-    text: str
-    """As the model sent it: this is stored."""
-    visible_text: str
-    """The same without the reasoning at its beginning."""
-    thought: str
-    """Reasoning that came beside the text."""
-    calls: list[dict[str, Any]]
-    reason: str | None
-    used: models.Used | None
-    stopped: bool = False
-
-    @property
-    def must_be_repeated(self) -> bool:
-        """Whether the model sent nothing, for no reason that it names."""
-        is_empty = not (self.text.strip() or self.calls or self.stopped)
-        return is_empty and normalize_reason(self.reason) is None
-
-
 class Turn:
     def __init__(
         self,
@@ -116,6 +90,7 @@ class Turn:
         self._tools = {tool.name: tool for tool in tools}
         self._stop = asyncio.Event()
         self._can_ask = can_ask
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._approvals: asyncio.Queue[ApprovalAsked | Note] = asyncio.Queue()
         self._undecided: dict[int, asyncio.Future[Decision]] = {}
         self._approvals_asked = 0
@@ -177,175 +152,164 @@ class Turn:
         return False
 
     async def events(self, content: Any, **fields: Any) -> AsyncGenerator[Event, None]:
-        """Say something, and hear what comes of it. The last event is Done, Interrupted or Failed.
+        """Run the turn. The last event is Done, Interrupted or Failed.
 
-        `fields` are further ones of the message, as in `append_message`.
+        The turn waits until each event was taken in, and ends when the iteration is closed. `content` is what the
+        person says; None tries again with what was said last. `fields` are further ones of the message, as in
+        `append_message`.
         """
+        working = asyncio.create_task(self._work(content, fields), name="turn")
+        working.add_done_callback(lambda _: self._events.put_nowait(None))
         try:
-            if content is not None:  # None: try again with what was said last
-                async for event in self._say("user", content, **fields):
-                    yield event
+            while (event := await self._events.get()) is not None:
+                yield event
+                self._events.task_done()
+            await working
+        finally:
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+
+    async def _emit(self, *events: Event) -> None:
+        """Give events to whoever iterates; they were taken in when this returns."""
+        for event in events:
+            self._events.put_nowait(event)
+        if events:
+            await self._events.join()
+
+    async def _work(self, content: Any, fields: dict[str, Any]) -> None:
+        try:
+            if content is not None:
+                await self._emit(*await self._store("user", content, **fields))
             if await self._record.system_prompt() is None:
                 await self._record.keep_prompt(await self._prompt())
             await self._record.keep_model_config(models.describe_model(self._model))
-            async with aclosing(self._run_steps()) as steps:
-                async for event in steps:
-                    yield event
+            await self._run_steps()
         except HermesError as problem:
             self._over = True
-            yield Failed(str(problem), problem)
+            await self._emit(Failed(str(problem), problem))
 
-    async def _run_steps(self) -> AsyncGenerator[Event, None]:
+    async def _run_steps(self) -> None:
         """Ask, run what the answer calls for, ask again, until there is nothing more to run."""
         text = ""
         for step in range(1, self._most_steps + 2):
             last = step > self._most_steps
             if last:
-                yield Note(f"stopped after {self._most_steps} steps")
-            answer: Answer | None = None
-            async with aclosing(self._ask(last)) as asking:
-                async for event in asking:
-                    if isinstance(event, Answer):
-                        answer = event
-                    else:
-                        yield event
-            assert answer is not None
+                await self._emit(Note(f"stopped after {self._most_steps} steps"))
+            answer = await self._ask(last)
             text = answer.visible_text or text
             if answer.calls and not last and not answer.stopped:
-                async with aclosing(self._run(answer.calls)) as running:
-                    async for event in running:
-                        yield event
+                await self._run(answer.calls)
             if self._stop.is_set():
                 self._over = True
-                yield Interrupted(text)
+                await self._emit(Interrupted(text))
                 return
             is_empty = not answer.visible_text.strip() and not answer.calls
             if explanation := explain_reason(answer.reason, is_empty=is_empty):
-                yield Note(explanation)
+                await self._emit(Note(explanation))
             if (not answer.calls and not self._said_meanwhile) or last:
                 self._over = True
-                yield Done(text, answer.reason)
+                await self._emit(Done(text, answer.reason))
                 return
             while self._said_meanwhile:
                 content, fields = self._said_meanwhile.pop(0)
-                async for event in self._say("user", content, **fields):
-                    yield event
+                await self._emit(*await self._store("user", content, **fields))
 
-    async def _say(self, role: str, content: Any, **fields: Any) -> AsyncGenerator[Event, None]:
-        """Store a message. If its session is gone and another took its place, a note says so."""
+    async def _store(self, role: str, content: Any, **fields: Any) -> list[Note | Stored | NotStored]:
+        """Store a message; the events of that. If its session is gone and another took its place, a note says so."""
         before = self._record.session_id
         stored = await self._record.say(role, content, **fields)
-        if self._record.session_id != before:
-            yield Note(REPLACED.format(old=before, new=self._record.session_id), TRASH_HINT)
-        yield stored
+        if self._record.session_id == before:
+            return [stored]
+        return [Note(REPLACED.format(old=before, new=self._record.session_id), TRASH_HINT), stored]
 
     # ---------------------------------------------------------------- asking
 
-    async def _ask(self, last: bool) -> AsyncGenerator[Event | Answer, None]:
-        """One answer of the model, kept; it is the last that is given. An empty one is asked for once more."""
+    async def _ask(self, last: bool) -> ModelAnswer:
+        """An answer of the model, stored. An empty one is asked for once more."""
         if self._compressor is not None and await self._compressor.is_due(
             await self._record.context(), self._used
         ):
-            async with aclosing(self._make_room(self._compressor, overflow=False)) as making:
-                async for event in making:
-                    yield event
-        answer: Answer | None = None
+            await self._make_room(self._compressor, overflow=False)
         for _ in range(2):
-            async with aclosing(self._stream_within_context(last)) as pieces:
-                async for piece in pieces:
-                    if isinstance(piece, Answer):
-                        answer = piece
-                    else:
-                        yield piece
-            if answer is not None and not answer.must_be_repeated:
+            answer = await self._request_within_context(last)
+            if not answer.must_be_repeated:
                 self._used = answer.used
-                async for event in self._keep(answer):
-                    yield event
-                yield answer
-                return
+                await self._keep(answer)
+                return answer
         raise ModelError(f"{self._model.name} gave an empty answer, twice")
 
-    async def _stream_within_context(self, last: bool) -> AsyncGenerator[Event | Answer, None]:
+    async def _request_within_context(self, last: bool) -> ModelAnswer:
         """The answer; if the context was too large for the model, once more with a smaller one."""
         try:
-            async with aclosing(self._stream_answer(last)) as pieces:
-                async for piece in pieces:
-                    yield piece
-            return
+            return await self._request(last)
         except models.ContextOverflow:
             if self._compressor is None:
                 raise
             before = await self._read_rows()
-            async with aclosing(self._make_room(self._compressor, overflow=True)) as making:
-                async for event in making:
-                    yield event
+            await self._make_room(self._compressor, overflow=True)
             if not self._stop.is_set() and await self._read_rows() == before:
                 raise
-        async with aclosing(self._stream_answer(last)) as pieces:
-            async for piece in pieces:
-                yield piece
+        return await self._request(last)
 
-    def _make_room(self, compressor: Compressor, *, overflow: bool) -> AsyncGenerator[Event, None]:
-        return _stream_until(compressor.compress(overflow=overflow), self._stop)
+    async def _request(self, last: bool) -> ModelAnswer:
+        """Stream one answer, until it ends or the turn is stopped."""
+        messages = replay(await self._read_rows(), await self._record.system_prompt())
+        if last:
+            messages.append({"role": "user", "content": LAST_STEP})
+        tools = [] if last else [make_schema(tool) for tool in self._tools.values()]
+        streamed = StreamedAnswer()
+        stream = self._model.stream(Request(messages, tools))
+        await self._run_until_stopped(self._consume(stream, streamed.add))
+        await self._emit(*streamed.end())
+        return streamed.build(stopped=self._stop.is_set())
+
+    async def _make_room(self, compressor: Compressor, *, overflow: bool) -> None:
+        events = compressor.compress(overflow=overflow)
+        await self._run_until_stopped(self._consume(events, lambda event: [event]))
+
+    async def _consume(self, stream: AsyncIterator[T], convert: Callable[[T], list[Event]]) -> None:
+        """Emit the events of a stream, and close it."""
+        try:
+            async for piece in stream:
+                await self._emit(*convert(piece))
+                if self._stop.is_set():
+                    return
+        finally:
+            if isinstance(stream, AsyncGenerator):
+                await stream.aclose()
+
+    async def _run_until_stopped(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do some work, which is cancelled when the turn is stopped."""
+        if self._stop.is_set():
+            work.close()
+            return
+        working, stopping = asyncio.create_task(work), asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                await working
+        finally:
+            for task in (working, stopping):
+                task.cancel()
+            await asyncio.gather(working, stopping, return_exceptions=True)
 
     async def _read_rows(self) -> Sequence[dict[str, Any]]:
         rows = await self._record.context()
         return rows if self._compressor is None else self._compressor.fit_rows(rows)
 
-    async def _stream_answer(self, last: bool) -> AsyncGenerator[Event | Answer, None]:
-        """The pieces of an answer as they come, then the Answer they make."""
-        messages = replay(await self._read_rows(), await self._record.system_prompt())
-        if last:
-            messages.append({"role": "user", "content": LAST_STEP})
-        tools = [] if last else [make_schema(tool) for tool in self._tools.values()]
-        text: list[str] = []
-        visible: list[str] = []
-        thought: list[str] = []
-        splitter = ReasoningSplitter()
-        calls: dict[int, dict[str, str]] = {}
-        used: models.Used | None = None
-        reason: str | None = None
-        async with aclosing(
-            _stream_until(self._model.stream(Request(messages, tools)), self._stop)
-        ) as pieces:
-            async for piece in pieces:
-                match piece:
-                    case models.Text(said):
-                        text.append(said)
-                        for delta in _make_deltas(splitter.add(said), visible):
-                            yield delta
-                    case models.Thought(said):
-                        thought.append(said)
-                        yield ThoughtDelta(said)
-                    case models.CallPiece():
-                        _join(calls, piece)
-                    case models.Used():
-                        used = piece
-                    case models.Finished(why):
-                        reason = why
-                    case models.Retrying(why, seconds):
-                        text, visible, thought, calls, used = [], [], [], {}, None
-                        splitter = ReasoningSplitter()
-                        yield Discarded(why, seconds)
-        for delta in _make_deltas(splitter.end(), visible):
-            yield delta
-        stopped = self._stop.is_set()
-        made = [] if stopped else [_format_call(number, call) for number, call in sorted(calls.items())]
-        yield Answer("".join(text), "".join(visible), "".join(thought), made, reason, used, stopped)
-
-    async def _keep(self, answer: Answer) -> AsyncGenerator[Event, None]:
+    async def _keep(self, answer: ModelAnswer) -> None:
         used = answer.used or models.Used()
         is_cut = normalize_reason(answer.reason) is not None
         if answer.text or answer.calls or (answer.thought and is_cut):
-            async for event in self._say(
+            stored = await self._store(
                 "assistant",
                 answer.text or None,
                 tool_calls=answer.calls or None,
                 finish_reason="interrupted" if answer.stopped else answer.reason,
                 reasoning=answer.thought or None,
                 token_count=used.output_tokens or None,
-            ):
-                yield event
+            )
+            await self._emit(*stored)
         cost, details = self._price(self._model.name, used)
         try:
             await self._record.count(
@@ -360,17 +324,17 @@ class Turn:
                 **details,
             )
         except HermesError as problem:
-            yield Note(f"not in the accounts: {problem}")
-        yield Counted(self._model.name, used, cost)
+            await self._emit(Note(f"not in the accounts: {problem}"))
+        await self._emit(Counted(self._model.name, used, cost))
 
     # ---------------------------------------------------------------- tools
 
-    async def _run(self, calls: Sequence[dict[str, Any]]) -> AsyncGenerator[Event, None]:
+    async def _run(self, calls: Sequence[dict[str, Any]]) -> None:
         """All calls of an answer at once; each result is kept as it arrives."""
         running: dict[asyncio.Task[ToolEnded], dict[str, Any]] = {}
         for call in calls:
             name, arguments = call["function"]["name"], _parse_arguments(call)
-            yield ToolStarted(call["id"], name, arguments if isinstance(arguments, dict) else {})
+            await self._emit(ToolStarted(call["id"], name, arguments if isinstance(arguments, dict) else {}))
             running[asyncio.create_task(self._run_one(call["id"], name, arguments))] = call
         stopping = asyncio.create_task(self._stop.wait())
         asking = asyncio.create_task(self._approvals.get())
@@ -382,21 +346,19 @@ class Turn:
                 if asking in done:
                     approval = asking.result()
                     if isinstance(approval, Note) or await self._must_ask(approval):
-                        yield approval
+                        await self._emit(approval)
                     asking = asyncio.create_task(self._approvals.get())
                 for task in [task for task in running if task in done]:
                     running.pop(task)
-                    async for event in self._keep_result(task.result()):
-                        yield event
+                    await self._keep_result(task.result())
             while not self._approvals.empty():
                 if isinstance(approval := self._approvals.get_nowait(), Note):
-                    yield approval
+                    await self._emit(approval)
             for task, call in running.items():
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
                 ended = ToolEnded(call["id"], call["function"]["name"], STOPPED, True, 0.0)
-                async for event in self._keep_result(ended):
-                    yield event
+                await self._keep_result(ended)
         finally:
             for waiting in (*running, stopping, asking):
                 waiting.cancel()
@@ -421,66 +383,10 @@ class Turn:
         except Exception as problem:  # noqa: BLE001  a tool that breaks is something the model can react to
             return f"error: {type(problem).__name__}: {problem}", True
 
-    async def _keep_result(self, ended: ToolEnded) -> AsyncGenerator[Event, None]:
+    async def _keep_result(self, ended: ToolEnded) -> None:
         fields = {"tool_name": ended.name, "tool_call_id": ended.call_id}
-        happened = [event async for event in self._say("tool", ended.output, **fields)]
-        yield ended
-        for event in happened:
-            if isinstance(event, NotStored | Note):
-                yield event
-
-
-async def _stream_until(pieces: AsyncIterator[T], stop: asyncio.Event) -> AsyncGenerator[T, None]:
-    """The same pieces, until somebody says stop; whoever makes them is told to end."""
-    stopping = asyncio.create_task(stop.wait())
-    following: asyncio.Task[T] | None = None
-    try:
-        while not stop.is_set():
-            following = asyncio.ensure_future(anext(pieces))
-            await asyncio.wait([following, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if not following.done():
-                break
-            try:
-                piece = following.result()
-            except StopAsyncIteration:
-                break
-            yield piece
-    finally:
-        stopping.cancel()
-        if following is not None and not following.done():
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
-        if hasattr(pieces, "aclose"):
-            await pieces.aclose()
-
-
-def _make_deltas(pieces: Sequence[Piece | reasoning.Recast], visible: list[str]) -> Iterator[Event]:
-    """Pieces of the text as surfaces are told them; what belongs to the answer is added to `visible_text`."""
-    for piece in pieces:
-        if isinstance(piece, reasoning.Recast):
-            if visible:
-                yield Recast(piece.text)
-            elif piece.text:
-                yield ThoughtDelta(piece.text)
-            visible.clear()
-        elif piece.is_reasoning:
-            yield ThoughtDelta(piece.text)
-        else:
-            visible.append(piece.text)
-            yield TextDelta(piece.text)
-
-
-def _join(calls: dict[int, dict[str, str]], piece: models.CallPiece) -> None:
-    call = calls.setdefault(piece.position, {"id": "", "name": "", "arguments": ""})
-    call["id"] = piece.id or call["id"]
-    call["name"] = piece.name or call["name"]
-    call["arguments"] += piece.arguments
-
-
-def _format_call(number: int, call: dict[str, str]) -> dict[str, Any]:
-    """A call as it is stored, in the shape of the chat completions interface."""
-    function = {"name": call["name"] or "unknown", "arguments": call["arguments"] or "{}"}
-    return {"id": call["id"] or f"call_{number}", "type": "function", "function": function}
+        stored = await self._store("tool", ended.output, **fields)
+        await self._emit(ended, *(event for event in stored if not isinstance(event, Stored)))
 
 
 def _parse_arguments(call: dict[str, Any]) -> dict[str, Any] | str:

@@ -89,7 +89,7 @@ async def resolve_conflict(chat: Chat, session_id: str, lease: Lease) -> bool:
             case "follow":
                 await _watch(chat, session_id)
             case "take over":
-                notes = await chat.conversation.resume(session_id, take_over=True)
+                notes = await chat.conversation.switch_to(session_id, take_over=True)
                 await chat.show_recap(["It is yours now.", *notes])
                 return True
             case "branch":
@@ -104,18 +104,18 @@ async def handle_takeover(chat: Chat, typed_text: str) -> None:
     """Another terminal has taken our conversation over; what was typed is not lost."""
     chat.prefill = typed_text
     session_id = await asyncio.to_thread(
-        chat.conversation.db.get_compression_tip, chat.conversation.session_id
+        chat.conversation.store.get_compression_tip, chat.conversation.session_id
     )
-    lease = await asyncio.to_thread(chat.conversation.db.leases.find_holder, session_id)
+    lease = await asyncio.to_thread(chat.conversation.store.leases.find_holder, session_id)
     if lease is None:  # and has left it already
-        await chat.show_recap(await chat.conversation.resume(session_id, take_over=True))
+        await chat.show_recap(await chat.conversation.switch_to(session_id, take_over=True))
     elif not await resolve_conflict(chat, session_id, lease):
         raise Leave
 
 
 async def _watch(chat: Chat, session_id: str) -> None:
     chat.screen.print_note("Following; Ctrl-C ends it.")
-    rows = await asyncio.to_thread(chat.conversation.db.get_context, session_id)
+    rows = await asyncio.to_thread(chat.conversation.store.get_context, session_id)
     stop = asyncio.Event()
 
     def show(row: Row) -> None:
@@ -126,6 +126,6 @@ async def _watch(chat: Chat, session_id: str) -> None:
 
     last = max((row["id"] for row in rows), default=0)
     with quiet_keyboard.suppress_echo(), chat.handle_interrupts(stop.set):
-        ended = await follow(chat.conversation.db, session_id, last, show, stop)
+        ended = await follow(chat.conversation.store, session_id, last, show, stop)
     if ended is not None:
         chat.screen.print_note(ended)

@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
-from typing import Any, NamedTuple
+from typing import Any
 
 from hermes.agent.approvals.request import DENY, UNANSWERABLE, ApprovalRequest, Decision
 from hermes.agent.events import (
     ApprovalAsked,
     Discarded,
-    Done,
-    Failed,
-    Interrupted,
+    Event,
     Note,
     NotStored,
     ToolEnded,
     ToolStarted,
 )
-from hermes.chat.session import LiveConversation
 from hermes.chat.view.calls import EDITORS, NO_RESULT, READERS, Call, describe_call
 from hermes.chat.view.diffs import format_counts
 from hermes.chat.view.edits import read_edit
+from hermes.conversation.answer import Answer, collect_answer
+from hermes.conversation.conversation import Conversation
+from hermes.db.session_db import SessionDB
 from hermes.text import make_printable
 
-STOPPED = "interrupted"
-NO_ANSWER = "there is no answer"
 REPEATED = 60
 """Terminal cells of a command that are told again when it did not succeed."""
 
 
-class Answer(NamedTuple):
-    text: str
-    problem: str | None
-    """Why there is no answer, or only a part of one."""
-
-
 async def ask(
-    conversation: LiveConversation,
+    conversation: Conversation[SessionDB],
     question: str,
     report: Callable[[str], None],
     decide: Callable[[ApprovalRequest], Awaitable[Decision | None]] | None = None,
@@ -45,38 +36,32 @@ async def ask(
     """`report` gets what goes wrong on the way, and what tools do on the machine, a line for each.
 
     `decide` asks the person for an approval, if the conversation can ask; None stops the turn.
-    The turn is heard to its end, for a title is made behind the answer.
     """
     calls = CallLines(report)
-    answered = Answer("", "the turn ended without an answer")
-    async with aclosing(conversation.say(question)) as happening:
-        async for event in happening:
-            match event:
-                case Done(text, _):
-                    answered = Answer(text, None if text.strip() else NO_ANSWER)
-                case Interrupted(text):
-                    answered = Answer(text, STOPPED)
-                case Failed(why, _):
-                    answered = Answer("", why)
-                case NotStored(role, why, _):
-                    report(f"not stored ({role}): {why}")
-                case Note(text, hint):
-                    report(f"{text} {hint}".rstrip())
-                case Discarded(why, seconds):
-                    report(f"{why}; trying again in {seconds:.0f}s")
-                case ApprovalAsked(number, request) if conversation.turn is not None and decide is not None:
-                    decision = await decide(request)
-                    if decision is None:
-                        conversation.turn.stop()
-                    conversation.turn.decide(number, decision or DENY)
-                case ToolStarted(call_id, name, arguments):
-                    calls.start(call_id, Call(name, arguments))
-                case ToolEnded(call_id, name, output, failed, _):
-                    calls.end(call_id, name, output, failed)
-                case _:
-                    pass
+
+    async def show(event: Event) -> None:
+        match event:
+            case NotStored(role, why, _):
+                report(f"not stored ({role}): {why}")
+            case Note(text, hint):
+                report(f"{text} {hint}".rstrip())
+            case Discarded(why, seconds):
+                report(f"{why}; trying again in {seconds:.0f}s")
+            case ApprovalAsked(number, request) if decide is not None:
+                decision = await decide(request)
+                if decision is None:
+                    conversation.stop()
+                conversation.decide(number, decision or DENY)
+            case ToolStarted(call_id, name, arguments):
+                calls.start(call_id, Call(name, arguments))
+            case ToolEnded(call_id, name, output, failed, _):
+                calls.end(call_id, name, output, failed)
+            case _:
+                pass
+
+    answer = await collect_answer(conversation.say(question), show)
     calls.finish()
-    return answered
+    return answer
 
 
 class CallLines:
@@ -115,10 +100,10 @@ class CallLines:
                 self._report(f"{describe_call(call.name, call.arguments)}: {NO_RESULT}")
 
 
-def make_json(conversation: LiveConversation, answered: Answer) -> dict[str, Any]:
+def make_json(conversation: Conversation[SessionDB], answer: Answer) -> dict[str, Any]:
     used = conversation.total
     return {
-        "answer": answered.text,
+        "answer": answer.text,
         "session_id": None if conversation.incognito else conversation.session_id,
         "model": used.model or None,
         "usage": {**used.used._asdict(), "cost_usd": used.cost_usd},

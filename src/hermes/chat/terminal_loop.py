@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
     from hermes.agent.turn import Turn
     from hermes.chat.input.prompt_line import PromptLine
-    from hermes.chat.session import LiveConversation
     from hermes.chat.view.screen import Screen
+    from hermes.conversation.conversation import Conversation
+    from hermes.db.session_db import SessionDB
 
 T = TypeVar("T")
 
@@ -46,7 +47,7 @@ ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Chat:
-    def __init__(self, conversation: LiveConversation, screen: Screen) -> None:
+    def __init__(self, conversation: Conversation[SessionDB], screen: Screen) -> None:
         self.conversation, self.screen = conversation, screen
         self.prompt_line: PromptLine
         self.prefill = ""
@@ -141,7 +142,7 @@ class Chat:
         """What can wait until the person sees a prompt: the model is made, and the store is looked after."""
         await self.prompt_line.wait_until_drawn()
         try:
-            await self.conversation.get_agent()
+            await self.conversation.prepare()
             self.prompt_line.refresh()
         except errors.HermesError as problem:
             wrong = str(problem)
@@ -152,7 +153,7 @@ class Chat:
                 if warned is not None:
                     await self.prompt_line.print_above(lambda: self.screen.print_aside(warned))
         if not self.conversation.incognito:
-            line = await auto_maintenance.tidy_in_thread(self.conversation.db)
+            line = await auto_maintenance.tidy_in_thread(self.conversation.store)
             if line is not None:
                 await self.prompt_line.print_above(lambda: self.screen.print_aside(line))
 
@@ -164,7 +165,7 @@ class Chat:
         is_stored, title = self.conversation.exists, None
         with suppress(errors.StoreError):
             title = await asyncio.to_thread(self.conversation.get_title)
-        await self.conversation.leave()
+        await self.conversation.close()
         if self.conversation.incognito:
             self.screen.print_line("Goodbye. Nothing of this was kept.")
             return
@@ -184,7 +185,7 @@ class Chat:
     def format_toolbar(self) -> str:
         conversation = self.conversation
         name = self._title or conversation.queued_title or ("" if conversation.exists else "new conversation")
-        model = conversation.answerer.model
+        model = None if conversation.models is None else conversation.models.model
         used = (
             conversation.total
             if conversation.total.model or model is None
@@ -246,7 +247,7 @@ class Chat:
             BUSY_S, self.screen.print_note, "The store is busy; waiting …"
         )
         try:
-            notes = await self.conversation.resume(session_id, asked_cwd=asked_cwd)
+            notes = await self.conversation.switch_to(session_id, asked_cwd=asked_cwd)
         except errors.LeaseHeld as conflict:
             patience.cancel()  # from here on the person is waited for, not the store
             return await lease_conflict.resolve_conflict(self, session_id, conflict.holder)
@@ -309,9 +310,8 @@ class Chat:
         return self.handle_interrupts(lambda: self.screen.print_note(hint), asyncio.current_task())
 
     def _stop(self) -> None:
-        if self.conversation.turn is not None:
-            self._stopped = self.conversation.turn
-            self.conversation.turn.stop()
+        self._stopped = self.conversation.turn
+        self.conversation.stop()
 
     @contextmanager
     def handle_interrupts(

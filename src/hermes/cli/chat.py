@@ -23,7 +23,7 @@ from hermes.text import make_printable, spell_controls
 if TYPE_CHECKING:
     from hermes.agent.approvals.request import ApprovalRequest, Decision
     from hermes.agent.components import AgentComponents
-    from hermes.chat.session import LiveConversation
+    from hermes.conversation.conversation import Conversation
     from hermes.db.session_db import AnyStore, SessionDB
 
 MISSING = "the chat is not installed; get it with: pip install 'hermes-sessions[chat]'"
@@ -294,11 +294,13 @@ def _get_source(arguments: argparse.Namespace) -> str:
     return arguments.source or os.environ.get("HERMES_SESSION_SOURCE", "").strip() or "cli"
 
 
-def _make_conversation(db: SessionDB, arguments: argparse.Namespace, *, can_ask: bool) -> LiveConversation:
+def _make_conversation(
+    db: SessionDB, arguments: argparse.Namespace, *, can_ask: bool
+) -> Conversation[SessionDB]:
     from hermes.agent.components import ModelChoice
-    from hermes.chat.session import LiveConversation
+    from hermes.conversation.local import open_local_conversation
 
-    return LiveConversation(
+    return open_local_conversation(
         db,
         _make_parts(arguments),
         can_ask=can_ask,
@@ -316,17 +318,14 @@ async def _answer_question(
     import asyncio
     import signal
 
-    from hermes.chat.one_shot import STOPPED, ask, make_json
+    from hermes.chat.one_shot import ask, make_json
 
     can_ask = sys.stdin.isatty() and sys.stderr.isatty()
     conversation = _make_conversation(db, arguments, can_ask=can_ask)
 
-    def stop() -> None:
-        if conversation.turn is not None:
-            conversation.turn.stop()
-
     def listen() -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop)  # what was said so far is kept
+        # What was said so far is kept.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, conversation.stop)
 
     async def decide(request: ApprovalRequest) -> Decision | None:
         from hermes.chat.input.approval import ask_on_stderr
@@ -342,19 +341,19 @@ async def _answer_question(
     listen()
     try:
         if chosen is not None:
-            await conversation.resume(chosen, asked_cwd=arguments.cwd)
-        answered = await ask(conversation, question, print_error, decide if can_ask else None)
+            await conversation.switch_to(chosen, asked_cwd=arguments.cwd)
+        answer = await ask(conversation, question, print_error, decide if can_ask else None)
         if arguments.json:
-            print_json(make_json(conversation, answered))
-        elif answered.text:
-            print_lines([spell_controls(answered.text)])
+            print_json(make_json(conversation, answer))
+        elif answer.text:
+            print_lines([spell_controls(answer.text)])
     finally:
-        await conversation.leave()
+        await conversation.close()
     if not conversation.incognito and not arguments.json:
         print(f"session_id: {make_printable(conversation.session_id)}", file=sys.stderr, flush=True)
-    if answered.problem is not None:
-        print_error(answered.problem)
-        return INTERRUPTED if answered.problem == STOPPED else REFUSED
+    if answer.problem is not None:
+        print_error(answer.problem)
+        return INTERRUPTED if answer.outcome == "stopped" else REFUSED
     return DONE
 
 

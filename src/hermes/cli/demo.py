@@ -77,17 +77,17 @@ def _show_resume(name: str) -> None:
     import asyncio
 
     from hermes.agent.factory import make_standard_components
-    from hermes.chat.session import LiveConversation
     from hermes.chat.terminal_loop import Chat
     from hermes.chat.view.screen import Screen
+    from hermes.conversation.local import open_local_conversation
     from hermes.db.session_db import SessionDB
 
     async def look(db: SessionDB) -> None:
         session = db.named(name).id
         assert session is not None
-        conversation = LiveConversation(db, make_standard_components())
+        conversation = open_local_conversation(db, make_standard_components())
         await Chat(conversation, Screen()).enter(session, first=True)
-        await conversation.leave()
+        await conversation.close()
 
     with SessionDB() as db:
         asyncio.run(look(db))

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from hermes import clock, errors, home, secrets
 from hermes.agent import auto_maintenance
 from hermes.config.settings import read_settings
+from hermes.conversation.agents import StandardAgentProvider
 from hermes.gateway import registry
 from hermes.gateway.adapter import Adapter, AdapterError
-from hermes.gateway.context import GatewayContext
+from hermes.gateway.context import GatewayAgents, GatewayContext
 from hermes.gateway.http import limits
 from hermes.gateway.inbound.access_control import AccessControl
 from hermes.gateway.inbound.pairing import Pairings
@@ -33,7 +34,6 @@ from hermes.gateway.ops.status_file import gateway_folder, remove_status, write_
 from hermes.gateway.outbound.delivery import Delivery
 from hermes.gateway.platform_connections import UP, Connections, PlatformState
 from hermes.gateway.sessions import handoffs, legacy_routing, reset_scheduler
-from hermes.gateway.sessions.agents import AgentProvider, StandardAgentProvider
 from hermes.gateway.sessions.session_lookup import SessionLookup
 from hermes.gateway.settings import GatewaySettings
 
@@ -61,7 +61,7 @@ class ConversationAdapter(Protocol):
 
 class Gateway:
     def __init__(
-        self, db: SessionDB, settings: GatewaySettings, adapters: Mapping[str, Adapter], agents: AgentProvider
+        self, db: SessionDB, settings: GatewaySettings, adapters: Mapping[str, Adapter], agents: GatewayAgents
     ) -> None:
         self.db, self.settings, self.adapters = db, settings, adapters
         self.began = clock.now()

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hermes import clock
+from hermes.conversation.agents import AgentProvider
 from hermes.gateway.adapter import Adapter
 from hermes.gateway.ops.metrics import GatewayMetrics
 from hermes.gateway.outbound.delivery import Delivery
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 
 if TYPE_CHECKING:
+    from hermes.agent.tools.background_processes import BackgroundProcesses
     from hermes.db.session_db import SessionDB
     from hermes.gateway.inbound.access_control import AccessControl
-    from hermes.gateway.sessions.agents import AgentProvider
+
+
+class GatewayAgents(AgentProvider, Protocol):
+    @property
+    def processes(self) -> BackgroundProcesses:
+        """What tools left running in the background."""
 
 
 class GatewayContext:
@@ -23,7 +30,7 @@ class GatewayContext:
         db: SessionDB,
         settings: GatewaySettings,
         adapters: Mapping[str, Adapter],
-        agents: AgentProvider,
+        agents: GatewayAgents,
         access: AccessControl,
         metrics: GatewayMetrics,
         delivery: Delivery,

@@ -10,12 +10,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hermes import clock
+from hermes.agent.events import Note, NotStored
 from hermes.agent.models.finish_reasons import normalize_reason
+from hermes.conversation.answer import Answer
 from hermes.server.api_errors import Refused, bad_request
 from hermes.server.api_keys import Person
 from hermes.server.message_format import NO_TOOLS, RequestMessages, read_messages
 from hermes.server.request_handler import SILENT, RequestHandler, format_event, session_headers
-from hermes.server.turns import Answer, Piece, Turn
+from hermes.server.turns import Piece, Turn
 
 DONE = b"data: [DONE]\n\n"
 TEXT_ONLY = ({"type": "text"}, None)
@@ -43,7 +45,7 @@ async def complete(handler: RequestHandler, request: Request, person: Person) ->
             request, turn, lambda pieces: _stream_chunks(handler, turn, pieces, with_usage)
         )
     answer = await handler.answer(request, turn)
-    message = {"role": "assistant", "content": answer.text, "refusal": None}
+    message = {"role": "assistant", "content": answer.whole_text, "refusal": None}
     if answer.reasoning:
         message["reasoning_content"] = answer.reasoning
     choice = {"index": 0, "message": message, "finish_reason": _finish_reason(answer), "logprobs": None}
@@ -58,7 +60,15 @@ async def complete(handler: RequestHandler, request: Request, person: Person) ->
 
 def answer_notes(answer: Answer) -> dict[str, Any]:
     """What whoever asked should know besides the answer; nothing if there is nothing."""
-    return {"hermes": {"notes": list(dict.fromkeys(answer.notes))}} if answer.notes else {}
+    notes = [_format_note(note) for note in answer.notes]
+    return {"hermes": {"notes": list(dict.fromkeys(notes))}} if notes else {}
+
+
+def _format_note(note: Note | NotStored) -> str:
+    if isinstance(note, Note):
+        return note.text
+    consequence = "kept beside the store until it can be" if note.spooled else "lost when the server ends"
+    return f"not stored ({note.why}); it is {consequence}"
 
 
 def refuse_tools(body: Mapping[str, Any], *names: str) -> None:
@@ -83,8 +93,8 @@ async def _stream_chunks(
         else:
             yield chunk({"reasoning_content" if piece.is_reasoning else "content": piece.text})
     answer = turn.answer
-    if answer.failure is not None:
-        yield format_event(answer.failure.body)
+    if turn.failure is not None:
+        yield format_event(turn.failure.body)
         return
     yield chunk({}, _finish_reason(answer))
     if with_usage:

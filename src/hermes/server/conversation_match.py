@@ -46,7 +46,7 @@ class Conversations:
             if messages and messages[-1] == request.new:
                 locked = _mark_repeated(locked, rows)
             elif not await self._locks.run_in_thread(
-                person, store.get_context, locked.conversation.session_id or ""
+                person, store.get_context, locked.conversation.session_id
             ):
                 await self._locks.store_messages(locked, request.before)
             await self._locks.update_instructions(locked, request.instructions, keep=True)
@@ -113,10 +113,10 @@ class Conversations:
             if answered.since:
                 raise Refused(409, "later responses build on this one: delete those first")
             before = await self._locks.run_in_thread(
-                person, store.get_context, locked.conversation.session_id or ""
+                person, store.get_context, locked.conversation.session_id
             )
             if any(row["id"] < message_id for row in before):
-                live, epoch = locked.conversation.session_id or "", locked.conversation.epoch
+                live, epoch = locked.conversation.session_id, locked.conversation.epoch
                 await self._locks.run_in_thread(
                     person, lambda: store.rewind_to_message(live, message_id, lease_epoch=epoch)
                 )

@@ -7,13 +7,15 @@ requests of one process are the same holder. Unlocking updates the history index
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from hermes import errors
+from hermes.conversation.agents import AgentScope
+from hermes.conversation.conversation import Conversation
+from hermes.conversation.surface import Surface
 from hermes.db.scoped_store import ScopedStore
 from hermes.gateway.context import GatewayContext
-from hermes.gateway.sessions.agents import AgentScope
-from hermes.gateway.sessions.conversation import Conversation
 from hermes.gateway.sessions.prompt_context import build_session_context_prompt
 from hermes.logs import get_logger
 from hermes.server.api_keys import Person
@@ -23,6 +25,7 @@ from hermes.server.workers import Workers
 
 T = TypeVar("T")
 P = ParamSpec("P")
+_numbers = count(1)
 
 log = get_logger(__name__)
 
@@ -36,7 +39,7 @@ class LockedConversation(NamedTuple):
     """A conversation that a request holds."""
 
     person: Person
-    conversation: Conversation
+    conversation: Conversation[ScopedStore]
     conversation_id: str
     """Its first session: the id that stays."""
     content: Any
@@ -98,7 +101,10 @@ class ConversationLocks:
             return await self.run_in_thread(person, make)
 
         scope = self._make_scope(person, request.instructions)
-        conversation = Conversation(self._context.agents, store, scope, replace_session)
+        surface = Surface(
+            name=f"gateway, request {next(_numbers)}", stores_unanswered=True, make_session=replace_session
+        )
+        conversation = Conversation(store, self._context.agents, scope, surface)
         try:
             live = await self.run_in_thread(person, store.get_compression_tip, session_id)
             await conversation.enter(live)
@@ -142,7 +148,6 @@ class ConversationLocks:
             locked.conversation.session_id,
             locked.conversation.epoch,
         )
-        assert session_id is not None
         if not messages:
             return
 
@@ -179,7 +184,6 @@ class ConversationLocks:
     ) -> None:
         """If the instructions are others now, the prompt is made anew. With `keep`, none are those that are there."""
         store, session_id = locked.conversation.store, locked.conversation.session_id
-        assert session_id is not None
         session = await self.run_in_thread(locked.person, store.get_session, session_id)
         prompt = None if session is None else session["system_prompt"]
         if prompt is None or (keep and instructions is None):

@@ -9,12 +9,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from hermes.conversation.answer import BETWEEN
 from hermes.reasoning import strip_reasoning
 from hermes.server.api_errors import Refused, bad_request
 from hermes.text import replace_surrogates
 
-BETWEEN = "\n\n"
-"""Between the texts of two steps of one answer."""
 INSTRUCTING = ("system", "developer")
 IMAGES = tuple(f"data:image/{kind};base64," for kind in ("png", "jpeg", "gif", "webp"))
 TEXTS = ("text", "input_text", "output_text")

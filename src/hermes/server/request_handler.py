@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from hermes.conversation.answer import Answer
 from hermes.db.scoped_store import ScopedStore
 from hermes.gateway.context import GatewayContext
 from hermes.gateway.http.address_rules import AllowedHosts
@@ -27,7 +28,7 @@ from hermes.server.key_limits import Admission, Limits
 from hermes.server.locks import ConversationLocks, LockedConversation
 from hermes.server.message_format import RequestMessages
 from hermes.server.pictures import Pictures
-from hermes.server.turns import Answer, Piece, Turn
+from hermes.server.turns import Piece, Turn
 from hermes.server.workers import Workers
 
 T = TypeVar("T")
@@ -168,8 +169,8 @@ class RequestHandler:
     async def answer(self, request: Request, turn: Turn) -> Answer:
         """Wait for all of it."""
         await _wait_while_connected(request, turn, turn.over.wait())
-        if turn.answer.failure is not None:
-            raise _add_session(turn.answer.failure, turn)
+        if turn.failure is not None:
+            raise _add_session(turn.failure, turn)
         return turn.answer
 
     async def stream(
@@ -180,8 +181,8 @@ class RequestHandler:
     ) -> Response:
         """The answer as it comes, in the words of `tell`."""
         await _wait_while_connected(request, turn, turn.wait_until_begun(FIRST_WORD_S))
-        if turn.over.is_set() and turn.answer.failure is not None and not turn.answer.text:
-            raise _add_session(turn.answer.failure, turn)
+        if turn.over.is_set() and turn.failure is not None and not turn.answer.whole_text:
+            raise _add_session(turn.failure, turn)
         return _Stream(turn, render(turn.pieces(SILENCE_S)))
 
     async def close(self, seconds: float) -> None:

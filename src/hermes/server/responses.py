@@ -18,13 +18,14 @@ from starlette.responses import JSONResponse, Response
 
 from hermes import clock
 from hermes.agent.models.finish_reasons import FILTERED, LENGTH, normalize_reason
+from hermes.conversation.answer import Answer
 from hermes.server.api_errors import Refused, bad_request, response_not_found
 from hermes.server.api_keys import Person
 from hermes.server.completions import answer_notes, refuse_tools
 from hermes.server.conversation_match import find_answer
 from hermes.server.message_format import RequestMessages, messages_from_rows, read_messages
 from hermes.server.request_handler import SILENT, RequestHandler, format_event, session_headers
-from hermes.server.turns import Answer, Piece, Turn
+from hermes.server.turns import Piece, Turn
 
 PREFIX, SIGNATURE = "resp_", 32
 
@@ -155,11 +156,11 @@ async def _stream_events(
         return format_event({"type": kind, "sequence_number": number, **body}, kind)
 
     response_id = _make_response_id(turn)
-    place = {"item_id": _make_item_id(turn.answer.said), "output_index": 0, "content_index": 0}
+    place = {"item_id": _make_item_id(turn.answer.prompt_id), "output_index": 0, "content_index": 0}
     response = _make_response(response_id, about, "in_progress", [])
     yield format_body("response.created", response=response)
     yield format_body("response.in_progress", response=response)
-    item = _make_message(turn.answer.said, None, "in_progress")
+    item = _make_message(turn.answer.prompt_id, None, "in_progress")
     yield format_body("response.output_item.added", output_index=0, item=item)
     yield format_body("response.content_part.added", **place, part=_make_text(""))
     sent_text = ""
@@ -170,16 +171,16 @@ async def _stream_events(
         sent_text += piece.text
         yield format_body("response.output_text.delta", **place, delta=piece.text, logprobs=[])
     answer = turn.answer
-    if answer.failure is not None:
+    if turn.failure is not None:
         yield format_body(
-            "response.failed", response=_make_failed(response_id, about, answer.failure, answer, sent_text)
+            "response.failed", response=_make_failed(response_id, about, turn.failure, answer, sent_text)
         )
         return
     yield format_body("response.output_text.done", **place, text=sent_text, logprobs=[])
     yield format_body("response.content_part.done", **place, part=_make_text(sent_text))
     cut = describe_incomplete(answer.reason)
     status = "incomplete" if cut else "completed"
-    item = _make_message(answer.said, sent_text, status)
+    item = _make_message(answer.prompt_id, sent_text, status)
     yield format_body("response.output_item.done", output_index=0, item=item)
     yield format_body(
         f"response.{status}",
@@ -192,7 +193,7 @@ async def _stream_events(
 def _make_completed(turn: Turn, answer: Answer, about: Mapping[str, Any]) -> dict[str, Any]:
     cut = describe_incomplete(answer.reason)
     status = "incomplete" if cut else "completed"
-    output = [_make_message(answer.said, answer.text, status)]
+    output = [_make_message(answer.prompt_id, answer.whole_text, status)]
     return (
         _make_response(_make_response_id(turn), about, status, output, _format_usage(answer))
         | cut
@@ -209,13 +210,13 @@ def describe_incomplete(reason: str | None) -> dict[str, Any]:
 def _make_failed(
     response_id: str, about: Mapping[str, Any], failure: Refused, answer: Answer, sent_text: str
 ) -> dict[str, Any]:
-    output = [_make_message(answer.said, sent_text, "incomplete")] if sent_text else []
+    output = [_make_message(answer.prompt_id, sent_text, "incomplete")] if sent_text else []
     error = {"code": "server_error", "message": failure.message}
     return {**_make_response(response_id, about, "failed", output), "error": error}
 
 
 def _make_response_id(turn: Turn) -> str:
-    return encode_id(turn.locked.person, turn.locked.current, turn.answer.said)
+    return encode_id(turn.locked.person, turn.locked.current, turn.answer.prompt_id)
 
 
 def _make_item_id(message_id: int | None) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from hermes.agent.models import provider_errors
@@ -38,6 +37,7 @@ LONGEST_PAUSE_S = 30.0
 LONGEST_WAIT_S = 120.0
 """Who asks us to wait longer is not waited for."""
 
+NONSENSE = "what it answers makes no sense"
 MISSING = "what talks to models is not installed; get it with: pip install 'hermes-sessions[chat]'"
 
 
@@ -78,10 +78,16 @@ class OpenAIModel:
         while True:
             sent = self._make_body(request, refused)
             try:
-                async with aclosing(self._stream_answer(sent)) as pieces:
-                    async for piece in pieces:
-                        self._refused = refused  # so it was that
-                        yield piece
+                reader, client = _ChunkReader(), await self._get_client()
+                chunks: AsyncStream[ChatCompletionChunk] = await client.chat.completions.create(**sent)
+                async with chunks:
+                    while (chunk := await _read_next(chunks)) is not None:
+                        for piece in reader.read(chunk):
+                            self._refused = refused  # so it was that
+                            yield piece
+                finished = reader.finish()
+                self._refused = refused
+                yield finished
                 return
             except Exception as problem:
                 trouble = self._translate_problem(problem)
@@ -107,28 +113,6 @@ class OpenAIModel:
             await client.close()
 
     # ---------------------------------------------------------------- one request
-
-    async def _stream_answer(self, sent: dict[str, Any]) -> AsyncGenerator[Piece, None]:
-        client = await self._get_client()
-        stream: AsyncStream[ChatCompletionChunk] = await client.chat.completions.create(**sent)
-        reason: str | None = None
-        ended = False
-        calls = _Calls()
-        async with stream:
-            try:
-                async for chunk in stream:
-                    for piece in _read_chunk(chunk, calls):
-                        yield piece
-                    if chunk.usage is not None:
-                        ended = not chunk.choices
-                        yield read_usage(chunk.usage.model_dump())
-                    for choice in chunk.choices or ():
-                        reason = choice.finish_reason or reason
-            except (ValueError, TypeError, AttributeError) as problem:
-                raise _BrokenStream("what it answers makes no sense") from problem
-        if reason == "error" or (reason is None and not ended):
-            raise _BrokenStream("the answer broke off")
-        yield Finished(reason)
 
     def _make_body(self, request: Request, refused: set[str]) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.name, "messages": list(request.messages), "stream": True}
@@ -227,6 +211,42 @@ class _Calls:
         if index is not None:
             self._positions[index] = len(self._ids) - 1
         return len(self._ids) - 1
+
+
+async def _read_next(chunks: AsyncStream[ChatCompletionChunk]) -> ChatCompletionChunk | None:
+    """The next chunk of a stream; None at its end."""
+    try:
+        return await anext(chunks)
+    except StopAsyncIteration:
+        return None
+    except (ValueError, TypeError, AttributeError) as problem:
+        raise _BrokenStream(NONSENSE) from problem
+
+
+class _ChunkReader:
+    """Reads the chunks of one answer."""
+
+    def __init__(self) -> None:
+        self._calls = _Calls()
+        self._reason: str | None = None
+        self._has_ended = False
+
+    def read(self, chunk: ChatCompletionChunk) -> list[Piece]:
+        try:
+            pieces = list(_read_chunk(chunk, self._calls))
+            if chunk.usage is not None:
+                self._has_ended = not chunk.choices
+                pieces.append(read_usage(chunk.usage.model_dump()))
+            for choice in chunk.choices or ():
+                self._reason = choice.finish_reason or self._reason
+        except (ValueError, TypeError, AttributeError) as problem:
+            raise _BrokenStream(NONSENSE) from problem
+        return pieces
+
+    def finish(self) -> Finished:
+        if self._reason == "error" or (self._reason is None and not self._has_ended):
+            raise _BrokenStream("the answer broke off")
+        return Finished(self._reason)
 
 
 def _read_chunk(chunk: ChatCompletionChunk, calls: _Calls) -> Iterator[Piece]:

@@ -17,7 +17,7 @@ async def choose_model(chat: Chat, argument: str) -> None:
         chosen = await chat.conversation.choose_model(argument)
         chat.screen.print_line(f"Going on with {make_printable(chosen.name)}.")
         return
-    now = (await chat.conversation.get_agent()).model
+    now = (await chat.conversation.prepare()).agent.model
     chat.screen.print_line(
         f"{make_printable(now.name)} ({make_printable(redact_text(now.base_url or now.provider or 'unknown'))})"
     )

@@ -24,8 +24,9 @@ from hermes.store.retention.session_files import SAVED
 from hermes.text import make_printable
 
 if TYPE_CHECKING:
-    from hermes.chat.session import LiveConversation
     from hermes.chat.terminal_loop import Chat
+    from hermes.conversation.conversation import Conversation
+    from hermes.db.session_db import SessionDB
     from hermes.store.reports.usage import UsageLine
 
 Row = dict[str, Any]
@@ -77,7 +78,7 @@ async def save(chat: Chat, argument: str) -> None:
     if not rows:
         chat.screen.print_note("There is nothing to save yet.")
         return
-    store = chat.conversation.db.db_path
+    store = chat.conversation.store.db_path
     file = chat.conversation.cwd / Path(argument).expanduser()
     if argument and (description := list_store_files(store).called(file)) is not None:
         chat.screen.print_problem(f"'{file}' is {description}; name another file")
@@ -106,10 +107,10 @@ def _choose_file_name(folder: Path) -> Path:
     return next(name for name in names if not os.path.lexists(name))
 
 
-def _format_conversation(conversation: LiveConversation, rows: Sequence[Row], file: Path) -> str:
+def _format_conversation(conversation: Conversation[SessionDB], rows: Sequence[Row], file: Path) -> str:
     """The whole conversation, also what came before a compression or a branch, in the format that the name asks for."""
     found = (
-        ancestry.gather_ancestry(conversation.db, conversation.session_id) if conversation.exists else None
+        ancestry.gather_ancestry(conversation.store, conversation.session_id) if conversation.exists else None
     )
     if found is None:
         found = ancestry.make_ancestry(conversation.session_id, list(rows), clock.now())
@@ -125,7 +126,7 @@ def _format_conversation(conversation: LiveConversation, rows: Sequence[Row], fi
 async def show_status(chat: Chat, _: str) -> None:
     conversation = chat.conversation
     rows = await conversation.load_rows()
-    model = conversation.answerer.model
+    model = None if conversation.models is None else conversation.models.model
     facts = [
         ("Session", f"{conversation.session_id}{'' if conversation.exists else ' (not stored yet)'}"),
         ("Title", conversation.get_title() or conversation.queued_title or "—"),
@@ -139,17 +140,17 @@ async def show_status(chat: Chat, _: str) -> None:
         ("Messages", f"{len(rows)} in the context"),
         ("Used", await _describe_usage(conversation)),
         ("Here for", format_duration(clock.now() - conversation.started_at)),
-        ("Store", "none: incognito" if conversation.incognito else str(conversation.db.db_path)),
+        ("Store", "none: incognito" if conversation.incognito else str(conversation.store.db_path)),
     ]
     for name, value in facts:
         chat.screen.print_line(f"{name + ':':<11}{make_printable(value)}")
 
 
-async def _describe_usage(conversation: LiveConversation) -> str:
+async def _describe_usage(conversation: Conversation[SessionDB]) -> str:
     """The tokens of the whole conversation, also of what was said before it was resumed."""
     if not conversation.exists:
         return format_usage(conversation.total) if conversation.total.model else "nothing yet"
-    used = (await asyncio.to_thread(conversation.db.usage_of, conversation.session_id, True)).total
+    used = (await asyncio.to_thread(conversation.store.usage_of, conversation.session_id, True)).total
     if not used.calls:
         return "nothing yet"
     if not used.input_tokens and not used.output_tokens:
@@ -161,7 +162,7 @@ async def show_usage(chat: Chat, _: str) -> None:
     if not chat.conversation.exists:
         chat.screen.print_line(format_usage(chat.conversation.total))
         return
-    used = await asyncio.to_thread(chat.conversation.db.usage_of, chat.conversation.session_id, True)
+    used = await asyncio.to_thread(chat.conversation.store.usage_of, chat.conversation.session_id, True)
     cells = [
         (
             f"{line.model or 'unknown'}{'' if line.purpose == 'main' else ' (auxiliary)'}",
@@ -184,7 +185,7 @@ async def show_insights(chat: Chat, argument: str) -> None:
     from hermes.insights.chat_report import format_markdown
 
     days = int(argument) if argument.isdecimal() and 0 < int(argument) < 10_000 else 30
-    report = await asyncio.to_thread(InsightsEngine(chat.conversation.db).generate, days)
+    report = await asyncio.to_thread(InsightsEngine(chat.conversation.store).generate, days)
     chat.screen.print_markdown(format_markdown(report).replace("\n", "  \n"))  # in a chat a line stays a line
 
 

@@ -44,7 +44,7 @@ async def _wait(chat: Chat, platform: str) -> None:
     # From before it is asked for: whoever gives up at once is heard, too.
     with chat.handle_interrupts(stop.set, asyncio.current_task()):
         await conversation.step_aside()
-        if not await asyncio.to_thread(conversation.db.request_handoff, session_id, platform):
+        if not await asyncio.to_thread(conversation.store.request_handoff, session_id, platform):
             chat.screen.print_problem("A handoff of this conversation is under way already.")
             await conversation.step_back()
             return
@@ -62,7 +62,7 @@ async def _wait(chat: Chat, platform: str) -> None:
 
 async def _poll_outcome(chat: Chat, session_id: str, stop: asyncio.Event) -> str | None:
     """Why it failed; None if it is done."""
-    db, until = chat.conversation.db, clock.now() + PATIENCE_S
+    db, until = chat.conversation.store, clock.now() + PATIENCE_S
     while True:
         state = await asyncio.to_thread(db.get_handoff_state, session_id) or {}
         if state.get("state") == "completed":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from hermes.chat.commands.table import Command
@@ -89,15 +90,10 @@ async def retry(chat: Chat, _: str) -> None:
 
 
 async def compress(chat: Chat, argument: str) -> None:
-    await chat.conversation.get_agent()
-    if chat.conversation.compressor is None:
-        chat.screen.print_note("There is no compression here.")
-        return
-    happening = chat.conversation.compressor.compress_by_hand(argument or None)
-
     async def show() -> None:
-        async for event in happening:
-            chat.screen.handle_event(event)
+        async with aclosing(chat.conversation.compress(argument or None)) as events:
+            async for event in events:
+                chat.screen.handle_event(event)
 
     working = asyncio.create_task(show())
     chat.screen.begin()
@@ -116,7 +112,7 @@ async def stop(chat: Chat, _: str) -> None:
     """A turn is stopped with Ctrl-C; this ends what its tools left running."""
     stopping, ended = chat.conversation.parts.stop_processes, 0
     if stopping is not None:
-        ended = await asyncio.to_thread(stopping, chat.conversation.db, chat.conversation.session_id)
+        ended = await asyncio.to_thread(stopping, chat.conversation.store, chat.conversation.session_id)
     summary = (
         f"Stopped {ended} background process{'' if ended == 1 else 'es'}." if ended else "Nothing is running."
     )

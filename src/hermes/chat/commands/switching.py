@@ -45,10 +45,10 @@ async def clear_screen(chat: Chat, _: str) -> None:
 
 def check_title(chat: Chat, words: str) -> str:
     """A title that a session can get: cleaned, short enough, and free."""
-    title = chat.conversation.db.sanitize_title(words)
+    title = chat.conversation.store.sanitize_title(words)
     if title is None:
         raise errors.InvalidTitle("a title needs a letter that can be seen")
-    holder = chat.conversation.db.get_session_by_title(title)
+    holder = chat.conversation.store.get_session_by_title(title)
     if holder is not None and holder["id"] != chat.conversation.session_id:
         raise errors.InvalidTitle(f"Title '{title}' is already in use by session {holder['id']}")
     return title
@@ -64,8 +64,8 @@ async def set_title(chat: Chat, argument: str) -> None:
         chat.screen.print_line(f"Session: {conversation.session_id}")
         chat.screen.print_line(f"Title:   {now}{state}" if now else "No title yet. Usage: /title <name>")
     elif conversation.exists:
-        cleaned = conversation.db.sanitize_title(argument)
-        await asyncio.to_thread(conversation.db.set_session_title, conversation.session_id, argument)
+        cleaned = conversation.store.sanitize_title(argument)
+        await asyncio.to_thread(conversation.store.set_session_title, conversation.session_id, argument)
         chat.screen.print_line(f"Session title set: {cleaned}" if cleaned else "The title is removed.")
     else:
         conversation.queued_title = check_title(chat, argument)
@@ -79,7 +79,7 @@ async def resume(chat: Chat, argument: str) -> None:
         await list_sessions(chat, "")
         chat.screen.print_note("Usage: /resume <number, id or title>")
         return
-    found = await asyncio.to_thread(conversation_lookup.find_conversation, chat.conversation.db, argument)
+    found = await asyncio.to_thread(conversation_lookup.find_conversation, chat.conversation.store, argument)
     target = chat.find_listed(argument) or found.id
     if target is None and found.candidates:
         described = conversation_lookup.describe_candidates(found.candidates)
@@ -88,12 +88,12 @@ async def resume(chat: Chat, argument: str) -> None:
     elif target is None:
         chat.screen.print_problem(f"No session found matching '{argument}'.")
     if target is not None:
-        await chat.enter(await asyncio.to_thread(chat.conversation.db.get_compression_tip, target))
+        await chat.enter(await asyncio.to_thread(chat.conversation.store.get_compression_tip, target))
 
 
 async def list_sessions(chat: Chat, argument: str) -> None:
     limit = SEARCHED if argument else LISTED
-    page = await asyncio.to_thread(lambda: chat.conversation.db.list_conversations(limit=limit))
+    page = await asyncio.to_thread(lambda: chat.conversation.store.list_conversations(limit=limit))
     needle = argument.casefold()
     rows = [row for row in page.rows if needle in f"{row['title']} {row['preview']} {row['id']}".casefold()]
     show_sessions(chat, rows[:LISTED])
@@ -126,7 +126,7 @@ async def search(chat: Chat, argument: str) -> None:
     if not argument:
         chat.screen.print_note("Usage: /search <words>")
         return
-    found = await asyncio.to_thread(chat.conversation.db.search_conversations, argument, LISTED)
+    found = await asyncio.to_thread(chat.conversation.store.search_conversations, argument, LISTED)
     chat.listed = [row["tip_id"] for row in found]
     if not found:
         chat.screen.print_line("No sessions found.")

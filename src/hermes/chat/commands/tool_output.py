@@ -13,7 +13,7 @@ from rich.text import Text
 
 from hermes.chat.commands.table import Command
 from hermes.chat.view.call_view import view_edit, view_ended, view_reasoning, view_whole, view_whole_reasoning
-from hermes.chat.view.calls import TERMINAL, Call, Reasoning
+from hermes.chat.view.calls import TERMINAL, Call, Reasoning, collect_outputs, read_tool_rows
 from hermes.chat.view.diffs import format_counts
 from hermes.chat.view.edits import Edit, read_edit
 from hermes.store.workspace import find_workspace
@@ -28,6 +28,24 @@ MOST_LINES = 400
 """Of all diffs together, unless a path is named."""
 
 
+# What the conversation holds
+
+
+async def load_calls(chat: Chat) -> list[Call]:
+    """The tool calls of the whole conversation: also those before a compression, and those that were taken back."""
+    return [item for item in await load_outputs(chat) if isinstance(item, Call)]
+
+
+async def load_outputs(chat: Chat) -> list[Call | Reasoning]:
+    """The same, and the reasoning between them."""
+    conversation = chat.conversation
+    rows = await conversation.load_rows()
+    if not conversation.exists:
+        return collect_outputs(rows)
+    stored = await asyncio.to_thread(read_tool_rows, conversation.store, conversation.session_id)
+    return collect_outputs([*stored, *(row for row in rows if "id" not in row)])
+
+
 # The output of a call
 
 
@@ -39,7 +57,7 @@ class FoldedOutput(NamedTuple):
 
 async def open_next(chat: Chat) -> RenderableType:
     """The newest folded output or reasoning that was not opened since the last turn, as a whole."""
-    found = _list_folded(await chat.conversation.load_outputs(), chat.screen.console.width)
+    found = _list_folded(await load_outputs(chat), chat.screen.console.width)
     if len(found) <= chat.opened:
         chat.opened = 0
         notice = "No further output is folded; Ctrl-O begins again." if found else "No output is folded."
@@ -71,7 +89,7 @@ async def show_reasoning(chat: Chat, argument: str) -> None:
         chat.screen.print_note("Usage: /reasoning [1 for the last reasoning, 2 for the one before, ...]")
         return
     number = int(argument or 1)
-    found = [item for item in await chat.conversation.load_outputs() if isinstance(item, Reasoning)]
+    found = [item for item in await load_outputs(chat) if isinstance(item, Reasoning)]
     if len(found) < number:
         summary = (
             f"There is reasoning of {format_count(len(found), 'answer')}"
@@ -92,7 +110,7 @@ async def show_output(chat: Chat, argument: str) -> None:
         chat.screen.print_note("Usage: /output [1 for the last tool call, 2 for the one before, ...]")
         return
     number = int(argument or 1)
-    calls = await chat.conversation.load_calls()
+    calls = await load_calls(chat)
     if len(calls) < number:
         summary = f"There were {format_count(len(calls), 'tool call')}" if calls else "No tool was called yet"
         chat.screen.print_note(f"{summary} in this conversation.")
@@ -117,7 +135,7 @@ class FileEdits(NamedTuple):
 
 
 async def show_diff(chat: Chat, argument: str) -> None:
-    calls = await chat.conversation.load_calls()
+    calls = await load_calls(chat)
     files = group_edits(calls)
     chosen = [file for file in files if not argument or is_meant(argument, file.path, chat.conversation.cwd)]
     if not files:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING
 
 from hermes import clock, errors
+from hermes.agent.events import Note
 from hermes.agent.prompt.participants import SharedRoom
 from hermes.agent.prompt.system_prompt import WHO
+from hermes.conversation.agents import AgentScope
+from hermes.conversation.conversation import Conversation
+from hermes.conversation.surface import Surface
 from hermes.gateway import incidents
 from hermes.gateway.commands.command_context import CommandContext
 from hermes.gateway.context import GatewayContext
@@ -18,8 +23,7 @@ from hermes.gateway.inbound_events import Event, Source
 from hermes.gateway.incidents import Incident
 from hermes.gateway.outbound.delivery import OutgoingMessage
 from hermes.gateway.outbound.markdown_format import format_code
-from hermes.gateway.sessions.agents import AgentScope
-from hermes.gateway.sessions.conversation import Conversation
+from hermes.gateway.sessions.chat_route import ChatRoute
 from hermes.gateway.sessions.prompt_context import build_session_context_prompt
 from hermes.gateway.sessions.reset_scheduler import ChatResets
 from hermes.gateway.sessions.session_keys import make_principal, make_room
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from hermes.db.scoped_store import ScopedStore
 
 REPLACED = "ⓘ The earlier conversation of this chat was moved to the trash. A new one begins here."
+_numbers = count(1)
 TRASHED = "The conversation before was deleted or moved to the trash, and a new one began."
 
 
@@ -41,7 +46,14 @@ class Chat:
         self._context, self._lookup = context, lookup
         self._room = SharedRoom() if self.is_shared else None
         store = context.db.scoped(make_room(source) if self.is_shared else make_principal(source))
-        self.conversation = Conversation(context.agents, store, self._make_scope(), self._make_session)
+        surface = Surface(
+            # Two chats that continue in one conversation are two holders: one waits for the other.
+            name=f"gateway, chat {next(_numbers)}",
+            stores_unanswered=True,
+            make_session=self._make_session,
+            route=ChatRoute(store, key, self._note_arrival),
+        )
+        self.conversation = Conversation(store, context.agents, self._make_scope(), surface)
         self.resets = ChatResets(context, self)
         self.approvals = Approvals(context, self)
         self._live: str | None = None
@@ -80,7 +92,7 @@ class Chat:
 
     @property
     def session_id(self) -> str | None:
-        return self.conversation.session_id or self._live
+        return self.conversation.session_id if self.conversation.exists else self._live
 
     @property
     def epoch(self) -> int | None:
@@ -89,7 +101,7 @@ class Chat:
     async def begin(self) -> str:
         """The conversation that the chat is in, under its lease: whose it is, and whether the machine is theirs, may
         have changed since the last time."""
-        if self.conversation.session_id is None:
+        if not self.conversation.exists:
             self.conversation.scope = self._make_scope()
         before = self._live
         self._live = await self._lookup.ensure_session(self.key, self.source)
@@ -128,6 +140,9 @@ class Chat:
 
     async def switch_to(self, session_id: str) -> None:
         await self.conversation.enter(session_id)
+        await self._note_arrival(session_id)
+
+    async def _note_arrival(self, session_id: str) -> None:
         self._live = session_id
         await asyncio.to_thread(incidents.note_arrival, self._context.db, self.key)
         await asyncio.to_thread(self._rebind_topic, session_id)
@@ -143,7 +158,9 @@ class Chat:
         await self.conversation.save()
 
     async def compress(self, focus: str | None) -> list[str]:
-        return await self.conversation.compress(focus)
+        events = [event async for event in self.conversation.compress(focus)]
+        lines = [event.text for event in events if isinstance(event, Note)]
+        return lines or ["Nothing was compressed."]
 
     @property
     def working_since(self) -> float | None:

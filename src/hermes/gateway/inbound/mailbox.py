@@ -22,6 +22,7 @@ from hermes.gateway.inbound.message_processor import MessageProcessor
 from hermes.gateway.inbound_events import Event, Source, original_message_id
 from hermes.gateway.outbound.retry import FIRST_PAUSE_S, LONGEST_PAUSE_S, until_stored
 from hermes.gateway.sessions.session_lookup import SessionLookup
+from hermes.store.processes import identify_process
 
 if TYPE_CHECKING:
     from hermes.store.chats.inbox import InboxEntry
@@ -109,7 +110,7 @@ class Mailbox:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self.chat.approvals.close()
-        await self.chat.conversation.close()
+        await self.chat.conversation.close(grace=0)
 
     async def wait_until_idle(self) -> None:
         """Wait until the current message or reset is done; the following ones are left."""
@@ -167,7 +168,7 @@ class Mailbox:
             if isinstance(problem, errors.LeaseHeld) and not self._notified_elsewhere:
                 self._notified_elsewhere = True
                 await self.chat.post(
-                    ELSEWHERE.format(where=self.chat.conversation.describe_holder(problem)),
+                    ELSEWHERE.format(where=describe_holder(problem)),
                     f"elsewhere:{self.chat.key}:{clock.now():.0f}",
                 )
         return True
@@ -267,3 +268,11 @@ class Mailbox:
                 )
             # What was said into an answer was answered with it, if it was stored.
             self._in_hand.append(entry._replace(again=steered))
+
+
+def describe_holder(problem: errors.LeaseHeld) -> str:
+    """Where the conversation is open, in words for a person in a chat."""
+    holder = problem.holder.holder
+    if holder[:3] == identify_process():
+        return "in another chat"
+    return str(holder.surface).partition(",")[0]

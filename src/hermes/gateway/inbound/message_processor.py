@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock, errors
@@ -21,7 +21,7 @@ from hermes.gateway.inbound import inbox_recovery, received_files
 from hermes.gateway.inbound.chat_approvals import RESTARTED, STOPPED
 from hermes.gateway.inbound.chat_state import Chat
 from hermes.gateway.inbound_events import Event, original_message_id
-from hermes.gateway.outbound.answer import collect_answer
+from hermes.gateway.outbound.answer import collect_reply
 from hermes.gateway.outbound.retry import until_stored
 from hermes.gateway.outbound.streaming import LiveMessage
 from hermes.gateway.sessions.prompt_context import format_speaker
@@ -111,24 +111,24 @@ class MessageProcessor:
 
         turn = conversation.say(content, platform_message_id=inbox_recovery.message_mark(entry))
         try:
-            async with aclosing(turn) as events:
-                answered = await collect_answer(events, live, context.metrics, ask)
+            reply = await collect_reply(turn, live, context.metrics, ask)
         except asyncio.CancelledError:
             approvals.withdraw(RESTARTED)
             raise
         finally:
             approvals.withdraw(STOPPED)
-        context.metrics.turns.add(answered.outcome)
+        answer = reply.answer
+        context.metrics.turns.add(answer.outcome)
         context.metrics.turn_seconds.observe(clock.now() - began)
-        if answered.why is not None:
-            log.warning("%s got no answer: %s", self._chat.key, make_name(answered.why, LONGEST_REASON))
-        for stored, text in answered.before:
-            await self.post(text, f"reply:{stored}", reply=True)
-        if answered.text:
+        if answer.failure is not None:
+            log.warning("%s got no answer: %s", self._chat.key, make_name(answer.failure.why, LONGEST_REASON))
+        for message_id, text in answer.completed:
+            await self.post(text, f"reply:{message_id}", reply=True)
+        if reply.text:
             idempotency_key = f"inbox:{entry.id}:reply"
-            if answered.message_id is not None and answered.outcome == "answered":
-                idempotency_key = f"reply:{answered.message_id}"
-            await self.post(answered.text, idempotency_key, edits=answered.preview, reply=True)
+            if answer.message_id is not None and answer.outcome == "answered":
+                idempotency_key = f"reply:{answer.message_id}"
+            await self.post(reply.text, idempotency_key, edits=reply.preview, reply=True)
 
     async def _make_live_message(self, entry: InboxEntry) -> LiveMessage | None:
         """Where the answer is seen as it comes: what a crash left of that is gone on with."""

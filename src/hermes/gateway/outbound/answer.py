@@ -1,109 +1,78 @@
-"""Follows a turn to its end: shows the answer while it is made, and collects what is to be posted."""
+"""Follows a turn to its end: shows the answer while it is made, and makes the text that is posted."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import NamedTuple
 
+from hermes import errors
 from hermes.agent.events import (
     ApprovalAsked,
     Counted,
     Discarded,
-    Done,
     Event,
-    Failed,
-    Interrupted,
     Note,
     NotStored,
     Recast,
-    Stored,
     TextDelta,
     ToolStarted,
 )
+from hermes.conversation.answer import Answer, collect_answer
 from hermes.gateway.ops.metrics import GatewayMetrics
 from hermes.gateway.outbound.streaming import LiveMessage
 
 STOPPED = "_(stopped)_"
 
 
-class TurnAnswer(NamedTuple):
-    """The result of a turn."""
+class ChatReply(NamedTuple):
+    """The answer of a turn as it is posted."""
 
-    text: str
-    """What the person is shown; empty if there is nothing to show."""
-    outcome: str
-    """answered, stopped or failed."""
-    message_id: int | None
-    """The stored answer."""
+    answer: Answer
     preview: str | None
     """The message on the platform that showed the answer as it came."""
-    before: tuple[tuple[int, str], ...] = ()
-    """Answers that were complete when something more was said into the turn; their ids, and what they say."""
-    why: str | None = None
-    """The error, for the operator."""
+
+    @property
+    def text(self) -> str:
+        """What the person is shown; empty if there is nothing to show."""
+        text = self.answer.text
+        if text and self.answer.outcome == "stopped":
+            text = f"{text}\n\n{STOPPED}"
+        notes = [format_note(note) for note in self.answer.notes]
+        if self.answer.failure is not None:
+            notes.append(f"⚠ {self.answer.failure.why}\n\nWhat you said is kept; `/retry` tries again.")
+        text = "\n\n".join(part for part in (text, *dict.fromkeys(notes)) if part)
+        return STOPPED if not text and self.preview is not None else text
 
 
-async def collect_answer(
-    events: AsyncIterator[Event],
+async def collect_reply(
+    events: AsyncGenerator[Event, None],
     live: LiveMessage | None,
     metrics: GatewayMetrics,
     ask: Callable[[ApprovalAsked], None],
-) -> TurnAnswer:
-    """Follow a turn to its end, and show it on the way. `ask` asks the owner for an approval, and does not wait."""
-    hearing = _AnswerCollector()
+) -> ChatReply:
+    """Follow a turn to its end, and show it on the way. `ask` asks the owner for an approval, and does not wait.
+
+    Raises `LeaseLost` if another program took the conversation over.
+    """
+
+    async def show(event: Event) -> None:
+        if live is not None:
+            await _show(live, event)
+        if isinstance(event, ApprovalAsked):
+            ask(event)
+        if isinstance(event, Counted):
+            metrics.count_usage(event.used)
+
+    preview = None
     if live is not None:
         await live.begin()
     try:
-        async for event in events:
-            if live is not None:
-                await _show(live, event)
-            if isinstance(event, ApprovalAsked):
-                ask(event)
-            if isinstance(event, Counted):
-                metrics.count_usage(event.used)
-            hearing.add(event)
+        answer = await collect_answer(events, show)
     finally:
         preview = None if live is None else await live.finish()
-    return hearing.build(preview)
-
-
-class _AnswerCollector:
-    def __init__(self) -> None:
-        self._text, self._outcome = "", "failed"
-        self._why: str | None = None
-        self._notes: list[str] = []
-        self._message_id: int | None = None
-        self._partial = ""
-        self._complete: tuple[int, str] | None = None
-        self._before: list[tuple[int, str]] = []
-
-    def add(self, event: Event) -> None:
-        if isinstance(event, Failed):
-            self._why = event.why
-        match event:
-            case TextDelta(text):
-                self._partial += text
-            case Discarded() | Recast():
-                self._partial = ""
-            case Stored(stored, "assistant"):
-                self._message_id, self._complete, self._partial = stored, (stored, self._partial), ""
-            case ToolStarted():
-                self._complete = None
-            case Stored(_, "user") if self._complete is not None:
-                self._before.append(self._complete)
-                self._complete = None
-            case Done(text):
-                self._text, self._outcome = text, "answered"
-            case Interrupted(text):
-                self._text, self._outcome = f"{text}\n\n{STOPPED}" if text else "", "stopped"
-            case _ if note := _format_note(event):
-                self._notes.append(note)
-
-    def build(self, preview: str | None) -> TurnAnswer:
-        text = "\n\n".join(part for part in (self._text, *dict.fromkeys(self._notes)) if part)
-        if not text and preview is not None:
-            text = STOPPED
-        return TurnAnswer(text, self._outcome, self._message_id, preview, tuple(self._before), self._why)
+    if answer.failure is not None and isinstance(answer.failure.error, errors.LeaseLost):
+        raise answer.failure.error
+    return ChatReply(answer, preview)
 
 
 async def _show(live: LiveMessage, event: Event) -> None:
@@ -120,15 +89,8 @@ async def _show(live: LiveMessage, event: Event) -> None:
             pass
 
 
-def _format_note(event: Event) -> str | None:
-    """What a person should know besides the answer."""
-    match event:
-        case NotStored(_, why, spooled):
-            consequence = "kept beside the store until it can be" if spooled else "lost when the gateway ends"
-            return f"⚠ Not stored ({why}); it is {consequence}."
-        case Note(text):
-            return f"ⓘ {text}"
-        case Failed(why):
-            return f"⚠ {why}\n\nWhat you said is kept; `/retry` tries again."
-        case _:
-            return None
+def format_note(note: Note | NotStored) -> str:
+    if isinstance(note, Note):
+        return f"ⓘ {note.text}"
+    consequence = "kept beside the store until it can be" if note.spooled else "lost when the gateway ends"
+    return f"⚠ Not stored ({note.why}); it is {consequence}."

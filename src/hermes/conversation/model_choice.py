@@ -1,4 +1,4 @@
-"""Who answers: a model and its tools, made in a thread while the person types, and changed when they want another."""
+"""The model of a conversation: made in a thread while the person types, and changed when they want another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hermes.store.content import from_json
 from hermes.text import make_printable
 
 
-class Answerer:
+class ModelSelector:
     def __init__(
         self, parts: AgentComponents, wish: ModelChoice = NO_WISH, *, incognito: bool = False
     ) -> None:
@@ -45,7 +45,7 @@ class Answerer:
 
     @property
     def model(self) -> Model | None:
-        """None until it is there."""
+        """None until it is loaded."""
         loading = self._loading
         if loading is None or not loading.done() or loading.cancelled() or loading.exception() is not None:
             return None
@@ -60,7 +60,7 @@ class Answerer:
             raise
 
     def take_notice(self) -> str | None:
-        """What the person does not know yet about who answers."""
+        """What the person does not know yet about the model; it is returned once."""
         notice, self._notice = self._notice, None
         return notice
 
@@ -80,10 +80,8 @@ class Answerer:
         if self.wish.model is not None or not model or (self.model is not None and self.model.name == model):
             return None
         stored_config = from_json(config, None) if isinstance(config, str) else config
-        if isinstance(stored_config, dict) and stored_config.get(
-            "imported"
-        ):  # a stranger's file does not choose who answers here
-            return None
+        if isinstance(stored_config, dict) and stored_config.get("imported"):
+            return None  # an imported file does not choose the model
         stored = stored_config if isinstance(stored_config, dict) else {}
         window = stored.get("context_window") if stored.get("model") == model else None
         self._restored = ModelChoice(
@@ -116,14 +114,11 @@ class Answerer:
 
     async def close(self) -> None:
         if self._loading is not None:
-            await asyncio.gather(
-                self._loading, return_exceptions=True
-            )  # a thread that imports cannot be cancelled
+            # A thread that imports cannot be cancelled.
+            await asyncio.gather(self._loading, return_exceptions=True)
         await asyncio.gather(*self._closing, return_exceptions=True)
         if self.model is not None:
             await self.model.close()
-        if self._parts.close is not None:
-            await self._parts.close()
 
 
 async def _return_model(model: Model) -> Model:

@@ -1,12 +1,15 @@
-"""Builds the agents of the gateway: one model for all, and an agent with its own memory per person or room.
+"""Builds the agents that answer in conversations, each for a scope: an owner, a surface and permissions.
 
-Only the owner of the machine, in a private chat, gets the tools that reach the machine, and its memory. Everybody else
-has a private folder in the home, so that nothing one person tells the agent appears in another's prompt.
+At a terminal a conversation has an agent whose model is chosen for it. In the gateway one model answers everybody, and
+an agent has its own memory per person or room. Only the owner of the machine, in a private chat, gets the tools that
+reach the machine, and its memory. Everybody else has a private folder in the home, so that nothing one person tells the
+agent appears in another's prompt.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -16,13 +19,16 @@ from hermes import errors, home
 from hermes.agent.agent import Agent
 from hermes.agent.components import NO_WISH, AgentComponents, AgentInputs, ManualCompressor
 from hermes.agent.models.model import Model
-from hermes.agent.prompt.participants import SharedRoom
-from hermes.agent.transcript import StoredRecord
+from hermes.agent.tool import Tool
+from hermes.agent.transcript import IncognitoRecord, StoredRecord
 
 if TYPE_CHECKING:
     from hermes.agent.factory import StandardFactory
+    from hermes.agent.prompt.participants import SharedRoom
     from hermes.agent.tools.background_processes import BackgroundProcesses
-    from hermes.db.scoped_store import ScopedStore
+    from hermes.db.session_db import AnyStore
+
+LiveRecord = StoredRecord | IncognitoRecord
 
 
 class AgentScope(NamedTuple):
@@ -31,6 +37,7 @@ class AgentScope(NamedTuple):
     owner: str
     """The owner of its sessions, as the store knows them."""
     platform: str
+    """The source of its sessions."""
     machine: bool
     """Whether the machine is theirs."""
     about: str | None = None
@@ -39,30 +46,60 @@ class AgentScope(NamedTuple):
     """The room, if several people share the sessions; None: they are one person's."""
     can_ask: bool = False
     """Whether an approval can be asked for in this chat. If not, what needs consent is refused."""
+    cwd: Path | None = None
+    """The working directory; None: one that the provider chooses."""
 
 
 class PreparedAgent(NamedTuple):
-    """An agent with its compressor and components."""
+    """An agent with its compressor."""
 
     agent: Agent
     compressor: ManualCompressor | None
-    parts: AgentComponents
 
 
 class AgentProvider(Protocol):
-    @property
-    def processes(self) -> BackgroundProcesses: ...
+    def get_components(self, scope: AgentScope) -> AgentComponents:
+        """What the agents of a scope are made of. May read files."""
 
-    async def prepare_agent(
-        self, scope: AgentScope, store: ScopedStore, record: StoredRecord
-    ) -> PreparedAgent:
+    async def prepare_agent(self, scope: AgentScope, store: AnyStore, record: LiveRecord) -> PreparedAgent:
         """Build an agent. Raises if the model cannot be used; the next call tries again."""
 
     async def close(self) -> None: ...
 
 
+async def build_agent(
+    parts: AgentComponents,
+    scope: AgentScope,
+    store: AnyStore,
+    record: LiveRecord,
+    model: Model,
+    tools: Sequence[Tool],
+    cwd: Path,
+) -> PreparedAgent:
+    incognito = isinstance(record, IncognitoRecord)
+    inputs = AgentInputs(store, model, tools, cwd, scope.platform, incognito, scope.about)
+    compressor = None
+    if parts.make_compressor is not None and isinstance(record, StoredRecord):
+        compressor = await asyncio.to_thread(parts.make_compressor, record, inputs)
+    room = scope.room
+    agent = Agent(
+        store,
+        record,
+        model,
+        tools=tools,
+        prompt=lambda: parts.make_prompt(inputs),
+        price=parts.price,
+        cwd=cwd,
+        can_ask=scope.can_ask,
+        compressor=compressor,
+        most_steps=parts.most_steps,
+        speakers=None if room is None else partial(room.speakers, record),
+    )
+    return PreparedAgent(agent, compressor)
+
+
 class StandardAgentProvider:
-    """Builds agents from the factory of this installation; one model for all."""
+    """The agents of many people, from the factory of this installation; one model for all."""
 
     def __init__(self, standard: StandardFactory) -> None:
         self._standard = standard
@@ -74,30 +111,14 @@ class StandardAgentProvider:
     def processes(self) -> BackgroundProcesses:
         return self._standard.processes
 
-    async def prepare_agent(
-        self, scope: AgentScope, store: ScopedStore, record: StoredRecord
-    ) -> PreparedAgent:
+    def get_components(self, scope: AgentScope) -> AgentComponents:
+        return self._parts_of(scope)[0]
+
+    async def prepare_agent(self, scope: AgentScope, store: AnyStore, record: LiveRecord) -> PreparedAgent:
         model = await self.ready()
         parts, folder = await asyncio.to_thread(self._parts_of, scope)
         tools = await asyncio.to_thread(parts.make_tools, False)
-        room = scope.room
-        working = AgentInputs(store, model, tools, folder, scope.platform, False, scope.about)
-        assert parts.make_compressor is not None
-        compressor = await asyncio.to_thread(parts.make_compressor, record, working)
-        agent = Agent(
-            store,
-            record,
-            model,
-            tools=tools,
-            prompt=lambda: parts.make_prompt(working),
-            price=parts.price,
-            cwd=folder,
-            can_ask=scope.can_ask,
-            compressor=compressor,
-            most_steps=parts.most_steps,
-            speakers=None if room is None else partial(room.speakers, record),
-        )
-        return PreparedAgent(agent, compressor, parts)
+        return await build_agent(parts, scope, store, record, model, tools, folder)
 
     async def ready(self) -> Model:
         """The model. Raises if it cannot be used."""

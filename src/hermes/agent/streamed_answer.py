@@ -1,0 +1,110 @@
+"""The answer of a model to one request, put together from the pieces of its stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from hermes import reasoning
+from hermes.agent.events import Discarded, Event, Recast, TextDelta, ThoughtDelta
+from hermes.agent.models import model as models
+from hermes.agent.models.finish_reasons import normalize_reason
+from hermes.reasoning import Piece, ReasoningSplitter
+
+
+class ModelAnswer(NamedTuple):
+    """The answer of a model to one request."""
+
+    text: str
+    """As the model sent it; it is stored like this."""
+    visible_text: str
+    """The same without the reasoning at its beginning."""
+    thought: str
+    """Reasoning that came beside the text."""
+    calls: list[dict[str, Any]]
+    reason: str | None
+    used: models.Used | None
+    stopped: bool = False
+
+    @property
+    def must_be_repeated(self) -> bool:
+        """Whether the model sent nothing, for no reason that it names."""
+        is_empty = not (self.text.strip() or self.calls or self.stopped)
+        return is_empty and normalize_reason(self.reason) is None
+
+
+class StreamedAnswer:
+    """An answer while it is streamed."""
+
+    def __init__(self) -> None:
+        self._reason: str | None = None
+        self._start()
+
+    def _start(self) -> None:
+        self._text: list[str] = []
+        self._visible: list[str] = []
+        self._thought: list[str] = []
+        self._calls: dict[int, dict[str, str]] = {}
+        self._used: models.Used | None = None
+        self._splitter = ReasoningSplitter()
+
+    def add(self, piece: models.Piece) -> list[Event]:
+        """Take in a piece; what surfaces are told of it."""
+        match piece:
+            case models.Text(text):
+                self._text.append(text)
+                return list(_make_deltas(self._splitter.add(text), self._visible))
+            case models.Thought(text):
+                self._thought.append(text)
+                return [ThoughtDelta(text)]
+            case models.CallPiece():
+                _join(self._calls, piece)
+            case models.Used():
+                self._used = piece
+            case models.Finished(reason):
+                self._reason = reason
+            case models.Retrying(why, seconds):
+                self._start()
+                return [Discarded(why, seconds)]
+        return []
+
+    def end(self) -> list[Event]:
+        """The stream has ended; what surfaces are told of text that was held back."""
+        return list(_make_deltas(self._splitter.end(), self._visible))
+
+    def build(self, *, stopped: bool) -> ModelAnswer:
+        """The whole answer. One that was stopped makes no calls: they may be cut off."""
+        calls = (
+            [] if stopped else [_format_call(number, call) for number, call in sorted(self._calls.items())]
+        )
+        text, visible, thought = "".join(self._text), "".join(self._visible), "".join(self._thought)
+        return ModelAnswer(text, visible, thought, calls, self._reason, self._used, stopped)
+
+
+def _make_deltas(pieces: Sequence[Piece | reasoning.Recast], visible: list[str]) -> Iterator[Event]:
+    """Pieces of the text as surfaces are told them; what belongs to the answer is added to `visible`."""
+    for piece in pieces:
+        if isinstance(piece, reasoning.Recast):
+            if visible:
+                yield Recast(piece.text)
+            elif piece.text:
+                yield ThoughtDelta(piece.text)
+            visible.clear()
+        elif piece.is_reasoning:
+            yield ThoughtDelta(piece.text)
+        else:
+            visible.append(piece.text)
+            yield TextDelta(piece.text)
+
+
+def _join(calls: dict[int, dict[str, str]], piece: models.CallPiece) -> None:
+    call = calls.setdefault(piece.position, {"id": "", "name": "", "arguments": ""})
+    call["id"] = piece.id or call["id"]
+    call["name"] = piece.name or call["name"]
+    call["arguments"] += piece.arguments
+
+
+def _format_call(number: int, call: dict[str, str]) -> dict[str, Any]:
+    """A call as it is stored, in the shape of the chat completions interface."""
+    function = {"name": call["name"] or "unknown", "arguments": call["arguments"] or "{}"}
+    return {"id": call["id"] or f"call_{number}", "type": "function", "function": function}

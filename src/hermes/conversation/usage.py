@@ -1,0 +1,24 @@
+"""Sums of what the model calls of a conversation used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hermes.agent.events import Counted
+from hermes.agent.models.model import Used
+
+NOTHING_YET = Counted("", Used(), 0.0)
+
+
+def add_usage(before: Counted, event: Counted) -> Counted:
+    used = Used._make(_add_optional(left, right) for left, right in zip(before.used, event.used, strict=True))
+    if before.cost_usd is None or event.cost_usd is None:  # an unknown cost makes the sum unknown, too
+        return Counted(event.model, used, None)
+    return Counted(event.model, used, before.cost_usd + event.cost_usd)
+
+
+def _add_optional(left: Any, right: Any) -> Any:
+    """The sum of two counts; unknown if both are."""
+    if left is None and right is None:
+        return None
+    return (left or 0) + (right or 0)

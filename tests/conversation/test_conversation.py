@@ -1,0 +1,266 @@
+"""A live conversation, the same at a terminal and in a chat: turns, stops, other sessions, undo and redo."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import AsyncGeneratorType
+from typing import Any
+
+import pytest
+
+import hermes
+from hermes import errors
+from hermes.agent.components import AgentComponents, ModelChoice
+from hermes.agent.events import Done, Event, Failed, Interrupted, Note, Stored, TextDelta
+from hermes.agent.models.model import Model
+from hermes.agent.models.openai import OpenAIModel
+from hermes.agent.transcript import LEASE_S
+from hermes.conversation.agents import AgentScope
+from hermes.conversation.conversation import Conversation
+from hermes.conversation.local import LocalAgentProvider, open_local_conversation
+from hermes.conversation.model_choice import ModelSelector
+from hermes.conversation.surface import Surface
+from hermes.gateway.sessions.chat_route import ChatRoute
+from hermes.store.people import Principal
+from hermes_state import SessionDB
+from tests.agent.openai_server import ModelServer, says
+from tests.chat.echo import PARTS
+
+KEY = "agent:main:telegram:dm:7"
+
+
+@pytest.fixture(params=["terminal", "chat"])
+async def conversation(
+    request: pytest.FixtureRequest, db: SessionDB, tmp_path: Path
+) -> AsyncIterator[Conversation[Any]]:
+    opened = open_in_chat(db) if request.param == "chat" else open_local_conversation(db, PARTS, cwd=tmp_path)
+    if request.param == "chat":
+        await opened.enter(find_routed(db))
+    yield opened
+    await opened.close()
+
+
+def open_in_chat(db: SessionDB, parts: AgentComponents = PARTS) -> Conversation[Any]:
+    """A conversation in a private chat, which is in a session of its own."""
+    store = db.scoped(Principal("telegram", "7", chat="7", chat_type="dm"))
+    store.route(KEY, store.create_session())
+
+    async def arrive(_session_id: str) -> None:
+        pass
+
+    async def make_session() -> str:
+        return store.create_session()
+
+    surface = Surface(
+        "gateway", stores_unanswered=True, make_session=make_session, route=ChatRoute(store, KEY, arrive)
+    )
+    scope = AgentScope(store.principal.owners[0], "telegram", False)
+    return Conversation(store, LocalAgentProvider(parts, ModelSelector(parts)), scope, surface)
+
+
+def find_routed(db: SessionDB) -> str:
+    route = db.routing.get(KEY)
+    assert route is not None
+    return route.session_id
+
+
+async def hear(conversation: Conversation[Any], content: str | None) -> list[Event]:
+    return [event async for event in conversation.say(content)]
+
+
+async def contents(conversation: Conversation[Any]) -> list[Any]:
+    return [row["content"] for row in await conversation.load_rows() if row["role"] == "user"]
+
+
+async def take_back_last(conversation: Conversation[Any]) -> None:
+    last = [row["id"] for row in await conversation.load_rows() if row["role"] == "user"][-1]
+    await conversation.take_back(last)
+
+
+async def test_a_turn_is_stored_under_the_lease(db: SessionDB, conversation: Conversation[Any]) -> None:
+    events = await hear(conversation, "hello")
+    assert isinstance(events[0], Stored)
+    assert events[-1] == Done("you said: hello", "stop")
+    rows = db.get_messages(conversation.session_id)
+    assert [row["content"] for row in rows] == ["hello", "you said: hello"]
+    holder = db.leases.find_holder(conversation.session_id)
+    assert holder is not None
+    assert holder.epoch == conversation.epoch
+    assert conversation.total.used.output_tokens == 3
+
+
+async def test_a_lost_lease_is_told_as_a_failure(db: SessionDB, conversation: Conversation[Any]) -> None:
+    await hear(conversation, "hello")
+    db.leases.take_over(conversation.session_id, "somebody else", LEASE_S)
+    (failed,) = await hear(conversation, "again")
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, errors.LeaseLost)
+
+
+async def test_a_turn_that_is_stopped_before_it_begins_stores_what_was_said(
+    conversation: Conversation[Any],
+) -> None:
+    conversation.expect(True)
+    assert conversation.stop()
+    conversation.expect(False)
+    assert not conversation.stop()
+    turn = conversation.say("slow 100")
+    beginning = asyncio.ensure_future(anext(turn))
+    await asyncio.sleep(0)
+    assert conversation.stop(), "the agent is being built"
+    events = [await beginning, *[event async for event in turn]]
+    assert not any(isinstance(event, TextDelta) for event in events)
+    assert events[-1] == Interrupted("")
+    assert await contents(conversation) == ["slow 100"]
+    assert not conversation.stop()
+
+
+async def test_closing_the_iteration_ends_the_turn(conversation: Conversation[Any]) -> None:
+    turn = conversation.say("slow 100")
+    async for event in turn:
+        if isinstance(event, TextDelta):
+            break
+    await turn.aclose()
+    assert conversation.turn is None
+    assert await contents(conversation) == ["slow 100"]
+    await take_back_last(conversation)
+    assert (await hear(conversation, "hello"))[-1] == Done("you said: hello", "stop")
+
+
+@pytest.mark.parametrize(
+    ("steps", "left"),
+    [
+        ("+A +B - =", "A B"),
+        ("+A +B - - =", "A B"),
+        ("+A +B - +C - =", "A C"),
+        ("+A +B - +C - = =", "A C"),
+        ("+A +B - = - +C =", "A C"),
+        ("+A =", "A"),
+    ],
+)
+async def test_redo_brings_back_what_was_undone_since_something_was_said(
+    conversation: Conversation[Any], steps: str, left: str
+) -> None:
+    for step in steps.split():
+        if step == "-":
+            await take_back_last(conversation)
+        elif step == "=":
+            await conversation.bring_back()
+        else:
+            await hear(conversation, step[1:])
+    assert await contents(conversation) == left.split()
+
+
+async def test_a_new_session_leaves_the_old_one_behind(
+    db: SessionDB, conversation: Conversation[Any]
+) -> None:
+    await hear(conversation, "hello")
+    old = conversation.session_id
+    await conversation.begin("another")
+    await hear(conversation, "something else")
+    await conversation.settle()
+    assert conversation.session_id != old
+    assert db.get_session_title(conversation.session_id) == "another"
+    row = db.get_session(old)
+    assert row is not None
+    assert row["ended_at"] is not None
+    assert await contents(conversation) == ["something else"]
+
+
+async def test_a_branch_has_the_context_and_the_old_session_is_reopened(
+    db: SessionDB, conversation: Conversation[Any]
+) -> None:
+    await hear(conversation, "hello")
+    old = conversation.session_id
+    child = await conversation.branch("elsewhere")
+    assert (conversation.session_id, db.get_session_title(child)) == (child, "elsewhere")
+    await hear(conversation, "in the branch")
+    assert await contents(conversation) == ["hello", "in the branch"]
+    await conversation.switch_to(old)
+    assert await contents(conversation) == ["hello"]
+    await hear(conversation, "in the old one")
+    row = db.get_session(old)
+    assert row is not None
+    assert row["ended_at"] is None
+    with pytest.raises(errors.UnknownSession):
+        await conversation.switch_to("nowhere")
+
+
+async def test_a_chat_is_routed_to_the_session_of_its_conversation(db: SessionDB) -> None:
+    conversation = open_in_chat(db)
+    first = find_routed(db)
+    await conversation.enter(first)
+    await hear(conversation, "hello")
+    await conversation.begin(None)
+    assert conversation.store.find_live_session(KEY) == conversation.session_id != first
+    await conversation.switch_to(first)
+    assert conversation.store.find_live_session(KEY) == first
+    child = await conversation.branch()
+    assert conversation.store.find_live_session(KEY) == child
+    assert db.leases.find_holder(first) is not None, "what was begun under it can be finished"
+    await conversation.close_left()
+    assert db.leases.find_holder(first) is None
+    await conversation.leave()
+    assert db.leases.find_holder(child) is None
+    assert not conversation.exists
+
+
+async def test_without_a_model_a_chat_keeps_the_message_and_a_terminal_gives_it_back(
+    db: SessionDB, tmp_path: Path
+) -> None:
+    def make_model(_wish: ModelChoice) -> Model:
+        raise errors.HermesError("there is no model")
+
+    parts = PARTS._replace(make_model=make_model)
+    chat = open_in_chat(db, parts)
+    await chat.enter(find_routed(db))
+    stored, failed = await hear(chat, "hello")
+    assert isinstance(stored, Stored)
+    assert isinstance(failed, Failed)
+    assert await contents(chat) == ["hello"]
+    await chat.close()
+    terminal = open_local_conversation(db, parts, cwd=tmp_path)
+    with pytest.raises(errors.HermesError, match="there is no model"):
+        await hear(terminal, "hello")
+    assert not terminal.exists
+    await terminal.close()
+
+
+async def test_a_conversation_that_cannot_be_compressed_says_so(conversation: Conversation[Any]) -> None:
+    await hear(conversation, "hello")
+    assert [event async for event in conversation.compress()] == [
+        Note("This conversation cannot be compressed.")
+    ]
+
+
+async def test_a_delta_passes_three_generators(
+    db: SessionDB, model_server: ModelServer, tmp_path: Path
+) -> None:
+    model = OpenAIModel("small-model", base_url=model_server.base_url)
+    parts = PARTS._replace(make_model=lambda _wish: model)
+    conversation = open_local_conversation(db, parts, cwd=tmp_path)
+    model_server.will(says("one two three"))
+    alive: list[set[str]] = []
+    async for event in conversation.say("count"):
+        if isinstance(event, TextDelta):
+            alive += [list_generators()]
+    await conversation.close()
+    assert len(alive) == 3
+    for names in alive:
+        assert names <= {"OpenAIModel.stream", "Turn.events", "Conversation.say"}
+
+
+def list_generators() -> set[str]:
+    """The async generators of ours that have begun and have not ended."""
+    source = str(Path(hermes.__file__).parent)
+    return {
+        generator.__qualname__
+        for generator in gc.get_objects()
+        if isinstance(generator, AsyncGeneratorType)
+        and generator.ag_code.co_filename.startswith(source)
+        and generator.ag_frame is not None
+        and generator.ag_frame.f_lasti > 0
+    }
