@@ -21,7 +21,7 @@ REFUSED = {
     "a clause that only SQLite has": r"\b(?:INSERT|UPDATE) OR\b|\bREPLACE INTO\b|\bINDEXED\b",
     "a trigger": r"\b(?:CREATE|DROP) TRIGGER\b",
     "an operator that only SQLite has": r"\bGLOB\b|\bMATCH\b|\bREGEXP\b|==|(?<=[\s(])\+\w+\.\w+",
-    "the order of types": r"<=?\s*''|(?<!<)>=?\s*''|\bx'",
+    "the order of types": r"<=?\s*''|(?<!<)>=?\s*''|(?<![\w'])x'",
     "IS for equality": r"\bIS (?:NOT )?(?!NOT\b|NULL\b|DISTINCT FROM\b|TRUE\b|FALSE\b)\S",
     "the greater or lesser of two values": r"\b(?:max|min)\([^()]*,",
     "a limit below zero": r"\bLIMIT -",
