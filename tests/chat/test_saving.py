@@ -66,6 +66,17 @@ async def test_it_is_private_and_gets_a_name_of_its_own(typing: Typing, home: Pa
     assert all(f"Wrote {file}" in "".join(shown.split("\n")) for file in files)
 
 
+async def test_a_folder_gets_a_file_and_what_cannot_be_written_is_one_line(
+    typing: Typing, tmp_path: Path
+) -> None:
+    (tmp_path / "notes").mkdir()
+    shown = await typing("/title Plans", "one", "/save notes", "/save nowhere/x.md")
+    (file,) = (tmp_path / "notes").iterdir()
+    assert file.name.startswith("Plans-")
+    assert "you said: one" in file.read_text()
+    assert "there is no folder" in " ".join(shown.split())
+
+
 async def test_an_incognito_conversation_can_be_saved(typing: Typing, tmp_path: Path) -> None:
     await typing("one", "/save talk.json", "/save talk.md", incognito=True)
     assert words(json.loads((tmp_path / "talk.json").read_text())) == ["one"]

@@ -173,6 +173,7 @@ def make_application(handler: RequestHandler, origins: list[str]) -> Starlette:
             route("/api/sessions/{id}", "GET", sessions_api.get_session),
             route("/api/sessions/{id}", "DELETE", sessions_api.delete_session),
             route("/api/sessions/{id}/messages", "GET", sessions_api.list_messages),
+            route("/api/sessions/{id}/export", "GET", sessions_api.export_session),
             route("/api/sessions/{id}/latest-descendant", "GET", sessions_api.get_latest_descendant),
         ],
         middleware=[across] if origins else [],

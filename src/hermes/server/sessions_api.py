@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from hermes import clock
 from hermes.db.scoped_store import ScopedStore
+from hermes.export.formats import FORMATS
+from hermes.export.plan import Plan, Session, make_file_stem, plan_conversation
+from hermes.export.writer import Export, Options
 from hermes.gateway.http.host import HOLD
 from hermes.gateway.http.limits import current_guard
 from hermes.server.api_errors import Refused, session_not_found
@@ -21,8 +26,16 @@ from hermes.server.request_handler import RequestHandler
 ACTIVE_S = 300.0
 """A session is active that is open and in which something was said within so many seconds."""
 MOST = 500
-NOT_TOLD = ("system_prompt", "owner", "origin_json", "process", "lease_epoch", "session_key")
+NOT_TOLD = frozenset(("system_prompt", "owner", "origin_json", "process", "lease_epoch", "session_key"))
 """What is ours and not the client's, of a session's row."""
+MEDIA_TYPES = {
+    "jsonl": "application/jsonl",
+    "md": "text/markdown",
+    "html": "text/html",
+    "trace": "application/jsonl",
+}
+EXPORT_CHUNK = 64 * 1024
+"""Bytes of an export that are read before they are sent."""
 _TERMS = re.compile(r'"[^"]*"|\S+')
 
 
@@ -72,6 +85,27 @@ async def list_messages(handler: RequestHandler, request: Request, person: Perso
     return answer
 
 
+async def export_session(handler: RequestHandler, request: Request, person: Person) -> Response:
+    """The whole conversation in a format of `hermes sessions export`, sent while it is read."""
+    name = request.query_params.get("format", "jsonl")
+    if name not in FORMATS:
+        raise Refused(422, f"format must be one of {', '.join(FORMATS)}", param="format")
+    store, session = await _find_session(handler, request, person)
+    plan = await handler.run_in_thread(person, plan_conversation, store, session["id"])
+    if not plan.conversations:  # deleted meanwhile
+        raise session_not_found()
+    options = Options(FORMATS[name], left_out=NOT_TOLD)
+    chunks = _ExportChunks(handler, person, plan, options, request.scope[HOLD])
+    await chunks.read_first()
+    file = f"{make_file_stem(plan.conversations[0], FORMATS[name].is_titled)}{FORMATS[name].ending}"
+    headers = {
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(file, safe='')}",
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return StreamingResponse(aiter(chunks), headers=headers, media_type=MEDIA_TYPES[name])
+
+
 async def get_latest_descendant(handler: RequestHandler, request: Request, person: Person) -> Response:
     """Where the conversation goes on: after a compression that is another session."""
     store, session = await _find_session(handler, request, person)
@@ -85,6 +119,67 @@ async def delete_session(handler: RequestHandler, request: Request, person: Pers
     _, session = await _find_session(handler, request, person)
     await handler.conversations.trash(person, session["id"])
     return JSONResponse({"ok": True})
+
+
+class _ExportChunks:
+    """The chunks of an export, each made in a thread of its key when the client has read the one before."""
+
+    def __init__(
+        self,
+        handler: RequestHandler,
+        person: Person,
+        plan: Plan,
+        options: Options,
+        hold: Callable[[int], None],
+    ) -> None:
+        self._handler, self._person, self._hold = handler, person, hold
+        self._read_session, self._largest, self._counted = plan.read, 0, 0
+        self._chunks = _join_chunks(Export(plan._replace(read=self._read), options).iterate_chunks())
+        self._first = b""
+
+    async def read_first(self) -> None:
+        """Before the answer begins, so that an error has its status."""
+        self._first = await self._make_chunk()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        chunk = self._first
+        try:
+            while chunk:
+                yield chunk
+                chunk = await self._make_chunk()
+        finally:
+            with suppress(ValueError):  # a thread is still at work in it, and nobody waits for that any more
+                self._chunks.close()
+
+    async def _make_chunk(self) -> bytes:
+        chunk = await self._handler.run_in_thread(self._person, next, self._chunks, b"")
+        # The session that is being sent is in memory until the client has read it.
+        size = min(max(self._largest, len(chunk)), current_guard().bodies.share)
+        if size > self._counted:
+            self._hold(size - self._counted)
+            self._counted = size
+        return chunk
+
+    def _read(self, session_id: str) -> Session | None:
+        session = self._read_session(session_id)
+        if session is not None:
+            contents = (message["content"] for message in session["messages"])
+            size = sum(len(content if isinstance(content, str) else str(content)) for content in contents)
+            self._largest = max(self._largest, size)
+        return session
+
+
+def _join_chunks(chunks: Iterator[bytes]) -> Generator[bytes, None, None]:
+    joined: list[bytes] = []
+    size = 0
+    for chunk in chunks:
+        joined.append(chunk)
+        size += len(chunk)
+        if size >= EXPORT_CHUNK:
+            yield b"".join(joined)
+            joined, size = [], 0
+    if size:
+        yield b"".join(joined)
 
 
 async def _find_session(
