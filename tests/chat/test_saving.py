@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +84,20 @@ async def test_an_incognito_conversation_can_be_saved(typing: Typing, tmp_path: 
     await typing("one", "/save talk.json", "/save talk.md", incognito=True)
     assert words(json.loads((tmp_path / "talk.json").read_text())) == ["one"]
     assert "you said: one" in (tmp_path / "talk.md").read_text()
+
+
+class Interrupted(SessionDB):
+    """A store in which Ctrl-C is pressed while a session is read for an export."""
+
+    def export_session(self, session_id: str, *, redact: bool = False) -> dict[str, Any] | None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.5)
+        return super().export_session(session_id, redact=redact)
+
+
+async def test_ctrl_c_stops_it_and_leaves_no_file(typing: Typing, tmp_path: Path) -> None:
+    with Interrupted() as store:
+        shown = await typing("one", "/save talk.md", "two", store=store)
+    assert "the export was cancelled; nothing was written" in " ".join(shown.split())
+    assert "you said: two" in shown
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
