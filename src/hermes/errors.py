@@ -8,6 +8,9 @@
     ├── UnsafeHome                                       others can write to the home, or own it
     ├── StartedByTool                                    a tool of the agent asked for what is a person's
     ├── SealBroken                                       a sealed file was changed, moved or damaged
+    ├── OutputRefused                                    a file for a person cannot have this name
+    │   └── OutputExists                                 because another file has it
+    ├── ExportCancelled                                  the person ended an export; no file was written
     └── StoreError
         ├── UnknownSession         (sqlite3.IntegrityError)  no such session or parent
         ├── ConstraintFailed       (sqlite3.IntegrityError)  plain SQL broke a rule of the schema
@@ -78,6 +81,18 @@ class StartedByTool(HermesError):
 
 
 class SealBroken(HermesError):
+    pass
+
+
+class OutputRefused(HermesError):
+    pass
+
+
+class OutputExists(OutputRefused):
+    pass
+
+
+class ExportCancelled(HermesError):
     pass
 
 

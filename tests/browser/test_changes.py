@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -221,7 +224,7 @@ async def test_what_others_did_is_seen_when_looking_again(
         assert screen.current == "named elsewhere"
 
 
-async def test_an_export_needs_a_format_and_passes_on_what_the_command_says(
+async def test_an_export_needs_a_format_and_a_folder_and_the_question_stays(
     browsing: Browsing, told: Told
 ) -> None:
     told("a", title="My plan: part 1/2")
@@ -231,5 +234,77 @@ async def test_an_export_needs_a_format_and_passes_on_what_the_command_says(
         await screen.press("ctrl+u", *"plan", "enter")
         assert "end the name in .jsonl, .md or .html" in screen.text
         await screen.press("ctrl+u", *"/nowhere/at/all.md", "enter")
+        assert "there is no folder /nowhere/at" in screen.text
         assert "Export to:" in screen.text
         assert "Exported" not in screen.text
+
+
+async def test_an_export_is_written_and_replaces_only_an_earlier_one(
+    browsing: Browsing, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told("a", "hello there", title="Plan")
+    (tmp_path / "mine.md").write_text("mine")
+    async with browsing(size=(160, 30)) as screen:
+        await screen.press("ctrl+e", "enter")
+        assert screen.status == f"Exported “Plan” to {tmp_path / 'Plan.md'}"
+        assert "hello there" in (tmp_path / "Plan.md").read_text()
+        assert screen.app.search.has_focus
+        await screen.press("ctrl+e", "enter")
+        assert screen.status.endswith("the previous export is Plan.md~")
+        await screen.press("ctrl+e", "ctrl+u", *"mine.md", "enter")
+        assert "mine.md exists and is not an earlier export; choose another name" in screen.text
+        assert "--force" not in screen.text
+        await screen.press("ctrl+u", *".", "enter")
+        assert screen.status.endswith(f"to {tmp_path / 'Plan-a.md'}")
+    assert (tmp_path / "mine.md").read_text() == "mine"
+
+
+class SlowExport(SessionDB):
+    """A store that reads no session for an export before it may."""
+
+    reads, may_go = threading.Semaphore(0), threading.Event()
+
+    def export_session(self, session_id: str, *, redact: bool = False) -> dict[str, Any] | None:
+        self.reads.release()
+        assert self.may_go.wait(30)
+        return super().export_session(session_id, redact=redact)
+
+
+@pytest.mark.parametrize("key", ["escape", "ctrl+c"])
+async def test_an_export_is_stopped_and_leaves_nothing(
+    browsing: Browsing, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    SlowExport.may_go.clear()
+    told("a", title="Plan")
+    with SlowExport() as store:
+        async with browsing(store=store) as screen:
+            await screen.press("ctrl+e")
+            await screen.pilot.press("enter", "enter")
+            assert await asyncio.to_thread(SlowExport.reads.acquire, timeout=30)
+            while "Esc stops" not in screen.text:
+                await screen.pilot.pause(0.01)
+            assert len(list(tmp_path.glob(".Plan.md.*"))) == 1
+            await screen.pilot.press(key)
+            SlowExport.may_go.set()
+            if key == "escape":
+                await screen.settle()
+                assert "Stopped; “Plan” was not exported" in screen.text
+                assert "Export to: Plan.md" in screen.text
+                await screen.press("escape")
+                assert screen.app.search.has_focus
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+
+
+async def test_an_export_of_what_was_deleted_elsewhere_says_so(
+    browsing: Browsing, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told("a", title="Plan")
+    async with browsing() as screen:
+        with SessionDB() as elsewhere:
+            elsewhere.delete_session("a")
+        await screen.press("ctrl+e", "enter")
+        assert screen.status == "“Plan” is gone: it was deleted elsewhere"
+    assert not (tmp_path / "Plan.md").exists()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +69,35 @@ async def test_it_is_private_and_gets_a_name_of_its_own(typing: Typing, home: Pa
     assert all(f"Wrote {file}" in "".join(shown.split("\n")) for file in files)
 
 
+async def test_a_folder_gets_a_file_and_what_cannot_be_written_is_one_line(
+    typing: Typing, tmp_path: Path
+) -> None:
+    (tmp_path / "notes").mkdir()
+    shown = await typing("/title Plans", "one", "/save notes", "/save nowhere/x.md")
+    (file,) = (tmp_path / "notes").iterdir()
+    assert file.name.startswith("Plans-")
+    assert "you said: one" in file.read_text()
+    assert "there is no folder" in " ".join(shown.split())
+
+
 async def test_an_incognito_conversation_can_be_saved(typing: Typing, tmp_path: Path) -> None:
     await typing("one", "/save talk.json", "/save talk.md", incognito=True)
     assert words(json.loads((tmp_path / "talk.json").read_text())) == ["one"]
     assert "you said: one" in (tmp_path / "talk.md").read_text()
+
+
+class Interrupted(SessionDB):
+    """A store in which Ctrl-C is pressed while a session is read for an export."""
+
+    def export_session(self, session_id: str, *, redact: bool = False) -> dict[str, Any] | None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.5)
+        return super().export_session(session_id, redact=redact)
+
+
+async def test_ctrl_c_stops_it_and_leaves_no_file(typing: Typing, tmp_path: Path) -> None:
+    with Interrupted() as store:
+        shown = await typing("one", "/save talk.md", "two", store=store)
+    assert "the export was cancelled; nothing was written" in " ".join(shown.split())
+    assert "you said: two" in shown
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.cli.io.output_file import FileKind, classify_file
+from hermes.export.output_file import FileKind, classify_file
 from hermes_state import SessionDB
 from tests.cli.conftest import COMMAND, Hermes, Told
 

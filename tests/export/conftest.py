@@ -10,6 +10,9 @@ import pytest
 from hermes.export.formats import FORMATS
 from hermes.export.plan import group_conversations
 from hermes_state import SessionDB
+from tests.browser.conftest import browsing as browsing
+from tests.chat.conftest import typing as typing
+from tests.cli.conftest import hermes as hermes
 
 Written = Callable[..., str]
 

@@ -117,6 +117,7 @@ PATHS = [
     ("GET", "/api/sessions"),
     ("GET", "/api/sessions/search"),
     ("GET", "/api/sessions/x"),
+    ("GET", "/api/sessions/x/export"),
     ("DELETE", "/api/sessions/x"),
     ("GET", "/api/sessions/x/messages"),
     ("GET", "/api/sessions/x/latest-descendant"),

@@ -4,30 +4,31 @@ Changes are stored one after the other, in the order of the keys. The conversati
 when the key was pressed, however long the store takes. The list shows a change at once, so that a key pressed twice
 means two conversations; if the change fails, the list is loaded again.
 
-`hermes sessions export` writes the file, and its error message is passed on. The suffix of the file name selects the
-format. An earlier export is replaced and kept as `FILE~`; no other file is.
+An export is written in a thread, with its progress in the status line; Esc ends it, and then no file is left. The
+suffix of the file name selects the format. An earlier export is replaced and kept as `FILE~`; no other file is.
 """
 
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes.browser.rows import Conversation
-from hermes.errors import HermesError
-from hermes.text import make_printable
+from hermes.errors import ExportCancelled, HermesError, OutputRefused
+from hermes.export.background import write_in_thread
+from hermes.export.formats import FORMATS, Format
+from hermes.export.plan import Plan, plan_conversation
+from hermes.export.writer import Destination, Options, Progress
 
 if TYPE_CHECKING:
     from hermes.browser.app import Browser
     from hermes.db.session_db import SessionDB
 
 MOST_UNDOS = 100
-FORMATS = {".jsonl": "jsonl", ".json": "jsonl", ".md": "md", ".markdown": "md", ".html": "html"}
-COMMAND = [sys.executable, "-P", "-m", "hermes.cli.main", "sessions", "export"]
+ENDINGS = {".jsonl": "jsonl", ".json": "jsonl", ".md": "md", ".markdown": "md", ".html": "html"}
 
 
 class Step(NamedTuple):
@@ -150,8 +151,61 @@ class Changes:
             self._browser.reload()  # what it counts is different, too
 
 
-class ExportFailed(HermesError):
+class ConversationGone(HermesError):
     pass
+
+
+class Exports:
+    """The export that is being written; there is one at a time."""
+
+    def __init__(self, browser: Browser, db: SessionDB) -> None:
+        self._browser, self._db = browser, db
+        self._stop: threading.Event | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._stop is not None
+
+    def cancel(self) -> None:
+        if self._stop is not None:
+            self._stop.set()
+
+    async def write(self, conversation: Conversation, name: str) -> None:
+        """Write the conversation to a file, or into a folder. If that fails, the question stays open."""
+        target = Path(name).expanduser().absolute()
+        options = Options(_choose_format(target))
+        self._stop = threading.Event()
+        self._browser.status.show_message(f"Exporting {conversation.short_name} …")
+        try:
+            result = await write_in_thread(
+                lambda: self._plan(conversation),
+                options,
+                Destination(target, self._db.db_path),
+                report=lambda progress: self._show(conversation, progress),
+                stop=self._stop,
+            )
+        except ExportCancelled:
+            self._browser.status.show_message(f"Stopped; {conversation.short_name} was not exported")
+            return
+        except ConversationGone:
+            self._browser.close_question()
+            self._browser.report_gone(conversation)
+            return
+        finally:
+            self._stop = None
+        self._browser.close_question()
+        kept = "".join(f", the previous export is {backup.name}" for backup in result.backups)
+        self._browser.status.show_message(f"Exported {conversation.short_name} to {result.files[0]}{kept}")
+
+    def _plan(self, conversation: Conversation) -> Plan:
+        plan = plan_conversation(self._db, conversation.id)
+        if not plan.conversations:
+            raise ConversationGone
+        return plan
+
+    def _show(self, conversation: Conversation, progress: Progress) -> None:
+        share = f"{min(progress.done / progress.total, 1):.0%}" if progress.total else "…"
+        self._browser.status.show_message(f"Exporting {conversation.short_name} {share} · Esc stops")
 
 
 def suggest_file_name(conversation: Conversation) -> str:
@@ -160,17 +214,8 @@ def suggest_file_name(conversation: Conversation) -> str:
     return f"{'-'.join(letters.split())[:60] or conversation.id}.md"
 
 
-def export_conversation(store: Path, conversation: Conversation, name: str) -> Path:
-    """Write the conversation to a file, or into a folder; where it is. Says what went wrong in one line."""
-    target = Path(name).expanduser().absolute()
-    form = "md" if target.is_dir() else FORMATS.get(target.suffix.lower())
-    if form is None:
-        raise ExportFailed("end the name in .jsonl, .md or .html to say the format")
-    words = [*COMMAND, str(target), "--session-id", conversation.id, "--format", form, "--store", str(store)]
-    done = subprocess.run(
-        words, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace"
-    )
-    if done.returncode != 0:
-        lines = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
-        raise ExportFailed(make_printable(lines[0].removeprefix("hermes: ")))
-    return target
+def _choose_format(target: Path) -> Format:
+    name = "md" if target.is_dir() else ENDINGS.get(target.suffix.lower())
+    if name is None:
+        raise OutputRefused("end the name in .jsonl, .md or .html to say the format")
+    return FORMATS[name]

@@ -18,7 +18,7 @@ from textual.widgets import Input, Static
 from textual.worker import Worker, WorkerState
 
 from hermes.browser import actions, source
-from hermes.browser.actions import Changes
+from hermes.browser.actions import Changes, Exports
 from hermes.browser.conversation_list import ConversationList
 from hermes.browser.dialogs import FilterDialog, HelpScreen
 from hermes.browser.key_table import BINDINGS, KEYS, BottomLine
@@ -78,7 +78,7 @@ class Browser(App[str]):
         """Offsets of the pages that are on their way."""
         self._has_room = True
         self._wants_preview: bool | None = None
-        self._changes = Changes(self, db)
+        self._changes, self._exports = Changes(self, db), Exports(self, db)
         self._opening = Opening.NOTHING
         self.search, self.list, self.preview = SearchInput(), ConversationList(), Preview(db)
         self.status, self.question = StatusLine(), Question()
@@ -328,14 +328,17 @@ class Browser(App[str]):
         if event.about == "rename":
             await self._changes.rename(conversation, event.answer)
             return
-        self.status.show_message(f"Exporting {conversation.short_name} …")
-        target = await asyncio.to_thread(
-            actions.export_conversation, self._db.db_path, conversation, event.answer
-        )
-        self.close_question()
-        self.status.show_message(f"Exported {conversation.short_name} to {target}")
+        if not self._exports.is_running:
+            await self._exports.write(conversation, event.answer)
 
     @on(Question.Cancelled)
+    def _leave_question(self) -> None:
+        """Esc first ends an export that is being written, and keeps the name that was typed."""
+        if self._exports.is_running:
+            self._exports.cancel()
+        else:
+            self.close_question()
+
     def close_question(self) -> None:
         self.question.close()
         self.search.focus()

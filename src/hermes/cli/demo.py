@@ -14,7 +14,7 @@ from pathlib import Path
 from hermes.cli.command import Words
 from hermes.cli.exit_codes import DONE, Refused
 from hermes.cli.io.output import apply_style, print_lines
-from hermes.cli.store_access import refuse_store_files
+from hermes.export.output_file import refuse_store_files
 from hermes.home import get_default_db_path
 from hermes.text import make_printable
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from hermes.errors import HermesError
+from hermes.errors import HermesError, OutputExists
 
 DONE, REFUSED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -19,3 +20,12 @@ class Refused(HermesError):
 
 class WrongUsage(HermesError):
     """The command was typed wrongly in a way that only running it shows."""
+
+
+@contextmanager
+def suggest_force() -> Iterator[None]:
+    """Name the option `--force` where a file that exists is not replaced without it."""
+    try:
+        yield
+    except OutputExists as problem:
+        raise Refused(f"{problem}, or replace it with --force") from None

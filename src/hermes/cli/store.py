@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from hermes.cli.command import Access, Command, Words, add_commands, add_store_option
 from hermes.cli.exit_codes import DONE
 from hermes.cli.io.output import print_lines
-from hermes.cli.store_access import refuse_store_files, require_store
+from hermes.cli.store_access import require_store
+from hermes.export.output_file import refuse_store_files
 from hermes.text import format_count, make_printable
 
 if TYPE_CHECKING:

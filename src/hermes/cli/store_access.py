@@ -58,32 +58,6 @@ def is_writable(path: Path) -> bool:
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 
 
-def refuse_store_files(store: Path, *files: Path, is_store: bool = False) -> None:
-    """What a command writes for a person takes the place of nothing that a store lives on, forced or not.
-
-    What is itself a store may lie among the backups, and where one is missing. Nothing is written through a symbolic
-    link either: somebody else may have put it there, or may change where it leads.
-    """
-    from hermes.cli.io.output_file import is_stream
-    from hermes.store.engine_choice import list_store_files
-
-    for path in dict.fromkeys((store, home.get_default_db_path())):
-        own = list_store_files(path)
-        for file in files:
-            if is_store and file.absolute() == path.absolute() and _is_missing(path):
-                continue
-            if (description := own.called(file, is_copy=is_store)) is not None:
-                raise Refused(f"{file} is {description}; name another file")
-    for file in files:
-        if file.is_symlink() and not file.is_dir() and not is_stream(file):
-            raise Refused(f"{file} is a symbolic link; name the file that it leads to")
-
-
-def _is_missing(store: Path) -> bool:
-    """Its log alone is no less than all of it."""
-    return not any(os.path.lexists(f"{store}{ending}") for ending in ("", "-wal"))
-
-
 def get_sessions_folder(arguments: argparse.Namespace) -> Path:
     """Where transcripts lie, beside the store."""
     return get_store_path(arguments).parent / "sessions"

@@ -1,37 +1,54 @@
-"""A conversation as a person saves it: with all that came before it, each message once.
+"""A conversation with everything that came before it, each message once, as `/save` writes it.
 
-That are the sessions before a compression, and of a conversation that it branched off, everything up to the branch.
+The sessions before a compression belong to it with all messages. Those of a conversation that it branched off belong
+to it up to the branch.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from hermes.export.jsonl import NOT_TOLD
-from hermes.export.plan import Conversation, Session
+from hermes import clock
+from hermes.export.plan import Conversation, Plan, Session, SessionSource
 from hermes.store.sessions.selection import Outline
-from hermes.text import escape_json, replace_surrogates, to_text
-
-if TYPE_CHECKING:
-    from hermes.db.session_db import SessionDB
 
 
-class Ancestry(NamedTuple):
-    conversation: Conversation
-    sessions: dict[str, Session]
-    """In their order, with the messages that belong to the conversation."""
-
-    def load(self, session_id: str) -> Session | None:
-        return self.sessions.get(session_id)
+def read_ancestors(db: SessionSource, session_id: str) -> Iterator[Session]:
+    """A session and those before it, newest first, each with the messages that belong to the conversation."""
+    for session, last in _walk_ancestors(db, session_id):
+        yield _cut_messages(session, last)
 
 
-def read_ancestors(db: SessionDB, session_id: str) -> Iterator[Session]:
-    """A session and those before it, newest first, each with the messages that belong to the conversation.
+def plan_ancestry(db: SessionSource, session_id: str, unstored: Sequence[dict[str, Any]] = ()) -> Plan | None:
+    """A stored conversation, followed by messages that the store does not have; None if it is not there."""
+    lasts = {session["id"]: last for session, last in _walk_ancestors(db, session_id)}
+    segments = db.outlines(reversed(lasts))
+    now = clock.now()
 
-    The sessions before a compression belong to it with all messages, those before a branch up to the branch.
-    """
+    def read(segment_id: str) -> Session | None:
+        session = db.export_session(segment_id)
+        if session is None:
+            return None
+        kept = _cut_messages(session, lasts[segment_id])
+        if segment_id == session_id:
+            kept["messages"] += [{"id": "", "timestamp": now, **row} for row in unstored]
+        return kept
+
+    return Plan([Conversation(session_id, segments)], read) if segments else None
+
+
+def plan_unstored(session_id: str, rows: Sequence[dict[str, Any]]) -> Plan:
+    """A conversation that is in no store."""
+    now = clock.now()
+    messages = [{"id": number, "timestamp": now, **row} for number, row in enumerate(rows, 1)]
+    outline = Outline(session_id, session_id, None, "", "cli", "main", None, None, now, now, len(rows))
+    session: Session = {"id": session_id, "source": "cli", "started_at": now, "messages": messages}
+    return Plan([Conversation(session_id, [outline])], {session_id: session}.get)
+
+
+def _walk_ancestors(db: SessionSource, session_id: str) -> Iterator[tuple[Session, int | None]]:
+    """A session and those before it, newest first, each with the id of its last message that belongs to them."""
     seen: set[str] = set()
     at: str | None = session_id
     last: int | None = None
@@ -40,8 +57,7 @@ def read_ancestors(db: SessionDB, session_id: str) -> Iterator[Session]:
         session = db.export_session(at)
         if session is None:
             break
-        kept = [row for row in session["messages"] if last is None or row["id"] <= last]
-        yield {**session, "messages": kept}
+        yield session, last
         if session["relation"] == "branch":
             carried = [*session.get("context", ()), *session.get("rewound_context", ())]
             branched = max((messages["last"] for messages in carried), default=0)
@@ -51,44 +67,6 @@ def read_ancestors(db: SessionDB, session_id: str) -> Iterator[Session]:
         at = session["parent_session_id"]
 
 
-def gather_ancestry(db: SessionDB, session_id: str) -> Ancestry | None:
-    """A stored conversation; None if it is not there."""
-    found = list(read_ancestors(db, session_id))[::-1]
-    outlines = {session.id: session for session in db.outlines([session["id"] for session in found])}
-    segments = [outlines[session["id"]] for session in found if session["id"] in outlines]
-    if not segments:
-        return None
-    return Ancestry(Conversation(session_id, segments), {session["id"]: session for session in found})
-
-
-def make_ancestry(session_id: str, rows: list[dict[str, Any]], at: float) -> Ancestry:
-    """A conversation that is in no store."""
-    messages = [{"id": number, "timestamp": at, **row} for number, row in enumerate(rows, 1)]
-    outline = Outline(session_id, session_id, None, "", "cli", "main", None, None, at, at, len(rows))
-    session: Session = {"id": session_id, "source": "cli", "started_at": at, "messages": messages}
-    return Ancestry(Conversation(session_id, [outline]), {session_id: session})
-
-
-def to_json(ancestry: Ancestry) -> str:
-    """One object with all messages. Each names its session; what a rewind took back is marked (`active`: 0)."""
-    newest = list(ancestry.sessions.values())[-1]
-    messages = [
-        {"session_id": session["id"], **message}
-        for session in ancestry.sessions.values()
-        for message in session["messages"]
-    ]
-    left_out = ("id", "messages", "context", "rewound_context", "model_calls", *NOT_TOLD)
-    exported = {
-        "session_id": newest["id"],
-        **{name: value for name, value in newest.items() if name not in left_out},
-        "title": ancestry.conversation.title,
-        "session_start": ancestry.conversation.started_at,
-        "last_updated": ancestry.conversation.last_active,
-        "sessions": list(ancestry.sessions),
-        "message_count": len(messages),
-        "messages": messages,
-    }
-    return (
-        escape_json(replace_surrogates(json.dumps(exported, default=to_text, ensure_ascii=False, indent=2)))
-        + "\n"
-    )
+def _cut_messages(session: Session, last: int | None) -> Session:
+    kept = [row for row in session["messages"] if last is None or row["id"] <= last]
+    return {**session, "messages": kept}

@@ -32,6 +32,8 @@ FORMATS = {
     "html": Format("hermes.export.html_page", ".html", is_split=False),
     "trace": Format("hermes.export.trace", ".jsonl", is_split=True),
 }
+JSON_DOCUMENT = Format("hermes.export.json_document", ".json", is_split=True)
+"""What `/save` writes without a name. It is not offered elsewhere: it cannot be imported."""
 BY_ENDING = {".md": "md", ".markdown": "md", ".html": "html", ".htm": "html"}
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hermes import clock
-from hermes.store.sessions.selection import Outline
 from hermes.text import make_printable
+
+if TYPE_CHECKING:
+    from hermes.store.sessions.lineage import Relative
+    from hermes.store.sessions.selection import Outline, Selection
 
 Session = dict[str, Any]
 """A session with its messages, as `export_session` gives it."""
@@ -52,6 +55,62 @@ class Conversation(NamedTuple):
     @property
     def messages(self) -> int:
         return sum(segment.message_count for segment in self.segments)
+
+
+class Plan(NamedTuple):
+    """Which conversations an export holds, and how to read their sessions."""
+
+    conversations: list[Conversation]
+    read: Load
+
+    @property
+    def total(self) -> int:
+        """How many sessions and messages there are, to measure the progress by."""
+        return sum(len(found.segments) + found.messages for found in self.conversations)
+
+
+class SessionSource(Protocol):
+    """The verbs of `SessionDB` and `ScopedStore` that a plan needs."""
+
+    def export_session(self, session_id: str, *, redact: bool = False) -> Session | None: ...
+
+    def outlines(self, session_ids: Iterable[str], *, whole: bool = False) -> list[Outline]: ...
+
+    def select_sessions(self, selection: Selection, *, subagents: bool = False) -> list[str]: ...
+
+    def family(self, session_id: str) -> Relative | None: ...
+
+
+def plan_session(db: SessionSource, session_id: str) -> Plan:
+    """One session, without the others of its conversation."""
+    return _make_plan(db, db.outlines([session_id]), session_id)
+
+
+def plan_conversation(db: SessionSource, session_id: str, *, lineage: bool = False) -> Plan:
+    """All sessions of a conversation; with `lineage` also its branches, resets and subagents."""
+    found = db.outlines([session_id], whole=True)
+    return _make_plan(db, _add_relatives(db, found) if lineage else found, session_id)
+
+
+def plan_selection(db: SessionSource, selection: Selection, *, lineage: bool = False) -> Plan:
+    """The conversations that filters select. Without any filter that is everything but the trash."""
+    found = db.outlines(db.select_sessions(selection))
+    return _make_plan(db, _add_relatives(db, found) if lineage else found)
+
+
+def _make_plan(db: SessionSource, outlines: list[Outline], name: str | None = None) -> Plan:
+    return Plan(group_conversations(outlines, name), db.export_session)
+
+
+def _add_relatives(db: SessionSource, found: Sequence[Outline]) -> list[Outline]:
+    """With everything that came out of the first session of each family; each family is read once."""
+    related: dict[str, None] = {}
+    for outline in found:
+        if outline.id not in related:
+            family = db.family(outline.id)
+            related.update({} if family is None else {member.id: None for _, member in family.walk()})
+            related[outline.id] = None
+    return db.outlines(related, whole=True)
 
 
 def group_conversations(outlines: Iterable[Outline], name: str | None = None) -> list[Conversation]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,29 +22,21 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from hermes import clock, home, secrets
-from hermes.db.scoped_store import ScopedStore
+from hermes import home, secrets
 from hermes.gateway.adapter import Capabilities, Undeliverable
 from hermes.gateway.adapter import Receive as ReceiveMessage
 from hermes.gateway.context import GatewayContext
 from hermes.gateway.http.address_rules import AllowedHosts
-from hermes.gateway.http.host import HOLD, HOLDER, serve
-from hermes.gateway.http.limits import current_guard
+from hermes.gateway.http.host import HOLDER, serve
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.platform_options import read_list, read_port
 from hermes.gateway.sessions.session_lookup import SessionLookup
 from hermes.gateway.settings import PlatformSettings
-from hermes.server import completions, responses
-from hermes.server.api_errors import (
-    Refused,
-    error_body,
-    refused_by_status,
-    session_not_found,
-    translate_error,
-)
+from hermes.server import completions, responses, sessions_api
+from hermes.server.api_errors import Refused, error_body, refused_by_status, translate_error
 from hermes.server.api_keys import PLATFORM, Keys, Person
 from hermes.server.history_index import HistoryIndex
-from hermes.server.key_limits import OPERATORS, Limits, check_query
+from hermes.server.key_limits import Limits
 from hermes.server.request_handler import SESSION, ClientGone, RequestHandler
 
 log = logging.getLogger(__name__)
@@ -58,12 +49,6 @@ CLIENT_GONE = 499
 EVERYBODY = "*"
 
 Work = Callable[[RequestHandler, Request, Person], Awaitable[Response]]
-ACTIVE_S = 300.0
-"""A session is active that is open and in which something was said within so many seconds."""
-MOST = 500
-NOT_TOLD = ("system_prompt", "owner", "origin_json", "process", "lease_epoch", "session_key")
-"""What is ours and not the client's, of a session's row."""
-_TERMS = re.compile(r'"[^"]*"|\S+')
 
 
 class ApiServer:
@@ -183,12 +168,13 @@ def make_application(handler: RequestHandler, origins: list[str]) -> Starlette:
             route("/v1/responses", "POST", responses.create_response),
             route("/v1/responses/{id}", "GET", responses.get_response),
             route("/v1/responses/{id}", "DELETE", responses.delete_response),
-            route("/api/sessions", "GET", _list_sessions),
-            route("/api/sessions/search", "GET", _search_sessions),
-            route("/api/sessions/{id}", "GET", _get_session),
-            route("/api/sessions/{id}", "DELETE", _delete_session),
-            route("/api/sessions/{id}/messages", "GET", _list_messages),
-            route("/api/sessions/{id}/latest-descendant", "GET", _get_latest_descendant),
+            route("/api/sessions", "GET", sessions_api.list_sessions),
+            route("/api/sessions/search", "GET", sessions_api.search_sessions),
+            route("/api/sessions/{id}", "GET", sessions_api.get_session),
+            route("/api/sessions/{id}", "DELETE", sessions_api.delete_session),
+            route("/api/sessions/{id}/messages", "GET", sessions_api.list_messages),
+            route("/api/sessions/{id}/export", "GET", sessions_api.export_session),
+            route("/api/sessions/{id}/latest-descendant", "GET", sessions_api.get_latest_descendant),
         ],
         middleware=[across] if origins else [],
         exception_handlers={HTTPException: unknown, Exception: broken},
@@ -250,108 +236,3 @@ def _describe_model(handler: RequestHandler) -> dict[str, Any]:
 
 def _raise_nobody_waits() -> NoReturn:
     raise Undeliverable("nothing can be delivered to the API: an answer goes to whoever asks")
-
-
-# ---------------------------------------------------------------- `/api/sessions`: the sessions of one key
-
-
-async def _list_sessions(handler: RequestHandler, request: Request, person: Person) -> Response:
-    limit, offset = _read_number(request, "limit", 20, MOST), _read_number(request, "offset", 0)
-    store = handler.store(person)
-
-    def page() -> Response:
-        page_of_rows = store.list_conversations(limit=limit, offset=offset)
-        body = [_format_session(row) for row in page_of_rows.rows]
-        return JSONResponse({"sessions": body, "total": page_of_rows.total, "limit": limit, "offset": offset})
-
-    return await handler.run_in_thread(person, page)
-
-
-async def _search_sessions(handler: RequestHandler, request: Request, person: Person) -> Response:
-    """The best message of each session that holds what is looked for."""
-    limit = _read_number(request, "limit", 20, MOST)
-    query = request.query_params.get("q", "")
-    check_query(query, handler.limits)
-    query, store = _make_prefixes(query), handler.store(person)
-
-    def find() -> Response:
-        best: dict[str, dict[str, Any]] = {}
-        for hit in store.search_messages(query, limit=limit, relax=False):
-            best.setdefault(hit["session_id"], hit)
-        return JSONResponse({"results": [_format_message(hit) for hit in best.values()]})
-
-    return await handler.run_in_thread(person, find)
-
-
-async def _get_session(handler: RequestHandler, request: Request, person: Person) -> Response:
-    _, session = await _find_session(handler, request, person)
-    return JSONResponse(_format_session(session))
-
-
-async def _list_messages(handler: RequestHandler, request: Request, person: Person) -> Response:
-    store, session = await _find_session(handler, request, person)
-
-    def read() -> Response:
-        rows = store.get_messages(session["id"])
-        return JSONResponse({"session_id": session["id"], "messages": [_format_message(row) for row in rows]})
-
-    answer = await handler.run_in_thread(person, read)
-    # It is in memory until the client has read it. A session of any size can be read, but only one of the largest.
-    request.scope[HOLD](min(len(answer.body), current_guard().bodies.share))
-    return answer
-
-
-async def _get_latest_descendant(handler: RequestHandler, request: Request, person: Person) -> Response:
-    """Where the conversation goes on: after a compression that is another session."""
-    store, session = await _find_session(handler, request, person)
-    live = await handler.run_in_thread(person, store.get_compression_tip, session["id"])
-    body = {"requested_session_id": session["id"], "session_id": live, "changed": live != session["id"]}
-    return JSONResponse(body)
-
-
-async def _delete_session(handler: RequestHandler, request: Request, person: Person) -> Response:
-    """The conversation goes to the trash."""
-    _, session = await _find_session(handler, request, person)
-    await handler.conversations.trash(person, session["id"])
-    return JSONResponse({"ok": True})
-
-
-async def _find_session(
-    handler: RequestHandler, request: Request, person: Person
-) -> tuple[ScopedStore, dict[str, Any]]:
-    store = handler.store(person)
-    session = await handler.run_in_thread(person, store.get_session, request.path_params["id"])
-    if session is None:
-        raise session_not_found()
-    return store, session
-
-
-def _format_session(row: Mapping[str, Any]) -> dict[str, Any]:
-    active = row.get("last_active") or row["started_at"]
-    is_active = row["ended_at"] is None and clock.is_time(active) and clock.now() - active < ACTIVE_S
-    body = {name: value for name, value in row.items() if name not in NOT_TOLD}
-    return {**_format_message(body), "is_active": is_active}
-
-
-def _format_message(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if not isinstance(value, bytes)}
-
-
-def _read_number(request: Request, name: str, default: int, most: int | None = None) -> int:
-    body = request.query_params.get(name)
-    if body is None:
-        return default
-    if not re.fullmatch(r"[0-9]{1,9}", body) or (most is not None and int(body) > most):
-        upto = "" if most is None else f", at most {most}"
-        raise Refused(422, f"{name} must be a whole number{upto}", param=name)
-    return int(body)
-
-
-def _make_prefixes(query: str) -> str:
-    """Each word that is not in quotes is the beginning of one."""
-    if query.count('"') % 2:
-        query = query.replace('"', " ")
-    terms = _TERMS.findall(query)
-    return " ".join(
-        term if '"' in term or term in OPERATORS or term.endswith("*") else f"{term}*" for term in terms
-    )

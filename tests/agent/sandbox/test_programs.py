@@ -88,14 +88,14 @@ async def test_a_command_that_nobody_was_asked_about_cannot_write_or_send(
     assert not (workspace / "b.txt").exists()
 
 
-def test_the_export_of_the_browser_imports_nothing_from_the_working_directory(workspace: Path) -> None:
-    from hermes.browser.actions import COMMAND
+def test_the_chat_that_the_browser_starts_imports_nothing_from_the_working_directory(workspace: Path) -> None:
+    from hermes.cli.sessions.browse import CHAT
 
     (workspace / "hermes").mkdir()
     (workspace / "hermes" / "__init__.py").write_text("raise SystemExit('planted')\n")
-    done = subprocess.run([*COMMAND, "--help"], cwd=workspace, capture_output=True, text=True)
+    done = subprocess.run([*CHAT, "--help"], cwd=workspace, capture_output=True, text=True)
     assert (done.returncode, "planted" in done.stderr) == (0, False)
-    assert COMMAND[0] == sys.executable
+    assert CHAT[0] == sys.executable
 
 
 HOPPING = """

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock, home
-from hermes.atomic_files import write_new_file
 from hermes.chat.commands import switching
 from hermes.chat.commands.table import Command, load_commands
 from hermes.chat.view.recap import extract_text, format_call_names, format_duration, list_call_names
 from hermes.chat.view.screen import GOLD, GREEN, format_usage
 from hermes.config.redaction import redact_text
-from hermes.export import ancestry
-from hermes.export.formats import BY_ENDING, FORMATS
+from hermes.errors import ExportCancelled, OutputRefused
+from hermes.export.ancestry import plan_ancestry, plan_unstored
+from hermes.export.background import write_in_thread
+from hermes.export.formats import BY_ENDING, FORMATS, JSON_DOCUMENT, Format
+from hermes.export.output_file import Replace
+from hermes.export.plan import Plan
+from hermes.export.writer import Destination, Options
 from hermes.insights.number_format import format_dollars, format_number, format_plural, shorten_number
-from hermes.store.engine_choice import list_store_files
 from hermes.store.retention.session_files import SAVED
 from hermes.text import make_printable
 
@@ -74,27 +78,29 @@ def _shorten(text: str) -> str:
 
 
 async def save(chat: Chat, argument: str) -> None:
-    rows = await chat.conversation.load_rows()
+    conversation = chat.conversation
+    rows = await conversation.load_rows()
     if not rows:
         chat.screen.print_note("There is nothing to save yet.")
         return
-    store = chat.conversation.store.db_path
-    file = chat.conversation.cwd / Path(argument).expanduser()
-    if argument and (description := list_store_files(store).called(file)) is not None:
-        chat.screen.print_problem(f"'{file}' is {description}; name another file")
-        return
+    store, stop = conversation.store.db_path, threading.Event()
+    file = conversation.cwd / Path(argument).expanduser()
     try:
         if not argument:
             file = await asyncio.to_thread(_choose_file_name, store.parent / "sessions" / SAVED)
-        text = await asyncio.to_thread(_format_conversation, chat.conversation, rows, file)
-        with write_new_file(file, replace=False) as written:  # which follows no link
-            written.write(text.encode(errors="replace"))
-    except FileExistsError:
-        chat.screen.print_problem(f"'{file}' exists; name another file")
+        with chat.handle_interrupts(stop.set, asyncio.current_task()):
+            result = await write_in_thread(
+                lambda: _plan_conversation(conversation, rows),
+                Options(_choose_format(file)),
+                Destination(file, store, Replace.NOTHING),
+                stop=stop,
+            )
     except OSError as problem:
         chat.screen.print_problem(f"{problem.strerror}: {file}")
+    except (OutputRefused, ExportCancelled) as problem:
+        chat.screen.print_problem(str(problem))
     else:
-        chat.screen.print_line(f"Wrote {file}")
+        chat.screen.print_line(f"Wrote {result.files[0]}")
 
 
 def _choose_file_name(folder: Path) -> Path:
@@ -107,20 +113,19 @@ def _choose_file_name(folder: Path) -> Path:
     return next(name for name in names if not os.path.lexists(name))
 
 
-def _format_conversation(conversation: Conversation[SessionDB], rows: Sequence[Row], file: Path) -> str:
-    """The whole conversation, also what came before a compression or a branch, in the format that the name asks for."""
-    found = (
-        ancestry.gather_ancestry(conversation.store, conversation.session_id) if conversation.exists else None
-    )
-    if found is None:
-        found = ancestry.make_ancestry(conversation.session_id, list(rows), clock.now())
-    else:
-        unstored = [{"id": "", "timestamp": clock.now(), **row} for row in rows if "id" not in row]
-        found.sessions[conversation.session_id]["messages"].extend(unstored)
+def _choose_format(file: Path) -> Format:
     if file.suffix.lower() == ".json":
-        return ancestry.to_json(found)
-    kind = "jsonl" if file.suffix.lower() == ".jsonl" else BY_ENDING.get(file.suffix.lower(), "md")
-    return "".join(FORMATS[kind].write([found.conversation], found.load))
+        return JSON_DOCUMENT
+    return FORMATS["jsonl" if file.suffix.lower() == ".jsonl" else BY_ENDING.get(file.suffix.lower(), "md")]
+
+
+def _plan_conversation(conversation: Conversation[SessionDB], rows: Sequence[Row]) -> Plan:
+    """The whole conversation, also what came before a compression or a branch, and what is not stored yet."""
+    unstored = [row for row in rows if "id" not in row]
+    stored = (
+        plan_ancestry(conversation.store, conversation.session_id, unstored) if conversation.exists else None
+    )
+    return stored or plan_unstored(conversation.session_id, rows)
 
 
 async def show_status(chat: Chat, _: str) -> None:

@@ -345,7 +345,7 @@ def _find_program() -> list[str]:
     if beside.exists():
         return [str(beside)]
     found = shutil.which("hermes")
-    return [str(Path(found).absolute())] if found else [sys.executable, "-m", "hermes.cli.main"]
+    return [str(Path(found).absolute())] if found else [sys.executable, "-P", "-m", "hermes.cli.main"]
 
 
 def _quote(word: str) -> str:

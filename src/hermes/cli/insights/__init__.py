@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from hermes.cli.command import Words, add_json_option, add_store_option, parse_row_count
-from hermes.cli.exit_codes import DONE, Refused, WrongUsage
+from hermes.cli.exit_codes import DONE, Refused, WrongUsage, suggest_force
 from hermes.cli.filters import add_source_option
 from hermes.cli.io.output import get_terminal_width, print_document, print_json, print_lines
-from hermes.cli.store_access import get_store_path, open_store, refuse_store_files
+from hermes.cli.store_access import get_store_path, open_store
+from hermes.export.output_file import OutputFiles, Replace, refuse_store_files
 from hermes.text import make_printable
 
 STDOUT = "-"
@@ -59,7 +60,6 @@ def show_insights(arguments: argparse.Namespace) -> int:
 
 
 def _write_page(report: dict[str, Any], file: Path, force: bool) -> None:
-    from hermes.cli.io.output_file import open_output
     from hermes.insights.html_report import render_page
 
     if str(file) == STDOUT:
@@ -67,9 +67,8 @@ def _write_page(report: dict[str, Any], file: Path, force: bool) -> None:
         return
     if file.is_dir():
         raise Refused(f"'{file}' is a directory; name a file")
-    with open_output(file, force=force) as output:
-        output.stream.write(render_page(report).encode())
-    backup_line = (
-        [] if output.backup is None else [f"Kept the previous page as {make_printable(output.backup.name)}"]
-    )
-    print_lines([f"Wrote {make_printable(str(file))}", *backup_line])
+    replace = Replace.ANYTHING if force else Replace.EXPORTS
+    with suggest_force(), OutputFiles(replace) as files, files.open(file) as stream:
+        stream.write(render_page(report).encode())
+    backup_lines = [f"Kept the previous page as {make_printable(backup.name)}" for backup in files.backups]
+    print_lines([f"Wrote {make_printable(str(file))}", *backup_lines])

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 NUMBERED = 20
 """Conversations that the numbered list shows unless told otherwise."""
 NAME_WIDTH, WHEN_WIDTH, SOURCE_WIDTH = 50, 10, 10
-CHAT = [sys.executable, "-m", "hermes.cli.main", "chat"]
+CHAT = [sys.executable, "-P", "-m", "hermes.cli.main", "chat"]
+"""`-P`: nothing is imported from the working directory, which may hold a folder `hermes` of somebody else."""
 MISSING = "the full-screen browser is not installed; get it with: pip install 'hermes-sessions[tui]'"
 
 

@@ -21,9 +21,10 @@ from hermes.cli.exit_codes import DONE, REFUSED, Refused, WrongUsage
 from hermes.cli.io.output import print_details, print_error, print_lines, shorten_lines
 from hermes.cli.io.progress import Progress
 from hermes.cli.sessions.import_ import describe_trust
-from hermes.cli.store_access import get_sessions_folder, get_store_path, refuse_store_files
+from hermes.cli.store_access import get_sessions_folder, get_store_path
 from hermes.config import config_file
 from hermes.errors import InvalidArgument
+from hermes.export.output_file import refuse_store_files
 from hermes.gateway.mirror.transcript_lines import META, TranscriptState, parse_time
 from hermes.gateway.sessions.legacy_routing import ImportResult, import_file, mark_imported, read_entries
 from hermes.gateway.settings import Keying

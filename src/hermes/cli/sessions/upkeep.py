@@ -10,7 +10,8 @@ from hermes.cli.command import Words, add_store_option, add_yes_option
 from hermes.cli.exit_codes import DONE, REFUSED, Refused
 from hermes.cli.io.output import print_error, print_lines
 from hermes.cli.io.prompts import require_consent
-from hermes.cli.store_access import get_store_path, is_writable, open_store, refuse_store_files, require_store
+from hermes.cli.store_access import get_store_path, is_writable, open_store, require_store
+from hermes.export.output_file import refuse_store_files
 from hermes.text import make_printable
 
 

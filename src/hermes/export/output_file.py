@@ -1,0 +1,225 @@
+"""Write files for a person: whole or not at all, and never silently over a file of theirs.
+
+Which file may be replaced is for the caller to say (`Replace`). An earlier export of this program stays as `FILE~`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from enum import Enum, auto
+from pathlib import Path
+from shutil import copyfileobj
+from typing import BinaryIO
+
+from hermes import home
+from hermes.atomic_files import (
+    LONGEST_NAME,
+    link_or_rename,
+    lock_folder,
+    write_new_file,
+    write_published_file,
+)
+from hermes.errors import OutputExists, OutputRefused
+from hermes.export.export_recognition import HEAD_BYTES, is_own_output
+
+MOST_KEPT = 9
+"""Names that are tried for the previous file: `FILE~`, then `FILE~2` and so on, where those before belong to others."""
+
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+
+
+class Replace(Enum):
+    """Which existing file a new one may replace."""
+
+    NOTHING = auto()
+    EXPORTS = auto()
+    """An earlier export, which is kept as `FILE~`, and an empty file."""
+    ANYTHING = auto()
+    """Also a file of another program, which is not kept."""
+
+
+class FileKind(Enum):
+    """What is at a path."""
+
+    NOTHING = auto()
+    EMPTY = auto()
+    OURS = auto()
+    OTHER = auto()
+
+
+class OutputFiles:
+    """Files that are written together. If one fails, all are as they were before.
+
+    with OutputFiles(Replace.EXPORTS) as files:
+        with files.open(path) as stream:
+            stream.write(b"...")
+    files.backups
+    """
+
+    def __init__(self, replace: Replace) -> None:
+        self._replace = replace
+        self._created: list[Path] = []
+        self._backups: dict[Path, Path] = {}
+        """Earlier exports, which stay."""
+        self._set_aside: dict[Path, Path] = {}
+        """Other files that were replaced. They have a hidden second name until all files are written."""
+
+    @property
+    def backups(self) -> list[Path]:
+        """Where the earlier exports are by now."""
+        return list(self._backups.values())
+
+    def __enter__(self) -> OutputFiles:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._undo()
+        for hidden in self._set_aside.values():
+            with suppress(OSError):
+                hidden.unlink(missing_ok=True)
+
+    @contextmanager
+    def open(self, path: Path) -> Iterator[BinaryIO]:
+        """A private file beside `path` that takes its place when it is complete."""
+        if is_stream(path):
+            raise OutputRefused(f"{path} is a device or a pipe, which a file cannot replace")
+        try:
+            with write_published_file(path, self._publish) as stream:
+                yield stream
+        except FileExistsError:  # it appeared in the last moment
+            raise _make_refusal(path, self._replace) from None
+
+    def _publish(self, partial: Path, path: Path) -> None:
+        with lock_folder(path.parent):
+            kind = classify_file(path)
+            if kind is not FileKind.NOTHING and not _may_replace(kind, self._replace):
+                raise _make_refusal(path, self._replace)
+            if kind is FileKind.NOTHING:
+                link_or_rename(partial, path)
+                self._created.append(path)
+                return
+            if kind is FileKind.OURS:
+                self._backups[path] = _back_up(path)
+            else:
+                self._hide(path)
+            partial.replace(path)
+
+    def _hide(self, path: Path) -> None:
+        """Give a file that will be replaced a hidden second name. Without links in the file system it has none."""
+        hidden = path.with_name(f".{path.name[:LONGEST_NAME]}.{os.urandom(6).hex()}.hermes-replaced")
+        self._set_aside[path] = hidden  # before it is there: an interrupt may come at once
+        with suppress(OSError):
+            os.link(path, hidden, follow_symlinks=False)
+
+    def _undo(self) -> None:
+        for path in self._created:
+            with suppress(OSError):
+                path.unlink()
+        for path, previous in (*self._backups.items(), *self._set_aside.items()):
+            with suppress(OSError):
+                previous.replace(path)
+
+
+def classify_file(path: Path) -> FileKind:
+    """Tell what is there from the beginning of its content. Links are not followed, and a FIFO is not waited for."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return FileKind.NOTHING
+    except OSError:
+        return FileKind.OTHER
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return FileKind.OTHER
+        if status.st_size == 0:
+            return FileKind.EMPTY
+        return FileKind.OURS if is_own_output(os.pread(descriptor, HEAD_BYTES, 0)) else FileKind.OTHER
+    except OSError:
+        return FileKind.OTHER
+    finally:
+        os.close(descriptor)
+
+
+def is_stream(path: Path) -> bool:
+    """Whether it is a pipe or a device, which is written to and cannot be replaced."""
+    if path.is_symlink() and not path.absolute().is_relative_to("/dev"):
+        return False
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def check_target(path: Path, replace: Replace) -> None:
+    """Refuse a target before anything is written, as `OutputFiles.open` would at the end."""
+    kind = classify_file(path)
+    if kind is not FileKind.NOTHING and not _may_replace(kind, replace):
+        raise _make_refusal(path, replace)
+    if kind is FileKind.OURS:
+        choose_backup_name(path)
+
+
+def refuse_store_files(store: Path, *files: Path, is_store: bool = False) -> None:
+    """Refuse to write a file for a person in the place of one that a store lives on, forced or not.
+
+    A file that is itself a store (`is_store`) may lie among the backups, and where a store is missing. Symbolic links
+    are refused, too: somebody else may have put one there, or may change where it leads.
+    """
+    from hermes.store.engine_choice import list_store_files
+
+    for path in dict.fromkeys((store, home.get_default_db_path())):
+        own = list_store_files(path)
+        for file in files:
+            if is_store and file.absolute() == path.absolute() and _is_missing(path):
+                continue
+            if (description := own.called(file, is_copy=is_store)) is not None:
+                raise OutputRefused(f"{file} is {description}; name another file")
+    for file in files:
+        if file.is_symlink() and not file.is_dir() and not is_stream(file):
+            raise OutputRefused(f"{file} is a symbolic link; name the file that it leads to")
+
+
+def choose_backup_name(path: Path) -> Path:
+    """The path under which a previous file of ours is kept."""
+    for number in range(1, MOST_KEPT + 1):
+        backup = path.with_name(f"{path.name}~{'' if number == 1 else number}")
+        if classify_file(backup) is not FileKind.OTHER:
+            return backup
+    raise OutputRefused(
+        f"{path} cannot be replaced: no name such as {path.name}~ is free for the earlier export"
+    )
+
+
+def _is_missing(store: Path) -> bool:
+    """Its log alone is no less than all of it."""
+    return not any(os.path.lexists(f"{store}{ending}") for ending in ("", "-wal"))
+
+
+def _may_replace(kind: FileKind, replace: Replace) -> bool:
+    return replace is Replace.ANYTHING or (replace is Replace.EXPORTS and kind is not FileKind.OTHER)
+
+
+def _back_up(path: Path) -> Path:
+    """Give the file a second name, so that there is no moment without it under its own."""
+    backup = choose_backup_name(path)
+    backup.unlink(missing_ok=True)
+    try:
+        os.link(path, backup)
+    except OSError as problem:
+        if problem.errno not in NO_LINKS:
+            raise
+        with (
+            path.open("rb") as source,
+            write_new_file(backup, replace=True) as copy,
+        ):  # a file system without links
+            copyfileobj(source, copy)
+    return backup
+
+
+def _make_refusal(path: Path, replace: Replace) -> OutputExists:
+    if replace is Replace.NOTHING:
+        return OutputExists(f"'{path}' exists; name another file")
+    return OutputExists(f"{path} exists and is not an earlier export; choose another name")

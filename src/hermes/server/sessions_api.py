@@ -1,0 +1,223 @@
+"""`/api/sessions`: the sessions of one key. Other people's sessions are answered with 404."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from hermes import clock
+from hermes.db.scoped_store import ScopedStore
+from hermes.export.formats import FORMATS
+from hermes.export.plan import Plan, Session, make_file_stem, plan_conversation
+from hermes.export.writer import Export, Options
+from hermes.gateway.http.host import HOLD
+from hermes.gateway.http.limits import current_guard
+from hermes.server.api_errors import Refused, session_not_found
+from hermes.server.api_keys import Person
+from hermes.server.key_limits import OPERATORS, check_query
+from hermes.server.request_handler import RequestHandler
+
+ACTIVE_S = 300.0
+"""A session is active that is open and in which something was said within so many seconds."""
+MOST = 500
+NOT_TOLD = frozenset(("system_prompt", "owner", "origin_json", "process", "lease_epoch", "session_key"))
+"""What is ours and not the client's, of a session's row."""
+MEDIA_TYPES = {
+    "jsonl": "application/jsonl",
+    "md": "text/markdown",
+    "html": "text/html",
+    "trace": "application/jsonl",
+}
+EXPORT_CHUNK = 64 * 1024
+"""Bytes of an export that are read before they are sent."""
+_TERMS = re.compile(r'"[^"]*"|\S+')
+
+
+async def list_sessions(handler: RequestHandler, request: Request, person: Person) -> Response:
+    limit, offset = _read_number(request, "limit", 20, MOST), _read_number(request, "offset", 0)
+    store = handler.store(person)
+
+    def page() -> Response:
+        page_of_rows = store.list_conversations(limit=limit, offset=offset)
+        body = [_format_session(row) for row in page_of_rows.rows]
+        return JSONResponse({"sessions": body, "total": page_of_rows.total, "limit": limit, "offset": offset})
+
+    return await handler.run_in_thread(person, page)
+
+
+async def search_sessions(handler: RequestHandler, request: Request, person: Person) -> Response:
+    """The best message of each session that holds what is looked for."""
+    limit = _read_number(request, "limit", 20, MOST)
+    query = request.query_params.get("q", "")
+    check_query(query, handler.limits)
+    query, store = _make_prefixes(query), handler.store(person)
+
+    def find() -> Response:
+        best: dict[str, dict[str, Any]] = {}
+        for hit in store.search_messages(query, limit=limit, relax=False):
+            best.setdefault(hit["session_id"], hit)
+        return JSONResponse({"results": [_format_message(hit) for hit in best.values()]})
+
+    return await handler.run_in_thread(person, find)
+
+
+async def get_session(handler: RequestHandler, request: Request, person: Person) -> Response:
+    _, session = await _find_session(handler, request, person)
+    return JSONResponse(_format_session(session))
+
+
+async def list_messages(handler: RequestHandler, request: Request, person: Person) -> Response:
+    store, session = await _find_session(handler, request, person)
+
+    def read() -> Response:
+        rows = store.get_messages(session["id"])
+        return JSONResponse({"session_id": session["id"], "messages": [_format_message(row) for row in rows]})
+
+    answer = await handler.run_in_thread(person, read)
+    # It is in memory until the client has read it. A session of any size can be read, but only one of the largest.
+    request.scope[HOLD](min(len(answer.body), current_guard().bodies.share))
+    return answer
+
+
+async def export_session(handler: RequestHandler, request: Request, person: Person) -> Response:
+    """The whole conversation in a format of `hermes sessions export`, sent while it is read."""
+    name = request.query_params.get("format", "jsonl")
+    if name not in FORMATS:
+        raise Refused(422, f"format must be one of {', '.join(FORMATS)}", param="format")
+    store, session = await _find_session(handler, request, person)
+    plan = await handler.run_in_thread(person, plan_conversation, store, session["id"])
+    if not plan.conversations:  # deleted meanwhile
+        raise session_not_found()
+    options = Options(FORMATS[name], left_out=NOT_TOLD)
+    chunks = _ExportChunks(handler, person, plan, options, request.scope[HOLD])
+    await chunks.read_first()
+    file = f"{make_file_stem(plan.conversations[0], FORMATS[name].is_titled)}{FORMATS[name].ending}"
+    headers = {
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(file, safe='')}",
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return StreamingResponse(aiter(chunks), headers=headers, media_type=MEDIA_TYPES[name])
+
+
+async def get_latest_descendant(handler: RequestHandler, request: Request, person: Person) -> Response:
+    """Where the conversation goes on: after a compression that is another session."""
+    store, session = await _find_session(handler, request, person)
+    live = await handler.run_in_thread(person, store.get_compression_tip, session["id"])
+    body = {"requested_session_id": session["id"], "session_id": live, "changed": live != session["id"]}
+    return JSONResponse(body)
+
+
+async def delete_session(handler: RequestHandler, request: Request, person: Person) -> Response:
+    """The conversation goes to the trash."""
+    _, session = await _find_session(handler, request, person)
+    await handler.conversations.trash(person, session["id"])
+    return JSONResponse({"ok": True})
+
+
+class _ExportChunks:
+    """The chunks of an export, each made in a thread of its key when the client has read the one before."""
+
+    def __init__(
+        self,
+        handler: RequestHandler,
+        person: Person,
+        plan: Plan,
+        options: Options,
+        hold: Callable[[int], None],
+    ) -> None:
+        self._handler, self._person, self._hold = handler, person, hold
+        self._read_session, self._largest, self._counted = plan.read, 0, 0
+        self._chunks = _join_chunks(Export(plan._replace(read=self._read), options).iterate_chunks())
+        self._first = b""
+
+    async def read_first(self) -> None:
+        """Before the answer begins, so that an error has its status."""
+        self._first = await self._make_chunk()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        chunk = self._first
+        try:
+            while chunk:
+                yield chunk
+                chunk = await self._make_chunk()
+        finally:
+            with suppress(ValueError):  # a thread is still at work in it, and nobody waits for that any more
+                self._chunks.close()
+
+    async def _make_chunk(self) -> bytes:
+        chunk = await self._handler.run_in_thread(self._person, next, self._chunks, b"")
+        # The session that is being sent is in memory until the client has read it.
+        size = min(max(self._largest, len(chunk)), current_guard().bodies.share)
+        if size > self._counted:
+            self._hold(size - self._counted)
+            self._counted = size
+        return chunk
+
+    def _read(self, session_id: str) -> Session | None:
+        session = self._read_session(session_id)
+        if session is not None:
+            contents = (message["content"] for message in session["messages"])
+            size = sum(len(content if isinstance(content, str) else str(content)) for content in contents)
+            self._largest = max(self._largest, size)
+        return session
+
+
+def _join_chunks(chunks: Iterator[bytes]) -> Generator[bytes, None, None]:
+    joined: list[bytes] = []
+    size = 0
+    for chunk in chunks:
+        joined.append(chunk)
+        size += len(chunk)
+        if size >= EXPORT_CHUNK:
+            yield b"".join(joined)
+            joined, size = [], 0
+    if size:
+        yield b"".join(joined)
+
+
+async def _find_session(
+    handler: RequestHandler, request: Request, person: Person
+) -> tuple[ScopedStore, dict[str, Any]]:
+    store = handler.store(person)
+    session = await handler.run_in_thread(person, store.get_session, request.path_params["id"])
+    if session is None:
+        raise session_not_found()
+    return store, session
+
+
+def _format_session(row: Mapping[str, Any]) -> dict[str, Any]:
+    active = row.get("last_active") or row["started_at"]
+    is_active = row["ended_at"] is None and clock.is_time(active) and clock.now() - active < ACTIVE_S
+    body = {name: value for name, value in row.items() if name not in NOT_TOLD}
+    return {**_format_message(body), "is_active": is_active}
+
+
+def _format_message(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if not isinstance(value, bytes)}
+
+
+def _read_number(request: Request, name: str, default: int, most: int | None = None) -> int:
+    body = request.query_params.get(name)
+    if body is None:
+        return default
+    if not re.fullmatch(r"[0-9]{1,9}", body) or (most is not None and int(body) > most):
+        upto = "" if most is None else f", at most {most}"
+        raise Refused(422, f"{name} must be a whole number{upto}", param=name)
+    return int(body)
+
+
+def _make_prefixes(query: str) -> str:
+    """Each word that is not in quotes is the beginning of one."""
+    if query.count('"') % 2:
+        query = query.replace('"', " ")
+    terms = _TERMS.findall(query)
+    return " ".join(
+        term if '"' in term or term in OPERATORS or term.endswith("*") else f"{term}*" for term in terms
+    )
