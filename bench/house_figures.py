@@ -79,6 +79,70 @@ with SessionDB(Path(sys.argv[2])) as db:
     asyncio.run(main(db))
 """
 
+# A message to the real Telegram adapter, at a local server: our frames on the stack when it enters the inbox, when its
+# turn is made, when question and answer are appended, when the answer enters the outbox, and when it is sent; each
+# function once.
+SPINE = """
+import asyncio, sys
+from pathlib import Path
+from hermes_state import SessionDB
+from hermes.gateway.app import Gateway
+from hermes.gateway.platforms.telegram import Telegram
+from hermes.gateway.settings import PlatformSettings
+from hermes.conversation.agents import StandardAgentProvider
+from tests.gateway.telegram_server import TelegramServer
+from tests.gateway.world import Brain, WithBrain, settings_of
+
+spine = {}
+
+def note():
+    frame, names = sys._getframe(2), []
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.startswith(sys.argv[1]):
+            names.append(f"{Path(code.co_filename).stem}.{code.co_name}")
+        frame = frame.f_back
+    spine.update(dict.fromkeys(reversed(names)))
+
+run_in_thread = asyncio.to_thread
+
+async def to_thread(function, *arguments, **options):
+    name = getattr(function, "__qualname__", "")
+    if any(word in name for word in ("Inbox.accept", "_reopen", "_append", "post.<locals>.put")):
+        note()
+    return await run_in_thread(function, *arguments, **options)
+
+async def main(db):
+    server = TelegramServer()
+    await server.start()
+    options = {"bot_token": server.token, "base_url": server.base_url}
+    adapter = Telegram(PlatformSettings("telegram", more=options), Path(sys.argv[2]).parent)
+    gateway = Gateway(db, settings_of(), {"telegram": adapter}, StandardAgentProvider(WithBrain(Brain())))
+    await gateway.start()
+    person = server.person("Ann")
+    server.say(person, "warm up")
+    await server.until_sent(1)
+    await asyncio.sleep(1)
+    send = adapter._bot.send_message
+
+    async def send_message(*arguments, **options):
+        note()
+        return await send(*arguments, **options)
+
+    asyncio.to_thread = to_thread
+    with adapter._bot._unfrozen():
+        adapter._bot.send_message = send_message
+    server.say(person, "hello")
+    await server.until_sent(2)
+    asyncio.to_thread = run_in_thread
+    await gateway.close()
+    await server.stop()
+    print(len(spine), " < ".join(spine))
+
+with SessionDB(Path(sys.argv[2])) as db:
+    asyncio.run(main(db))
+"""
+
 
 def modules(source: Path) -> dict[str, Path]:
     found = {}
@@ -130,7 +194,11 @@ def run_program(program: str, source: Path) -> str:
             [sys.executable, "-c", program, str(source), str(Path(folder) / "state.db")],
             capture_output=True,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(source), "HERMES_HOME": folder},
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{source}{os.pathsep}{source.parent}",
+                "HERMES_HOME": folder,
+            },
         )
     return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
 
@@ -170,6 +238,7 @@ def main() -> None:
     print(f"variables called `one`        {ones}")
     print(f"own frames of an append       {run_program(STACK, source)}")
     print(f"generators on a delta's way   {run_program(GENERATORS, source)}")
+    print(f"own frames of a Telegram turn {run_program(SPINE, source)}")
 
 
 if __name__ == "__main__":

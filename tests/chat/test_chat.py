@@ -413,7 +413,7 @@ async def test_what_only_shows_something(typing: Typing) -> None:
         "There are no skills yet.",
         "Nothing is running.",
         "No gateway runs for this home; `hermes gateway` starts it.",
-        "This conversation cannot be compressed.",
+        "There is no compression here.",
         "echo (test)",
     ):
         assert told in shown

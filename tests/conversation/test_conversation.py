@@ -13,6 +13,7 @@ import pytest
 
 import hermes
 from hermes import errors
+from hermes.agent.agent import Agent
 from hermes.agent.components import AgentComponents, ModelChoice
 from hermes.agent.events import Done, Event, Failed, Interrupted, Note, Stored, TextDelta
 from hermes.agent.models.model import Model
@@ -189,6 +190,26 @@ async def test_a_branch_has_the_context_and_the_old_session_is_reopened(
         await conversation.switch_to("nowhere")
 
 
+async def test_a_session_that_is_still_being_saved_is_entered_again(db: SessionDB, tmp_path: Path) -> None:
+    async def save(agent: Agent, least: int = 0) -> bool:
+        await asyncio.sleep(30)
+        return True
+
+    conversation = open_local_conversation(db, PARTS._replace(save=save), cwd=tmp_path)
+    await hear(conversation, "hello")
+    old = conversation.session_id
+    await conversation.begin()
+    await asyncio.sleep(0)
+    await conversation.switch_to(old)
+    await hear(conversation, "again")
+    row, holder = db.get_session(old), db.leases.find_holder(old)
+    assert row is not None
+    assert row["ended_at"] is None
+    assert holder is not None
+    assert holder.epoch == conversation.epoch
+    await conversation.close()
+
+
 async def test_a_chat_is_routed_to_the_session_of_its_conversation(db: SessionDB) -> None:
     conversation = open_in_chat(db)
     first = find_routed(db)
@@ -231,9 +252,7 @@ async def test_without_a_model_a_chat_keeps_the_message_and_a_terminal_gives_it_
 
 async def test_a_conversation_that_cannot_be_compressed_says_so(conversation: Conversation[Any]) -> None:
     await hear(conversation, "hello")
-    assert [event async for event in conversation.compress()] == [
-        Note("This conversation cannot be compressed.")
-    ]
+    assert [event async for event in conversation.compress()] == [Note("There is no compression here.")]
 
 
 async def test_a_delta_passes_three_generators(

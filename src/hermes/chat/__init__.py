@@ -1,6 +1,7 @@
 """The conversation in a terminal.
 
-Owns the loop at the prompt and the one-shot question. Imports the agent and the handles; no other surface imports it.
+Owns the loop at the prompt and the one-shot question. Imports the conversation, the agent and the handles; no other
+surface imports it.
 """
 
 from __future__ import annotations

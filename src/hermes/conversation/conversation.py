@@ -41,7 +41,7 @@ Row = dict[str, Any]
 
 SAVING_S, GRACE_S = 60.0, 0.5
 GONE = (NoSuchModel, Unreachable)
-NO_COMPRESSION = "This conversation cannot be compressed."
+NO_COMPRESSION = "There is no compression here."
 
 
 class Conversation(Generic[StoreT]):
@@ -225,6 +225,7 @@ class Conversation(Generic[StoreT]):
             raise errors.make_error(errors.UnknownSession, f"Session not found: {session_id}")
         where = working_directory.choose_directory(row["cwd"], asked_cwd, self.cwd)
         record = self._make_record(session_id, where.cwd)
+        await self._background.hurry(session_id)
         unwritable = await self._hold(record, take_over)
         self._end_later("resumed_other")
         self._set_record(record)
@@ -279,7 +280,8 @@ class Conversation(Generic[StoreT]):
     def _end_later(self, reason: str, *, save: bool = False) -> None:
         """End the session and release its lease, in the background."""
         saving = self._prepared if save and self._open else None
-        self._background.start(self._end(self.record, reason if self._open else None, saving))
+        ending = self._end(self.record, reason if self._open else None, saving)
+        self._background.start(ending, self.session_id)
 
     async def _end(self, record: LiveRecord, reason: str | None, saving: PreparedAgent | None) -> None:
         try:
