@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
+from hermes.store.columns import list_message_names, list_session_names
 from hermes.store.engine import Writer
 from hermes.store.retention.secret_spellings import Spellings
 from hermes.store.sessions.titles import MAX_TITLE_LENGTH
@@ -22,40 +23,12 @@ from hermes.store.values import Scrubbed
 from hermes.text import format_count
 
 KEPT = frozenset(
-    [
-        "id",
-        "session_id",
-        "parent_session_id",
-        "root_id",
-        "conversation_id",
-        "session_key",
-        "uid",
-        "hash",
-        "key",
-        "name",
-        "chat_id",
-        "thread_id",
-        "user_id",
-        "owner",
-        "participant",
-        "platform_message_id",
-        "idempotency_key",
-        "source",
-        "role",
-        "kind",
-        "content_kind",
-        "relation",
-        "end_reason",
-        "finish_reason",
-        "title_by",
-        "state",
-        "platform",
-        "chat_type",
-        "handoff_state",
-        "handoff_platform",
-        "managed_mode",
-        "media_type",
-    ]
+    (
+        *list_session_names(lambda column: not column.is_scrubbed),
+        *list_message_names(lambda column: not column.is_scrubbed),
+        *("conversation_id", "hash", "key", "name", "participant", "idempotency_key"),
+        *("state", "platform", "managed_mode", "media_type"),
+    )
 )
 """Columns by which rows are found, or whose words programs act on: changing them would lose more than a secret."""
 NUMBERED = ("title", "tag")
