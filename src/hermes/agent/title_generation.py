@@ -19,11 +19,11 @@ from hermes.agent.models.model import Model, ModelError
 from hermes.agent.prompt.participants import strip_mark
 from hermes.agent.turn import Price
 from hermes.logs import get_logger
-from hermes.reasoning import strip_reasoning
+from hermes.message_content import read_text
 from hermes.recall.tool.prompt_safety import fence_text
 from hermes.secrets import redact
 from hermes.terms import find_token_spans, fold, is_spaceless
-from hermes.text import extract_text, replace_surrogates
+from hermes.text import replace_surrogates
 
 if TYPE_CHECKING:
     from hermes.db.session_db import AnyStore
@@ -195,5 +195,5 @@ def _extract_beginning(row: Mapping[str, Any]) -> str:
 
     Who spoke, in a room that several people share, is not what it is about.
     """
-    text = extract_text(strip_reasoning(row["content"], row["role"]))
+    text = read_text(row["content"], row["role"])
     return strip_mark(redact(text[: SHOWN * 4])).strip()

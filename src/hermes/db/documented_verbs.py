@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hermes.db.handle import Handle, Row
 from hermes.store.sessions.lineage import Lineage
 from hermes.store.sessions.listing import Listing
-from hermes.store.sessions.messages import Messages
+from hermes.store.sessions.messages import Messages, NewMessage, check_column_names
 from hermes.store.sessions.sessions import Sessions, Usage
 from hermes.store.sessions.titles import Titles
 
@@ -107,30 +107,33 @@ class DocumentedVerbs(Handle):
         *,
         platform_message_id: str | None = None,
         lease_epoch: int | None = None,
+        **more: Any,
     ) -> int:
         """Store one message; its id. When this returns, the message survives a crash.
 
         A session in the trash is an unknown one: `UnknownSession`, which is an `sqlite3.IntegrityError`.
 
-        With `lease_epoch` the row is refused (`LeaseLost`) once somebody else has taken the conversation over.
+        With `lease_epoch` the row is refused (`LeaseLost`) once somebody else has taken the conversation over. `more`
+        are further columns that a caller sets: see `store.columns`.
         """
+        columns = {
+            "tool_name": tool_name,
+            "tool_calls": tool_calls,
+            "tool_call_id": tool_call_id,
+            "token_count": token_count,
+            "finish_reason": finish_reason,
+            "reasoning": reasoning,
+            "reasoning_content": reasoning_content,
+            "reasoning_details": reasoning_details,
+            "codex_reasoning_items": codex_reasoning_items,
+            "codex_message_items": codex_message_items,
+            "platform_message_id": platform_message_id,
+        }
+        if more:
+            check_column_names(more)
+            columns |= more
         return self._get_append(session_id)(
-            session_id,
-            role,
-            content,
-            tool_name,
-            tool_calls,
-            tool_call_id,
-            token_count,
-            finish_reason,
-            reasoning,
-            reasoning_content,
-            reasoning_details,
-            codex_reasoning_items,
-            codex_message_items,
-            timestamp,
-            platform_message_id,
-            lease_epoch,
+            NewMessage(session_id, role, content, columns, timestamp, lease_epoch)
         )
 
     def replace_messages(

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from hermes import errors
 from hermes.store.engine import Access
+from hermes.store.sessions.messages import NewMessage
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -30,8 +31,8 @@ class Handle(ABC):
         """Where a verb writes that changes these sessions."""
 
     @abstractmethod
-    def _get_append(self, session_id: str) -> Callable[..., int]:
-        """What stores a message of this session, with the arguments of `Messages.append` in their order."""
+    def _get_append(self, session_id: str) -> Callable[[NewMessage], int]:
+        """What stores a message of this session."""
 
     @staticmethod
     def _ignore_unknown(verb: Callable[[], T], otherwise: T) -> T:

@@ -24,8 +24,8 @@ from hermes.store.content import json_or_none
 from hermes.store.engine import Access, Engine, Scoped
 from hermes.store.people import Principal
 from hermes.store.sessions.families import Child
-from hermes.store.sessions.messages import Messages
-from hermes.store.sessions.sessions import SessionOrigin, Sessions, check_new_id, new_session_id
+from hermes.store.sessions.messages import Messages, NewMessage
+from hermes.store.sessions.sessions import NewSession, Sessions, check_new_id, new_session_id
 
 if TYPE_CHECKING:
     from hermes.store.spool.spool_writer import SpoolWriter
@@ -46,7 +46,7 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
     def _write_access(self, *session_ids: str) -> Access:
         return self._scope.owning(*session_ids)
 
-    def _get_append(self, session_id: str) -> Callable[..., int]:
+    def _get_append(self, session_id: str) -> Callable[[NewMessage], int]:
         if self._spooling is not None:
             return partial(self._spooling.append_for, self.principal.owners)
         return Messages(self._scope.owning(session_id)).append
@@ -82,29 +82,25 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
             raise errors.make_error(
                 errors.InvalidArgument, f"no {'room' if shared else 'person'} is known to own the session"
             )
-        belonging = SessionOrigin(
-            owner,
-            session_key,
-            principal.chat,
-            principal.chat_type,
-            principal.thread,
-            display_name,
-            json_or_none(origin),
-        )
-        fields: dict[str, Any] = {
+        columns = {
             "model": model,
             "model_config": model_config,
             "system_prompt": system_prompt,
             "user_id": principal.user,
-            "started_at": started_at,
-            "belonging": belonging,
+            "owner": owner,
+            "session_key": session_key,
+            "chat_id": principal.chat,
+            "chat_type": principal.chat_type,
+            "thread_id": principal.thread,
+            "display_name": display_name,
+            "origin_json": json_or_none(origin),
         }
         name = new_session_id() if session_id is None else _make_own_id(session_id, owner)
+        session = NewSession(name, principal.platform, columns, parent_session_id, started_at)
         if parent_session_id is not None:
             same = self._whole.scoped((owner,))  # a family has one owner
-            sessions = Sessions(same.owning(parent_session_id))
-            return sessions.create(name, principal.platform, parent_session_id=parent_session_id, **fields)
-        return (self._spooling or Sessions(self._whole)).create(name, principal.platform, **fields)
+            return Sessions(same.owning(parent_session_id)).create(session)
+        return (self._spooling or Sessions(self._whole)).create(session)
 
     # ---------------------------------------------------------------- who works in it, and which chat is in it
 

@@ -31,8 +31,8 @@ from hermes.store.engine_choice import (
 )
 from hermes.store.meta import Meta
 from hermes.store.sessions import titles
-from hermes.store.sessions.messages import Messages
-from hermes.store.sessions.sessions import SessionOrigin, Sessions
+from hermes.store.sessions.messages import Messages, NewMessage
+from hermes.store.sessions.sessions import NewSession, Sessions
 from hermes.store.sessions.titles import Titles
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         self._spooling = self._open_spool()
         if self._spooling is not None:
             self._engine = self._spooling.engine
-        self._append: Callable[..., int] = (self._spooling or Messages(self._engine)).append
+        self._append: Callable[[NewMessage], int] = (self._spooling or Messages(self._engine)).append
         self._raw: Any = None
         self._lock = threading.RLock()  # where scripts written for the reference look for it
 
@@ -153,7 +153,7 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
     def _write_access(self, *session_ids: str) -> Access:
         return self._engine
 
-    def _get_append(self, session_id: str) -> Callable[..., int]:
+    def _get_append(self, session_id: str) -> Callable[[NewMessage], int]:
         return self._append
 
     # ---------------------------------------------------------------- sessions
@@ -173,23 +173,27 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         cwd: str | None = None,
         git_branch: str | None = None,
         process: str | None = None,
+        **more: Any,
     ) -> str:
         """Make the session's row; for an id that exists nothing changes. An unknown parent is an error.
 
         So is the id of a session in the trash (`SessionInTrash`, an `sqlite3.IntegrityError`): bring that back with
-        `restore_session`, or delete it for good with `delete_session`, or choose another id.
+        `restore_session`, or delete it for good with `delete_session`, or choose another id. `more` are further
+        columns that a caller sets: see `store.columns`.
         """
-        place = SessionOrigin(workspace=workspace, cwd=cwd, git_branch=git_branch, process=process)
+        columns = {
+            "model": model,
+            "model_config": model_config,
+            "system_prompt": system_prompt,
+            "user_id": user_id,
+            "workspace": workspace,
+            "cwd": cwd,
+            "git_branch": git_branch,
+            "process": process,
+            **more,
+        }
         return (self._spooling or Sessions(self._engine)).create(
-            session_id,
-            source,
-            model=model,
-            model_config=model_config,
-            system_prompt=system_prompt,
-            user_id=user_id,
-            parent_session_id=parent_session_id,
-            started_at=started_at,
-            belonging=place if any(place) else None,
+            NewSession(session_id, source, columns, parent_session_id, started_at)
         )
 
     def ensure_session(

@@ -1,4 +1,4 @@
-"""What a message says, whatever shape a provider gave it: parts of its content, tool calls, reasoning."""
+"""What an export shows of a message: the parts of its content, its tool calls, its reasoning."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from hermes import clock
+from hermes import clock, message_content
 from hermes.reasoning import extract_reasoning, strip_reasoning
 from hermes.store.content import from_json, to_json
 from hermes.text import make_printable, make_readable
@@ -46,27 +46,22 @@ def format_time(at: Any) -> str:
 
 
 def list_parts(content: Any) -> list[Part]:
-    if content is None or content == "":
-        return []
-    if isinstance(content, str):
-        return [Part("text", content)]
-    return [_make_part(item) for item in (content if isinstance(content, list | tuple) else [content])]
+    return [_make_part(part) for part in message_content.list_parts(content)]
 
 
 def join_parts(parts: list[Part]) -> str:
-    return "\n\n".join("[image]" if part.kind == "image" else part.text for part in parts)
+    return "\n\n".join(message_content.PICTURE if part.kind == "image" else part.text for part in parts)
 
 
-def _make_part(item: Any) -> Part:
-    if isinstance(item, str):
-        return Part("text", item)
-    if isinstance(item, dict):
-        if isinstance(item.get("text"), str):
-            return Part("text", item["text"])
-        url = _find_image_url(item)
-        if url is not None and _IMAGE.match(url):
-            return Part("image", url)
-    return Part("other", format_json(item))
+def _make_part(part: message_content.Part) -> Part:
+    if part.kind == "text":
+        return Part("text", part.value)
+    url = _find_image_url(part.value) if isinstance(part.value, dict) else None
+    return (
+        Part("image", url)
+        if url is not None and _IMAGE.match(url)
+        else Part("other", format_json(part.value))
+    )
 
 
 def _find_image_url(item: dict[str, Any]) -> str | None:
@@ -80,20 +75,11 @@ def _find_image_url(item: dict[str, Any]) -> str | None:
 
 
 def list_calls(message: dict[str, Any]) -> list[Call]:
-    calls = message.get("tool_calls")
-    if not calls:
-        return []
-    return [_make_call(item) for item in (calls if isinstance(calls, list | tuple) else [calls])]
+    return [_make_call(*call) for call in message_content.list_tool_calls(message.get("tool_calls"))]
 
 
-def _make_call(item: Any) -> Call:
-    if not isinstance(item, dict):
-        return Call("", "?", item)
-    inner = item.get("function")
-    function = inner if isinstance(inner, dict) else item
-    sent = function.get("arguments", function.get("input"))
-    arguments = from_json(sent, sent) if isinstance(sent, str) else sent
-    return Call(str(item.get("id") or ""), str(function.get("name") or "?"), arguments)
+def _make_call(call_id: str, name: str, sent: Any) -> Call:
+    return Call(call_id, name or "?", from_json(sent, sent) if name and isinstance(sent, str) else sent)
 
 
 def list_answer_parts(message: dict[str, Any]) -> list[Part]:

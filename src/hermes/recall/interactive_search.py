@@ -13,6 +13,7 @@ from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
 from hermes import clock
+from hermes.message_content import read_text
 from hermes.recall.deadline import within_deadline
 from hermes.recall.message_search import make_result
 from hermes.recall.query.prompt_language import Reading, read
@@ -29,7 +30,6 @@ from hermes.store.query_tree import EVERYTHING, And, Node, Word
 from hermes.store.sessions.lineage import ROOT, find_tip
 from hermes.store.values import Hit, MessageFilter, SearchResults
 from hermes.terms import fold
-from hermes.text import extract_text
 
 MOST_ROUNDS = 6
 """How often it is searched again without the conversations that were found: one of them may hold thousands."""
@@ -211,7 +211,7 @@ class InteractiveSearch:
             row = None if ranked is None else make_result_row(reader, ranked)
             return row or _make_title_row(reader, root)
         found = ranked or Found(root, 0.0, parsed.question)
-        matched = find_matched_terms(extract_text(hit.content), parsed.question.terms) if found.score else []
+        matched = find_matched_terms(read_text(hit.content), parsed.question.terms) if found.score else []
         reason = explain_match(matched, found) if matched else "matches what was typed"
         excerpt = make_result(parsed.tree, hit)["snippet"]
         return make_row(reader, found, (hit.id, hit.session_id, hit.role), excerpt, reason)

@@ -7,11 +7,11 @@ else if the caller wishes. An answer without a mark is an exact set, always.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from hermes import clock
-from hermes.reasoning import strip_reasoning
+from hermes.message_content import read_text
 from hermes.recall.deadline import within_deadline
 from hermes.recall.query.operators import parse
 from hermes.recall.query.prompt_language import Reading, read
@@ -22,7 +22,7 @@ from hermes.store.arguments import check_integer
 from hermes.store.engine import Access
 from hermes.store.query_tree import EVERYTHING, Node, Or, make_word
 from hermes.store.values import Hit, MessageFilter, SearchResults
-from hermes.text import extract_text, extract_tool_call_text
+from hermes.text import extract_tool_call_text
 
 CONTEXT_LENGTH = 200
 SHOWN_STRUCTURE = "[multimodal content]"
@@ -118,9 +118,9 @@ def make_result(tree: Node, hit: Hit) -> dict[str, Any]:
 
 def _extract_match_text(hit: Hit, tree: Node) -> str:
     """What a match may stand in. Tool calls are JSON inside JSON, and most can be told to hold nothing of it."""
-    content = extract_text(strip_reasoning(hit.content, hit.role))
+    content = read_text(hit.content, hit.role)
     if not may_match(content, tree):  # it may stand in the reasoning before the answer
-        content = extract_text(hit.content)
+        content = read_text(hit.content)
     fields = [content]
     if hit.tool_name and (not content or may_match(hit.tool_name, tree)):
         fields.append(hit.tool_name)
@@ -133,26 +133,16 @@ def _make_context(hit: Hit) -> list[dict[str, Any]]:
     """The message before, the hit and the one after, as far as there are any."""
     messages = (hit.before, (hit.role, hit.content), hit.after)
     return [
-        {"role": message[0], "content": _shorten_content(strip_reasoning(message[1], message[0]))}
+        {"role": message[0], "content": _shorten_content(message[1], message[0])}
         for message in messages
         if message is not None
     ]
 
 
-def _shorten_content(content: Any) -> str:
-    if isinstance(content, list):
-        return "\n".join(_extract_text_parts(content))[:CONTEXT_LENGTH] or SHOWN_STRUCTURE
-    if isinstance(content, dict):
-        return extract_text(content)[:CONTEXT_LENGTH] or SHOWN_STRUCTURE
-    return "" if content is None else str(content)[:CONTEXT_LENGTH]
-
-
-def _extract_text_parts(content: list[Any]) -> Iterator[str]:
-    """What is said in structured content; where its pictures lie is not."""
-    for part in content:
-        text = part.get("text") if isinstance(part, dict) else part
-        if isinstance(text, str) and text:
-            yield text
+def _shorten_content(content: Any, role: str) -> str:
+    """What is said in a message; where its pictures lie is not."""
+    text = read_text(content, role, detail="words")[:CONTEXT_LENGTH]
+    return text or (SHOWN_STRUCTURE if isinstance(content, list | dict) else "")
 
 
 class FoundMessages(SearchResults):

@@ -17,11 +17,11 @@ from hermes.agent.context import tokens
 from hermes.agent.context.boundaries import MARK, MARKS, CompressionPlan, Row, is_summary
 from hermes.agent.models.model import ContextOverflow, Model, ModelError, Used
 from hermes.agent.prompt.participants import is_marked
-from hermes.reasoning import strip_reasoning
+from hermes.message_content import list_tool_calls, read_text
 from hermes.recall.tool.prompt_safety import fence_text
 from hermes.recall.tool.prompt_safety import make_name as one_line
 from hermes.secrets import redact
-from hermes.text import extract_text, replace_surrogates
+from hermes.text import replace_surrogates
 
 SECTIONS = (
     "Active Task",
@@ -167,13 +167,12 @@ def fit_lines(rows: Sequence[Row], room: int) -> list[str]:
 
 def extract_message(row: Row) -> tuple[str, list[tuple[str, str]]]:
     """What a message says and calls. Redacted whole: half a key would not be recognised as one."""
-    calls = row.get("tool_calls")
     called = [
-        (str(function.get("name")), redact(_to_text(function.get("arguments"))))
-        for call in (calls if isinstance(calls, list) else [])
-        if isinstance(call, dict) and isinstance(function := call.get("function"), dict)
+        (call.name, redact(_to_text(call.arguments)))
+        for call in list_tool_calls(row.get("tool_calls"))
+        if call.name
     ]
-    return redact(extract_text(strip_reasoning(row.get("content"), row.get("role")))), called
+    return redact(read_text(row.get("content"), row.get("role"))), called
 
 
 def _format_line(row: Row, message: tuple[str, list[tuple[str, str]]], most: int) -> str:
@@ -245,7 +244,7 @@ def format_summary(plan: CompressionPlan, session_id: str, sections: dict[str, s
 
 def extract_body(row: Row) -> str:
     """A stored summary without what we set around it."""
-    text = extract_text(row.get("content")).strip()
+    text = read_text(row.get("content")).strip()
     start = text.find("\n## ")
     text = text[start:] if start >= 0 and text.startswith(MARK) else text
     for mark in MARKS:

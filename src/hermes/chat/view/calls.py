@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hermes.message_content import list_tool_calls, read_text
 from hermes.reasoning import extract_reasoning
 from hermes.store.content import to_json
-from hermes.text import extract_text, make_printable, reveal
+from hermes.text import make_printable, reveal
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -133,7 +134,7 @@ def collect_outputs(rows: Iterable[Row]) -> list[Call | Reasoning]:
     copied: set[tuple[str, str]] = set()
     for row in rows:
         if row.get("role") == "tool":
-            at = waiting.pop(str(row.get("tool_call_id")), None)
+            at = waiting.pop(str(row.get("tool_call_id") or ""), None)
             if at is not None and isinstance(call := outputs[at], Call):
                 outputs[at] = _attach_result(call, row)
             continue
@@ -153,7 +154,7 @@ def collect_outputs(rows: Iterable[Row]) -> list[Call | Reasoning]:
 def _attach_result(call: Call, row: Row) -> Call:
     from hermes.agent.turn import STOPPED  # asyncio, which describing a call does not need
 
-    output = extract_text(row.get("content"))
+    output = read_text(row.get("content"))
     ended = call._replace(output=output, is_thinned=bool(row.get("thinned_bytes")))
     failed = output == STOPPED or (output.startswith("error:") and not ended.exit_state)
     return ended._replace(failed=failed)
@@ -161,13 +162,9 @@ def _attach_result(call: Call, row: Row) -> Call:
 
 def read_calls(tool_calls: object) -> Iterator[tuple[str, Call]]:
     """(id, call) of what an assistant's message calls, in whatever shape another program stored it."""
-    calls = tool_calls if isinstance(tool_calls, list) else [tool_calls]
-    for call in calls:
-        if isinstance(call, dict):
-            function = call.get("function")
-            inner = function if isinstance(function, dict) else call
-            raw_arguments = inner.get("arguments", inner.get("input"))
-            yield str(call.get("id")), Call(str(inner.get("name") or "?"), _read_arguments(raw_arguments))
+    for call_id, name, arguments in list_tool_calls(tool_calls):
+        if name:
+            yield call_id, Call(name, _read_arguments(arguments))
 
 
 def _read_arguments(raw: object) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from hermes.agent.models.finish_reasons import LENGTH, normalize_reason
 from hermes.agent.tools.todo import Todo, parse_items
-from hermes.reasoning import split_reasoning
+from hermes.message_content import list_tool_calls, read_text
 from hermes.text import make_printable, spell_controls
 
 Row = dict[str, Any]
@@ -24,8 +24,6 @@ MOST_OF_PERSON = 300
 MOST_OF_ANSWER, MOST_LINES = 200, 3
 MOST_NAMES = 4
 MOST_OPEN = 120
-
-_IMAGES = ("image", "image_url", "input_image")
 
 
 class Entry(NamedTuple):
@@ -92,36 +90,11 @@ def _make_entries(spoken: Sequence[Row], last: Row | None) -> Iterator[Entry]:
 
 def extract_text(row: Row) -> str:
     """The words of a message; pictures are only named, and what a model thought is left out."""
-    content = row.get("content")
-    if isinstance(content, list):
-        content = "\n".join(_format_part(part) for part in content)
-    if not isinstance(content, str):
-        return ""
-    return spell_controls(split_reasoning(content).answer if row.get("role") == "assistant" else content)
-
-
-def _format_part(part: object) -> str:
-    if isinstance(part, str):
-        return part
-    if not isinstance(part, dict):
-        return ""
-    if part.get("type") in _IMAGES:
-        return "[image]"
-    text = part.get("text")
-    return text if isinstance(text, str) else ""
+    return spell_controls(read_text(row.get("content"), row.get("role"), detail="words and pictures"))
 
 
 def list_call_names(row: Row) -> list[str]:
-    calls = row.get("tool_calls")
-    if isinstance(calls, dict):
-        calls = [calls]
-    return [_get_name(call) for call in calls or () if isinstance(call, dict)]
-
-
-def _get_name(call: dict[str, Any]) -> str:
-    function = call.get("function")
-    inner = function if isinstance(function, dict) else call
-    return make_printable(str(inner.get("name") or "?"))
+    return [make_printable(call.name) for call in list_tool_calls(row.get("tool_calls")) if call.name]
 
 
 def format_call_names(names: Sequence[str]) -> str:

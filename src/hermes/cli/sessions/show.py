@@ -12,9 +12,10 @@ from hermes.cli.command import Words, add_json_option, add_store_option, parse_m
 from hermes.cli.exit_codes import DONE, Refused
 from hermes.cli.io.output import apply_style, print_json, print_paged
 from hermes.cli.store_access import find_session, open_store
-from hermes.reasoning import extract_reasoning, strip_reasoning
+from hermes.message_content import read_text
+from hermes.reasoning import extract_reasoning
 from hermes.store.content import to_json
-from hermes.text import extract_text, format_count, make_printable, make_readable, reveal, spell_controls
+from hermes.text import format_count, make_printable, make_readable, reveal, spell_controls
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -122,7 +123,7 @@ def _format_message(message: dict[str, Any], tools: bool, reasoning: bool) -> It
     speaker, colour = SPEAKERS.get(role) or (f"○ {make_printable(other)}", "cyan")
     stamp = f"{clock.format_iso(message['timestamp']).replace('T', ' ')[:16]} · #{message['id']}"
     yield f"{apply_style(speaker, 'bold', colour)} {apply_style(stamp, 'dim')}"
-    thought, text = extract_reasoning(message), extract_text(strip_reasoning(message["content"], role))
+    thought, text = extract_reasoning(message), read_text(message["content"], role)
     is_all = not (text.strip() or message["tool_calls"])
     if thought and (reasoning or is_all):
         yield apply_style(f"  ∴ reasoning{', without an answer' if is_all else ''}", "dim")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hermes.reasoning import strip_reasoning
+from hermes.message_content import read_text
 from hermes.recall.ranking.matched_terms import find_matched_terms
 from hermes.recall.ranking.question_words import Question
 from hermes.recall.snippets.snippets import make_snippet
@@ -15,7 +15,7 @@ from hermes.store.query_tree import Leaf, Or, make_word
 from hermes.store.sessions.lineage import find_tip
 from hermes.store.values import MessageFilter, Order, RankedBlock
 from hermes.terms import is_spaceless
-from hermes.text import extract_text, extract_tool_call_text
+from hermes.text import extract_tool_call_text
 
 CONVERSATION = """SELECT title, source, kind, started_at, coalesce(conversation_active, last_active, started_at)
     FROM sessions WHERE id = ?"""
@@ -120,7 +120,7 @@ def _extract_message_text(
     role: str | None, content: Any, kind: str | None, tool_name: str | None, tool_calls: str | None
 ) -> str:
     """What a message says, without the reasoning of an answer; if it only calls tools, the calls."""
-    text = extract_text(strip_reasoning(decode(content, kind), role))
+    text = read_text(decode(content, kind), role)
     if text.strip() or not tool_calls:
         return text
     return f"{tool_name or ''} {extract_tool_call_text(tool_calls)}".strip()

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hermes.message_content import ToolCall, list_tool_calls, read_text
 from hermes.reasoning import split_reasoning
 from hermes.recall.snippets.excerpts import Excerpt, make_excerpt, narrow_excerpt
 from hermes.store.content import decode, from_json, to_json
 from hermes.store.engine import Row
-from hermes.text import extract_text
 
 ROW = "SELECT id, role, content, content_kind, tool_calls, tool_name, timestamp FROM messages"
 
@@ -64,7 +64,7 @@ def make_message_excerpt(
     `skip` leaves out so many characters at its beginning.
     """
     message_id, role, stored, kind, calls, tool, at = row
-    text, reasoning = _decode_content(decode(stored, kind)), 0
+    text, reasoning = read_text(decode(stored, kind)), 0
     if role == "assistant":
         text, reasoning = _strip_reasoning(text, clues or ())
     if clues is not None:
@@ -89,14 +89,6 @@ def _strip_reasoning(text: str, clues: Sequence[str]) -> tuple[str, int]:
     return answer, len(reasoning)
 
 
-def _decode_content(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    if isinstance(content, bytes):
-        return content.decode(errors="replace")
-    return str(content) if isinstance(content, int | float) else extract_text(content)
-
-
 def _find_first_lines(text: str, most: int) -> int:
     end = -1
     for _ in range(FIRST_LINES):
@@ -109,20 +101,19 @@ def _find_first_lines(text: str, most: int) -> int:
 def _summarise_calls(stored: object, bounds: Bounds) -> Excerpt:
     """Tool calls in short: names and the beginning of their arguments."""
     found = from_json(stored, stored) if isinstance(stored, str) else stored
-    calls = found if isinstance(found, list) else [found]
+    calls = list_tool_calls(found)
     lines = [_format_call(call, bounds.call) for call in calls[: bounds.calls]]
     if len(calls) > bounds.calls:
         lines.append(f"and {len(calls) - bounds.calls} more")
     return Excerpt("\n".join(lines))
 
 
-def _format_call(call: object, longest: int) -> str:
-    inner = call.get("function", call) if isinstance(call, dict) else call
-    if not isinstance(inner, dict):
-        return _shorten(str(inner), longest)
-    arguments = inner.get("arguments", inner.get("input", ""))
-    arguments_text = arguments if isinstance(arguments, str) else to_json(arguments)
-    return f"{str(inner.get('name', '?'))[:LONGEST_CALL]}({_shorten(arguments_text, longest)})"
+def _format_call(call: ToolCall, longest: int) -> str:
+    if not call.name:
+        return _shorten(str(call.arguments), longest)
+    arguments = "" if call.arguments is None else call.arguments
+    text = arguments if isinstance(arguments, str) else to_json(arguments)
+    return f"{call.name[:LONGEST_CALL]}({_shorten(text, longest)})"
 
 
 def _shorten(text: str, longest: int) -> str:

@@ -20,6 +20,7 @@ from hermes.store.arguments import (
     check_time,
     require_text,
 )
+from hermes.store.columns import list_session_names
 from hermes.store.content import json_or_none
 from hermes.store.engine import Access, Reader, Writer
 from hermes.store.sessions import carried_context
@@ -35,18 +36,22 @@ from hermes.store.sessions.sessions import (
     record_process,
 )
 from hermes.store.sessions.titles import find_free_title, find_next_title, sanitize_title, split_number
+from hermes.store.statements import join_columns
 
 PARENT = """SELECT title, title_by, owner, system_prompt, root_id, source, kind, pinned_at, archived
     FROM sessions WHERE id = ?"""
 # A child is of the same person, chat and place as its parent. Its fence is the parent's: one lease covers both.
-INHERIT = """INSERT INTO sessions (id, parent_session_id, relation, started_at, last_active, title, title_by,
-        model, model_config, system_prompt, kind, root_id, listed, conversation_active, pinned_at, archived,
-        source, user_id, owner, session_key, chat_id, chat_type, thread_id, display_name, origin_json,
-        workspace, cwd, git_branch, process, lease_epoch)
-    SELECT ?, id, ?, ?, ?, ?, ?, coalesce(?, model), coalesce(?, model_config), ?, ?, ?, ?, ?, ?, ?,
-        source, user_id, owner, session_key, chat_id, chat_type, thread_id, display_name, origin_json,
-        workspace, cwd, git_branch, process, lease_epoch
-    FROM sessions WHERE id = ? ON CONFLICT (id) DO NOTHING"""
+INHERITED = join_columns(list_session_names(lambda column: column.is_inherited))
+INHERIT = " ".join(
+    (
+        """INSERT INTO sessions (id, parent_session_id, relation, started_at, last_active, title, title_by, model,
+        model_config, system_prompt, kind, root_id, listed, conversation_active, pinned_at, archived,""",
+        INHERITED,
+        ") SELECT ?, id, ?, ?, ?, ?, ?, coalesce(?, model), coalesce(?, model_config), ?, ?, ?, ?, ?, ?, ?,",
+        INHERITED,
+        "FROM sessions WHERE id = ? ON CONFLICT (id) DO NOTHING",
+    )
+)
 # A compression is recorded as the end of its parent even if that had ended before and was taken up again.
 END_BY_COMPRESSION = "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ?"
 CONTINUED_AS = """SELECT id FROM sessions WHERE parent_session_id = ? AND relation = 'compression' AND id <> ?

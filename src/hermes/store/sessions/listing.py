@@ -14,29 +14,26 @@ from typing import Any, LiteralString, NamedTuple
 
 from hermes import errors
 from hermes.store.arguments import check_integer, check_names, check_time, join_names, row_limit
+from hermes.store.columns import list_session_names
 from hermes.store.engine import Access, Reader, Row
 from hermes.store.sessions.lineage import find_tip
 from hermes.store.sessions.sessions import SELECT_ROW, check_source
+from hermes.store.statements import join_columns
 
-# The documented columns and those of ours that say what a row is, in the order of `COLUMNS`; one more at the end tells
-# whether the row's live tip is another.
-ROWS = """SELECT id, source, user_id, model, model_config, system_prompt, parent_session_id,
-    started_at, ended_at, end_reason, message_count, tool_call_count,
-    input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens,
-    billing_provider, billing_base_url, billing_mode, estimated_cost_usd, actual_cost_usd, cost_status, cost_source,
-    pricing_version, title, api_call_count, handoff_state, handoff_platform, handoff_error,
-    coalesce(last_active, started_at), coalesce(preview, ''), relation, root_id, kind, workspace, pinned_at, archived,
-    EXISTS (SELECT 1 FROM sessions child WHERE child.parent_session_id = sessions.id
+COLUMNS = list_session_names(lambda column: column.in_lists)
+NEVER_NULL: dict[str, LiteralString] = {
+    "last_active": "coalesce(last_active, started_at)",
+    "preview": "coalesce(preview, '')",
+}
+# The columns in the order of `COLUMNS`; one more at the end tells whether the row's live tip is another.
+ROWS = " ".join(
+    (
+        "SELECT",
+        join_columns(NEVER_NULL.get(name, name) for name in COLUMNS),
+        """, EXISTS (SELECT 1 FROM sessions child WHERE child.parent_session_id = sessions.id
             AND child.relation = 'compression')
-    FROM sessions"""
-COLUMNS = (
-    *("id", "source", "user_id", "model", "model_config", "system_prompt", "parent_session_id"),
-    *("started_at", "ended_at", "end_reason", "message_count", "tool_call_count"),
-    *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
-    *("billing_provider", "billing_base_url", "billing_mode"),
-    *("estimated_cost_usd", "actual_cost_usd", "cost_status", "cost_source", "pricing_version"),
-    *("title", "api_call_count", "handoff_state", "handoff_platform", "handoff_error"),
-    *("last_active", "preview", "relation", "root_id", "kind", "workspace", "pinned_at", "archived"),
+    FROM sessions""",
+    )
 )
 # One statement per order, so that each walks its own index; a source has indexes of its own.
 LISTED = "WHERE listed = 1 AND trashed_at IS NULL"

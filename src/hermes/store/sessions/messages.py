@@ -7,20 +7,23 @@ nothing. Append is one insert and one update in one transaction. A row that a re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from hermes import clock, errors
 from hermes.session_kinds import KEPT_FROM_MODELS
 from hermes.store import derived
 from hermes.store.arguments import (
+    check_integer,
     check_mappings,
     check_optional_id,
     check_optional_integer,
-    check_optional_text,
+    check_optional_number,
     check_time,
     require_text,
 )
+from hermes.store.columns import MESSAGES
 from hermes.store.content import count_calls, format_uid, from_json, json_or_none
 from hermes.store.engine import Access, Reader, Unreachable, Writer
 from hermes.store.processes import current_record
@@ -28,12 +31,32 @@ from hermes.store.sessions import blobs, carried_context, replacement
 from hermes.store.sessions.attachments import encode
 from hermes.store.sessions.carried_context import COUNT_OF, SET_COUNTS
 from hermes.store.sessions.sessions import IS_TRASHED, LIVE, record_process
+from hermes.store.statements import join_columns, make_insert
 from hermes.text import clean_replay, make_preview
 
-INSERT = """INSERT INTO messages (session_id, role, content, tool_call_id, tool_calls, tool_name, timestamp,
-        token_count, finish_reason, reasoning, reasoning_content, reasoning_details, codex_reasoning_items,
-        codex_message_items, uid, content_kind, platform_message_id)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+CHECKS: dict[str, Callable[[str, Any], object]] = {
+    "text": require_text,
+    "id": check_optional_id,
+    "json": lambda _name, value: json_or_none(value),
+    "integer": check_integer,
+    "number": check_optional_number,
+}
+"""What makes a column's value of what a caller gives, by the kind of the column."""
+WRITER_COLUMNS = [(column.name, CHECKS[column.kind]) for column in MESSAGES if column.set_by == "caller"]
+NO_VALUES = [None] * len(WRITER_COLUMNS)
+WRITER_NAMES = frozenset(name for name, _check in WRITER_COLUMNS)
+INSERT = make_insert(
+    "messages",
+    (
+        "session_id",
+        "role",
+        "content",
+        "content_kind",
+        "timestamp",
+        "uid",
+        *(name for name, _check in WRITER_COLUMNS),
+    ),
+)
 # The counters, what lists show, whether there is such a session at all, and the fence, in one statement. What another
 # program put in the place of a time is not below the empty text, as numbers are, and gives way.
 COUNT_IN = """UPDATE sessions SET
@@ -64,8 +87,20 @@ OWN_ROWS = "SELECT * FROM messages WHERE session_id = ? AND active = 1 ORDER BY 
 UNREACHED = """SELECT message_count > 0 AND EXISTS
         (SELECT 1 FROM messages m WHERE m.session_id || '' = sessions.id AND m.active = 1)
     FROM sessions WHERE id = ?"""
-SPOKEN = """SELECT id, role, content, tool_call_id, tool_calls, tool_name, finish_reason, reasoning,
-    reasoning_content, reasoning_details, codex_reasoning_items, codex_message_items, content_kind, uid FROM messages"""
+REPLAYED = [
+    (column.name, column.kind == "json", column.replay != "always", column.replay == "answers, also empty")
+    for column in MESSAGES
+    if column.replay != "never"
+]
+"""(name, whether it is JSON, whether only answers have it, whether an empty value counts)"""
+NOTHING_REPLAYED = [None] * len(REPLAYED)
+SPOKEN = " ".join(
+    (
+        "SELECT id, role, uid, content, content_kind,",
+        join_columns(name for name, *_ in REPLAYED),
+        "FROM messages",
+    )
+)
 CONVERSATION = " ".join((SPOKEN, "WHERE session_id = ? AND active = 1 ORDER BY id"))
 CARRIED = " ".join(
     (
@@ -84,67 +119,45 @@ FENCE = "SELECT lease_epoch FROM sessions WHERE id = ? AND trashed_at IS NULL"
 BY_PLATFORM = "SELECT 1 FROM messages WHERE session_id = ? AND platform_message_id = ? LIMIT 1"
 
 
+class NewMessage(NamedTuple):
+    """A message that is to be stored, as its writer gives it."""
+
+    session_id: str
+    role: str
+    content: Any = None
+    columns: Mapping[str, Any] = MappingProxyType({})
+    """The other columns that a writer sets, by their names."""
+    timestamp: float | None = None
+    lease_epoch: int | None = None
+    """A writer that names its lease is refused once somebody has taken over."""
+    uid: str | None = None
+    """With a uid and its time a message is stored once, however often it is given: see `spool_writer`."""
+
+
+def check_column_names(names: Iterable[str]) -> None:
+    """That a writer sets columns with these names."""
+    for name in names:
+        if name not in WRITER_NAMES:
+            raise TypeError(f"append_message() got an unexpected keyword argument {name!r}")
+
+
 class Messages:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
 
-    def append(
-        self,
-        session_id: str,
-        role: str,
-        content: Any = None,
-        tool_name: str | None = None,
-        tool_calls: Any = None,
-        tool_call_id: str | None = None,
-        token_count: int | None = None,
-        finish_reason: str | None = None,
-        reasoning: str | None = None,
-        reasoning_content: str | None = None,
-        reasoning_details: Any = None,
-        codex_reasoning_items: Any = None,
-        codex_message_items: Any = None,
-        timestamp: float | None = None,
-        platform_message_id: str | None = None,
-        lease_epoch: int | None = None,
-        *,
-        uid: str | None = None,
-    ) -> int:
-        """Store one message; its id. A writer that names its lease is refused once somebody has taken over.
-
-        With a `uid` and its time the message is stored once, however often it is given: see `spool_writer`.
-        """
+    def append(self, message: NewMessage) -> int:
+        """Store one message; its id."""
+        session_id, role, content, columns, timestamp, lease_epoch, known_uid = message
         role = require_text("role", role)
         stored, kind, attachments = encode(content)
         at = clock.now() if timestamp is None else check_time("timestamp", timestamp)
-        given_uid, uid = uid, uid or clock.make_uid()
-        row = (
-            session_id,
-            role,
-            stored,
-            None if tool_call_id is None else check_optional_id("tool_call_id", tool_call_id),
-            None if tool_calls is None else json_or_none(tool_calls),
-            None if tool_name is None else check_optional_text("tool_name", tool_name),
-            at,
-            None if token_count is None else check_optional_integer("token_count", token_count),
-            None if finish_reason is None else check_optional_text("finish_reason", finish_reason),
-            None if reasoning is None else check_optional_text("reasoning", reasoning),
-            None
-            if reasoning_content is None
-            else check_optional_text("reasoning_content", reasoning_content),
-            None if reasoning_details is None else json_or_none(reasoning_details),
-            None if codex_reasoning_items is None else json_or_none(codex_reasoning_items),
-            None if codex_message_items is None else json_or_none(codex_message_items),
-            uid,
-            kind,
-            None
-            if platform_message_id is None
-            else check_optional_id("platform_message_id", platform_message_id),
-        )
-        epoch = None if lease_epoch is None else check_optional_integer("lease_epoch", lease_epoch)
+        uid = known_uid or clock.make_uid()
+        row = (session_id, role, stored, kind, at, uid, *_encode_columns(columns))
+        epoch = None if lease_epoch is None else check_integer("lease_epoch", lease_epoch)
         person = at if role == "user" else None
         preview = make_preview(stored if kind == "text" else content) if person is not None else None
         counted = (
-            count_calls(role, tool_calls),
+            count_calls(role, columns.get("tool_calls")),
             at,
             at,
             person,
@@ -159,7 +172,7 @@ class Messages:
         )
 
         def work(writer: Writer) -> int:
-            if writer.repeating or given_uid:
+            if writer.repeating or known_uid:
                 stored_id = writer.value(STORED_ALREADY, session_id, at, uid)
                 if stored_id is not None:
                     return int(stored_id)
@@ -258,6 +271,15 @@ class Messages:
             return [{"id": row[0], **_decode_message(reader, row)} for row in _read_live(reader, session_id)]
 
 
+def _encode_columns(columns: Mapping[str, Any]) -> Sequence[object]:
+    """The values of `WRITER_COLUMNS`. Most messages have none of them."""
+    if [*columns.values()].count(None) == len(columns):
+        return NO_VALUES
+    return [
+        None if (value := columns.get(name)) is None else check(name, value) for name, check in WRITER_COLUMNS
+    ]
+
+
 def _read_live(reader: Reader, session_id: str) -> list[tuple[Any, ...]]:
     """What a session carries of others, then its own, each once. Instructions of untrusted files are not in it."""
     carried = reader.rows(CARRIED, session_id)
@@ -279,8 +301,7 @@ def confirm_empty(reader: Reader, session_id: str) -> list[Any]:
 
 def insert_text(writer: Writer, session_id: str, role: str, text: str, at: float, uid: str) -> int:
     """A message that is text and nothing else, for verbs that count it themselves."""
-    place, rest = (session_id, role, text, None, None, None, at), (None,) * 7
-    return writer.insert(INSERT, *place, *rest, uid, "text", None)
+    return writer.insert(INSERT, session_id, role, text, "text", at, uid, *NO_VALUES)
 
 
 def check_fence(reader: Reader, session_id: str, epoch: int | None) -> None:
@@ -315,44 +336,16 @@ def decode_row(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decode_message(reader: Reader, row: tuple[Any, ...]) -> dict[str, Any]:
-    (
-        _id,
-        role,
-        content,
-        call_id,
-        calls,
-        tool,
-        finish,
-        reasoning,
-        reasoned,
-        details,
-        codex_r,
-        codex_m,
-        kind,
-        _uid,
-    ) = row
+    _id, role, _uid, content, kind, *values = row
     content = blobs.decode(reader, content, kind)
     if role in ("user", "assistant") and isinstance(content, str):
         content = clean_replay(content)
     message: dict[str, Any] = {"role": role, "content": content}
-    if call_id:
-        message["tool_call_id"] = call_id
-    if tool:
-        message["tool_name"] = tool
-    if calls:
-        message["tool_calls"] = from_json(calls, [])
-    if role == "assistant":
-        if finish:
-            message["finish_reason"] = finish
-        if reasoning:
-            message["reasoning"] = reasoning
-        if reasoned is not None:
-            message["reasoning_content"] = reasoned
-        if details or codex_r or codex_m:
-            names = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
-            message |= {
-                name: from_json(text, None) for name, text in zip(names, row[9:12], strict=True) if text
-            }
+    if values != NOTHING_REPLAYED:
+        for (name, is_json, of_answers, keeps_empty), value in zip(REPLAYED, values, strict=True):
+            if value is None or not (value or keeps_empty) or (of_answers and role != "assistant"):
+                continue
+            message[name] = from_json(value, [] if name == "tool_calls" else None) if is_json else value
     return message
 
 
@@ -377,7 +370,7 @@ def _read_family(reader: Reader, session_id: str) -> list[dict[str, Any]]:
         message = _decode_message(reader, row)
         if message["role"] == "assistant" and (message["content"] or message.get("tool_calls")):
             unanswered.clear()
-        elif message["role"] == "user" and row[13] is None:
+        elif message["role"] == "user" and row[2] is None:
             copy = repr(message["content"])
             if copy in unanswered:
                 continue

@@ -11,67 +11,52 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hermes import clock
-from hermes.store.arguments import check_optional_integer, check_time
+from hermes.store.arguments import check_integer, check_time
+from hermes.store.columns import MESSAGES, MessageColumn, list_message_names
 from hermes.store.content import count_calls, from_json, json_or_none
 from hermes.store.engine import Writer
 from hermes.store.sessions import attachments, blobs, carried_context
+from hermes.store.statements import make_completion, make_insert, make_update
 from hermes.text import replace_surrogates
 
-INSERT = """INSERT INTO messages (role, content, tool_call_id, tool_calls, tool_name, token_count, finish_reason,
-        reasoning, reasoning_content, reasoning_details, codex_reasoning_items, codex_message_items, content_kind,
-        timestamp, uid, session_id)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-OVERWRITE = """UPDATE messages SET role = ?, content = ?, tool_call_id = ?, tool_calls = ?, tool_name = ?,
-        token_count = ?, finish_reason = ?, reasoning = ?, reasoning_content = ?, reasoning_details = ?,
-        codex_reasoning_items = ?, codex_message_items = ?, content_kind = ?, timestamp = ?, uid = ?,
-        rewound_at = NULL, thinned_bytes = NULL, platform_message_id = NULL
-    WHERE id = ?"""
-# What a caller who hands a conversation back may know better than the row; what is left out stays.
-COMPLETE = """UPDATE messages SET token_count = coalesce(?, token_count), finish_reason = coalesce(?, finish_reason),
-        reasoning = coalesce(?, reasoning), reasoning_content = coalesce(?, reasoning_content),
-        reasoning_details = coalesce(?, reasoning_details),
-        codex_reasoning_items = coalesce(?, codex_reasoning_items),
-        codex_message_items = coalesce(?, codex_message_items)
-    WHERE id = ?"""
-DELETE = "DELETE FROM messages WHERE id = ?"
+REPLACED = tuple(column for column in MESSAGES if column.replace in ("compared", "completed"))
+COLUMNS = tuple(column.name for column in REPLACED)
+COMPLETED = list_message_names(lambda column: column.replace == "completed")
+CLEARED = list_message_names(lambda column: column.replace == "cleared")
+PLAIN = tuple(column for column in REPLACED if column.set_by == "caller")
 
-COLUMNS = (
-    *("role", "content", "tool_call_id", "tool_calls", "tool_name", "token_count", "finish_reason"),
-    *("reasoning", "reasoning_content", "reasoning_details", "codex_reasoning_items", "codex_message_items"),
-    "content_kind",
-)
-COMPLETED = (
-    *("token_count", "finish_reason", "reasoning", "reasoning_content"),
-    *("reasoning_details", "codex_reasoning_items", "codex_message_items"),
-)
-ASSISTANT_TEXTS = ("reasoning", "reasoning_content")
-ASSISTANT_JSONS = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
+INSERT = make_insert("messages", (*COLUMNS, "timestamp", "uid", "session_id"))
+OVERWRITE = make_update("messages", (*COLUMNS, "timestamp", "uid"), clear=CLEARED)
+# What a caller who hands a conversation back may know better than the row; what is left out stays.
+COMPLETE = make_completion("messages", COMPLETED)
+DELETE = "DELETE FROM messages WHERE id = ?"
 
 
 def encode_message(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message as column values, before its place and time are known."""
     role = replace_surrogates(str(message.get("role") or "unknown"))
     content, kind, attached = attachments.encode(message.get("content"))
-    spoken = message if role == "assistant" else {}
     at = message.get("timestamp")
-
-    def text(of: Mapping[str, Any], name: str) -> str | None:
-        value = of.get(name)
-        return None if value is None else replace_surrogates(str(value))
-
     return {
         "role": role,
         "content": content,
         "content_kind": kind,
         "attachments": attached,
-        "tool_calls": json_or_none(message.get("tool_calls")),
-        "token_count": check_optional_integer("token_count", message.get("token_count")),
-        **{name: text(message, name) for name in ("tool_call_id", "tool_name", "finish_reason")},
-        **{name: text(spoken, name) for name in ASSISTANT_TEXTS},
-        **{name: json_or_none(spoken.get(name)) for name in ASSISTANT_JSONS},
+        **{column.name: _encode_value(column, role, message) for column in PLAIN},
         "timestamp": check_time("timestamp", at) if isinstance(at, int | float) else None,
         "calls": count_calls(role, message.get("tool_calls")),
     }
+
+
+def _encode_value(column: MessageColumn, role: str, message: Mapping[str, Any]) -> Any:
+    value = message.get(column.name)
+    if value is None or (column.of_answers and role != "assistant"):
+        return None
+    if column.kind == "json":
+        return json_or_none(value)
+    if column.kind == "integer":
+        return check_integer(column.name, value)
+    return replace_surrogates(str(value))
 
 
 def replace_rows(

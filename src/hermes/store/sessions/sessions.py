@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hermes import clock, errors
@@ -11,6 +12,7 @@ from hermes.session_kinds import canonical_source, classify_session
 from hermes.store import derived
 from hermes.store.arguments import (
     check_counter,
+    check_integer,
     check_optional_id,
     check_optional_mapping,
     check_optional_number,
@@ -18,10 +20,11 @@ from hermes.store.arguments import (
     check_time,
     require_text,
 )
+from hermes.store.columns import SESSIONS
 from hermes.store.content import json_or_none
 from hermes.store.engine import Access, Writer
-from hermes.store.people import LOCAL
 from hermes.store.processes import add_current_record, current_record
+from hermes.store.statements import make_insert
 from hermes.text import replace_surrogates
 
 SELECT_ROW = "SELECT * FROM sessions WHERE id = ?"
@@ -29,12 +32,33 @@ EXISTS = "SELECT 1 FROM sessions WHERE id = ?"
 SELECT_LIVE = "SELECT * FROM sessions WHERE id = ? AND trashed_at IS NULL"
 IS_TRASHED = "SELECT 1 FROM sessions WHERE id = ? AND trashed_at IS NOT NULL"
 LIVE = "SELECT 1 FROM sessions WHERE id = ? AND trashed_at IS NULL"
+CHECKS: dict[str, Callable[[str, Any], object]] = {
+    "text": require_text,
+    "id": check_optional_id,
+    "json": lambda _name, value: value if isinstance(value, str) else json_or_none(value),
+    "mapping": lambda name, value: json_or_none(check_optional_mapping(name, value)),
+    "integer": check_integer,
+    "number": check_optional_number,
+    "counter": check_counter,
+}
+"""What makes a column's value of what a caller gives, by the kind of the column."""
+WRITER_COLUMNS = [
+    (column.name, CHECKS[column.kind], column.default) for column in SESSIONS if column.set_by == "caller"
+]
+WRITER_NAMES = tuple(name for name, _check, _default in WRITER_COLUMNS)
 # A new root knows its place at once; a child is placed by `derived.refresh`, in the same transaction.
-INSERT = """INSERT INTO sessions (id, source, user_id, model, model_config, system_prompt, parent_session_id,
-        started_at, root_id, listed, last_active, conversation_active, kind, relation, process)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"""
-BELONG = """UPDATE sessions SET owner = ?, session_key = ?, chat_id = ?, chat_type = ?, thread_id = ?,
-        display_name = ?, origin_json = ?, workspace = ?, cwd = ?, git_branch = ? WHERE id = ?"""
+INSERT = " ".join(
+    (
+        make_insert(
+            "sessions",
+            (
+                *("id", "source", "parent_session_id", "started_at", "last_active", "relation"),
+                *("root_id", "listed", "conversation_active", "kind", *WRITER_NAMES),
+            ),
+        ),
+        "ON CONFLICT (id) DO NOTHING",
+    )
+)
 HAS_CHILDREN = "SELECT 1 FROM sessions WHERE parent_session_id = ? LIMIT 1"
 HOW_IT_ENDED = "SELECT end_reason FROM sessions WHERE id = ? AND trashed_at IS NULL"
 # Children that were there before their parent was compressed or branched are its subagents, whatever the clocks say.
@@ -116,21 +140,42 @@ def record_process(writer: Writer, session_id: str) -> None:
         writer.run(RECORD_PROCESS, value, session_id)
 
 
-class SessionOrigin(NamedTuple):
-    """Whose a new session is, and where it was begun."""
+class NewSession(NamedTuple):
+    """A session that is to be made, as its maker gives it."""
 
-    owner: str = LOCAL
-    session_key: str | None = None
-    chat_id: str | None = None
-    chat_type: str | None = None
-    thread_id: str | None = None
-    display_name: str | None = None
-    origin_json: str | None = None
-    workspace: str | None = None
-    cwd: str | None = None
-    git_branch: str | None = None
-    process: str | None = None
-    """Stored when the row is made; the process that makes it, if none is named."""
+    session_id: str
+    source: str
+    columns: Mapping[str, Any] = MappingProxyType({})
+    """The other columns that a maker sets, by their names."""
+    parent_session_id: str | None = None
+    started_at: float | None = None
+
+    def bind_values(self, relation: str | None) -> tuple[object, ...]:
+        """In the order of the placeholders of INSERT. `validate` was called before."""
+        is_root = self.parent_session_id is None
+        place = (self.session_id, 1, self.started_at) if is_root else (None, None, None)
+        start = (self.session_id, self.source, self.parent_session_id, self.started_at, self.started_at)
+        kind = classify_session(self.source, child=not is_root)
+        return (*start, relation, *place, kind, *(self.columns[name] for name in WRITER_NAMES))
+
+    def validate(self) -> NewSession:
+        """The same with every column that a maker sets, as it is stored."""
+        unknown = next((name for name in self.columns if name not in WRITER_NAMES), None)
+        if unknown is not None:
+            raise TypeError(f"create_session() got an unexpected keyword argument {unknown!r}")
+        at = self.started_at
+        columns = {
+            name: default if (value := self.columns.get(name)) is None else check(name, value)
+            for name, check, default in WRITER_COLUMNS
+        }
+        columns["process"] = columns["process"] or current_record()
+        return NewSession(
+            check_new_id(self.session_id),
+            check_new_source(self.source),
+            columns,
+            check_optional_text("parent_session_id", self.parent_session_id),
+            clock.now() if at is None else check_time("started_at", at),
+        )
 
 
 class Usage(NamedTuple):
@@ -170,50 +215,16 @@ class Sessions:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
 
-    def create(
-        self,
-        session_id: str,
-        source: str,
-        *,
-        model: str | None = None,
-        model_config: dict[str, Any] | None = None,
-        system_prompt: str | None = None,
-        user_id: str | None = None,
-        parent_session_id: str | None = None,
-        started_at: float | None = None,
-        belonging: SessionOrigin | None = None,
-    ) -> str:
+    def create(self, session: NewSession) -> str:
         """Insert the row if it is not there; a second call for the same id changes nothing.
 
         `SessionInTrash` if the id is that of a session in the trash.
         """
-        session_id = check_new_id(session_id)
-        source = check_new_source(source)
-        started = clock.now() if started_at is None else check_time("started_at", started_at)
-        parent = check_optional_text("parent_session_id", parent_session_id)
-        place: tuple[object, ...] = (session_id, 1, started, started)
-        if parent is not None:
-            place = (None, None, started, None)
-        values = (
-            session_id,
-            source,
-            check_optional_id("user_id", user_id),
-            check_optional_text("model", model),
-            json_or_none(check_optional_mapping("model_config", model_config)),
-            check_optional_text("system_prompt", system_prompt),
-            parent,
-            started,
-            *place,
-            classify_session(source, child=parent is not None),
-        )
-
-        place_of = (
-            None if belonging is None else SessionOrigin(*belonging)
-        )  # from the spool it comes as a list
-        process = (place_of.process if place_of is not None else None) or current_record()
+        session = session.validate()
+        session_id, parent = session.session_id, session.parent_session_id
 
         def insert(writer: Writer, relation: str | None) -> bool:
-            new = writer.run(INSERT, *values, relation, process) > 0
+            new = writer.run(INSERT, *session.bind_values(relation)) > 0
             if not new:
                 if writer.value(IS_TRASHED, session_id):
                     raise errors.make_error(
@@ -221,8 +232,6 @@ class Sessions:
                         f"session {session_id!r} is in the trash: bring it back, delete it for good, or use another id",
                     )
                 record_process(writer, session_id)
-            elif place_of is not None and any(place_of[:-1]):
-                writer.run(BELONG, *place_of[:-1], session_id)
             return new
 
         def work(writer: Writer) -> None:
@@ -300,26 +309,8 @@ class Sessions:
 
         Nothing is counted for a session in the trash.
         """
-        session_id = check_new_id(session_id)
-        at, values = clock.now(), usage.bind_values()
-        model = values[-1]
-        blank = (
-            session_id,
-            "unknown",
-            None,
-            model,
-            None,
-            None,
-            None,
-            at,
-            session_id,
-            1,
-            at,
-            at,
-            "chat",
-            None,
-            current_record(),
-        )
+        values = usage.bind_values()
+        blank = NewSession(session_id, "unknown", {"model": values[-1]}).validate().bind_values(None)
 
         def work(writer: Writer) -> None:
             writer.run(INSERT, *blank)

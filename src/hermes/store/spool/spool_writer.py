@@ -15,9 +15,10 @@ from hermes import clock, errors
 from hermes.logs import get_logger
 from hermes.store.content import to_json
 from hermes.store.engine import Access, Engine, Scoped, Writer
+from hermes.store.people import LOCAL
 from hermes.store.processes import current_record
-from hermes.store.sessions.messages import Messages
-from hermes.store.sessions.sessions import EXISTS, SessionOrigin, Sessions
+from hermes.store.sessions.messages import Messages, NewMessage, check_column_names
+from hermes.store.sessions.sessions import EXISTS, NewSession, Sessions
 from hermes.store.spool.spool import Entry, Spool, Unstorable
 
 log = get_logger(__name__)
@@ -34,12 +35,11 @@ NEVER = (
 WAIT_S, WAIT_AT_OPEN_S = 30.0, 2.0
 """How long to wait for another program that is storing what waits."""
 
-APPENDED = (
-    *("session_id", "role", "content", "tool_name", "tool_calls", "tool_call_id", "token_count"),
-    *("finish_reason", "reasoning", "reasoning_content", "reasoning_details", "codex_reasoning_items"),
-    *("codex_message_items", "timestamp", "platform_message_id", "lease_epoch"),
+ORIGIN = (
+    *("owner", "session_key", "chat_id", "chat_type", "thread_id", "display_name", "origin_json"),
+    *("workspace", "cwd", "git_branch", "process"),
 )
-"""The arguments of `Messages.append`, in its order."""
+"""Columns of a new session that an entry holds as one list, `belonging`, because every version reads it so."""
 
 
 class SpoolWriter:
@@ -54,40 +54,40 @@ class SpoolWriter:
         self._late_messages, self._late_sessions = Messages(engine), Sessions(engine)
         self._replayed = 0  # the handle has something in the spool while `kept` is more
 
-    def append(self, *values: Any) -> int:
+    def append(self, message: NewMessage) -> int:
         """`Messages.append`; its time and its uid are fixed here, so that it is the same message later."""
-        return self._append(self._messages, dict(zip(APPENDED, values, strict=True)))
+        return self._append(self._messages, message)
 
-    def append_for(self, owners: tuple[str, ...], *values: Any) -> int:
+    def append_for(self, owners: tuple[str, ...], message: NewMessage) -> int:
         """The same for somebody who may write only in some owners' sessions, now as well as later."""
-        arguments = dict(zip(APPENDED, values, strict=True))
-        own = self._engine.scoped(owners).owning(arguments["session_id"])
+        own = self._engine.scoped(owners).owning(message.session_id)
         return self._append(
-            Messages(cast(Access, SpoolFirstEngine(own, self.catch_up))), arguments, owners=owners
+            Messages(cast(Access, SpoolFirstEngine(own, self.catch_up))), message, owners=owners
         )
 
-    def _append(self, messages: Messages, arguments: dict[str, Any], **more: Any) -> int:
+    def _append(self, messages: Messages, message: NewMessage, **more: Any) -> int:
         uid, now = clock.make_uid(), clock.now()
-        if arguments.get("timestamp") is None:
-            arguments["timestamp"] = now
+        message = message._replace(uid=uid, timestamp=now if message.timestamp is None else message.timestamp)
         try:
-            return messages.append(**arguments, uid=uid)
+            return messages.append(message)
         except UNAVAILABLE as problem:
-            raise self._keep_write(problem, "append_message", uid, now, arguments | more) from problem
+            arguments = _write_message(message) | more
+            raise self._keep_write(problem, "append_message", uid, now, arguments) from problem
 
-    def create(self, session_id: str, source: str, **fields: Any) -> str:
+    def create(self, session: NewSession) -> str:
         """`Sessions.create`; a session that is there already needs no write, and so no store that can be written."""
-        arguments = {"session_id": session_id, "source": source, **fields}
         uid, now = clock.make_uid(), clock.now()
-        if arguments.get("started_at") is None:
-            arguments["started_at"] = now
-        belonging = arguments.get("belonging") or SessionOrigin()
-        arguments["belonging"] = belonging._replace(process=belonging.process or current_record())
+        process = session.columns.get("process") or current_record()
+        session = session._replace(
+            columns={**session.columns, "process": process},
+            started_at=now if session.started_at is None else session.started_at,
+        )
         try:
-            return self._sessions.create(**arguments)
+            return self._sessions.create(session)
         except UNAVAILABLE as problem:
-            if self._has_session(session_id):
-                return session_id
+            if self._has_session(session.session_id):
+                return session.session_id
+            arguments = _write_session(session)
             raise self._keep_write(problem, "create_session", uid, now, arguments) from problem
 
     def _has_session(self, session_id: str) -> bool:
@@ -137,19 +137,20 @@ class SpoolWriter:
     def _store_late(self, entry: Entry) -> None:
         try:
             if entry.verb == "append_message":
-                self._append_late(bytes.fromhex(entry.uid).hex(), **entry.arguments)
+                self._append_late(entry)
             elif entry.verb == "create_session":
-                self._late_sessions.create(**entry.arguments)
+                self._late_sessions.create(_read_session(entry))
             else:
                 raise Unstorable(f"this version does not know {entry.verb!r}")
         except NEVER as problem:
             raise Unstorable(str(problem)) from problem
 
-    def _append_late(self, uid: str, owners: list[str] | None = None, **arguments: Any) -> None:
+    def _append_late(self, entry: Entry) -> None:
+        message, owners = _read_message(entry)
         messages = self._late_messages
         if owners is not None:
-            messages = Messages(self._engine.scoped(tuple(owners)).owning(arguments["session_id"]))
-        messages.append(**arguments, uid=uid)
+            messages = Messages(self._engine.scoped(tuple(owners)).owning(message.session_id))
+        messages.append(message)
 
 
 class SpoolFirstEngine:
@@ -171,6 +172,44 @@ class SpoolFirstEngine:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
+
+
+def _write_message(message: NewMessage) -> dict[str, Any]:
+    """The arguments of an entry, without the uid, which is the entry's own."""
+    arguments = message._asdict()
+    del arguments["uid"]
+    columns = arguments.pop("columns")
+    return {**arguments, **columns}
+
+
+def _read_message(entry: Entry) -> tuple[NewMessage, list[str] | None]:
+    """The message of an entry, and the owners in whose sessions it may be written if not in all."""
+    columns = dict(entry.arguments)
+    owners = columns.pop("owners", None)
+    message = NewMessage(
+        columns.pop("session_id"),
+        columns.pop("role"),
+        columns.pop("content", None),
+        timestamp=columns.pop("timestamp", None),
+        lease_epoch=columns.pop("lease_epoch", None),
+        uid=bytes.fromhex(entry.uid).hex(),
+    )
+    check_column_names(columns)
+    return message._replace(columns=columns), owners
+
+
+def _write_session(session: NewSession) -> dict[str, Any]:
+    arguments = session._asdict()
+    columns = {"owner": LOCAL, **arguments.pop("columns")}
+    origin = [columns.pop(name, None) for name in ORIGIN]
+    return arguments | columns | {"belonging": origin}
+
+
+def _read_session(entry: Entry) -> NewSession:
+    columns = dict(entry.arguments)
+    columns |= zip(ORIGIN, columns.pop("belonging", None) or (), strict=False)
+    start = {name: columns.pop(name, None) for name in ("parent_session_id", "started_at")}
+    return NewSession(columns.pop("session_id"), columns.pop("source"), columns, **start)
 
 
 def _make_plain(name: str, value: object) -> object:

@@ -14,54 +14,17 @@ from typing import Any
 
 from hermes import clock
 from hermes.session_kinds import IMPORTED_ROLES
+from hermes.store.columns import MESSAGES, SESSIONS, list_message_names, list_session_names
 from hermes.store.engine import Reader
 from hermes.store.sessions.titles import MAX_TITLE_LENGTH
 
-SESSION_DATA = frozenset(
-    (
-        *("id", "source", "model", "title", "title_by", "started_at", "ended_at", "end_reason"),
-        *("parent_session_id", "relation"),  # only among the sessions that one import adds
-        *("message_count", "tool_call_count", "api_call_count", "rewind_count", "archived"),
-        *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
-        *("billing_provider", "billing_base_url", "billing_mode"),  # for reports; no request goes there
-        *("estimated_cost_usd", "actual_cost_usd", "cost_status", "cost_source", "pricing_version"),
-    )
-)
+# `parent_session_id` and `relation` count only among the sessions that one import adds.
+SESSION_DATA = frozenset(list_session_names(lambda column: column.is_imported and not column.steers))
 BESIDE_SESSION = frozenset(("messages", "context", "rewound_context", "tags", "model_calls"))
-SESSION_STEERING = {
-    "system_prompt": "system prompt",
-    "owner": "owner",
-    "user_id": "user id",
-    "session_key": "chat key",
-    **dict.fromkeys(("chat_id", "chat_type", "thread_id", "display_name", "origin_json"), "chat origin"),
-    **dict.fromkeys(("cwd", "workspace", "git_branch"), "directory"),
-    "model_config": "model setting",
-    "process": "process",
-    **dict.fromkeys(("handoff_state", "handoff_platform", "handoff_error"), "handoff"),
-    "pinned_at": "pin",
-}
+SESSION_STEERING = {column.name: column.steers for column in SESSIONS if column.steers}
 """Column to the name under which it is counted."""
-DERIVED = frozenset(
-    (
-        *("root_id", "last_active", "last_person_at", "preview", "conversation_active", "listed", "kind"),
-        *("trashed_at", "lease_epoch"),
-    )
-)
-"""Columns that no import reads: each store computes its own."""
-
-MESSAGE_DATA = frozenset(
-    (
-        *("id", "session_id", "uid", "role", "content", "content_kind", "timestamp", "active", "rewound_at"),
-        *("tool_call_id", "tool_calls", "tool_name", "token_count", "finish_reason", "thinned_bytes"),
-        *("reasoning", "reasoning_content"),
-    )
-)
-MESSAGE_STEERING = {
-    # A provider reads them in the place of the text; no person ever sees them.
-    **dict.fromkeys(("reasoning_details", "codex_reasoning_items", "codex_message_items"), "provider item"),
-    # A gateway takes a message with this id for one that it has answered.
-    "platform_message_id": "platform message id",
-}
+MESSAGE_DATA = frozenset(list_message_names(lambda column: not column.steers))
+MESSAGE_STEERING = {column.name: column.steers for column in MESSAGES if column.steers}
 SYSTEM_MESSAGE = "system message"
 FUTURE_TIME = "time in the future"
 PARENT = "parent"

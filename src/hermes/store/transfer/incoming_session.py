@@ -7,83 +7,46 @@ from typing import Any, NamedTuple
 
 from hermes import clock, errors
 from hermes.session_kinds import IMPORTED_ROLES
+from hermes.store.columns import MESSAGES, SESSIONS, Kind
 from hermes.store.content import count_calls, format_uid, from_json, to_json
 from hermes.store.sessions import attachments
 from hermes.store.sessions.attachments import Attachment
 from hermes.store.sessions.labels import clean_tag
 from hermes.store.sessions.sessions import check_source
 from hermes.store.sessions.titles import MAX_TITLE_LENGTH, make_one_line
+from hermes.store.statements import make_insert
 from hermes.store.transfer.import_policy import UNFINISHED_HANDOFFS
 from hermes.store.transfer.merge_plan import Labels, Transcript
 from hermes.text import replace_surrogates
 
-# The columns of `sessions` that an import restores, by kind, in the order of `INSERT_SESSION`.
-TEXTS = (
-    *(
-        "user_id",
-        "model",
-        "system_prompt",
-        "end_reason",
-        "billing_provider",
-        "billing_base_url",
-        "billing_mode",
-    ),
-    *("cost_status", "cost_source", "pricing_version", "handoff_state", "handoff_platform", "handoff_error"),
-    *(
-        "title_by",
-        "session_key",
-        "chat_id",
-        "chat_type",
-        "thread_id",
-        "display_name",
-        "workspace",
-        "cwd",
-        "git_branch",
-    ),
+START = (
+    *("id", "source", "started_at", "title", "owner", "parent_session_id", "relation"),
+    *("message_count", "tool_call_count"),
 )
-JSONS = ("model_config", "origin_json", "process")
-NUMBERS = ("ended_at", "estimated_cost_usd", "actual_cost_usd", "pinned_at")
-COUNTERS = (
-    *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
-    *("api_call_count", "archived", "rewind_count"),
-)
-REST = (*TEXTS, *JSONS, *NUMBERS, *COUNTERS)
-"""The columns of `IncomingSession.rest`."""
+"""Columns of `sessions` that an import settles itself."""
+REST_COLUMNS = tuple(column for column in SESSIONS if column.is_imported and column.name not in START)
+REST = tuple(column.name for column in REST_COLUMNS)
+"""The columns of `IncomingSession.rest`: they are taken as they are."""
 RELATIONS = ("compression", "branch", "reset", "delegate")
 
-# The same for `messages` and `INSERT_MESSAGE`.
-MESSAGE_TEXTS = ("finish_reason", "reasoning", "reasoning_content", "platform_message_id")
-MESSAGE_JSONS = ("reasoning_details", "codex_reasoning_items", "codex_message_items")
-MESSAGE_NUMBERS = ("token_count", "rewound_at", "thinned_bytes")
+SHAPE = ("role", "content", "content_kind", "tool_call_id", "tool_calls", "tool_name", "timestamp")
+PLACED = ("id", "session_id", "active", "uid")
+MESSAGE_REST = tuple(column for column in MESSAGES if column.name not in (*SHAPE, *PLACED))
+MESSAGE_ROW = (*SHAPE, *(column.name for column in MESSAGE_REST), "active", "uid")
+"""The columns of the message rows of `IncomingSession`."""
 
-# And for `model_usage` and `usage.INSERT`, without the session.
+INSERT_SESSION = make_insert("sessions", (*START, *REST))
+INSERT_MESSAGE = make_insert("messages", ("session_id", *MESSAGE_ROW))
+INSERT_WITH_ID = make_insert("messages", ("id", "session_id", *MESSAGE_ROW))
+TIMESTAMP, REWOUND_AT, ACTIVE = map(MESSAGE_ROW.index, ("timestamp", "rewound_at", "active"))
+
+# The columns of `usage.INSERT`, without the session.
 CALL_TEXTS = ("model", "provider", "base_url", "purpose")
 CALL_NUMBERS = (
     *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
     *("estimated_cost_usd", "actual_cost_usd"),
 )
 CALL_PRICES = ("cost_status", "cost_source", "pricing_version")
-
-INSERT_SESSION = """INSERT INTO sessions (id, source, started_at, title, owner, parent_session_id, relation,
-        message_count, tool_call_count,
-        user_id, model, system_prompt, end_reason, billing_provider, billing_base_url, billing_mode, cost_status,
-        cost_source, pricing_version, handoff_state, handoff_platform, handoff_error, title_by, session_key, chat_id,
-        chat_type, thread_id, display_name, workspace, cwd, git_branch,
-        model_config, origin_json, process,
-        ended_at, estimated_cost_usd, actual_cost_usd, pinned_at,
-        input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, api_call_count, archived,
-        rewind_count)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
-        ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-MESSAGE = """session_id, role, content, content_kind, tool_call_id, tool_calls, tool_name,
-        timestamp, finish_reason, reasoning, reasoning_content, platform_message_id, reasoning_details,
-        codex_reasoning_items, codex_message_items, token_count, rewound_at, thinned_bytes, active, uid)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?"""
-INSERT_MESSAGE = " ".join(("INSERT INTO messages (", MESSAGE, ")"))
-INSERT_WITH_ID = " ".join(("INSERT INTO messages (id,", MESSAGE, ", ?)"))
-
-TIMESTAMP, REWOUND_AT, ACTIVE = 6, -4, -2
-"""Places in the message rows of `IncomingSession`."""
 
 FILE_ROLES = {here: in_file for in_file, here in IMPORTED_ROLES.items()}
 
@@ -152,12 +115,7 @@ class IncomingSession(NamedTuple):
             parent=column.read_text("parent_session_id"),
             relation=session["relation"] if session.get("relation") in RELATIONS else None,
             counts=(messages, calls),
-            rest=(
-                *map(column.read_text, TEXTS),
-                *map(column.read_json, JSONS),
-                *map(column.read_number, NUMBERS),
-                *(column.read_number(name) or 0 for name in COUNTERS),
-            ),
+            rest=tuple(column.read(name, kind) for name, kind, *_ in REST_COLUMNS),
             messages=rows,
             attachments=attached,
             likes=likes,
@@ -236,6 +194,13 @@ class _Columns:
         self.name = name
         self.values = value
 
+    def read(self, name: str, kind: Kind) -> Any:
+        if kind in ("text", "id"):
+            return self.read_text(name)
+        if kind in ("json", "mapping"):
+            return self.read_json(name)
+        return (self.read_number(name) or 0) if kind == "counter" else self.read_number(name)
+
     def read_text(self, name: str) -> str | None:
         value = self.values.get(name)
         if value is None or isinstance(value, str):
@@ -310,8 +275,7 @@ def _read_tail(row: _Columns, active: int) -> tuple[Any, ...]:
         uid = bytes.fromhex(uid).hex() if uid else None
     except ValueError:
         raise _build_error(f"uid of {row.name} must be hexadecimal, got {uid!r:.40}") from None
-    texts, jsons = map(row.read_text, MESSAGE_TEXTS), map(row.read_json, MESSAGE_JSONS)
-    return (*texts, *jsons, *map(row.read_number, MESSAGE_NUMBERS), active, uid)
+    return (*(row.read(name, kind) for name, kind, *_ in MESSAGE_REST), active, uid)
 
 
 def make_comparable(

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hermes.store import derived, meta
+from hermes.store.columns import SESSIONS, list_session_names
 from hermes.store.content import from_json, to_json
 from hermes.store.engine import Reader, Writer
 from hermes.store.reports.usage import INSERT as RECORD_CALL
@@ -25,6 +26,7 @@ from hermes.store.sessions.title_notes import is_former as is_former_title
 from hermes.store.sessions.titles import GET as GET_TITLE
 from hermes.store.sessions.titles import HELD_BY, find_free_title
 from hermes.store.sessions.titles import SET as SET_TITLE
+from hermes.store.statements import make_completion, make_update
 from hermes.store.transfer import import_policy
 from hermes.store.transfer.incoming_session import (
     ACTIVE,
@@ -50,31 +52,20 @@ MODEL_CALLS = """SELECT at, model, provider, base_url, purpose, input_tokens, ou
 REWIND = "UPDATE messages SET active = 0, rewound_at = ? WHERE id = ?"
 RESTORE = "UPDATE messages SET active = 1, rewound_at = NULL WHERE id = ?"
 SET_LABELS = "UPDATE sessions SET ended_at = ?, end_reason = ?, archived = ?, pinned_at = ? WHERE id = ?"
-SET_COUNTERS = """UPDATE sessions SET input_tokens = ?, output_tokens = ?, cache_read_tokens = ?,
-    cache_write_tokens = ?, reasoning_tokens = ?, api_call_count = ?, rewind_count = ?, estimated_cost_usd = ?,
-    actual_cost_usd = ? WHERE id = ?"""
+COUNTER_COLUMNS = list_session_names(lambda column: column.merge == "higher")
+SET_COUNTERS = make_update("sessions", COUNTER_COLUMNS)
 # What a session worked with last. What the incoming copy does not tell stays.
-SET_MODEL = """UPDATE sessions SET model = coalesce(?, model), billing_provider = coalesce(?, billing_provider),
-    billing_base_url = coalesce(?, billing_base_url), billing_mode = coalesce(?, billing_mode),
-    cost_status = coalesce(?, cost_status), cost_source = coalesce(?, cost_source),
-    pricing_version = coalesce(?, pricing_version) WHERE id = ?"""
-SET_PLACE = """UPDATE sessions SET system_prompt = coalesce(?, system_prompt),
-    model_config = coalesce(?, model_config), workspace = coalesce(?, workspace), cwd = coalesce(?, cwd),
-    git_branch = coalesce(?, git_branch) WHERE id = ?"""
+DATA_COLUMNS = list_session_names(lambda column: column.merge == "newer" and not column.steers)
+SET_DATA = make_completion("sessions", DATA_COLUMNS)
+STEERING_COLUMNS = list_session_names(lambda column: column.merge == "newer" and column.steers)
+SET_STEERING = make_completion("sessions", STEERING_COLUMNS)
 
-MODEL_COLUMNS = (
-    *("model", "billing_provider", "billing_base_url", "billing_mode"),
-    *("cost_status", "cost_source", "pricing_version"),
-)
-PLACE_COLUMNS = ("system_prompt", "model_config", "workspace", "cwd", "git_branch")
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 COSTS = ("estimated_cost_usd", "actual_cost_usd")
-COUNTER_COLUMNS = (*TOKENS, "api_call_count", "rewind_count", *COSTS)
-NOT_OF_A_BRANCH = (
-    *("session_key", "process", "pinned_at", "handoff_state", "handoff_platform", "handoff_error"),
-    *COUNTER_COLUMNS,
-)
-"""Columns that a branch does not get from the session that it branches from."""
+NOT_OF_A_BRANCH = {
+    column.name: 0 if column.kind == "counter" else None for column in SESSIONS if not column.in_branch
+}
+"""Columns that a branch does not get from the session that it branches from, with what it gets."""
 
 BASE_KEY = "merged:"
 """Before a session's id, the key in `state_meta` of the labels at its last merge."""
@@ -172,7 +163,7 @@ def _make_branch(
         title = find_free_title(writer, title, source["owner"], branch)
     calls = _find_missing_calls(writer, merge, incoming, trusted=trusted)
     columns: dict[str, Any] = dict(zip(REST, incoming.rest, strict=True))
-    columns |= dict.fromkeys(NOT_OF_A_BRANCH) | {"archived": 0, "rewind_count": 0} | _sum_calls(calls)
+    columns |= NOT_OF_A_BRANCH | _sum_calls(calls)
     columns["title_by"] = None if title is None else BY_STORE
     started_at = min(incoming.messages[place][TIMESTAMP] for place in merge.missing)
     writer.run(
@@ -321,9 +312,9 @@ def _take_labels(
     for tag in here.tags - merged.tags:
         writer.run(REMOVE_TAG, session.id, tag)
     if merge.newer_side == "incoming":
-        writer.run(SET_MODEL, *(incoming.get_column(name) for name in MODEL_COLUMNS), session.id)
+        writer.run(SET_DATA, *(incoming.get_column(name) for name in DATA_COLUMNS), session.id)
         if trusted and not session.is_untrusted:
-            writer.run(SET_PLACE, *(incoming.get_column(name) for name in PLACE_COLUMNS), session.id)
+            writer.run(SET_STEERING, *(incoming.get_column(name) for name in STEERING_COLUMNS), session.id)
     note_labels(writer, session.id, merged, labels)
     return merged != here, None if merged.title == chosen.title else Retitled(chosen, labels)
 

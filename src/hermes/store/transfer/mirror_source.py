@@ -11,19 +11,23 @@ from itertools import groupby
 from typing import Any, LiteralString, NamedTuple
 
 from hermes.store.chats.routing import Route, make_route
+from hermes.store.columns import SESSIONS, list_session_names
 from hermes.store.content import format_uid
 from hermes.store.engine import Access, Row
 from hermes.store.sessions.lineage import MEMBERS, ROOT
 from hermes.store.sessions.messages import decode_row
 from hermes.store.sessions.sessions import EXISTS
+from hermes.store.statements import join_columns
 
-LARGE_COLUMNS: LiteralString = "s.system_prompt, s.model_config, s.origin_json, s.process"
-SMALL_COLUMNS: LiteralString = """s.source, s.started_at, s.title, s.owner, s.parent_session_id, s.relation,
-    s.trashed_at, s.user_id, s.model, s.end_reason, s.billing_provider, s.billing_base_url, s.billing_mode,
-    s.cost_status, s.cost_source, s.pricing_version, s.handoff_state, s.handoff_platform, s.handoff_error, s.title_by,
-    s.session_key, s.chat_id, s.chat_type, s.thread_id, s.display_name, s.workspace, s.cwd, s.git_branch, s.ended_at,
-    s.estimated_cost_usd, s.actual_cost_usd, s.pinned_at, s.input_tokens, s.output_tokens, s.cache_read_tokens,
-    s.cache_write_tokens, s.reasoning_tokens, s.api_call_count, s.archived, s.rewind_count"""
+NOT_MIRRORED = ("id", "message_count", "tool_call_count")
+COLUMNS = (
+    "trashed_at",
+    *list_session_names(lambda column: column.is_imported and column.name not in NOT_MIRRORED),
+)
+LARGE = ("system_prompt", *(column.name for column in SESSIONS if column.kind in ("json", "mapping")))
+"""Not worth reading of every session to see whether it changed."""
+SMALL_COLUMNS = join_columns("s." + name for name in COLUMNS if name not in LARGE)
+LARGE_COLUMNS = join_columns("s." + name for name in COLUMNS if name in LARGE)
 # What is not mirrored, but tells that something was: messages that came, went, or were taken back.
 TELLING: LiteralString = """s.message_count, s.tool_call_count, s.last_active,
     (SELECT max(m.id) FROM messages m WHERE m.session_id = s.id)"""

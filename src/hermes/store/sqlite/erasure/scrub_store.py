@@ -20,6 +20,7 @@ import apsw
 from hermes import errors, home
 from hermes.atomic_files import PARTIAL, SIDECARS, clear_partials, replace_file
 from hermes.store import derived
+from hermes.store.columns import list_message_names, list_session_names
 from hermes.store.engine import Engine, Writer
 from hermes.store.retention.secret_spellings import Spellings
 from hermes.store.sessions.titles import MAX_TITLE_LENGTH
@@ -38,40 +39,12 @@ IS_A_STORE = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name I
 ROWS_AT_ONCE = 100
 """What one transaction rewrites, so that nobody waits long for the write lock."""
 KEPT = frozenset(
-    [
-        "id",
-        "session_id",
-        "parent_session_id",
-        "root_id",
-        "conversation_id",
-        "session_key",
-        "uid",
-        "hash",
-        "key",
-        "name",
-        "chat_id",
-        "thread_id",
-        "user_id",
-        "owner",
-        "participant",
-        "platform_message_id",
-        "idempotency_key",
-        "source",
-        "role",
-        "kind",
-        "content_kind",
-        "relation",
-        "end_reason",
-        "finish_reason",
-        "title_by",
-        "state",
-        "platform",
-        "chat_type",
-        "handoff_state",
-        "handoff_platform",
-        "managed_mode",
-        "media_type",
-    ]
+    (
+        *list_session_names(lambda column: not column.is_scrubbed),
+        *list_message_names(lambda column: not column.is_scrubbed),
+        *("conversation_id", "hash", "key", "name", "participant", "idempotency_key"),
+        *("state", "platform", "managed_mode", "media_type"),
+    )
 )
 """Columns by which rows are found, or whose words programs act on: changing them would lose more than a secret."""
 NUMBERED = ("title", "tag")

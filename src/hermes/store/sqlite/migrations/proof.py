@@ -14,23 +14,13 @@ from typing import Any
 
 import apsw
 
+from hermes.store.columns import list_session_names
 from hermes.store.sqlite.connection import run
 from hermes.store.sqlite.migrations.identifiers import fill_names
 from hermes.store.sqlite.migrations.shape import read_columns
 from hermes.text import format_count
 
-WORKED_OUT = frozenset(
-    {
-        "relation",
-        "root_id",
-        "last_active",
-        "last_person_at",
-        "preview",
-        "conversation_active",
-        "listed",
-        "kind",
-    }
-)
+WORKED_OUT = frozenset(list_session_names(lambda column: column.set_by == "derived"))
 
 # Text comes as bytes and bytes as text, so that neither is taken for the other.
 CELL = "CASE typeof({column}) WHEN 'text' THEN CAST({column} AS BLOB) WHEN 'blob' THEN hex({column}) ELSE {column} END"

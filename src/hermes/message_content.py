@@ -1,0 +1,86 @@
+"""What a message says, in whatever shape a provider or another program gave it: its text, its parts, its tool calls.
+
+This is the one reader of message content. It decides what is there; surfaces cut it, lay it out and make it harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+from hermes.reasoning import strip_reasoning
+from hermes.text import extract_text, to_text
+
+Detail = Literal["everything", "words", "words and pictures"]
+"""Of structured content: every string but type tags and files, the texts of its parts, or those and `[image]`."""
+
+PICTURE = "[image]"
+PICTURE_TYPES = ("image", "image_url", "input_image")
+
+
+class Part(NamedTuple):
+    kind: Literal["text", "picture", "other"]
+    value: Any
+    """The text, or the part as it was given."""
+
+
+class ToolCall(NamedTuple):
+    id: str
+    name: str
+    """`?` if it is not known, empty for what is no call at all."""
+    arguments: Any
+    """As they were given: usually JSON text."""
+
+
+def read_text(content: object, role: object = None, *, detail: Detail = "everything") -> str:
+    """The text of a message's content. With the `role` of an answer, without the reasoning at its beginning."""
+    content = strip_reasoning(content, role)
+    if isinstance(content, bytes | int | float):
+        return to_text(content)
+    if detail == "everything" or not isinstance(content, list | tuple):
+        return extract_text(content)
+    return "\n".join(filter(None, _iterate_words(content, named=detail == "words and pictures")))
+
+
+def _iterate_words(content: list[Any] | tuple[Any, ...], *, named: bool) -> Iterator[str]:
+    for kind, value in list_parts(content):
+        if kind == "text":
+            yield extract_text(value)
+        elif kind == "picture" and named:
+            yield PICTURE
+
+
+def list_parts(content: object) -> list[Part]:
+    """The parts of a message's content; text is one part."""
+    if content is None or content == "":
+        return []
+    return [_make_part(item) for item in (content if isinstance(content, list | tuple) else [content])]
+
+
+def _make_part(item: object) -> Part:
+    if isinstance(item, str):
+        return Part("text", item)
+    if isinstance(item, dict):
+        if isinstance(item.get("text"), str):
+            return Part("text", item["text"])
+        if item.get("type") in PICTURE_TYPES:
+            return Part("picture", item)
+    return Part("other", item)
+
+
+def list_tool_calls(tool_calls: object) -> list[ToolCall]:
+    """The tool calls of an answer, in the shape of any provider."""
+    if not tool_calls:
+        return []
+    return [
+        _make_call(item) for item in (tool_calls if isinstance(tool_calls, list | tuple) else [tool_calls])
+    ]
+
+
+def _make_call(item: object) -> ToolCall:
+    if not isinstance(item, dict):
+        return ToolCall("", "", item)
+    inner = item.get("function")
+    function = inner if isinstance(inner, dict) else item
+    arguments = function.get("arguments", function.get("input"))
+    return ToolCall(str(item.get("id") or ""), str(function.get("name") or "?"), arguments)

@@ -1,0 +1,30 @@
+"""SQL that names columns of a list. Each statement is made once, when the module that uses it is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import LiteralString
+
+
+def join_columns(names: Iterable[LiteralString]) -> LiteralString:
+    return ", ".join(names)
+
+
+def make_insert(table: LiteralString, names: Sequence[LiteralString]) -> LiteralString:
+    """`INSERT INTO table (a, b) VALUES (?, ?)`"""
+    marks = join_columns(["?"] * len(names))
+    return "".join(("INSERT INTO ", table, " (", join_columns(names), ") VALUES (", marks, ")"))
+
+
+def make_update(
+    table: LiteralString, names: Iterable[LiteralString], clear: Iterable[LiteralString] = ()
+) -> LiteralString:
+    """`UPDATE table SET a = ?, b = ?, c = NULL WHERE id = ?`, with `c` from `clear`."""
+    changes = [*(name + " = ?" for name in names), *(name + " = NULL" for name in clear)]
+    return "".join(("UPDATE ", table, " SET ", join_columns(changes), " WHERE id = ?"))
+
+
+def make_completion(table: LiteralString, names: Iterable[LiteralString]) -> LiteralString:
+    """`UPDATE table SET a = coalesce(?, a) WHERE id = ?`: values that are NULL change nothing."""
+    changes = ["".join((name, " = coalesce(?, ", name, ")")) for name in names]
+    return "".join(("UPDATE ", table, " SET ", join_columns(changes), " WHERE id = ?"))
