@@ -14,7 +14,7 @@ from openai import OpenAI
 from hermes.gateway.adapter import Adapter, Misconfigured, Undeliverable
 from hermes.gateway.app import ConversationAdapter
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.registry import adapter_class
+from hermes.gateway.registry import load_adapter
 from hermes.gateway.settings import PlatformSettings
 from hermes.server.api import ApiServer
 from hermes.server.request_handler import SESSION
@@ -221,7 +221,7 @@ async def test_a_key_can_be_named_by_its_variable(monkeypatch: pytest.MonkeyPatc
 
 async def test_it_is_an_adapter_to_which_nothing_can_be_delivered(tmp_path: Path) -> None:
     server: Adapter = ApiServer(PlatformSettings("api-server", more={"key": KEY}), tmp_path)
-    assert adapter_class("api-server") is ApiServer
+    assert load_adapter("api-server") is ApiServer
     assert isinstance(server, ConversationAdapter)
     to = Source("api-server", "", user_id="x")
     with pytest.raises(Undeliverable):

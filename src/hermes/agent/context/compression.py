@@ -24,7 +24,7 @@ from hermes.agent.models.model import Model, Used
 from hermes.agent.tool import Tool
 from hermes.agent.transcript import Record
 from hermes.agent.turn import Price
-from hermes.config.settings import CompressionSettings
+from hermes.config.schema import CompressionSettings
 
 LITTLE, PASSES = 0.10, 2
 """When the last passes each made so little room, another would not help either."""
