@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -432,3 +433,12 @@ def test_the_keys_of_several_people_are_secrets_each() -> None:
     )
     assert platform.secrets == {"k1", "k2", "k3"}
     assert "k2" not in repr(platform)
+
+
+def test_every_platform_has_an_extra_that_installs_it() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
+    assert {platform.extra for platform in registry.PLATFORMS.values()} <= project[
+        "optional-dependencies"
+    ].keys()

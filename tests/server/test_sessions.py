@@ -199,11 +199,11 @@ async def test_the_key_is_in_no_log_and_no_session(caplog: pytest.LogCaptureFixt
         ({"key": "too short"}, "shorter than 16"),
         ({"keys": {"anna": "short"}}, "'anna'"),
         ({"keys": {"anna": "${NOT_SET_ANYWHERE}"}}, "NOT_SET_ANYWHERE"),
-        ({"keys": ["x"]}, "must name people"),
+        ({"keys": ["x"]}, "must be the names of people, each with a key"),
         ({"key": ANNA, "keys": {"anna": ANNA}}, "the same key"),
-        ({"key": KEY, "port": "x"}, "port is a number up to 65535"),
-        ({"key": KEY, "port": 70_000}, "port is a number up to 65535"),
-        ({"key": KEY, "cors_origins": 7}, "must be a list"),
+        ({"key": KEY, "port": "x"}, "port must be a whole number from 0 to 65535"),
+        ({"key": KEY, "port": 70_000}, "port must be a whole number from 0 to 65535"),
+        ({"key": KEY, "cors_origins": 7}, "must be addresses of pages, in a list"),
     ],
 )
 def test_what_would_not_be_safe_does_not_start(more: dict[str, Any], why: str, tmp_path: Path) -> None:
