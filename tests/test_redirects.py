@@ -20,6 +20,7 @@ from hermes.cli.gateway.setup import check_connection
 from hermes.gateway.adapter import Misconfigured
 from hermes.gateway.platforms.matrix.login import read_account_settings, sign_in
 from hermes.gateway.platforms.matrix.state import StateFiles
+from hermes.gateway.settings import PlatformSettings
 
 KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789"
 CODES = (301, 302, 303, 307, 308)
@@ -132,7 +133,9 @@ def test_a_secret_that_is_tried_out_goes_nowhere_else(chosen: Server, other: Ser
 async def test_matrix_sends_token_and_password_nowhere_else(
     chosen: Server, other: Server, home: Path, secret: str
 ) -> None:
-    settings = {"homeserver": chosen.url, "user_id": "@a:b", "encryption": False, secret: KEY}
+    more = {"homeserver": chosen.url, "user_id": "@a:b", "encryption": False, secret: KEY}
     with pytest.raises(Misconfigured, match="redirects"):
-        await sign_in(read_account_settings(settings), StateFiles(home / "matrix"))
+        await sign_in(
+            read_account_settings(PlatformSettings("matrix", more=more)), StateFiles(home / "matrix")
+        )
     assert (len(chosen.seen), other.seen) == (1, [])

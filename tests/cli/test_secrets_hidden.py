@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from hermes.agent.models.endpoints import PROVIDERS
 from hermes.config import config_file
-from hermes.config.gateway_keys import PLATFORM_NAMES
+from hermes.config.declarations import make_variable
 from hermes.config.redaction import is_secret_name, redact_setting, redact_text
 from hermes.gateway import registry
 from hermes.gateway.settings import read_gateway_settings
@@ -32,12 +32,16 @@ COMMANDS = (
     ("config", "list", "--json"),
     ("config", "get", "platforms"),
     ("config", "get", "platforms", "--json"),
-    *(("config", "get", f"platforms.{name}") for name in PLATFORM_NAMES),
+    *(("config", "get", f"platforms.{name}") for name in registry.PLATFORMS),
     *(("config", "get", f"platforms.api-server.{name}") for name in NESTED),
     ("config", "get", "platforms.api-server.keys.ann"),
     ("config", "get", "platforms.api-server.headers.Authorization"),
     *(("config", "get", one.key_env) for one in PROVIDERS),
-    *(("config", "get", variable) for name in PLATFORM_NAMES for variable in registry.secret_variables(name)),
+    *(
+        ("config", "get", variable)
+        for name in registry.PLATFORMS
+        for variable in registry.list_secret_variables(name)
+    ),
     ("config", "get", "model.base_url"),
     ("config", "set", "agent.max_steps", "9"),
     ("config", "unset", "agent.max_steps"),
@@ -52,7 +56,11 @@ COMMANDS = (
 def write_canaries(home: Path, where: str) -> None:
     """Every secret of every platform and provider, in config.yaml or in .env, and more that stands nested."""
     platforms = {
-        name: {secret: f"{CANARY}-{name}-{secret}" for secret in platform.secrets}
+        name: {
+            option: f"{CANARY}-{name}-{option}"
+            for option, setting in platform.settings.items()
+            if setting.is_secret and setting.has_variable
+        }
         for name, platform in registry.PLATFORMS.items()
     }
     variables = {one.key_env: f"{CANARY}-{one.name}-abcdefgh" for one in PROVIDERS}
@@ -65,7 +73,7 @@ def write_canaries(home: Path, where: str) -> None:
         values["platforms"] = {**platforms, "api-server": {**platforms["api-server"], **NESTED}}
     else:
         variables |= {
-            registry.environment_variable(name, secret): value
+            make_variable(name, secret): value
             for name, secrets in platforms.items()
             for secret, value in secrets.items()
         }

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import asdict
+
 from hermes.gateway.commands.command_context import CommandContext, CommandReply
 from hermes.gateway.commands.command_table import find_command
 from hermes.gateway.inbound.chat_approvals import NOTHING_WAITS, PendingApproval
@@ -46,7 +48,7 @@ class Chat:
     def __init__(self, db: SessionDB, source: Source, settings: GatewaySettings = OWNED) -> None:
         self.db, self.source, self.settings = db, source, settings
         self.store = db.scoped(make_principal(source))
-        self.is_shared = is_shared_multi_user_session(source, **settings.keying._asdict())
+        self.is_shared = is_shared_multi_user_session(source, **asdict(settings.keying))
         self.key = make_session_key(source, settings.keying)
         self.working_since: float | None = None
         self.waiting = 0

@@ -164,7 +164,7 @@ async def test_where_nobody_can_be_asked_it_is_refused_at_once(who: Source) -> N
 
 async def test_a_program_behind_a_secret_is_not_asked() -> None:
     webhook = PlatformSettings("webhook", owners=frozenset({"*"}), stream=False)
-    settings = OWNED._replace(platforms={**OWNED.platforms, "webhook": webhook})
+    settings = OWNED.replace(platforms={**OWNED.platforms, "webhook": webhook})
     async with AskingWorld(settings, Platform("webhook")) as world:
         source = ANN._replace(platform="webhook")
         (told,) = await world.asks(source, 'use ask {"subject": "ls"}')

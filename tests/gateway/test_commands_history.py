@@ -169,7 +169,7 @@ async def test_an_answer_is_stopped(ann: Chat) -> None:
 @pytest.mark.parametrize("where", [thread, group])
 async def test_in_a_shared_conversation_everybody_can_take_back(db: SessionDB, where: object) -> None:
     assert callable(where)
-    settings = OWNED._replace(keying=Keying(group_sessions_per_user=False))
+    settings = OWNED.replace(keying=Keying(group_sessions_per_user=False))
     ann, bob = Chat(db, where("ann"), settings), Chat(db, where("bob"), settings)
     session = await ann.talks("one", "two")
     assert bob.session_id == session

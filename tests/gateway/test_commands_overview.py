@@ -126,7 +126,7 @@ async def test_the_status_says_where_one_is(ann: Chat) -> None:
 
 
 async def test_the_status_of_a_silent_chat(db: SessionDB) -> None:
-    settings = OWNED._replace(reset_by_type={"thread": ResetPolicy("daily", timezone="UTC")})
+    settings = OWNED.replace(reset_by_type={"thread": ResetPolicy("daily", timezone="UTC")})
     room = Chat(db, thread("ann"), settings)
     room.due = clock.now() + 3 * clock.DAY
     lines = (await room.types("/status")).splitlines()

@@ -260,7 +260,7 @@ async def test_a_shared_room_goes_on_only_in_what_is_shared(db: SessionDB, ann: 
 
 
 async def test_when_a_room_begins_or_ceases_to_share_nothing_changes_hands(db: SessionDB) -> None:
-    together = OWNED._replace(keying=Keying(group_sessions_per_user=False))
+    together = OWNED.replace(keying=Keying(group_sessions_per_user=False))
     alone, shared = Chat(db, group("ann")), Chat(db, group("ann"), together)
     mine, ours = await alone.talks("a", title="Mine"), await shared.talks("b", title="Ours")
     assert ours not in await alone.types("/resume")

@@ -106,7 +106,7 @@ async def test_a_broken_platform_next_to_a_good_one() -> None:
     broken = Platform("matrix")
     broken.fail("run", Unreachable("no net"), times=1000)
     settings = settings_of()
-    settings = settings._replace(
+    settings = settings.replace(
         platforms={**settings.platforms, "matrix": PlatformSettings("matrix", allow_all=True)}
     )
     async with World(settings, matrix=broken) as world:

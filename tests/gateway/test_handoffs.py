@@ -204,7 +204,7 @@ async def test_a_thread_that_is_spelled_as_a_person_there_has_a_key_of_its_own()
 
 
 async def test_where_nobody_shares_a_thread_it_stays() -> None:
-    settings = at_home("-9")._replace(keying=Keying(thread_sessions_per_user=True))
+    settings = at_home("-9").replace(keying=Keying(thread_sessions_per_user=True))
     async with World(settings) as world:
         state = await handed_over(world, begun(world))
         assert state["state"] == "failed"
@@ -215,7 +215,7 @@ async def test_where_nobody_shares_a_thread_it_stays() -> None:
 async def test_what_was_handed_over_is_reset_in_the_name_of_its_new_owner() -> None:
     """After a restart nobody has spoken yet who would say whose the chat is."""
     rule = ResetPolicy("idle", idle_minutes=1)
-    async with World(at_home()._replace(reset=rule)) as world:
+    async with World(at_home().replace(reset=rule)) as world:
         session = begun(world)
         assert (await handed_over(world, session))["state"] == "completed"
         await world.restart()

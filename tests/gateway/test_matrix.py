@@ -18,7 +18,8 @@ from nio import ToDeviceMessage
 
 from hermes.gateway.adapter import Misconfigured, RateLimited, Receipt, Undeliverable, Unreachable
 from hermes.gateway.inbound_events import Event, OfferedFile, Source
-from hermes.gateway.platforms.matrix import Matrix, formatting, room_events
+from hermes.gateway.platforms.matrix import formatting, room_events
+from hermes.gateway.platforms.matrix.adapter import Matrix
 from hermes.gateway.settings import PlatformSettings
 from tests.gateway.synapse import WITHIN, Account, People, Person, Synapse, eventually
 

@@ -12,7 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.sessions.prompt_context import REDACTED, build_session_context_prompt, format_speaker
+from hermes.gateway.sessions.prompt_context import (
+    OTHER_PERSONAL_IDS,
+    build_session_context_prompt,
+    format_speaker,
+)
 from hermes.recall.tool.prompt_safety import neutralise_speech
 
 ANN = Source("telegram", "42", user_id="42", user_name="Ann")
@@ -96,7 +100,7 @@ def test_the_same_chat_gives_the_same_text() -> None:
     assert one == prompt(GROUP, platforms={"b", "a"}, home_channels={"b": "2", "a": "1"})
 
 
-@pytest.mark.parametrize("platform", REDACTED)
+@pytest.mark.parametrize("platform", ["telegram", *OTHER_PERSONAL_IDS])
 def test_where_ids_lead_to_people_they_can_be_hidden(platform: str) -> None:
     source = GROUP._replace(
         platform=platform, chat_id="+4917012345", user_id="+4915198765", chat_name="Smiths"

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from hermes import errors
 from hermes.clock import DAY, HOUR, MINUTE
+from hermes.config.time_zones import load_zone
 from hermes.gateway.sessions.reset_policy import (
     DueReset,
     find_boundary_after,
@@ -24,7 +25,6 @@ from hermes.gateway.sessions.reset_policy import (
     find_next_due,
     format_minutes,
     format_notice,
-    load_zone,
 )
 from hermes.gateway.settings import ResetPolicy
 
@@ -324,7 +324,7 @@ def test_while_something_runs_nothing_is_reset_however_old_it_is(policy: ResetPo
 
 
 def test_with_an_age_limit_the_youngest_decides() -> None:
-    limited = IDLE._replace(bg_process_max_age_hours=1.5)
+    limited = IDLE.replace(bg_process_max_age_hours=1.5)
     started = [FOUR - DAY, FOUR + DAY]
     old_enough = FOUR + DAY + 1.5 * HOUR
     assert find_due(limited, FOUR, old_enough, started) is None
@@ -413,7 +413,7 @@ def test_it_is_due_from_the_next_moment_on_and_stays_so(
     situation: tuple[ResetPolicy, float, float], started: list[float], limit: float
 ) -> None:
     policy, last, later = situation
-    policy = policy._replace(bg_process_max_age_hours=limit)
+    policy = policy.replace(bg_process_max_age_hours=limit)
     running = [last + offset for offset in started]
     first = find_next_due(policy, last, running)
     if first is None:
@@ -484,8 +484,9 @@ def test_a_machine_without_time_zones_says_so() -> None:
 import sys
 sys.modules["tzdata"] = None
 from hermes import errors
-from hermes.gateway.sessions.reset_policy import find_due, load_zone
-from hermes.gateway.settings import ResetPolicy
+from hermes.config.schema import ResetPolicy
+from hermes.config.time_zones import load_zone
+from hermes.gateway.sessions.reset_policy import find_due
 assert find_due(ResetPolicy("daily"), 0.0, 86400.0)
 try:
     load_zone("Europe/Berlin")
@@ -497,8 +498,8 @@ except errors.BadConfig as problem:
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     )
     assert run.stdout == (
-        "session_reset.timezone needs a time zone database, and this machine has none: "
-        "install the package tzdata, or leave the setting out\n"
+        "session_reset.timezone must be a time zone such as Europe/Berlin, not 'Europe/Berlin'; this machine has no"
+        " time zone database: install the package tzdata, or leave the setting out\n"
     )
 
 

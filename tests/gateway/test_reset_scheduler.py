@@ -33,7 +33,7 @@ def never_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def idle(**changed: object) -> GatewaySettings:
-    return settings_of(reset=IDLE._replace(**changed))  # type: ignore[arg-type]
+    return settings_of(reset=IDLE.replace(**changed))
 
 
 async def looks(world: World) -> None:

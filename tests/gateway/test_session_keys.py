@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
 from hermes.gateway.inbound_events import Event, Source
 from hermes.gateway.sessions.session_keys import (
@@ -122,7 +123,7 @@ def test_every_documented_form(source: Source, keying: Keying, key: str) -> None
     ],
 )
 def test_who_shares_a_session(source: Source, keying: Keying, shared: bool) -> None:
-    assert is_shared_multi_user_session(source, **keying._asdict()) == shared
+    assert is_shared_multi_user_session(source, **asdict(keying)) == shared
 
 
 @given(SOURCES, KEYINGS)
@@ -133,7 +134,7 @@ def test_a_session_is_shared_exactly_if_its_key_is_the_same_for_somebody_else(
     other = source._replace(user_id="another", user_id_alt=None)
     if source.chat_type != "dm":
         together = make_chat(somebody, keying) == make_chat(other, keying)
-        assert together == is_shared_multi_user_session(somebody, **keying._asdict())
+        assert together == is_shared_multi_user_session(somebody, **asdict(keying))
 
 
 @pytest.mark.parametrize(

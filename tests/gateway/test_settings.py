@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-import re
 import sys
+import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes import errors
-from hermes.config import dotenv, gateway_keys
-from hermes.config.gateway_keys import (
+from hermes.config import dotenv
+from hermes.config.declarations import Section, Setting, list_settings
+from hermes.config.key_lookup import find_key, find_setting, find_variable, list_keys
+from hermes.config.redaction import is_secret_name
+from hermes.config.schema import (
+    CHAT_TYPES,
+    GATEWAY_SECTIONS,
     GATEWAY_SETTINGS,
-    PLATFORM_NAMES,
-    PLATFORM_SETTINGS,
-    get_kind,
-    is_secret,
+    OPEN_SECTIONS,
+    PlatformSection,
+    get_default,
 )
+from hermes.config.setting_kinds import TEXT
 from hermes.config.settings import read_settings
-from hermes.gateway import registry
-from hermes.gateway.inbound_events import CHAT_TYPES
+from hermes.gateway import inbound_events, registry
+from hermes.gateway.platform_options import read_options
+from hermes.gateway.platforms.webhook.declaration import WebhookOptions
 from hermes.gateway.settings import (
     GatewaySettings,
     Keying,
@@ -33,7 +39,6 @@ from hermes.gateway.settings import (
     read_gateway_settings,
 )
 
-PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
 TOKEN = "123456:" + "MadeUpForThisTest"
 
 
@@ -174,17 +179,17 @@ def test_a_partial_policy_is_as_the_general_one_in_what_it_does_not_say(
     settings = read_gateway_settings()
     general = ResetPolicy("daily", 60, 3, "Australia/Lord_Howe")
     assert settings.reset == settings.policy_for("matrix", "dm") == general
-    in_groups = general._replace(mode="both", idle_minutes=30)
+    in_groups = general.replace(mode="both", idle_minutes=30)
     assert settings.policy_for("matrix", "group") == settings.policy_for("matrix", "group", "7") == in_groups
-    in_threads = settings._replace(reset_by_type={**settings.reset_by_type, "thread": general})
+    in_threads = settings.replace(reset_by_type={**settings.reset_by_type, "thread": general})
     assert (
         in_threads.policy_for("matrix", "group", "7") == in_threads.policy_for("matrix", "thread") == general
     )
     assert in_threads.policy_name("matrix", "group", "7") == "reset_by_type.thread"
     assert in_threads.policy_for("matrix", "group") == in_groups
     assert in_threads.policy_name("matrix", "dm", "7") == "reset_by_type.dm"  # a topic of a private chat
-    assert settings.policy_for("api-server", "group") == general._replace(mode="none")
-    assert settings.policy_for("telegram", "group") == general._replace(at_hour=5, notify=False)
+    assert settings.policy_for("api-server", "group") == general.replace(mode="none")
+    assert settings.policy_for("telegram", "group") == general.replace(at_hour=5, notify=False)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +255,8 @@ def test_a_variable_that_makes_no_sense_is_named(monkeypatch: pytest.MonkeyPatch
             | st.dictionaries(
                 st.sampled_from(
                     [
-                        *gateway_keys.SECTIONS,
+                        *filter(None, GATEWAY_SECTIONS),
+                        *OPEN_SECTIONS,
                         "mode",
                         "telegram",
                         "group",
@@ -292,11 +298,12 @@ def test_a_secret_is_in_no_error_and_in_nothing_that_is_printed(home: Path) -> N
     "name", ["bot_token", "access_token", "password", "secret", "webhook_secret", "key", "API_SERVER_KEY"]
 )
 def test_what_nobody_may_see(name: str) -> None:
-    assert is_secret(name)
+    assert is_secret_name(name)
 
 
 def test_what_everybody_may_see() -> None:
-    assert not any(map(is_secret, (*PLATFORM_SETTINGS, "homeserver", "user_id", "key_env", "MONKEY", "port")))
+    names = (*list_settings(PlatformSection), "homeserver", "user_id", "key_env", "MONKEY", "port")
+    assert not any(map(is_secret_name, names))
 
 
 def test_a_secret_that_looks_like_a_number_stays_one(home: Path) -> None:
@@ -346,78 +353,78 @@ def test_what_is_misspelt_is_told(home: Path, text: str, told: str) -> None:
 
 
 def test_what_is_not_installed_is_told_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [registry.install_hint(name) for name in PLATFORM_NAMES] == [None] * len(PLATFORM_NAMES)
+    assert [registry.format_install_hint(name) for name in registry.PLATFORMS] == [None] * 4
     monkeypatch.setitem(sys.modules, "telegram", None)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    assert registry.install_hint("telegram") == "pip install 'hermes-sessions[telegram]'"
-    assert registry.install_hint("webhook") == "pip install 'hermes-sessions[gateway]'"
-    assert registry.install_hint("matrix") is None
+    assert registry.format_install_hint("telegram") == "pip install 'hermes-sessions[telegram]'"
+    assert registry.format_install_hint("webhook") == "pip install 'hermes-sessions[gateway]'"
+    assert registry.format_install_hint("matrix") is None
 
 
-def test_the_names_of_platforms_and_chats_are_the_same_everywhere() -> None:
-    assert tuple(registry.PLATFORMS) == PLATFORM_NAMES
-    assert gateway_keys.CHAT_TYPES == CHAT_TYPES
+def test_the_types_of_chats_are_the_same_everywhere() -> None:
+    assert inbound_events.CHAT_TYPES == CHAT_TYPES
 
 
-def test_every_setting_has_a_place_and_a_default_that_it_can_have() -> None:
+def test_every_default_is_a_value_that_the_setting_can_have() -> None:
     for key, setting in GATEWAY_SETTINGS.items():
-        value = get_value(GatewaySettings(), key)
-        assert value is None or setting.kind.read(value) == value
-    assert set(PLATFORM_SETTINGS) | {"name", "more"} == set(PlatformSettings._fields)
+        assert get_default(key) == get_value(GatewaySettings(), key)
+        assert get_default(key) is None or setting.kind.read(get_default(key)) == get_default(key)
+    for platform in registry.PLATFORMS.values():
+        options = platform.options()
+        for name, setting in platform.settings.items():
+            default = getattr(options, name)
+            assert default is None or setting.kind.read(default) == default
+        assert {name for names in platform.needs for name in names} <= platform.settings.keys()
 
 
-def test_a_key_is_known_by_its_path() -> None:
-    for key in (
-        *GATEWAY_SETTINGS,
-        "reset_by_type.dm.mode",
-        "platforms.telegram.owners",
-        "platforms.webhook.port",
-    ):
-        assert get_kind(key) is not None
+def test_a_key_is_known_by_its_path_and_by_its_variable() -> None:
+    for key in list_keys():
+        assert (find_setting(key) is None) == (key.count(".") == 1 and key.split(".")[0] in OPEN_SECTIONS)
+        if (variable := find_variable(key)) is not None:
+            assert find_key(variable) == key
+    assert find_setting("platforms.webhook.anything_else") is not None
     for key in (
         "gateway",
         "gateway.nothing",
         "reset_by_type.dm",
+        "reset_by_type.dm.nothing",
         "platforms.irc.owners",
         "platforms.matrix.A-b",
+        "platforms.matrix.homserver",
     ):
-        assert get_kind(key) is None
+        assert find_setting(key) is None
 
 
-def shown(value: object) -> str:
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    if isinstance(value, float):
-        return f"`{value:g}`"
-    return "" if value is None or value == [] else f"`{value}`"
+def test_a_secret_must_be_named_as_one() -> None:
+    """What is hidden is decided by names, at any depth: a secret under another name would be shown."""
+
+    class Options(Section, frozen=True):
+        pin: Annotated[str, Setting(TEXT, "a secret", is_secret=True)] = ""
+
+    with pytest.raises(TypeError, match=r"Options\.pin: the name must say"):
+        list_settings(Options)
 
 
-def test_the_page_tells_every_setting_its_default_and_nothing_else() -> None:
-    part = PAGE.partition("## The gateway")[2].partition("Whatever else")[0]
-    rows = [
-        f"| `{key}` | {shown(get_value(GatewaySettings(), key))} | {one.kind.expected} | {one.meaning} |"
-        for key, one in GATEWAY_SETTINGS.items()
-    ]
-    for name, one in PLATFORM_SETTINGS.items():
-        default = (
-            None
-            if name in ("enabled", "busy", "stream")
-            else get_value(GatewaySettings(), f"platforms.x.{name}")
-        )
-        rows.append(f"| `platforms.<name>.{name}` | {shown(default)} | {one.kind.expected} | {one.meaning} |")
-    assert re.findall(r"^\| `[a-z_<>.]+` \|.*$", part, re.MULTILINE) == rows
+def test_a_number_that_a_variable_holds_is_a_number_in_every_section(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("N", "7")
+    write(home, "agent: {max_steps: '${N}'}\ngateway: {messages_per_minute: '${N}'}\n")
+    assert read_settings().agent.max_steps == 7
+    assert read_gateway_settings().messages_per_minute == 7
 
 
-def test_the_page_names_every_variable() -> None:
-    needed = [
-        registry.environment_variable(name, one)
-        for name, platform in registry.PLATFORMS.items()
-        for names in platform.needs
-        for one in names
-        if one not in registry.IN_THE_FILE
-    ]
-    for name in (*needed, *gateway_keys.VARIABLES.values(), "TELEGRAM_BASE_URL", "MATRIX_HOME_ROOM"):
-        assert f"`{name}`" in PAGE
+def test_options_of_a_platform_are_checked_when_they_are_read(home: Path) -> None:
+    write(home, "platforms: {webhook: {wait_seconds: long}}\n")
+    with pytest.raises(errors.BadConfig, match=r"webhook\.wait_seconds must be a number from 0 to 86400"):
+        read_gateway_settings()
+    write(
+        home, "platforms: {matrix: {encryption: no}, webhook: {host: '', callback_hosts: 'a.org, b.org'}}\n"
+    )
+    platforms = read_gateway_settings().platforms
+    assert platforms["matrix"].more == {"encryption": False}
+    assert read_options(WebhookOptions, platforms["webhook"]).host == "127.0.0.1"
+    assert read_options(WebhookOptions, platforms["webhook"]).callback_hosts == ("a.org", "b.org")
 
 
 def test_the_keys_of_several_people_are_secrets_each() -> None:
@@ -426,3 +433,12 @@ def test_the_keys_of_several_people_are_secrets_each() -> None:
     )
     assert platform.secrets == {"k1", "k2", "k3"}
     assert "k2" not in repr(platform)
+
+
+def test_every_platform_has_an_extra_that_installs_it() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
+    assert {platform.extra for platform in registry.PLATFORMS.values()} <= project[
+        "optional-dependencies"
+    ].keys()

@@ -27,8 +27,8 @@ from hermes.gateway.adapter import (
 )
 from hermes.gateway.http.limits import Limits, set_limits
 from hermes.gateway.inbound_events import Event, OfferedFile, Source
-from hermes.gateway.platforms import telegram
-from hermes.gateway.platforms.telegram import Telegram
+from hermes.gateway.platforms.telegram import adapter as telegram_adapter
+from hermes.gateway.platforms.telegram.adapter import Telegram, api_addresses
 from hermes.gateway.settings import PlatformSettings
 from tests.gateway.telegram_server import (
     BAD_GATEWAY,
@@ -439,7 +439,7 @@ async def test_what_was_not_accepted_at_kill_9_comes_again(server: TelegramServe
     program = textwrap.dedent("""
         import asyncio, os, sys
         from pathlib import Path
-        from hermes.gateway.platforms.telegram import Telegram
+        from hermes.gateway.platforms.telegram.adapter import Telegram
         from hermes.gateway.settings import PlatformSettings
 
         async def receive(event, offered):
@@ -564,7 +564,7 @@ async def test_files_are_beside_the_methods_however_the_address_is_spelled(
     ],
 )
 def test_an_address_that_only_looks_like_that_of_the_methods(told: str, methods: str, files: str) -> None:
-    assert telegram.api_addresses(told) == (methods, files)
+    assert api_addresses(told) == (methods, files)
 
 
 async def test_the_token_is_not_logged(
@@ -726,7 +726,7 @@ async def test_what_may_have_arrived(server: TelegramServer, adapter: Telegram, 
 async def test_no_answer_at_all_leaves_a_doubt(
     server: TelegramServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telegram, "PATIENCE", 0.3)
+    monkeypatch.setattr(telegram_adapter, "PATIENCE", 0.3)
     adapter = made(server, tmp_path)
     server.will("sendMessage", SILENT_AFTER)
     with pytest.raises(DeliveryUnknown):

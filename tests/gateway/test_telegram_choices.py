@@ -14,7 +14,7 @@ import pytest
 from hermes.gateway.adapter import Choice, OffersChoices, Receipt
 from hermes.gateway.app import Gateway
 from hermes.gateway.inbound_events import Event, OfferedFile, Source
-from hermes.gateway.platforms.telegram import Telegram
+from hermes.gateway.platforms.telegram.adapter import Telegram
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 from hermes_state import SessionDB
 from tests.gateway.asking_world import Asker, AskingAgents, AskingBrain

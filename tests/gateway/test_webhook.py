@@ -40,7 +40,8 @@ from hermes.gateway.adapter import (
 from hermes.gateway.http import host
 from hermes.gateway.http.limits import Limits, set_limits
 from hermes.gateway.inbound_events import Event, OfferedFile, Source
-from hermes.gateway.platforms.webhook import Webhook, callback_urls
+from hermes.gateway.platforms.webhook import callback_urls
+from hermes.gateway.platforms.webhook.adapter import Webhook
 from hermes.gateway.platforms.webhook.callback_urls import Callbacks
 from hermes.gateway.platforms.webhook.signed_request import SeenRequests, check_signature, sign
 from hermes.gateway.sessions.session_keys import make_session_key
@@ -194,11 +195,17 @@ def folder(tmp_path: Path) -> Path:
     [
         ({}, "the secret of the webhook is missing: set WEBHOOK_SECRET"),
         ({"secret": "short"}, "the secret of the webhook is shorter than 16 characters: set WEBHOOK_SECRET"),
-        ({"secret": SECRET, "port": "many"}, "platforms.webhook.port is a number up to 65535, not 'many'"),
-        ({"secret": SECRET, "port": 70000}, "platforms.webhook.port is a number up to 65535, not 70000"),
+        (
+            {"secret": SECRET, "port": "many"},
+            "platforms.webhook.port must be a whole number from 0 to 65535, not 'many'",
+        ),
+        (
+            {"secret": SECRET, "port": 70000},
+            "platforms.webhook.port must be a whole number from 0 to 65535, not 70000",
+        ),
         (
             {"secret": SECRET, "wait_seconds": "nan"},
-            "platforms.webhook.wait_seconds is a number up to 86400, not 'nan'",
+            "platforms.webhook.wait_seconds must be a number from 0 to 86400, not 'nan'",
         ),
         (
             {"secret": SECRET, "callback_hosts": ["https://example.org/x"]},
@@ -804,7 +811,7 @@ from pathlib import Path
 from hermes.gateway.adapter import Receipt
 from hermes.gateway.http.limits import Limits, set_limits
 from hermes.gateway.sessions.session_keys import make_session_key
-from hermes.gateway.platforms.webhook import Webhook
+from hermes.gateway.platforms.webhook.adapter import Webhook
 from hermes.gateway.settings import PlatformSettings
 from hermes_state import SessionDB
 

@@ -243,5 +243,7 @@ def test_an_error_names_no_folder_and_no_secret() -> None:
 )
 @pytest.mark.parametrize("value", [0, "many", -1, 1.5, "9" * 20])
 def test_a_limit_that_makes_no_sense_does_not_start(name: str, value: object, tmp_path: Path) -> None:
-    with pytest.raises(Misconfigured, match=rf"^platforms.api-server.{name} is a whole number from 1 to "):
+    with pytest.raises(
+        Misconfigured, match=rf"^platforms.api-server.{name} must be a whole number from 1 to "
+    ):
         ApiServer(PlatformSettings("api-server", more={"key": KEY, name: value}), tmp_path)

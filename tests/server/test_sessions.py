@@ -14,7 +14,7 @@ from openai import OpenAI
 from hermes.gateway.adapter import Adapter, Misconfigured, Undeliverable
 from hermes.gateway.app import ConversationAdapter
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.registry import adapter_class
+from hermes.gateway.registry import load_adapter
 from hermes.gateway.settings import PlatformSettings
 from hermes.server.api import ApiServer
 from hermes.server.request_handler import SESSION
@@ -200,11 +200,11 @@ async def test_the_key_is_in_no_log_and_no_session(caplog: pytest.LogCaptureFixt
         ({"key": "too short"}, "shorter than 16"),
         ({"keys": {"anna": "short"}}, "'anna'"),
         ({"keys": {"anna": "${NOT_SET_ANYWHERE}"}}, "NOT_SET_ANYWHERE"),
-        ({"keys": ["x"]}, "must name people"),
+        ({"keys": ["x"]}, "must be the names of people, each with a key"),
         ({"key": ANNA, "keys": {"anna": ANNA}}, "the same key"),
-        ({"key": KEY, "port": "x"}, "port is a number up to 65535"),
-        ({"key": KEY, "port": 70_000}, "port is a number up to 65535"),
-        ({"key": KEY, "cors_origins": 7}, "must be a list"),
+        ({"key": KEY, "port": "x"}, "port must be a whole number from 0 to 65535"),
+        ({"key": KEY, "port": 70_000}, "port must be a whole number from 0 to 65535"),
+        ({"key": KEY, "cors_origins": 7}, "must be addresses of pages, in a list"),
     ],
 )
 def test_what_would_not_be_safe_does_not_start(more: dict[str, Any], why: str, tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ async def test_a_key_can_be_named_by_its_variable(monkeypatch: pytest.MonkeyPatc
 
 async def test_it_is_an_adapter_to_which_nothing_can_be_delivered(tmp_path: Path) -> None:
     server: Adapter = ApiServer(PlatformSettings("api-server", more={"key": KEY}), tmp_path)
-    assert adapter_class("api-server") is ApiServer
+    assert load_adapter("api-server") is ApiServer
     assert isinstance(server, ConversationAdapter)
     to = Source("api-server", "", user_id="x")
     with pytest.raises(Undeliverable):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hermes.agent.models.prices import Prices
     from hermes.agent.tools.access import Access
     from hermes.agent.tools.background_processes import BackgroundProcesses
-    from hermes.config.settings import Settings
+    from hermes.config.schema import Settings
     from hermes.db.session_db import AnyStore
 
 SAVING = ("memory", "skills_list", "skill_view", "skill_manage")
@@ -122,7 +122,7 @@ class StandardFactory:
         settings = read_settings({"model.default": wish.model, "model.base_url": wish.base_url})
         if wish.model is None or wish.context_window is None:
             return settings
-        return settings._replace(windows={wish.model: wish.context_window, **settings.windows})
+        return settings.replace(windows={wish.model: wish.context_window, **settings.windows})
 
     @cached_property
     def auxiliary(self) -> Model | None:

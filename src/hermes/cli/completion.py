@@ -79,6 +79,8 @@ complete -c hermes -n '__fish_prev_arg_in --store --html --keep --key-file' -F""
 
 SESSION = ("ID", "ID|TITLE")
 """How arguments are called that name a conversation."""
+KEY = "KEY"
+"""How the argument is called that names a setting."""
 Offers = Callable[[Path, str], Iterator[tuple[str, str]]]
 TRASHED = "trashed"
 """Where the argument is kept that names what lies in the trash."""
@@ -159,8 +161,7 @@ def _list_offers(
 ) -> Iterator[tuple[str, str]]:
     flag = next((action for action in parser._actions if done and done[-1] in action.option_strings), None)
     if flag is not None and flag.nargs != 0:
-        choices = SOURCES if flag.dest == "source" else flag.choices or ()
-        yield from _filter_by_prefix(((str(choice), "") for choice in choices), begun)
+        yield from _filter_by_prefix(((str(choice), "") for choice in _list_choices(flag)), begun)
         if flag.metavar in SESSION:
             yield from _offer_from_store(_offer_sessions, done, begun)
         return
@@ -174,9 +175,29 @@ def _list_offers(
         yield from _filter_by_prefix(
             ((command.dest, command.help or "") for command in commands._choices_actions), begun
         )
+    if any(action.metavar == KEY for action in parser._actions):
+        yield from _filter_by_prefix(_list_settings(), begun)
     named = next((action for action in parser._actions if action.metavar in SESSION), None)
     if named is not None:
         yield from _offer_from_store(_offer_trash if named.dest == TRASHED else _offer_sessions, done, begun)
+
+
+def _list_choices(flag: argparse.Action) -> Iterable[Any]:
+    """What a flag can be, as far as that is known."""
+    if flag.dest not in ("source", "platform"):
+        return flag.choices or ()
+    from hermes.config.platforms import list_platforms
+
+    return dict.fromkeys([*SOURCES, *list_platforms()]) if flag.dest == "source" else list_platforms()
+
+
+def _list_settings() -> Iterator[tuple[str, str]]:
+    """Every setting with its meaning; a secret by the name of its variable, which is what can be set."""
+    from hermes.config.key_lookup import find_setting, find_variable, list_keys
+
+    for key in list_keys():
+        if (setting := find_setting(key)) is not None:
+            yield (find_variable(key) or key) if setting.is_secret else key, setting.meaning
 
 
 def _filter_by_prefix(offered: Iterable[tuple[str, str]], begun: str) -> Iterator[tuple[str, str]]:

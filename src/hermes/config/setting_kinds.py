@@ -1,4 +1,4 @@
-"""What the value of a setting may be, and how that is told to a person who wrote something else."""
+"""Kinds of values: what a setting may be, and how that is described to a person who wrote something else."""
 
 from __future__ import annotations
 
@@ -8,17 +8,26 @@ from typing import Any, NamedTuple
 from unicodedata import category
 from urllib.parse import urlsplit
 
+from hermes.config.time_zones import EXPECTED, find_zone
+
+SWITCH_WORDS = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
+"""The words for yes and no in a variable of the environment."""
+
 
 class Kind(NamedTuple):
     expected: str
     """What is expected, for a person who wrote something else."""
     read: Callable[[object], Any]
     """The value as it is used, or ValueError."""
-
-
-class Setting(NamedTuple):
-    kind: Kind
-    meaning: str
 
 
 def _check_text(value: object) -> str:
@@ -101,12 +110,61 @@ def _check_folder(value: object) -> str:
     return text
 
 
+def _check_id(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+        raise ValueError
+    return str(value).strip()
+
+
+def _check_people(value: object) -> frozenset[str]:
+    names = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int) else value
+    if not isinstance(names, list) or (isinstance(value, str) and value.lstrip().startswith("[")):
+        raise ValueError
+    return frozenset(_check_id(name) for name in names if name != "" and not str(name).isspace())
+
+
+def _check_zone(value: object) -> str:
+    name = _check_text(value)
+    find_zone(name)
+    return name
+
+
+def _check_server(value: object) -> str:
+    name = _check_text(value)
+    return _check_url(name if "://" in name else f"https://{name}")
+
+
+def _check_any_text(value: object) -> str:
+    """Also an empty text, which stands for nothing, and a number: an id or a secret may look like one in YAML."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError
+    return str(value)
+
+
+def _check_switch(value: object) -> bool:
+    """A flag that may be written as a word: `no` is a text in YAML."""
+    if isinstance(value, bool):
+        return value
+    word = str(value).strip().lower()
+    if word not in SWITCH_WORDS:
+        raise ValueError
+    return SWITCH_WORDS[word]
+
+
 TEXT = Kind("a text", _check_text)
+ANY_TEXT = Kind("a text", _check_any_text)
 URL = Kind("an address such as http://127.0.0.1:11434/v1", _check_url)
 VARIABLE = Kind("the name of an environment variable", _check_variable)
 FLAG = Kind("true or false", _check_flag)
+SWITCH = Kind("true or false", _check_switch)
 FOLDERS = make_list(Kind("", _check_folder), "whole paths of folders, in a list or with commas between them")
 VARIABLE_NAMES = make_list(VARIABLE, "names of environment variables, in a list or with commas between them")
+ID = Kind("an id", _check_id)
+PEOPLE = Kind("people by their id or @name, in a list or with commas between them", _check_people)
+ZONE = Kind(EXPECTED, _check_zone)
+SERVER = Kind("an address such as https://matrix.org", _check_server)
+PORT = make_integer(0, 65_535)
+HOSTS = make_list(ID, "hosts, in a list or with commas between them")
 DAYS = make_number(0, 1_000_000)
 RATE = make_number(0, 1_000_000)
 RATES = ("input", "output", "cache_read", "cache_write")

@@ -237,7 +237,7 @@ def make_adapters(settings: GatewaySettings) -> tuple[dict[str, Adapter], dict[s
         folder = gateway_folder() / name
         home.make_private_folder(folder)
         try:
-            adapters[name] = registry.adapter_class(name)(platform, folder)
+            adapters[name] = registry.load_adapter(name)(platform, folder)
         except AdapterError as problem:
             broken[name] = str(problem)
         except Exception as problem:  # whatever its SDK does not like here, the others do not suffer for it

@@ -52,5 +52,5 @@ class GatewayContext:
         config_file.change(key, value)
         _, name, field = key.split(".")
         fields: dict[str, Any] = {field: value}
-        changed = self.platform(name)._replace(**fields)
-        self.settings = self.settings._replace(platforms={**self.settings.platforms, name: changed})
+        changed = self.platform(name).replace(**fields)
+        self.settings = self.settings.replace(platforms={**self.settings.platforms, name: changed})

@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from hermes import errors
+from hermes.gateway import registry
 from hermes.session_kinds import PLATFORMS, canonical_source
 from hermes.text import replace_surrogates
 
@@ -76,7 +77,7 @@ class Source(NamedTuple):
     def from_dict(cls, data: Mapping[str, Any]) -> Source:
         """The same back. What it does not know is left out; a platform that nobody knows is a `ValueError`."""
         platform = canonical_source(str(data.get("platform") or ""))
-        if platform not in PLATFORMS:
+        if platform not in PLATFORMS and platform not in registry.PLATFORMS:
             raise errors.make_error(errors.InvalidArgument, f"nobody knows the platform {platform!r:.40}")
         texts: dict[str, Any] = {name: _text_or_none(data.get(name)) for name in (*_ALWAYS, *_IF_ANY)}
         kind = texts.pop("chat_type") or "dm"

@@ -1,36 +1,27 @@
-"""Readers for settings that belong to one platform. `Misconfigured` says what is wrong with a value."""
+"""The options of a platform, from its settings: typed, with defaults. `Misconfigured` names an option that is wrong."""
 
 from __future__ import annotations
 
-from hermes.config.redaction import redact_text
+from typing import TypeVar
+
+from hermes.config.declarations import Section, list_settings
+from hermes.config.settings_reader import describe_refusal, parse_value
 from hermes.gateway.adapter import Misconfigured
-from hermes.gateway.http.host import LAST_PORT
+from hermes.gateway.settings import PlatformSettings
+
+Options = TypeVar("Options", bound=Section)
 
 
-def read_list(path: str, value: object) -> list[str]:
-    """A list, or a text with commas, as the environment has it."""
-    items = value.split(",") if isinstance(value, str) else value or []
-    if not isinstance(items, list | tuple):
-        raise Misconfigured(f"{path} must be a list")
-    return [str(item).strip() for item in items if str(item).strip()]
-
-
-def read_number(path: str, value: object, most: float) -> float:
-    try:
-        number = float(str(value))
-    except ValueError:
-        number = -1
-    if not 0 <= number <= most:
-        raise Misconfigured(f"{path} is a number up to {most:g}, not {redact_text(repr(value))}")
-    return number
-
-
-def read_port(path: str, value: object) -> int:
-    return int(read_number(path, value, LAST_PORT))
-
-
-def read_integer(path: str, value: object, low: int, high: int) -> int:
-    text = str(value)
-    if not (text.isascii() and text.isdigit() and len(text) < 12 and low <= int(text) <= high):
-        raise Misconfigured(f"{path} is a whole number from {low} to {high}, not {value!r}")
-    return int(text)
+def read_options(declared: type[Options], settings: PlatformSettings) -> Options:
+    """An option that is not set, or empty, has its default."""
+    values = {}
+    for name, setting in list_settings(declared).items():
+        value = settings.more.get(name)
+        if value is None or value == "":
+            continue
+        try:
+            values[name] = parse_value(setting.kind, value)
+        except ValueError as problem:
+            key = f"platforms.{settings.name}.{name}"
+            raise Misconfigured(describe_refusal(setting.kind, key, value, problem)) from None
+    return declared(**values)

@@ -1,70 +1,41 @@
-"""Settings of the gateway: defaults, and values from config.yaml and the environment."""
+"""Settings of the gateway: those that are declared in `config/schema.py`, with the platforms that are set up."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from hermes import errors
-from hermes.config import config_file, dotenv, gateway_keys
-from hermes.config.gateway_keys import GATEWAY_SETTINGS, PLATFORM_NAMES, PLATFORM_SETTINGS, RESET_SETTINGS
+from hermes.config import config_file
+from hermes.config.declarations import list_settings, make_variable
 from hermes.config.redaction import describe_type, find_secrets
-from hermes.config.setting_kinds import Kind
-from hermes.config.settings import check_kind, expand_variables, make_refusal
+from hermes.config.schema import (
+    CHAT_TYPES,
+    GATEWAY_SECTIONS,
+    GatewaySection,
+    PlatformSection,
+)
+from hermes.config.schema import Keying as Keying
+from hermes.config.schema import ResetPolicy as ResetPolicy
+from hermes.config.settings_reader import SettingsReader
 from hermes.gateway import registry
 from hermes.gateway.http.limits import Limits
 from hermes.session_kinds import canonical_source
 
-ENVIRONMENT_ALIASES = {"home_room": "home_channel"}
-"""Other names of settings in the environment: `MATRIX_HOME_ROOM`."""
 EVERYBODY = "*"
+EXAMPLE = "telegram: {enabled: true}"
 
 
-class Keying(NamedTuple):
-    """Which people share a session."""
-
-    group_sessions_per_user: bool = True
-    thread_sessions_per_user: bool = False
-
-
-class ResetPolicy(NamedTuple):
-    """When a conversation starts afresh by itself."""
-
-    mode: str = "none"
-    """none, idle, daily or both."""
-    idle_minutes: int = 1440
-    at_hour: int = 4
-    timezone: str | None = None
-    """An IANA name; None is that of the machine."""
-    notify: bool = True
-    bg_process_max_age_hours: float = 0.0
-    """How old a background process may be and still keep a conversation from being reset; 0: however old."""
-
-
-class PlatformSettings(NamedTuple):
+class PlatformSettings(PlatformSection, frozen=True):
     name: str
-    enabled: bool = True
-    home_channel: str | None = None
-    """The chat to which handoffs and jobs go."""
-    allowed_users: frozenset[str] = frozenset()
-    allow_all: bool = False
-    owners: frozenset[str] = frozenset()
-    """Those of them whose machine this is: they have the tools that reach it, and its memory."""
-    busy: str = "queue"
-    """What a message does that comes while an answer is being made: queue, interrupt or steer."""
-    stream: bool = True
     more: Mapping[str, Any] = {}
-    """What only this platform knows; names in lower case, secrets among them."""
-    home_thread: str | None = None
-    """The thread of the home channel."""
-    home_type: str | None = None
-    home_user: str | None = None
+    """The options of the platform itself that are set; names in lower case, secrets among them."""
 
     def __repr__(self) -> str:
-        """Without what only the platform knows: there are secrets in it, and a log is no place for them."""
-        redacted = self._replace(more=dict.fromkeys(self.more, "…"))
-        return f"PlatformSettings{tuple(redacted)!r}"
+        """Without the values of options: there are secrets among them, and a log is no place for them."""
+        fields = {field: getattr(self, field) for field in self.__struct_fields__}
+        fields["more"] = dict.fromkeys(self.more, "…")
+        return f"PlatformSettings({', '.join(f'{field}={value!r}' for field, value in fields.items())})"
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -72,30 +43,13 @@ class PlatformSettings(NamedTuple):
         return frozenset(find_secrets(dict(self.more)))
 
 
-class GatewaySettings(NamedTuple):
+class GatewaySettings(GatewaySection, frozen=True, kw_only=True):
     keying: Keying = Keying()
     reset: ResetPolicy = ResetPolicy()
     reset_by_type: Mapping[str, ResetPolicy] = {}
     reset_by_platform: Mapping[str, ResetPolicy] = {}
-    messages_per_minute: int = 20
-    """How many messages a person may send; 0: any number."""
-    largest_attachment_mb: float = 20.0
-    redact_pii: bool = False
-    """Whether models are told signs instead of the names and numbers of people, where those are telephone numbers."""
-    drain_seconds: float = 30.0
-    """How long what is under way may take when the gateway is told to end."""
-    health_host: str = "127.0.0.1"
-    health_port: int = 8686
-    """Where /healthz and /metrics are; 0: nowhere."""
-    connections: int = Limits().connections
-    connections_per_address: int = Limits().connections_per_address
-    bodies_mb: int = Limits().bodies_mb
-    wrong_keys_per_minute: int = Limits().wrong_keys_per_minute
     platforms: Mapping[str, PlatformSettings] = {}
     """Those of which anything is set, whether or not they are enabled."""
-    busy: str = "queue"
-    stream: bool = True
-    """What platforms do that do not say otherwise."""
     origins: Mapping[str, str] = {}
     """Where each value that is no default comes from, by its dotted path."""
 
@@ -144,26 +98,25 @@ def read_gateway_settings() -> GatewaySettings:
 
 
 def parse_gateway_settings(values: Mapping[str, Any], *, file: str) -> GatewaySettings:
-    """The same from what stands in a file, which need not be in its place yet."""
-    reader = _SettingsReader(values, file)
-    values_by_key = {key: value for key in GATEWAY_SETTINGS for value in reader.read_general(key)}
-    reset = ResetPolicy(**_section_values("session_reset", values_by_key))
-    settings = GatewaySettings(
-        keying=Keying(**{name: value for name, value in values_by_key.items() if "." not in name}),
+    """The same from the values of a file, which need not be in its place yet."""
+    reader = _GatewayReader(values, file)
+    found = {name: reader.read_section(name, declared) for name, declared in GATEWAY_SECTIONS.items()}
+    general = GatewaySection(**found["gateway"])
+    reset = ResetPolicy(**found["session_reset"])
+    platforms = {name: reader.read_platform(name, general) for name in registry.PLATFORMS}
+    return GatewaySettings(
+        **found["gateway"],
+        keying=Keying(**found[""]),
         reset=reset,
-        reset_by_type=reader.read_policies("reset_by_type", reset),
-        reset_by_platform=reader.read_policies("reset_by_platform", reset),
-        **_section_values("gateway", values_by_key),
-    )
-    every = ((name, reader.read_platform(name, settings)) for name in PLATFORM_NAMES)
-    return settings._replace(
-        platforms={name: platform for name, platform in every if platform is not None},
+        reset_by_type=reader.read_policies("reset_by_type", CHAT_TYPES, reset),
+        reset_by_platform=reader.read_policies("reset_by_platform", tuple(registry.PLATFORMS), reset),
+        platforms={name: platform for name, platform in platforms.items() if platform is not None},
         origins=reader.origins,
     )
 
 
 def get_value(settings: GatewaySettings, key: str) -> Any:
-    """What stands at a dotted path, its default if nobody set it; None if that is nothing."""
+    """The value at a dotted path, its default if nobody set it; None if there is none."""
     section, _, rest = key.partition(".")
     if not rest:
         return getattr(settings.keying, section)
@@ -173,105 +126,72 @@ def get_value(settings: GatewaySettings, key: str) -> Any:
     if section != "platforms":
         return getattr(getattr(settings, section).get(owner, settings.reset), name)
     platform = settings.platforms.get(owner, PlatformSettings(owner, enabled=False))
-    value = getattr(platform, name) if name in PLATFORM_SETTINGS else platform.more.get(name)
+    value = getattr(platform, name) if name in list_settings(PlatformSection) else platform.more.get(name)
+    if value is None and owner in registry.PLATFORMS:
+        value = getattr(registry.PLATFORMS[owner].options(), name, None)
     return sorted(value) if isinstance(value, frozenset) else value
 
 
-def _section_values(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    prefix = f"{section}."
-    return {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
+class _GatewayReader(SettingsReader):
+    """Reads what belongs to chat types and platforms, too."""
 
-
-class _SettingsReader:
-    """What the file and the environment say, and where each value that was taken came from."""
-
-    def __init__(self, values: Mapping[str, Any], file: str) -> None:
-        self.values, self.file = values, file
-        self.origins: dict[str, str] = {}
-        environment = {name: value for name, value in os.environ.items() if value.strip()}
-        variables = {**dotenv.read(), **environment}
-        self.variables = {name: value.strip() for name, value in variables.items() if value.strip()}
-
-    def read_general(self, key: str) -> Iterator[Any]:
-        """The value of a setting of the gateway as a whole; none if nobody set it."""
-        section, _, name = key.rpartition(".")
-        inner = self._section(section, key) if section else self.values
-        kind = GATEWAY_SETTINGS[key].kind
-        yield from self._read_value(key, kind, inner.get(name), gateway_keys.VARIABLES.get(key, ""))
-
-    def read_policies(self, section: str, general: ResetPolicy) -> dict[str, ResetPolicy]:
+    def read_policies(
+        self, section: str, owners: tuple[str, ...], general: ResetPolicy
+    ) -> dict[str, ResetPolicy]:
         """Policies of their own; what one does not say is as in the general one."""
-        names = gateway_keys.CHAT_TYPES if section == "reset_by_type" else PLATFORM_NAMES
         policies = {}
-        for owner, section_values in self._read_owned(section, f"{names[0]}: {{mode: daily}}").items():
-            if owner not in names:
-                continue
-            fields = {
-                name: value
-                for name, setting in RESET_SETTINGS.items()
-                for value in self._read_value(
-                    f"{section}.{owner}.{name}", setting.kind, section_values.get(name)
-                )
-            }
-            policies[owner] = general._replace(**fields)
+        for owner, written in self._read_owned(section, f"{owners[0]}: {{mode: daily}}").items():
+            if owner in owners:
+                fields = {
+                    name: value
+                    for name, setting in list_settings(ResetPolicy).items()
+                    for value in self.read_value(f"{section}.{owner}.{name}", setting.kind, written.get(name))
+                }
+                policies[owner] = general.replace(**fields)
         return policies
 
-    def read_platform(self, name: str, general: GatewaySettings) -> PlatformSettings | None:
-        """What is set of a platform; None if nothing is."""
-        section_values = self._read_owned("platforms", "telegram: {enabled: true}").get(name, {})
-        prefix = registry.environment_variable(name, "")
-        variables = {
-            ENVIRONMENT_ALIASES.get(rest, rest): variable
-            for variable in self.variables
-            if variable.startswith(prefix) and (rest := variable.removeprefix(prefix).lower())
-        }
-        settings = {
+    def read_platform(self, name: str, general: GatewaySection) -> PlatformSettings | None:
+        """What is set of a platform; None if nothing is. Options that are not declared are kept as they are."""
+        declared = registry.PLATFORMS[name]
+        common = list_settings(PlatformSection)
+        known = {**common, **declared.settings}
+        written = self._read_owned("platforms", EXAMPLE).get(name, {})
+        variables = self._find_variables(name)
+        values = {
             setting: value
-            for setting in dict.fromkeys([*section_values, *variables])
-            for value in self._read_value(
+            for setting in dict.fromkeys([*written, *variables])
+            for value in self.read_value(
                 f"platforms.{name}.{setting}",
-                _kind_of(setting),
-                section_values.get(setting),
-                variables.get(setting, ""),
+                known[setting].kind if setting in known else None,
+                written.get(setting),
+                variables.get(setting),
             )
         }
-        if not settings:
+        if not values:
             return None
-        more = {setting: value for setting, value in settings.items() if setting not in PLATFORM_SETTINGS}
-        fields = {setting: value for setting, value in settings.items() if setting in PLATFORM_SETTINGS}
-        fields.setdefault("enabled", not registry.missing_settings(name, more))
+        more = {setting: value for setting, value in values.items() if setting not in common}
+        fields = {setting: value for setting, value in values.items() if setting in common}
+        fields.setdefault("enabled", not registry.list_missing(name, more))
         platform = PlatformSettings(
             **{"busy": general.busy, "stream": general.stream, **fields}, name=name, more=more
         )
-        self._refuse_everybody(platform)
+        self._refuse_everybody(platform, is_open=declared.by_secret)
         return platform
 
-    def _read_value(self, key: str, kind: Kind | None, written: object, variable: str = "") -> Iterator[Any]:
-        if variable in self.variables:
-            self.origins[key] = variable
-            yield _parse_text(kind, key, self.variables[variable], variable)
-        elif written is not None:
-            self.origins[key] = self.file
-            meaning = expand_variables(key, written, self.file)
-            if kind is None:
-                yield str(meaning) if gateway_keys.is_secret(key) else meaning
-            elif isinstance(meaning, str) and meaning != written:
-                yield _parse_text(kind, key, meaning, self.file, written=written)
-            else:
-                yield check_kind(kind, key, written, self.file)
-
-    def _section(self, name: str, example: str) -> Mapping[str, Any]:
-        inner = self.values.get(name)
-        if inner is not None and not isinstance(inner, Mapping):
-            raise errors.BadConfig(
-                f"{self.file}: {name} must hold settings such as {example}, not {describe_type(inner)}"
-            )
-        return inner or {}
+    def _find_variables(self, platform: str) -> dict[str, str]:
+        """The variables of a platform by the names of their settings."""
+        prefix, aliases = make_variable(platform, ""), registry.PLATFORMS[platform].variable_aliases
+        names = {
+            variable: variable.removeprefix(prefix).lower()
+            for variable in self.variables
+            if variable.startswith(prefix) and variable != prefix
+        }
+        return {aliases.get(name, name): variable for variable, name in names.items()}
 
     def _read_owned(self, section: str, example: str) -> dict[str, Mapping[str, Any]]:
         """Settings of several, by the documented names of those whose they are."""
         sections: dict[str, Mapping[str, Any]] = {}
-        for owner, inner in self._section(section, example).items():
+        for owner, inner in self.get_section(section, example).items():
             if inner is not None and not isinstance(inner, Mapping):
                 raise errors.BadConfig(
                     f"{self.file}: {section}.{owner} must hold settings such as {example}, not {describe_type(inner)}"
@@ -283,43 +203,12 @@ class _SettingsReader:
             }
         return sections
 
-    def _refuse_everybody(self, platform: PlatformSettings) -> None:
-        """A star among names would be overlooked; who lets everybody in has to say so."""
+    def _refuse_everybody(self, platform: PlatformSettings, *, is_open: bool) -> None:
+        """A star among names would be overlooked; whoever lets everybody in has to say so."""
         for field, people in (("allowed_users", platform.allowed_users), ("owners", platform.owners)):
-            if EVERYBODY in people and not (
-                field == "owners" and registry.PLATFORMS[platform.name].by_secret
-            ):
+            if EVERYBODY in people and not (field == "owners" and is_open):
                 key = f"platforms.{platform.name}.{field}"
                 instead = (
                     f"; platforms.{platform.name}.allow_all lets everybody in" if field != "owners" else ""
                 )
                 raise errors.BadConfig(f"{self.origins[key]}: {key} must name people, not everybody{instead}")
-
-
-def _kind_of(name: str) -> Kind | None:
-    setting = PLATFORM_SETTINGS.get(name)
-    return setting.kind if setting else gateway_keys.PLATFORM_KINDS.get(name)
-
-
-def _parse_text(kind: Kind | None, key: str, text: str, origin: str, written: object = None) -> Any:
-    """What a text in a variable stands for, which may be a number or a yes. `written` is what the file says instead."""
-    if kind is None:
-        return text
-    for meaning in _possible_values(text):
-        try:
-            return kind.read(meaning)
-        except ValueError:
-            continue
-    raise make_refusal(kind, key, text if written is None else written, origin)
-
-
-def _possible_values(text: str) -> Iterator[object]:
-    yield text
-    for words, meaning in ((("true", "yes", "on", "1"), True), (("false", "no", "off", "0"), False)):
-        if text.lower() in words:
-            yield meaning
-    for number in (int, float):
-        try:
-            yield number(text)
-        except ValueError:
-            continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,20 +29,19 @@ from hermes.gateway.context import GatewayContext
 from hermes.gateway.http.address_rules import AllowedHosts
 from hermes.gateway.http.host import HOLDER, serve
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.platform_options import read_list, read_port
+from hermes.gateway.platform_options import read_options
 from hermes.gateway.sessions.session_lookup import SessionLookup
 from hermes.gateway.settings import PlatformSettings
 from hermes.server import completions, responses, sessions_api
 from hermes.server.api_errors import Refused, error_body, refused_by_status, translate_error
 from hermes.server.api_keys import PLATFORM, Keys, Person
+from hermes.server.declaration import ApiServerOptions
 from hermes.server.history_index import HistoryIndex
 from hermes.server.key_limits import Limits
 from hermes.server.request_handler import SESSION, ClientGone, RequestHandler
 
 log = logging.getLogger(__name__)
 
-PORT = 8642
-MODEL = "hermes"
 LARGEST_BODY = 32 * 1024 * 1024
 """Pictures are in the body, a third larger than they are."""
 CLIENT_GONE = 499
@@ -56,15 +55,14 @@ class ApiServer:
     capabilities = Capabilities(max_length=1_000_000)
 
     def __init__(self, settings: PlatformSettings, folder: Path) -> None:
-        more = settings.more
-        self._keys = Keys(more)
-        self._host = str(more.get("host") or "127.0.0.1")
-        self._wanted_port = read_port("platforms.api-server.port", more.get("port", PORT))
-        self._origins = read_list("platforms.api-server.cors_origins", more.get("cors_origins"))
-        self._model = str(more.get("model_name") or MODEL)
-        self._limits = Limits.read(more)
-        hosts = "platforms.api-server.picture_hosts"
-        self._picture_hosts = AllowedHosts(hosts, read_list(hosts, more.get("picture_hosts")))
+        options = read_options(ApiServerOptions, settings)
+        self._keys = Keys(options.key, options.keys)
+        self._host = options.host
+        self._wanted_port = options.port
+        self._origins = options.cors_origins
+        self._model = options.model_name
+        self._limits = Limits.from_options(options)
+        self._picture_hosts = AllowedHosts("platforms.api-server.picture_hosts", options.picture_hosts)
         self._folder = folder
         self._handler: RequestHandler | None = None
         self._known = HistoryIndex(folder / "conversations.jsonl")
@@ -138,7 +136,7 @@ class ApiServer:
             self._handler.close_workers()
 
 
-def make_application(handler: RequestHandler, origins: list[str]) -> Starlette:
+def make_application(handler: RequestHandler, origins: Sequence[str]) -> Starlette:
     def route(path: str, method: str, work: Work) -> Route:
         return Route(path, _Endpoint(handler, work, origins), methods=[method])
 
@@ -184,7 +182,7 @@ def make_application(handler: RequestHandler, origins: list[str]) -> Starlette:
 class _Endpoint:
     """One route. A request counts against the limits of its key until its answer is sent, streamed ones too."""
 
-    def __init__(self, handler: RequestHandler, work: Work, origins: list[str]) -> None:
+    def __init__(self, handler: RequestHandler, work: Work, origins: Sequence[str]) -> None:
         self._handler, self._work, self._origins = handler, work, origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from hermes.config.settings import expand_variables
+from hermes.config.settings_reader import expand_variables
 from hermes.errors import BadConfig
 from hermes.gateway.adapter import Misconfigured
 from hermes.gateway.inbound_events import Source
@@ -41,12 +41,8 @@ class Person(NamedTuple):
 
 
 class Keys:
-    def __init__(self, more: Mapping[str, Any]) -> None:
-        """`key` is that of one person, `keys` those of several, by name."""
-        named = more.get("keys") or {}
-        if not isinstance(named, Mapping):
-            raise Misconfigured("platforms.api-server.keys must name people, each with a key")
-        single = str(more.get("key") or "")
+    def __init__(self, single: str | None, named: Mapping[str, Any]) -> None:
+        """`single` is the key of one person, `named` those of several, by name."""
         if not single and not named:
             raise Misconfigured("the key of the API server is missing: set API_SERVER_KEY")
         keys = {str(name): _expand_key(str(name), key) for name, key in named.items()}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hermes import clock
-from hermes.gateway.platform_options import read_integer
 from hermes.gateway.rate_limit import TokenBuckets
 from hermes.server.api_errors import Refused, bad_request
+from hermes.server.declaration import ApiServerOptions
 from hermes.terms import index_text
 
 LONGEST_QUERY = 2000
@@ -19,21 +19,20 @@ LONGEST_QUERY = 2000
 OPERATORS = ("AND", "OR", "NOT")
 
 
+_DEFAULTS = ApiServerOptions()
+
+
 class Limits(NamedTuple):
-    requests_per_minute: int = 600
-    concurrent_requests: int = 32
-    most_messages: int = 2000
-    search_words: int = 64
+    """The options of these names."""
+
+    requests_per_minute: int = _DEFAULTS.requests_per_minute
+    concurrent_requests: int = _DEFAULTS.concurrent_requests
+    most_messages: int = _DEFAULTS.most_messages
+    search_words: int = _DEFAULTS.search_words
 
     @classmethod
-    def read(cls, more: Mapping[str, Any]) -> Limits:
-        """From the settings of the platform; `Misconfigured` if a value makes no sense."""
-        values = {
-            name: read_integer(f"platforms.api-server.{name}", more[name], 1, 1_000_000)
-            for name in cls._fields
-            if more.get(name) is not None
-        }
-        return cls(**values)
+    def from_options(cls, options: ApiServerOptions) -> Limits:
+        return cls(*(getattr(options, name) for name in cls._fields))
 
 
 class Admission:

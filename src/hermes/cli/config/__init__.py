@@ -28,8 +28,6 @@ COMMANDS = {
     ),
     "path": Command(f"{HERE}:define_path", "print where config.yaml is", Access.READS),
 }
-FILE_ONLY = {("approvals.mode", "off")}
-"""Values that take a wall away: somebody has to open the file for that."""
 
 
 def define(parser: argparse.ArgumentParser, words: Words) -> None:
@@ -83,8 +81,7 @@ def print_setting(arguments: argparse.Namespace) -> int:
 
 def list_settings(arguments: argparse.Namespace) -> int:
     from hermes.agent.models.endpoints import PROVIDERS
-    from hermes.config.gateway_keys import GATEWAY_SETTINGS
-    from hermes.config.settings import SETTINGS
+    from hermes.config.schema import GATEWAY_SETTINGS, SETTINGS
     from hermes.gateway.settings import read_gateway_settings
 
     settings, gateway = _read_settings(), read_gateway_settings()
@@ -123,9 +120,7 @@ def _read_settings() -> Any:
 
 def _is_secret(name: str) -> bool:
     """Whether it is the name of a variable that holds a secret. Those are kept in .env and never shown."""
-    from hermes.config.gateway_keys import is_secret
-
-    return name.endswith("_API_KEY") or (name.isupper() and "." not in name and is_secret(name))
+    return name.endswith("_API_KEY") or (name.isupper() and "." not in name and is_secret_name(name))
 
 
 def _make_gateway_row(key: str, gateway: Any) -> dict[str, Any]:
@@ -135,17 +130,17 @@ def _make_gateway_row(key: str, gateway: Any) -> dict[str, Any]:
 
 
 def _make_row(key: str, settings: Any = None) -> dict[str, Any]:
-    from hermes.config.gateway_keys import get_kind
-    from hermes.config.settings import SETTINGS
+    from hermes.config.key_lookup import find_setting
+    from hermes.config.schema import SETTINGS
 
     settings = settings or _read_settings()
-    if get_kind(key) is not None:
-        from hermes.gateway.settings import read_gateway_settings
-
-        return _make_gateway_row(key, read_gateway_settings())
     if key in SETTINGS:
         section, name = key.split(".")
         return _redact_row(key, getattr(getattr(settings, section), name), settings.origins.get(key))
+    if find_setting(key) is not None:
+        from hermes.gateway.settings import read_gateway_settings
+
+        return _make_gateway_row(key, read_gateway_settings())
     value = config_file.get_value(config_file.read(), key)
     if value is None and key.partition(".")[0] != "prices":  # which have the names of models
         raise _make_unknown_error(key)
@@ -184,7 +179,7 @@ def _format_value(value: object) -> str:
 
 
 def _make_unknown_error(key: str) -> Refused:
-    from hermes.config.settings import list_below, suggest_key
+    from hermes.config.key_lookup import list_below, suggest_key
 
     if several := list_below(key):
         return Refused(f"{key} is several settings: {', '.join(several)}")
@@ -195,8 +190,7 @@ def _make_unknown_error(key: str) -> Refused:
 
 
 def change_setting(arguments: argparse.Namespace) -> int:
-    from hermes.config import gateway_keys
-    from hermes.config.settings import SETTINGS, VARIABLES
+    from hermes.config.key_lookup import find_setting, find_variable
 
     key, value = arguments.key, arguments.value
     if _is_secret(key):
@@ -211,31 +205,32 @@ def change_setting(arguments: argparse.Namespace) -> int:
         raise WrongUsage(f"what should {key} be? `hermes config set {key} VALUE`")
     if key.startswith("prices."):
         raise Refused("prices have dots in their names; `hermes config edit` sets them")
-    kind = SETTINGS[key].kind if key in SETTINGS else gateway_keys.get_kind(key)
-    if kind is None:
+    setting = find_setting(key)
+    if setting is None:
         raise _make_unknown_error(key)
-    if (key, value) in FILE_ONLY:
+    if value in setting.file_only:
         raise Refused(f"{key} {value} is for containers only: `hermes config edit` sets it in the file")
     if key.startswith("platforms.") and is_secret_name(key):
         raise _make_file_only_error(key)
-    config_file.change(key, _parse_value(kind, key, value))
+    config_file.change(key, _parse_value(setting.kind, key, value))
     print_lines(
         [
             f"{key} = {_format_value(redact_setting(key, value))} in {make_printable(str(config_file.get_path()))}"
         ]
     )
-    return _report_override({**VARIABLES, **gateway_keys.VARIABLES}.get(key))
+    return _report_override(find_variable(key))
 
 
 def _make_file_only_error(key: str) -> Refused:
     """A secret of a platform is not for the file that people show to others; there it has the name of a variable."""
+    from hermes.config.key_lookup import find_variable
     from hermes.gateway import registry
 
     _, platform, name = key.split(".")
-    if name in registry.IN_THE_FILE:
+    variable = find_variable(key)
+    if variable is None:
         return Refused(f"{key} holds several secrets; `hermes config edit` sets them")
-    variable = registry.environment_variable(platform, name)
-    if variable in (secrets := registry.secret_variables(platform)):
+    if variable in (secrets := registry.list_secret_variables(platform)):
         return Refused(f"a secret belongs into .env: `hermes config set {variable}` asks for it")
     return Refused(
         f"{platform} has no secret {name}; `hermes config set NAME` asks for those it has: {', '.join(secrets)}"
@@ -243,12 +238,12 @@ def _make_file_only_error(key: str) -> Refused:
 
 
 def _warn_if_unused(variable: str) -> None:
-    from hermes.config import gateway_keys
+    from hermes.config.key_lookup import find_platform_key
     from hermes.gateway import registry
 
-    if (setting := gateway_keys.find_key(variable)) is not None:
-        platform = setting.split(".")[1]
-        if variable not in (secrets := registry.secret_variables(platform)):
+    if (key := find_platform_key(variable)) is not None:
+        platform = key.split(".")[1]
+        if variable not in (secrets := registry.list_secret_variables(platform)):
             print_error(f"{platform} does not read {variable}; its secrets are {', '.join(secrets)}")
 
 
@@ -272,11 +267,10 @@ def _parse_value(kind: Any, key: str, text: str) -> object:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
-    from hermes.config.settings import check_kind
+    from hermes.config.settings_reader import COMMAND_LINE, check_value
 
-    origin = "the command line"
     try:
-        check_kind(kind, key, text, origin)
+        check_value(kind, key, text, COMMAND_LINE)
         return text
     except errors.BadConfig as problem:
         refusal = problem
@@ -286,7 +280,7 @@ def _parse_value(kind: Any, key: str, text: str) -> object:
         raise refusal from None
     if read is None or isinstance(read, str):
         raise refusal
-    check_kind(kind, key, read, origin)
+    check_value(kind, key, read, COMMAND_LINE)
     return read
 
 

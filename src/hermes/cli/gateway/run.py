@@ -18,14 +18,6 @@ from hermes.gateway.ops.status_file import lock_gateway
 from hermes.gateway.settings import GatewaySettings, PlatformSettings, read_gateway_settings
 from hermes.logs import get_logger
 
-HOW = (
-    "`hermes gateway setup` connects one; or set, in the environment or in .env:",
-    *(
-        f"{platform.title}: {', '.join(registry.missing_settings(name, {}))}"
-        for name, platform in registry.PLATFORMS.items()
-    ),
-)
-
 _log = get_logger("hermes.gateway")
 
 
@@ -43,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_error(warning)
     ready = _find_ready(settings)
     if not ready:
-        raise Refused("no platform is set up that could be connected", HOW)
+        raise Refused("no platform is set up that could be connected", _list_ways())
     from hermes.gateway.app import run_gateway
 
     pairings = open_pairings()
@@ -53,12 +45,21 @@ def run(arguments: argparse.Namespace) -> int:
             as_json=arguments.json_logs,
             secrets=settings.secrets | dotenv.collect_secrets(),
         )
-        settings = settings._replace(platforms=ready)
+        settings = settings.replace(platforms=ready)
         for name, people in describe_access(settings, pairings):
             _log.info("%s: connecting; who may talk: %s", name, people)
         _record_start(settings)
         asyncio.run(run_gateway(settings))
     return DONE
+
+
+def _list_ways() -> list[str]:
+    """How to set up a platform, for a person who has none."""
+    needs = (
+        f"{platform.title}: {', '.join(registry.list_missing(name, {}))}"
+        for name, platform in registry.PLATFORMS.items()
+    )
+    return ["`hermes gateway setup` connects one; or set, in the environment or in .env:", *needs]
 
 
 def _record_start(settings: GatewaySettings) -> None:
@@ -77,9 +78,9 @@ def _find_ready(settings: GatewaySettings) -> dict[str, PlatformSettings]:
     """The platforms that have all that they need. What is wrong with another is told, and does not stop them."""
     ready = {}
     for name, platform in settings.enabled.items():
-        if missing := registry.missing_settings(name, platform.more):
+        if missing := registry.list_missing(name, platform.more):
             print_error(f"{name} is not connected: set {', '.join(missing)}")
-        elif how := registry.install_hint(name):
+        elif how := registry.format_install_hint(name):
             print_error(f"{name} is not connected: it is not installed; get it with: {how}")
         else:
             ready[name] = platform

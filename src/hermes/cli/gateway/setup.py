@@ -9,25 +9,24 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from hermes import home
+from hermes import errors, home
 from hermes.cli.command import Words, parse_text
 from hermes.cli.exit_codes import DONE, Refused, WrongUsage
 from hermes.cli.gateway.pair import describe_code, open_pairings
 from hermes.cli.io.output import confirm, print_details, print_error, print_lines
 from hermes.cli.io.prompts import ask_choice, ask_hidden, ask_line
 from hermes.config import config_file, dotenv
-from hermes.config.gateway_keys import SERVER
+from hermes.config.declarations import Question, Setting, make_variable
 from hermes.gateway import registry
 from hermes.gateway.inbound.pairing import MINUTES
 from hermes.gateway.settings import GatewaySettings, read_gateway_settings
 from hermes.session_kinds import canonical_source
 from hermes.text import make_printable
 
-TELEGRAM = "https://api.telegram.org"
 PATIENCE_S = 15
 UNIT_NAME = "hermes-gateway.service"
 SPARE_SECONDS = 15
@@ -59,81 +58,32 @@ SystemCallArchitectures=native
 [Install]
 WantedBy=default.target
 """
-
-
-def _check_address(text: str) -> str:
-    address: str = SERVER.read(text)
-    return address
-
-
-def _make_check(pattern: str) -> Callable[[str], str]:
-    def check(text: str) -> str:
-        if not re.fullmatch(pattern, text):
-            raise ValueError
-        return text
-
-    return check
-
-
-class Field(NamedTuple):
-    """Something that a platform has to be told."""
-
-    name: str
-    flag: str
-    """Which argument gives it, so that nobody is asked."""
-    question: str
-    expected: str
-    check: Callable[[str], str]
-    is_secret: bool = False
-    is_made: bool = False
-    """Whether we make one up if nobody has it."""
-
-
-A_LONG_SECRET = Field("", "token", "", "at least 16 characters", _make_check(r"\S{16,}"), True, True)
-FIELDS = {
-    "telegram": (
-        Field(
-            "bot_token",
-            "token",
-            "Token that @BotFather gave you",
-            "as 123456:ABC…",
-            _make_check(r"\d+:\S+"),
-            True,
-        ),
-    ),
-    "matrix": (
-        Field(
-            "homeserver",
-            "homeserver",
-            "Homeserver, such as https://matrix.org",
-            SERVER.expected,
-            _check_address,
-        ),
-        Field(
-            "user_id",
-            "user_id",
-            "Who the bot is there, such as @bot:matrix.org",
-            "as @name:server",
-            _make_check(r"@\S+:\S+"),
-        ),
-        Field("access_token", "token", "Its access token, or empty", "a token", _make_check(r"\S+"), True),
-        Field("password", "password", "Its password", "a password", _make_check(r".+"), True),
-    ),
-    "webhook": (A_LONG_SECRET._replace(name="secret", question="Secret that signs requests"),),
-    "api-server": (A_LONG_SECRET._replace(name="key", question="Key that clients send"),),
-}
+SECRET_HELP = "its secret; left out, a line of stdin or asked for"
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.set_defaults(run=set_up_platform)
     add = parser.add_argument
-    add("--platform", type=parse_text, metavar="P", help="telegram, matrix, webhook or api-server")
-    add("--token", type=parse_text, metavar="T", help="its secret; left out, a line of stdin or asked for")
-    add("--homeserver", type=parse_text, metavar="URL", help="where Matrix is")
-    add("--user-id", type=parse_text, metavar="ID", help="who the bot is on Matrix")
-    add("--password", type=parse_text, metavar="W", help="its password on Matrix, instead of a token")
+    add("--platform", type=parse_text, metavar="P", help=f"one of {', '.join(registry.PLATFORMS)}")
+    for flag, (metavar, help_text) in list_flags().items():
+        add(f"--{flag.replace('_', '-')}", type=parse_text, metavar=metavar, help=help_text)
     add("--no-test", action="store_true", help="do not try the secret out")
     add("--systemd", action="store_true", help="print a unit that runs the gateway, and do nothing else")
+
+
+def list_flags() -> dict[str, tuple[str, str]]:
+    """The flags that answer the questions of platforms, each with its metavar and help."""
+    flags = {"token": ("T", SECRET_HELP)}
+    for name, platform in registry.PLATFORMS.items():
+        for setting, question in _list_questions(name).values():
+            flags.setdefault(question.flag, (question.metavar, f"{platform.title}: {setting.meaning}"))
+    return flags
+
+
+def _list_questions(platform: str) -> dict[str, tuple[Setting, Question]]:
+    """The settings that are asked for, by their names."""
+    settings = registry.PLATFORMS[platform].settings
+    return {name: (setting, setting.question) for name, setting in settings.items() if setting.question}
 
 
 def set_up_platform(arguments: argparse.Namespace) -> int:
@@ -143,8 +93,8 @@ def set_up_platform(arguments: argparse.Namespace) -> int:
         return DONE
     asking = arguments.platform is None
     platform = _choose_platform() if asking else canonical_source(arguments.platform.lower())
-    if platform not in FIELDS:
-        raise Refused(f"there is no platform '{platform}'; there are {', '.join(FIELDS)}")
+    if platform not in registry.PLATFORMS:
+        raise Refused(f"there is no platform '{platform}'; there are {', '.join(registry.PLATFORMS)}")
     values = _collect_values(platform, arguments, asking)
     if not arguments.no_test:
         _try(platform, values, asking)
@@ -154,55 +104,67 @@ def set_up_platform(arguments: argparse.Namespace) -> int:
 
 
 def _choose_platform() -> str:
-    names = list(FIELDS)
     print_lines(["Which platform?"])
-    place = ask_choice("Number", [registry.PLATFORMS[name].title for name in names])
+    place = ask_choice("Number", [platform.title for platform in registry.PLATFORMS.values()])
     assert isinstance(place, int)
-    return names[place]
+    return list(registry.PLATFORMS)[place]
 
 
 # ---------------------------------------------------------------- what it is told
 
 
 def _collect_values(platform: str, arguments: argparse.Namespace, asking: bool) -> dict[str, str]:
-    values: dict[str, str] = {}
-    given_flags = {field.flag for field in FIELDS[platform] if getattr(arguments, field.flag) is not None}
-    for flag in {"token", "homeserver", "user_id", "password"} - {field.flag for field in FIELDS[platform]}:
+    questions = _list_questions(platform)
+    answers = {name: getattr(arguments, question.flag) for name, (_, question) in questions.items()}
+    for flag in list_flags().keys() - {question.flag for _, question in questions.values()}:
         if getattr(arguments, flag) is not None:
             raise WrongUsage(f"{platform} needs no --{flag.replace('_', '-')}")
-    for field in FIELDS[platform]:
-        if field.name == "password" and "access_token" in values:
+    values: dict[str, str] = {}
+    for name, (setting, question) in questions.items():
+        others = _list_alternatives(platform, name)
+        if others & values.keys() or any(answers.get(other) is not None for other in others):
             continue
-        if field.name == "access_token" and "password" in given_flags:
-            continue
-        value = _ask_value(field, getattr(arguments, field.flag), asking)
+        value = _ask_value(name, setting, question, answers[name], asking)
         if value:
-            values[field.name] = value
-    if missing := registry.missing_settings(platform, values):
+            values[name] = value
+    if missing := registry.list_missing(platform, values):
         raise Refused(f"{platform} also needs {', '.join(missing)}; nothing was changed")
     return values
 
 
-def _ask_value(field: Field, value: str | None, asking: bool) -> str:
+def _list_alternatives(platform: str, name: str) -> set[str]:
+    """The other settings of which one is enough."""
+    return {other for names in registry.PLATFORMS[platform].needs if name in names for other in names} - {
+        name
+    }
+
+
+def _ask_value(name: str, setting: Setting, question: Question, value: str | None, asking: bool) -> str:
     """What was given, or typed; a new one if there is none and it can be made up."""
-    if value is None and not asking and not field.is_secret:
-        raise WrongUsage(f"--{field.flag.replace('_', '-')} is missing")
+    if value is None and not asking and not setting.is_secret:
+        raise WrongUsage(f"--{question.flag.replace('_', '-')} is missing")
     while True:
         typed = value
-        if typed is None and field.is_secret:
-            typed = ask_hidden(f"{field.question}{' (empty: a new one)' if field.is_made else ''}: ")
+        if typed is None and setting.is_secret:
+            typed = ask_hidden(f"{question.text}{' (empty: a new one)' if question.is_generated else ''}: ")
         elif typed is None:
-            typed = ask_line(field.question)
+            typed = ask_line(question.text)
         typed = typed.strip()
         if not typed:
-            return secrets.token_urlsafe(32) if field.is_made else ""
+            return secrets.token_urlsafe(32) if question.is_generated else ""
         try:
-            return field.check(typed)
+            return _check_answer(setting, question, typed)
         except ValueError:
-            problem = f"it must be {field.expected}"
+            problem = f"it must be {question.expected or setting.kind.expected}"
             if not asking:
-                raise Refused(f"{field.name}: {problem}; nothing was changed") from None
+                raise Refused(f"{name}: {problem}; nothing was changed") from None
             print_lines([f"That cannot be right: {problem}."])
+
+
+def _check_answer(setting: Setting, question: Question, text: str) -> str:
+    if question.pattern is not None and not re.fullmatch(question.pattern, text):
+        raise ValueError
+    return str(setting.kind.read(text))
 
 
 def _try(platform: str, values: dict[str, str], asking: bool) -> None:
@@ -227,7 +189,8 @@ def _try(platform: str, values: dict[str, str], asking: bool) -> None:
 
 def _save(platform: str, values: dict[str, str]) -> None:
     """Secrets into .env, everything else into config.yaml, where a platform that was turned off is turned on."""
-    plain = [field.name for field in FIELDS[platform] if field.name in values and not field.is_secret]
+    settings = registry.PLATFORMS[platform].settings
+    plain = [name for name in values if not settings[name].is_secret]
     changes: list[tuple[str, object]] = [(f"platforms.{platform}.{name}", values[name]) for name in plain]
     if config_file.get_value(config_file.read(), f"platforms.{platform}.enabled") is False:
         changes.append((f"platforms.{platform}.enabled", True))
@@ -235,7 +198,7 @@ def _save(platform: str, values: dict[str, str]) -> None:
         config_file.change_all(changes)
         print_lines([f"Settings: {make_printable(str(config_file.get_path()))}"])
     for name in values.keys() - set(plain):
-        variable = registry.environment_variable(platform, name)
+        variable = make_variable(platform, name)
         dotenv.change(variable, values[name])
         print_lines([f"{variable} is in {make_printable(str(dotenv.get_path()))}"])
         if os.environ.get(variable, "").strip() not in ("", values[name]):
@@ -243,7 +206,7 @@ def _save(platform: str, values: dict[str, str]) -> None:
 
 
 def _print_next_steps(platform: str, asking: bool) -> None:
-    if how := registry.install_hint(platform):
+    if how := registry.format_install_hint(platform):
         print_error(f"it is not installed yet; get it with: {how}")
     if not registry.PLATFORMS[platform].by_secret:
         if asking and confirm(
@@ -265,20 +228,11 @@ def _print_next_steps(platform: str, asking: bool) -> None:
 
 def check_connection(platform: str, values: Mapping[str, str]) -> str | None:
     """Who we are there; None where nobody can be asked. `Refused` says why it does not work, without the secret."""
-    if platform == "telegram":
-        base = values.get("base_url", TELEGRAM).removesuffix("/bot")
-        answer = _fetch_json(f"{base}/bot{values['bot_token']}/getMe", "Telegram")
-        name = (answer.get("result") or {}).get("username")
-        return f"@{name}" if isinstance(name, str) else None
-    if platform == "matrix" and "access_token" in values:
-        where = f"{values['homeserver']}/_matrix/client/v3/account/whoami"
-        name = _fetch_json(where, "the homeserver", values["access_token"]).get("user_id")
-        if name != values["user_id"]:
-            raise Refused(f"the access token is that of {name}, not of {values['user_id']}")
-        return str(name)
-    if platform == "matrix":  # a password would make a new device with each attempt
-        _fetch_json(f"{values['homeserver']}/_matrix/client/versions", "the homeserver")
-    return None
+    identify = registry.PLATFORMS[platform].identify
+    try:
+        return identify(values, _fetch_json) if identify else None
+    except errors.BadConfig as problem:
+        raise Refused(str(problem)) from None
 
 
 def _fetch_json(address: str, service: str, token: str | None = None) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec.structs import asdict
+
 from hermes import clock
 from hermes.cli.command import Words, add_json_option
 from hermes.cli.exit_codes import DONE, REFUSED
@@ -57,7 +59,7 @@ def _make_report(settings: GatewaySettings, running: Status | None) -> dict[str,
             _describe_platform(name, settings, running, people) for name in _list_names(settings, running)
         ],
         "resets": {
-            name: {**policy._asdict(), "told": format_policy(policy)} for name, policy in resets.items()
+            name: {**asdict(policy), "told": format_policy(policy)} for name, policy in resets.items()
         },
         "health": f"http://{settings.health_host}:{settings.health_port}/healthz"
         if settings.health_port
@@ -83,10 +85,8 @@ def _describe_platform(
         "state": last_state.get("state"),
         "since": last_state.get("since"),
         "error": redact_all(settings.secrets, str(error)) if error else None,
-        "missing": registry.missing_settings(name, platform.more)
-        if platform.enabled and not last_state
-        else [],
-        "install": registry.install_hint(name) if platform.enabled else None,
+        "missing": registry.list_missing(name, platform.more) if platform.enabled and not last_state else [],
+        "install": registry.format_install_hint(name) if platform.enabled else None,
         "who_may_talk": people.get(name, "as was set where the gateway was started"),
         "owners": sorted(platform.owners),
         "home_channel": platform.home_channel,

@@ -250,5 +250,5 @@ def _split_ranges(ranges: list[list[int]], carried: list[tuple[int, str]]) -> li
 
 def _read_keying() -> Keying:
     values = config_file.read()
-    settings = {name: values.get(name) for name in Keying._fields}
+    settings = {name: values.get(name) for name in Keying.__struct_fields__}
     return Keying(**{name: value for name, value in settings.items() if isinstance(value, bool)})

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from hermes import clock
+from hermes.config.schema import GatewaySection
 from hermes.gateway.rate_limit import TokenBuckets
 
 MB = 1024 * 1024
@@ -26,11 +27,16 @@ IDLE, RECEIVING, BUSY = range(3)
 """States of a connection: no request yet, a body on its way, an answer being made."""
 
 
+_DEFAULTS = GatewaySection()
+
+
 class Limits(NamedTuple):
-    connections: int = 1000
-    connections_per_address: int = 256
-    bodies_mb: int = 128
-    wrong_keys_per_minute: int = 100
+    """The settings of these names in the section `gateway`."""
+
+    connections: int = _DEFAULTS.connections
+    connections_per_address: int = _DEFAULTS.connections_per_address
+    bodies_mb: int = _DEFAULTS.bodies_mb
+    wrong_keys_per_minute: int = _DEFAULTS.wrong_keys_per_minute
 
 
 class Connection(Protocol):

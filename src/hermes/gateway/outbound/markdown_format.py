@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from hermes import clock
-from hermes.gateway.settings import ResetPolicy
+from hermes.config.schema import ResetPolicy
+from hermes.config.time_zones import UnknownZone, find_zone
 from hermes.insights.number_format import format_duration
 from hermes.recall.snippets.goals import MARKED, fit_snippet
 from hermes.text import make_preview, make_printable
@@ -86,8 +86,8 @@ def format_time(at: float, zone: str | None, now: float) -> str:
 def _to_local(at: float, zone: str | None) -> datetime:
     moment = datetime.fromtimestamp(at, UTC)
     try:
-        return moment.astimezone(ZoneInfo(zone) if zone else None)
-    except (KeyError, ValueError, OSError):  # no such zone: that of the machine
+        return moment.astimezone(find_zone(zone) if zone else None)
+    except UnknownZone:  # then that of the machine
         return moment.astimezone()
 
 

@@ -10,7 +10,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from hermes import clock, errors, secrets
+from hermes.gateway import registry
 from hermes.gateway.adapter import Adapter
 from hermes.gateway.context import GatewayContext
 from hermes.gateway.inbound_events import Source
@@ -115,7 +118,7 @@ async def _find_destination(
         thread_id=settings.home_thread,
     )
     if kind != "dm" and not is_shared_multi_user_session(
-        home._replace(thread_id=home.thread_id or "new"), **keying._asdict()
+        home._replace(thread_id=home.thread_id or "new"), **asdict(keying)
     ):
         raise HandoffRefused(
             f"in the home channel of {settings.name} everybody has a conversation of their own"
@@ -135,7 +138,8 @@ def _find_person(settings: PlatformSettings, channel: str) -> str:
     """Whose private chat the home channel is: the conversation becomes theirs."""
     if settings.home_user:
         return settings.home_user
-    if settings.name == "telegram":  # there a private chat has the number of the person
+    platform = registry.PLATFORMS.get(settings.name)
+    if platform is not None and platform.is_private_chat_user:
         return channel
     candidates = settings.owners or settings.allowed_users
     if len(candidates) == 1:

@@ -13,14 +13,13 @@ from hashlib import sha256
 from unicodedata import normalize
 
 from hermes.agent.prompt.participants import format_mark
+from hermes.gateway import registry
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.sessions.session_keys import make_principal
 from hermes.recall.tool.lookalikes import FoldedText, replace_folded
 from hermes.recall.tool.prompt_safety import fence_text
 from hermes.recall.tool.prompt_safety import make_name as one_line
 
-REDACTED = ("whatsapp", "signal", "telegram", "bluebubbles")
-"""Where ids are telephone numbers, or lead to a person; elsewhere they are needed to mention somebody."""
 LONGEST_NAME = 120
 LONGEST_TOPIC = 500
 LONGEST_SPEAKER = 40
@@ -41,11 +40,9 @@ _MARKDOWN = (
     "Markdown is shown; a message holds about {longest:,} characters, and a longer answer comes in parts."
 )
 _PLAIN = "Text is shown as it is, so write without Markdown; a message holds about {longest:,} characters."
-SHOWS = {
-    "telegram": _MARKDOWN.format(longest=4_096) + " There are no tables and no headings: use lists.",
+OTHER_FORMATS = {
     "discord": _MARKDOWN.format(longest=2_000) + " There are no tables.",
     "slack": _MARKDOWN.format(longest=12_000) + " There are no tables.",
-    "matrix": _MARKDOWN.format(longest=16_000) + " Tables and code are shown, too.",
     "mattermost": _MARKDOWN.format(longest=16_000) + " Tables and code are shown, too.",
     "whatsapp": _MARKDOWN.format(longest=4_096)
     + " Only bold, italics, lists and code: no tables, no headings.",
@@ -54,10 +51,11 @@ SHOWS = {
     "sms": _PLAIN.format(longest=1_600) + " Be brief: every part costs money.",
     "email": "The answer is a mail: write whole sentences, and as long as it needs to be.",
     "homeassistant": "The answer may be read aloud: one or two plain sentences, without Markdown.",
-    "webhook": "A program reads the answer: give what was asked for, and nothing around it.",
-    "api-server": "A program reads the answer and may show it to a person.",
 }
-OTHERS_SHOW = "Simple Markdown is shown at best; long answers come in several messages."
+"""How answers are displayed on documented platforms that have no adapter here. The others declare it."""
+OTHER_PERSONAL_IDS = ("whatsapp", "signal", "bluebubbles")
+"""Those of them where ids are telephone numbers, or lead to a person."""
+ANY_FORMAT = "Simple Markdown is shown at best; long answers come in several messages."
 
 
 def build_session_context_prompt(
@@ -69,7 +67,7 @@ def build_session_context_prompt(
     redact_pii: bool = False,
 ) -> str:
     """The part of the system prompt that says where a session of the gateway takes place, and with whom."""
-    redacts = redact_pii and source.platform in REDACTED
+    redacts = redact_pii and _has_personal_ids(source.platform)
     visible = _redact_source(source) if redacts else source
     facts = {
         "platform": one_line(source.platform, LONGEST_SPEAKER),
@@ -89,7 +87,7 @@ def build_session_context_prompt(
     data = json.dumps(known_facts, ensure_ascii=False, indent=1).replace("`", "'")
     who = SHARED if shared else "You talk with one person."
     lines = ["## Current Session Context", "", NOTICE, "", fence_text(data, "json"), ""]
-    lines += [f"- {line}" for line in (who, SHOWS.get(source.platform, OTHERS_SHOW), NO_TERMINAL)]
+    lines += [f"- {line}" for line in (who, _find_answer_format(source.platform), NO_TERMINAL)]
     if known_facts.get("home_channels"):
         lines.append("- A platform's home channel is where handoffs and the results of jobs go.")
     return "\n".join(lines)
@@ -100,7 +98,7 @@ def format_speaker(source: Source, *, redact_pii: bool = False) -> str:
 
     The sign belongs to the person, not to the name: whoever takes somebody's name keeps their own.
     """
-    redacts = redact_pii and source.platform in REDACTED
+    redacts = redact_pii and _has_personal_ids(source.platform)
     called = "" if redacts else normalize("NFKC", (source.user_name or "")[: 4 * LONGEST_NAME])
     name = one_line(replace_folded(_NO_NAME, called, lambda _found, _folded: ""), LONGEST_SPEAKER)
 
@@ -129,7 +127,18 @@ def _redact_source(source: Source) -> Source:
 def _format_channel(platform: str, chat_id: str, redact_pii: bool) -> str:
     """A chat after the name of its platform, which may already be there."""
     bare = chat_id.removeprefix(f"{platform}:")
-    return f"{platform}:{_hash_value(bare)[:12] if redact_pii and platform in REDACTED else bare}"
+    return f"{platform}:{_hash_value(bare)[:12] if redact_pii and _has_personal_ids(platform) else bare}"
+
+
+def _find_answer_format(name: str) -> str:
+    platform = registry.PLATFORMS.get(name)
+    return platform.answer_format if platform else OTHER_FORMATS.get(name, ANY_FORMAT)
+
+
+def _has_personal_ids(name: str) -> bool:
+    """Elsewhere ids are needed to mention somebody."""
+    platform = registry.PLATFORMS.get(name)
+    return platform.has_personal_ids if platform else name in OTHER_PERSONAL_IDS
 
 
 def _describe_person(source: Source) -> str | None:

@@ -15,11 +15,11 @@ from collections.abc import Collection
 from datetime import date, datetime, time, timedelta, tzinfo
 from typing import TYPE_CHECKING, NamedTuple
 
-from hermes import errors
 from hermes.clock import HOUR, MINUTE
+from hermes.config.time_zones import load_zone
 
-if TYPE_CHECKING:  # the settings ask here whether a time zone exists
-    from hermes.gateway.settings import ResetPolicy
+if TYPE_CHECKING:
+    from hermes.config.schema import ResetPolicy
 
 
 class DueReset(NamedTuple):
@@ -55,18 +55,6 @@ def find_next_due(policy: ResetPolicy, last: float | None, running: Collection[f
     first = min((cause.first for cause in _list_causes(policy, last)), default=math.inf)
     first = max(first, math.nextafter(_find_hold_end(policy, running), math.inf))
     return first if first < math.inf else None
-
-
-def load_zone(name: str | None, setting: str = "session_reset.timezone") -> tzinfo | None:
-    """The time zone of that name, else BadConfig; None is the machine's own, as `datetime` has it."""
-    if name is None:
-        return None
-    from zoneinfo import ZoneInfo
-
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError, TypeError):
-        raise errors.BadConfig(_describe_unknown_zone(name, setting)) from None
 
 
 def find_boundary_after(moment: float, hour: int, place: tzinfo | None) -> float | None:
@@ -163,21 +151,3 @@ def _describe_reason(policy: ResetPolicy, reason: str) -> str:
     if reason == "idle":
         return f"inactive for {format_minutes(policy.idle_minutes)}"
     return f"daily schedule at {policy.at_hour}:00"
-
-
-def _describe_unknown_zone(unknown: object, setting: str) -> str:
-    from difflib import get_close_matches
-    from reprlib import repr as short
-    from zoneinfo import available_timezones
-
-    names = sorted(available_timezones())
-    zones = {name.rpartition("/")[2].casefold(): name for name in names}  # people think of the city
-    zones |= {name.casefold(): name for name in names}
-    if not zones:
-        return (
-            f"{setting} needs a time zone database, and this machine has none: install the package tzdata, "
-            "or leave the setting out"
-        )
-    close = get_close_matches(str(unknown).strip().casefold(), zones, n=1, cutoff=0.8)
-    hint = f"; is {zones[close[0]]} meant?" if close else ""
-    return f"{setting} must be a time zone such as Europe/Berlin, not {short(unknown)}{hint}"

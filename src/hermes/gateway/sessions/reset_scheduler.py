@@ -13,7 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from hermes import clock, errors
-from hermes.gateway import incidents
+from hermes.gateway import incidents, registry
 from hermes.gateway.context import GatewayContext
 from hermes.gateway.outbound.markdown_format import escape_line
 from hermes.gateway.sessions import reset_policy
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-QUIET_PLATFORMS = ("api-server", "webhook")
 LOOK_EVERY_S = 20.0
 
 
@@ -88,7 +87,7 @@ class ChatResets:
         await chat.switch_to(new)
         self._context.metrics.resets.add(reason)
         log.info("%s was reset (%s)", chat.key, reason)
-        if self.policy.notify and chat.source.platform not in QUIET_PLATFORMS:
+        if self.policy.notify and _announces_resets(chat.source.platform):
             source, settings = chat.source, self._context.settings
             alone = source.chat_type == "dm" or chat.is_shared or not source.user_name
             text = reset_policy.format_notice(
@@ -135,3 +134,7 @@ def _find_due_chats(context: GatewayContext) -> list[str]:
     return [
         chat.session_key for chat, policy in clocks if reset_policy.find_due(policy, chat.last_person_at, now)
     ]
+
+
+def _announces_resets(platform: str) -> bool:
+    return platform not in registry.PLATFORMS or registry.PLATFORMS[platform].announces_resets

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from msgspec.structs import asdict
+
 from hermes import home
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.settings import Keying
@@ -48,7 +50,7 @@ def make_chat(source: Source, keying: Keying = AS_DOCUMENTED) -> Chat:
     if kind == "dm":
         # A chat without an id is known by who is in it.
         participant = participant if not chat and not source.thread_id else None
-    elif is_shared_multi_user_session(source, **keying._asdict()):
+    elif is_shared_multi_user_session(source, **asdict(keying)):
         participant = None
     return Chat.of(source.platform, kind, chat, source.thread_id, participant)
 
@@ -69,7 +71,7 @@ def make_room(source: Source) -> Principal:
 
 def find_owner(source: Source, keying: Keying = AS_DOCUMENTED) -> str:
     """The owner of conversations there: the room if people share them, otherwise the person."""
-    if is_shared_multi_user_session(source, **keying._asdict()):
+    if is_shared_multi_user_session(source, **asdict(keying)):
         return make_room(source).room
     return make_principal(source).person or make_room(source).room
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hermes.gateway import registry
 from hermes.gateway.inbound_events import Source
 
 if TYPE_CHECKING:
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 
 def open_topics(db: SessionDB, source: Source) -> UserTopics | None:
     """None where there are none: on other platforms, in groups, and for who has no id."""
-    if source.platform != "telegram" or source.chat_type != "dm" or not source.user_id:
+    platform = registry.PLATFORMS.get(source.platform)
+    if platform is None or not platform.has_topics or source.chat_type != "dm" or not source.user_id:
         return None
     return UserTopics(db, source.chat_id, source.user_id)
 

@@ -6,7 +6,6 @@ A device is kept as long as the server knows it, because encrypted messages are 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -16,8 +15,11 @@ from nio.client.async_client import client_session
 from nio.store import SqliteStore
 
 from hermes.gateway.adapter import Misconfigured, Undeliverable
+from hermes.gateway.platform_options import read_options
+from hermes.gateway.platforms.matrix.declaration import MatrixOptions
 from hermes.gateway.platforms.matrix.errors import SignedOut, call_server
 from hermes.gateway.platforms.matrix.state import KEYS, Login, StateFiles
+from hermes.gateway.settings import PlatformSettings
 
 # Its warnings quote what people wrote whenever something in a message is not as expected.
 if not logging.getLogger("nio").level:
@@ -38,26 +40,24 @@ class AccountSettings(NamedTuple):
     encryption: bool
 
 
-def read_account_settings(more: Mapping[str, Any]) -> AccountSettings:
+def read_account_settings(settings: PlatformSettings) -> AccountSettings:
     """The settings; `Misconfigured` says what is missing."""
-    server = str(more.get("homeserver") or "").strip().rstrip("/")
-    if not server:
+    options = read_options(MatrixOptions, settings)
+    if not options.homeserver:
         raise Misconfigured("matrix: MATRIX_HOMESERVER is not set")
-    if "://" not in server:
-        server = f"https://{server}"
-    settings = AccountSettings(
-        server,
-        str(more.get("user_id") or "").strip(),
-        str(more.get("access_token") or "").strip(),
-        str(more.get("password") or ""),
-        str(more.get("device_name") or "Hermes"),
-        _read_switch(more.get("encryption", True)),
+    account = AccountSettings(
+        options.homeserver,
+        (options.user_id or "").strip(),
+        (options.access_token or "").strip(),
+        options.password or "",
+        options.device_name,
+        options.encryption,
     )
-    if not settings.access_token and not settings.password:
+    if not account.access_token and not account.password:
         raise Misconfigured("matrix: neither MATRIX_ACCESS_TOKEN nor MATRIX_PASSWORD is set")
-    if not settings.access_token and not settings.user_id:
+    if not account.access_token and not account.user_id:
         raise Misconfigured("matrix: MATRIX_USER_ID is not set")
-    return settings
+    return account
 
 
 class Client(AsyncClient):  # type: ignore[misc]  # nio publishes no types
@@ -163,8 +163,3 @@ async def _restore_login(client: AsyncClient, token: str, account: AccountSettin
     if account.encryption and not me.device_id:
         raise Misconfigured("matrix: the access token has no device, so nothing can be encrypted for it")
     client.restore_login(me.user_id, me.device_id or "", token)
-
-
-def _read_switch(value: object) -> bool:
-    """A setting that may come from the environment, as text."""
-    return str(value).strip().lower() not in ("false", "no", "off", "0", "")

@@ -41,15 +41,12 @@ class Webhook(NamedTuple):
     port: int
 
     @classmethod
-    def from_settings(cls, url: str, secret: str, host: str, port: object) -> Webhook:
+    def from_settings(cls, url: str, secret: str, host: str, port: int) -> Webhook:
         if not _SECRET.fullmatch(secret):
             raise Misconfigured(
                 "A Telegram webhook needs webhook_secret: up to 256 letters, digits, underscores and hyphens."
             )
-        try:
-            return cls(url, secret, host, int(str(port)))
-        except ValueError:
-            raise Misconfigured(f"webhook_port is no number: {port}") from None
+        return cls(url, secret, host, port)
 
     async def serve(self, bot: Bot, accept: Accept) -> None:
         """Accept what is brought, until cancelled."""

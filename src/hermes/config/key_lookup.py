@@ -1,0 +1,150 @@
+"""Finding a setting by its dotted path or its variable, and the keys that nobody knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hermes.config.declarations import Setting, list_settings, make_variable
+from hermes.config.platforms import list_platforms
+from hermes.config.schema import (
+    CHAT_TYPES,
+    GATEWAY_SECTIONS,
+    GATEWAY_SETTINGS,
+    OPEN_SECTIONS,
+    RESETS,
+    SECTIONS,
+    SETTINGS,
+    PlatformSection,
+    ResetPolicy,
+)
+from hermes.config.setting_kinds import ANY_TEXT
+from hermes.session_kinds import canonical_source
+
+PRICES = "prices"
+"""A section whose keys are names of models."""
+MISSPELT = 0.85
+"""How similar to a declared name one must be to count as misspelt. Platforms may have options that are not declared."""
+UNDECLARED = Setting(ANY_TEXT, "an option that only the platform knows")
+
+
+def find_setting(key: str) -> Setting | None:
+    """The setting at a dotted path; None if there is no such."""
+    if (setting := SETTINGS.get(key) or GATEWAY_SETTINGS.get(key)) is not None:
+        return setting
+    section, _, rest = key.partition(".")
+    owner, _, name = rest.partition(".")
+    if section not in OPEN_SECTIONS or owner not in _list_owners(section):
+        return None
+    known = _list_owned(section, owner)
+    if name in known or section in RESETS:
+        return known.get(name)
+    is_option = re.fullmatch(r"[a-z][a-z0-9_]*", name) and not _is_misspelt(name, known)
+    return UNDECLARED if is_option else None
+
+
+def find_variable(key: str) -> str | None:
+    """The environment variable that gives a setting; None if none does."""
+    section = key.partition(".")[0]
+    setting = find_setting(key)
+    if setting is None or section in RESETS:
+        return None
+    if section != "platforms":
+        return setting.variable
+    _, platform, name = key.split(".")
+    return make_variable(platform, name) if setting.has_variable else None
+
+
+def find_key(variable: str) -> str | None:
+    """The setting that an environment variable gives: `TELEGRAM_BASE_URL` is `platforms.telegram.base_url`."""
+    for key, setting in (*SETTINGS.items(), *GATEWAY_SETTINGS.items()):
+        if setting.variable == variable:
+            return key
+    return find_platform_key(variable)
+
+
+def find_platform_key(variable: str) -> str | None:
+    """The same for settings of platforms only."""
+    for name, platform in list_platforms().items():
+        prefix = make_variable(name, "")
+        if variable.startswith(prefix):
+            setting = variable.removeprefix(prefix).lower()
+            return f"platforms.{name}.{platform.variable_aliases.get(setting, setting)}"
+    return None
+
+
+def list_keys() -> Iterator[str]:
+    """Every key that is declared, and the groups of keys that belong to platforms and chats."""
+    yield from SETTINGS
+    yield from GATEWAY_SETTINGS
+    for section in OPEN_SECTIONS:
+        for owner in _list_owners(section):
+            yield f"{section}.{owner}"
+            yield from (f"{section}.{owner}.{name}" for name in _list_owned(section, owner))
+
+
+def list_below(key: str) -> list[str]:
+    """The settings right below a key that is none itself, or groups of them; none if there are none."""
+    depth = key.count(".") + 2
+    below = (candidate for candidate in list_keys() if candidate.startswith(f"{key}."))
+    return list(dict.fromkeys(".".join(candidate.split(".")[:depth]) for candidate in below))
+
+
+def suggest_key(key: str) -> str:
+    """What may have been meant by a key that does not exist, as the end of a sentence; empty if nothing comes near."""
+    from difflib import get_close_matches
+
+    if meant := find_key(key):
+        return f"; is {meant} meant?"
+    close = get_close_matches(key, (*list_keys(), *_list_sections()), n=1, cutoff=0.7)
+    return f"; is {close[0]} meant?" if close else ""
+
+
+def find_unknown(values: Mapping[str, Any]) -> Iterator[str]:
+    """The keys of a file that nobody knows."""
+    for section, inner in values.items():
+        if section not in _list_sections() and section not in GATEWAY_SETTINGS:
+            yield str(section)
+        elif section in OPEN_SECTIONS:
+            yield from _find_unknown_owned(section, inner)
+        elif section != PRICES:
+            keys = (f"{section}.{name}" for name in _list_names(inner))
+            yield from (key for key in keys if key not in SETTINGS and key not in GATEWAY_SETTINGS)
+
+
+def _find_unknown_owned(section: str, values: object) -> Iterator[str]:
+    for owner, inner in values.items() if isinstance(values, Mapping) else ():
+        canonical = canonical_source(str(owner))
+        if canonical not in _list_owners(section):
+            yield f"{section}.{owner}"
+            continue
+        known = _list_owned(section, canonical)
+        for name in _list_names(inner):
+            if _is_misspelt(name, known) if section == "platforms" else name not in known:
+                yield f"{section}.{owner}.{name}"
+
+
+def _list_sections() -> tuple[str, ...]:
+    return (*SECTIONS, *filter(None, GATEWAY_SECTIONS), *OPEN_SECTIONS, PRICES)
+
+
+def _list_owners(section: str) -> tuple[str, ...]:
+    return CHAT_TYPES if section == "reset_by_type" else tuple(list_platforms())
+
+
+def _list_owned(section: str, owner: str) -> Mapping[str, Setting]:
+    """The settings of one chat type or platform."""
+    if section in RESETS:
+        return list_settings(ResetPolicy)
+    return {**list_settings(PlatformSection), **list_platforms()[owner].settings}
+
+
+def _list_names(value: object) -> list[str]:
+    return [str(name) for name in value] if isinstance(value, Mapping) else []
+
+
+def _is_misspelt(name: str, known: Mapping[str, Setting]) -> bool:
+    from difflib import get_close_matches  # most names are known
+
+    return name not in known and bool(get_close_matches(name, known, 1, MISSPELT))

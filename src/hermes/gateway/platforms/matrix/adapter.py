@@ -1,0 +1,260 @@
+"""Matrix: rooms, private chats and threads, encrypted or not, through matrix-nio.
+
+Devices of other people are trusted on first use, and identities are as asserted by the homeserver: nobody at a gateway
+could compare emoji. In a group the adapter handles only what is addressed to it: by name, as a reply to it, in a thread
+it takes part in, or as a command. With `respond: all` it handles everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nio import AsyncClient, MatrixRoom, RoomMessage
+
+from hermes.gateway.adapter import AdapterError, Capabilities, Receive, Undeliverable, Unreachable
+from hermes.gateway.inbound_events import Event, Source
+from hermes.gateway.platforms.matrix import formatting as texts
+from hermes.gateway.platforms.matrix import room_events as events
+from hermes.gateway.platforms.matrix.errors import SignedOut, call_server
+from hermes.gateway.platforms.matrix.login import close_client, read_account_settings, sign_in
+from hermes.gateway.platforms.matrix.media import offer_file
+from hermes.gateway.platforms.matrix.rooms import Rooms
+from hermes.gateway.platforms.matrix.state import MOST_THREADS, State, StateFiles, forget_oldest
+from hermes.gateway.platforms.matrix.sync import SyncReader, SyncResult
+from hermes.gateway.settings import PlatformSettings
+from hermes.logs import get_logger
+
+log = get_logger(__name__)
+
+_TYPING_MS = 15_000
+_LONGEST_QUOTE = 4000
+_KNOWN = ("accepted", "duplicate", "answered")
+"""Receipts of people who may talk to us."""
+
+
+class _ReferredMessage(NamedTuple):
+    """A message that another one refers to."""
+
+    sender: str
+    content: dict[str, Any]
+    ours: bool
+    """Whether it is ours, or we wrote in the thread that begins there."""
+
+
+class Matrix:
+    name = "matrix"
+    # Servers allow a burst of messages and then a few a minute; every edit is one.
+    capabilities = Capabilities(max_length=texts.LONGEST, edits=True, idempotent=True, edit_every=3.0)
+
+    def __init__(self, settings: PlatformSettings, folder: Path) -> None:
+        self._settings = settings
+        self._state_files = StateFiles(folder)
+        self._everything = settings.more.get("respond") == "all"
+        self._client: AsyncClient | None = None
+        """While we are connected."""
+        self._open: AsyncClient | None = None
+        """The same, until it is closed."""
+        self._state = State("")
+        self._elsewhere: dict[str, str] = {}
+        """First message to room: threads that are known to be none of ours, unless we write in them."""
+        self._sending: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def measure(self, text: str) -> int:
+        return texts.measure(text)
+
+    # --- receiving -------------------------------------------------------------------------------
+
+    async def run(self, receive: Receive, ready: Callable[[], None]) -> None:
+        """As the protocol says. Cancelled, it hears nothing more, and what is under way can still be sent."""
+        await self.close()
+        self._open = client = await sign_in(read_account_settings(self._settings), self._state_files)
+        try:
+            await self._listen(client, receive, ready)
+        except SignedOut as error:
+            await self.close()
+            raise self._allow_renewal(error) from error
+        except Exception:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        client, self._open, self._client = self._open, None, None
+        if client is not None:
+            await close_client(client)
+
+    async def _listen(self, client: AsyncClient, receive: Receive, ready: Callable[[], None]) -> None:
+        state = self._state = self._state_files.state(client.user_id)
+        rooms, reader = Rooms(client, state, self._settings), SyncReader(client, state)
+        result = await reader.read_next()
+        self._client = client
+        ready()
+        await rooms.look_up_direct()
+        await rooms.accept_invitations_of()
+        while True:
+            await self._hand_in(result, rooms, receive)
+            await self._save_state(result)
+            result = await reader.read_next()
+
+    async def _save_state(self, result: SyncResult) -> None:
+        """Only now: what was handed in lasts, so that nobody need tell it again."""
+        for event_id in result.decrypted:
+            self._state.waiting.pop(event_id, None)
+        if result.decrypted or self._state.since != result.since:
+            self._state.since = result.since
+            await self._state_files.save_state(self._state)
+
+    async def _hand_in(self, result: SyncResult, rooms: Rooms, receive: Receive) -> None:
+        for room_id in result.left:
+            rooms.forget(room_id)
+        await rooms.accept_invitations(result.invitations)
+        for room_id, message in result.messages:
+            room = self._require_client().rooms.get(room_id)
+            if room is not None:
+                await self._hand_over(room, message, rooms, receive)
+
+    async def _hand_over(
+        self, room: MatrixRoom, message: RoomMessage, rooms: Rooms, receive: Receive
+    ) -> None:
+        content = events.read_content(message.source["content"])
+        if content is None or not (content.text.strip() or content.file):
+            return
+        if content.edits:
+            before = await self._look_up(room.room_id, content.edits)
+            if before is None or before.sender != message.sender:  # only who said it can say it anew
+                return
+            thread, replies_to = events.find_thread(before.content)
+            content = content._replace(thread=thread, replies_to=replies_to)
+        replied = await self._look_up(room.room_id, content.replies_to) if content.replies_to else None
+        direct, text, names = rooms.is_direct(room, message.sender), content.text, rooms.our_names(room)
+        if not direct:
+            if not self._everything and not await self._is_meant(room.room_id, content, replied, names):
+                return
+            text = events.strip_address(text, self._require_client().user_id, names)
+        quoted = events.read_content(replied.content) if replied else None
+        source = Source(
+            self.name,
+            room.room_id,
+            room.display_name,
+            "dm" if direct else "group",
+            message.sender,
+            room.user_name(message.sender),
+            content.thread,
+            room.topic,
+            message_id=content.edits or message.event_id,
+        )
+        event = Event(
+            source,
+            text,
+            message.server_timestamp / 1000,
+            reply_to=((quoted.text if quoted else content.quoted) or "")[:_LONGEST_QUOTE] or None,
+            edits=content.edits,
+        )
+        files = [offer_file(self._require_client(), content.file)] if content.file else []
+        receipt = await receive(event, files)
+        if receipt.state in _KNOWN:
+            await rooms.accept_invitations_of(message.sender)
+
+    async def _is_meant(
+        self, room_id: str, content: events.RoomText, replied: _ReferredMessage | None, names: list[str]
+    ) -> bool:
+        us = self._require_client().user_id
+        if events.is_addressed(content, us, names) or (replied and replied.sender == us):
+            return True
+        if content.thread is None:
+            return False
+        if content.thread not in self._state.threads and content.thread not in self._elsewhere:
+            root = await self._look_up(room_id, content.thread)
+            if root and root.ours:
+                self._state.add_thread(room_id, content.thread)
+            else:
+                self._elsewhere[content.thread] = room_id
+                forget_oldest(self._elsewhere, MOST_THREADS)
+        return content.thread in self._state.threads
+
+    async def _look_up(self, room_id: str, event_id: str) -> _ReferredMessage | None:
+        client = self._require_client()
+        try:
+            answer = await call_server(client.room_get_event(room_id, event_id), "looking up a message")
+        except Undeliverable:  # it was removed, or we may not see it
+            return None
+        raw = await answer.transport_response.json()  # with what nio leaves out when it decrypts
+        thread = raw.get("unsigned", {}).get("m.relations", {}).get("m.thread", {})
+        ours = raw["sender"] == client.user_id or thread.get("current_user_participated") is True
+        return _ReferredMessage(raw["sender"], answer.event.source["content"], ours)
+
+    # --- delivering ------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        to: Source,
+        text: str,
+        *,
+        idempotency_key: str,
+        reply_to: str | None = None,
+        silent: bool = False,
+    ) -> str | None:
+        calls = (to.user_id,) if reply_to and to.user_id and not silent and to.chat_type != "dm" else ()
+        relation = texts.make_relation(to.thread_id, reply_to, to.message_id)
+        content = texts.make_message(text, silent=silent, relation=relation, mentions=calls)
+        # The server shows what comes with a transaction id that it knows only once.
+        sent = await self._put(to.chat_id, content, hashlib.sha256(idempotency_key.encode()).hexdigest())
+        if to.thread_id and to.thread_id not in self._state.threads:
+            self._state.add_thread(to.chat_id, to.thread_id)
+            try:
+                await self._state_files.save_state(self._state)
+            except OSError as error:  # what was sent was sent
+                log.warning("matrix: %s", error)
+        return sent
+
+    async def edit(self, to: Source, message_id: str, text: str) -> None:
+        await self._put(to.chat_id, texts.make_edit(message_id, text), None)
+
+    async def typing(self, to: Source) -> None:
+        await call_server(self._require_client().room_typing(to.chat_id, timeout=_TYPING_MS), "typing")
+
+    async def open_thread(self, to: Source, name: str) -> str | None:
+        """A thread begins at a message, so one is sent for it to begin at."""
+        return await self._put(to.chat_id, texts.make_message(name), None)
+
+    async def _put(self, room_id: str, content: dict[str, Any], transaction: str | None) -> str:
+        client = self._require_client()
+        room = client.rooms.get(room_id)
+        if room is None:  # not ours, or we have come this moment
+            await call_server(client.joined_members(room_id), f"sending to {room_id}")
+            raise Unreachable(f"matrix: {room_id} is not known yet")
+        if room.encrypted and not client.olm:
+            raise Undeliverable(f"matrix: {room_id} is encrypted, and encryption is turned off")
+        async with self._sending[room_id]:
+            try:
+                answer = await call_server(
+                    client.room_send(
+                        room_id, "m.room.message", content, transaction, ignore_unverified_devices=True
+                    ),
+                    f"sending to {room_id}",
+                )
+            except AdapterError as error:
+                _begin_new_session(client, room_id)
+                raise self._allow_renewal(error) from error
+        return str(answer.event_id)
+
+    def _allow_renewal(self, error: AdapterError) -> AdapterError:
+        """With a password, being signed out only means to sign in again."""
+        signs_in_again = isinstance(error, SignedOut) and not self._settings.more.get("access_token")
+        return Unreachable(str(error)) if signs_in_again else error
+
+    def _require_client(self) -> AsyncClient:
+        if self._client is None:
+            raise Unreachable("matrix: not connected")
+        return self._client
+
+
+def _begin_new_session(client: AsyncClient, room_id: str) -> None:
+    """After a failure nobody knows who got the key of what comes next. nio believes that all did, or are about to."""
+    if client.olm:
+        client.sharing_session.pop(room_id, None)
+        client.invalidate_outbound_session(room_id)

@@ -1,0 +1,403 @@
+"""Telegram, through python-telegram-bot's `Bot`.
+
+The library's own polling acknowledges messages before they are processed. So the adapter polls itself; the offset,
+which acknowledges, passes a message only when it is durable here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+from telegram import (
+    Bot,
+    CallbackQuery,
+    InlineKeyboardButton,
+    InlineKeyboardMarkup,
+    Message,
+    ReplyParameters,
+    Update,
+)
+from telegram.constants import ChatAction, ParseMode
+from telegram.error import (
+    BadRequest,
+    ChatMigrated,
+    Conflict,
+    Forbidden,
+    InvalidToken,
+    NetworkError,
+    RetryAfter,
+    TelegramError,
+)
+from telegram.request import HTTPXRequest
+
+from hermes.gateway.adapter import (
+    AdapterError,
+    Capabilities,
+    Choice,
+    DeliveryUnknown,
+    Misconfigured,
+    RateLimited,
+    Receive,
+    Undeliverable,
+    Unreachable,
+)
+from hermes.gateway.inbound_events import Source
+from hermes.gateway.platform_options import read_options
+from hermes.gateway.platforms.telegram.declaration import TelegramOptions
+from hermes.gateway.platforms.telegram.formatting import LONGEST, count_units, render_html, visible_text
+from hermes.gateway.platforms.telegram.updates import GENERAL, UpdateReader
+from hermes.gateway.platforms.telegram.webhook_updates import Accept, Webhook
+from hermes.gateway.settings import PlatformSettings
+from hermes.secrets import redact
+from hermes.text import replace_surrogates
+
+# The library asks for this: without it, it warns of its own future whenever Telegram wants us to wait.
+os.environ.setdefault("PTB_TIMEDELTA", "true")
+
+WANTED = ("message", "edited_message", "channel_post", "edited_channel_post", "callback_query")
+LONGEST_CHOICE = 64
+"""Bytes that a button can carry."""
+POLL_SECONDS = 30
+PATIENCE = 20.0
+"""Seconds in which Telegram answers; a poll may take that much longer."""
+LONGEST_TOPIC = 128
+
+_METHODS = re.compile(r"(?<!/)/bot(?=$|\{token\})")
+
+Done = TypeVar("Done")
+_NEVER_SENT = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.ProxyError,
+    httpx.UnsupportedProtocol,
+    httpx.InvalidURL,
+    RuntimeError,  # the client is closed
+)
+_TOO_MANY = "too many requests"
+
+
+class Telegram:
+    name = "telegram"
+    capabilities = Capabilities(max_length=LONGEST, edits=True, edit_every=2.0)
+
+    def __init__(self, settings: PlatformSettings, folder: Path) -> None:
+        options = read_options(TelegramOptions, settings)
+        if not options.bot_token:
+            raise Misconfigured("Telegram needs the token of a bot: set TELEGRAM_BOT_TOKEN.")
+        # It logs every address that it asks, and the token is part of it.
+        logging.getLogger("httpx").setLevel(logging.WARNING)
+        self._request = HTTPXRequest(64, PATIENCE, PATIENCE, PATIENCE, pool_timeout=PATIENCE)
+        base_url, file_url = api_addresses(options.base_url)
+        self._bot = Bot(options.bot_token, base_url, file_url, self._request, self._request)
+        self._everything = options.respond == "all"
+        self._webhook: Webhook | None = None
+        if options.webhook_url:
+            self._webhook = Webhook.from_settings(
+                options.webhook_url, options.webhook_secret or "", options.webhook_host, options.webhook_port
+            )
+        self._offset: int | None = None
+        self._moved: dict[str, str] = {}
+
+    def measure(self, text: str) -> int:
+        return count_units(text)
+
+    # Receiving
+
+    async def run(self, receive: Receive, ready: Callable[[], None]) -> None:
+        """As the protocol says. What `receive` raises comes out as it is, and its message was not acknowledged."""
+        with _translate_errors("connect", repeatable=True):
+            me = await self._bot.get_me()
+        reader = UpdateReader(me, self._fetch, everything=self._everything)
+
+        async def accept(album: Sequence[Update]) -> None:
+            if (pressed := album[0].callback_query) is not None:
+                await self._accept_choice(pressed, reader, receive)
+                return
+            messages = [update.effective_message for update in album if update.effective_message]
+            edited = bool(album[0].edited_message or album[0].edited_channel_post)
+            read = reader.read(messages, edited=edited) if messages else None
+            if read:
+                await receive(*read)
+
+        if self._webhook:
+            await self._listen(self._webhook, accept, ready)
+        else:
+            await self._poll(accept, ready)
+
+    async def _accept_choice(self, pressed: CallbackQuery, reader: UpdateReader, receive: Receive) -> None:
+        event = reader.read_choice(pressed)
+        if event is None or event.source.message_id is None:
+            return
+        receipt = await receive(event, ())
+        if receipt.state not in ("answered", "duplicate"):
+            return  # the buttons stay for whoever may press them
+        chat, message = event.source.chat_id, _parse_number(event.source.message_id)
+        # A question of an earlier process has nobody who removes its buttons. Nothing depends on these two.
+        with suppress(AdapterError), _translate_errors("end a choice", repeatable=True):
+            await self._bot.answer_callback_query(pressed.id)
+        with suppress(AdapterError), _translate_errors("remove the buttons", repeatable=True):
+            await self._bot.edit_message_reply_markup(chat, message)
+
+    async def _poll(self, accept: Accept, ready: Callable[[], None]) -> None:
+        with _translate_errors("end its webhook", repeatable=True):
+            await self._bot.delete_webhook()
+        ready()
+        while True:
+            with _translate_errors("be asked for messages", repeatable=True):
+                updates = await self._bot.get_updates(
+                    self._offset, timeout=POLL_SECONDS, allowed_updates=WANTED
+                )
+            await self._accept_all(updates, accept)
+
+    async def _accept_all(self, updates: Iterable[Update], accept: Accept) -> None:
+        """In order within a chat; chats do not wait for each other. The offset stops at what was not accepted."""
+        ordered = sorted(updates, key=lambda update: update.update_id)
+        chats: defaultdict[int | None, list[Update]] = defaultdict(list)
+        for update in ordered:
+            chats[update.effective_chat.id if update.effective_chat else None].append(update)
+        accepted: set[int] = set()
+
+        async def accept_chat(chat: Sequence[Update]) -> None:
+            for album in _group_albums(chat):
+                await accept(album)
+                accepted.update(update.update_id for update in album)
+
+        ended = await asyncio.gather(*map(accept_chat, chats.values()), return_exceptions=True)
+        for update in ordered:
+            if update.update_id not in accepted:
+                break
+            self._offset = update.update_id + 1
+        for failure in ended:
+            if failure is not None:
+                raise failure
+
+    async def _listen(self, webhook: Webhook, accept: Accept, ready: Callable[[], None]) -> None:
+        serving = asyncio.create_task(webhook.serve(self._bot, accept))
+        try:
+            with _translate_errors("set its webhook", repeatable=True), _translate_webhook_refusal():
+                await self._bot.set_webhook(webhook.url, allowed_updates=WANTED, secret_token=webhook.secret)
+            ready()
+            await serving
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+
+    async def _fetch(self, file_id: str) -> bytes:
+        with _translate_errors("give a file", repeatable=True):
+            file = await self._bot.get_file(file_id)
+            try:
+                return bytes(await file.download_as_bytearray())
+            except InvalidToken as error:  # so the library reads a 404, whatever was asked for
+                raise Undeliverable("Telegram does not have this file any more.") from error
+
+    # Delivering
+
+    async def send(
+        self,
+        to: Source,
+        text: str,
+        *,
+        idempotency_key: str,
+        reply_to: str | None = None,
+        silent: bool = False,
+    ) -> str | None:
+        return await self._send(to, text, reply_to, silent)
+
+    async def offer(
+        self,
+        to: Source,
+        text: str,
+        choices: Sequence[Choice],
+        *,
+        idempotency_key: str,
+        reply_to: str | None = None,
+        silent: bool = False,
+    ) -> str | None:
+        return await self._send(to, text, reply_to, silent, _make_keyboard(choices))
+
+    async def _send(
+        self,
+        to: Source,
+        text: str,
+        reply_to: str | None,
+        silent: bool,
+        buttons: InlineKeyboardMarkup | None = None,
+    ) -> str:
+        replied = (
+            ReplyParameters(_parse_number(reply_to), allow_sending_without_reply=True) if reply_to else None
+        )
+
+        async def write(chat: str, text: str, mode: ParseMode | None) -> Message:
+            return await self._bot.send_message(
+                chat,
+                text,
+                parse_mode=mode,
+                message_thread_id=_topic_number(to),
+                reply_parameters=replied,
+                disable_notification=silent,
+                reply_markup=buttons,
+            )
+
+        with _translate_errors("send a message"):
+            return str((await self._send_formatted(to, text, write)).message_id)
+
+    async def edit(self, to: Source, message_id: str, text: str) -> None:
+        async def write(chat: str, text: str, mode: ParseMode | None) -> None:
+            try:
+                await self._bot.edit_message_text(text, chat, _parse_number(message_id), parse_mode=mode)
+            except BadRequest as error:
+                if "message is not modified" not in error.message.lower():
+                    raise
+
+        with _translate_errors("change a message", repeatable=True):
+            await self._send_formatted(to, text, write)
+
+    async def typing(self, to: Source) -> None:
+        with _translate_errors("show that we type", repeatable=True):
+            await self._call_in_chat(
+                to,
+                lambda chat: self._bot.send_chat_action(
+                    chat, ChatAction.TYPING, message_thread_id=_topic_number(to)
+                ),
+            )
+
+    async def open_thread(self, to: Source, name: str) -> str | None:
+        with _translate_errors("open a topic"):
+            try:
+                topic = await self._call_in_chat(
+                    to,
+                    lambda chat: self._bot.create_forum_topic(chat, replace_surrogates(name)[:LONGEST_TOPIC]),
+                )
+            except BadRequest as error:
+                if "not a forum" in error.message.lower() or "not a supergroup" in error.message.lower():
+                    return None
+                raise
+        return str(topic.message_thread_id)
+
+    async def close(self) -> None:
+        await self._request.shutdown()
+
+    async def _send_formatted(
+        self, to: Source, text: str, write: Callable[[str, str, ParseMode | None], Awaitable[Done]]
+    ) -> Done:
+        """With its markup if Telegram takes that, and if it does not make the text too long; else as it is."""
+        html = render_html(text)
+        if count_units(visible_text(html)) <= LONGEST:
+            try:
+                return await self._call_in_chat(to, lambda chat: write(chat, html, ParseMode.HTML))
+            except BadRequest as error:
+                if "can't parse entities" not in error.message.lower():
+                    raise
+        return await self._call_in_chat(to, lambda chat: write(chat, replace_surrogates(text), None))
+
+    async def _call_in_chat(self, to: Source, call: Callable[[str], Awaitable[Done]]) -> Done:
+        """Do something in a chat, wherever it has moved: a group that grows becomes another chat."""
+        try:
+            return await call(self._moved.get(to.chat_id, to.chat_id))
+        except ChatMigrated as moved:
+            self._moved[to.chat_id] = str(moved.new_chat_id)
+            return await call(self._moved[to.chat_id])
+
+
+def _group_albums(updates: Iterable[Update]) -> Iterator[list[Update]]:
+    """One by one; but pictures that were sent together come together, as a message of their own each is none."""
+    album: list[Update] = []
+    for update in updates:
+        if album and (_album_id(update) is None or _album_id(update) != _album_id(album[0])):
+            yield album
+            album = []
+        album.append(update)
+    if album:
+        yield album
+
+
+def _album_id(update: Update) -> str | None:
+    message = update.message or update.channel_post
+    return message.media_group_id if message else None
+
+
+def _topic_number(to: Source) -> int | None:
+    """The topic to write in. The general one is written in by naming none."""
+    return _parse_number(to.thread_id) if to.thread_id and to.thread_id != GENERAL else None
+
+
+def _make_keyboard(choices: Sequence[Choice]) -> InlineKeyboardMarkup | None:
+    """A button below the other. A text that Telegram does not carry has to be typed, like all others, then."""
+    if any(len(choice.text.encode()) > LONGEST_CHOICE for choice in choices):
+        return None
+    return InlineKeyboardMarkup(
+        [[InlineKeyboardButton(choice.label, callback_data=choice.text)] for choice in choices]
+    )
+
+
+def _parse_number(name: str) -> int:
+    try:
+        return int(name)
+    except ValueError:
+        raise Undeliverable(f"Telegram numbers its messages and topics: there is no {name!r}") from None
+
+
+def api_addresses(base_url: str) -> tuple[str, str]:
+    """Where the methods are, and where the files are: beside each other, under `bot` and `file/bot`."""
+    base = base_url.rstrip("/")
+    match = _METHODS.search(base)
+    before, after = (base[: match.start()], base[match.end() :]) if match else (base, "")
+    return f"{before}/bot{after}", f"{before}/file/bot{after}"
+
+
+@contextmanager
+def _translate_webhook_refusal() -> Iterator[None]:
+    """What Telegram does not take as a webhook's address it will not take the next time, either."""
+    try:
+        yield
+    except BadRequest as error:
+        raise Misconfigured(f"Telegram does not take this webhook_url: {error.message}") from error
+
+
+# ---------------------------------------------------------------- errors of Telegram's library
+
+
+@contextmanager
+def _translate_errors(doing: str, *, repeatable: bool = False) -> Iterator[None]:
+    """Turn what goes wrong in here into an `AdapterError`.
+
+    `repeatable`: doing it twice is the same as doing it once, so that a doubt whether it was done is none.
+    """
+    try:
+        yield
+    except TelegramError as error:
+        raise _translate_error(error, doing, repeatable) from error
+
+
+def _translate_error(error: TelegramError, doing: str, repeatable: bool) -> AdapterError:
+    line = redact(f"Telegram could not {doing}: {error.message}")
+    match error:
+        case RetryAfter():
+            return RateLimited(line, _parse_seconds(error.retry_after))
+        case InvalidToken():
+            return Misconfigured(redact(f"Telegram does not know this bot token: {error.message}"))
+        case Conflict():
+            return Unreachable(f"another program receives the messages of this Telegram bot: {error.message}")
+        case Forbidden() | BadRequest() | ChatMigrated():
+            return Undeliverable(line)
+        case NetworkError() if error.message.lower().startswith(_TOO_MANY):  # with no time given
+            return RateLimited(line, 1.0)
+        case _ if repeatable or isinstance(error.__cause__, _NEVER_SENT):
+            return Unreachable(line)
+        case _:
+            return DeliveryUnknown(line)
+
+
+def _parse_seconds(wait: int | timedelta) -> float:
+    return wait.total_seconds() if isinstance(wait, timedelta) else float(wait)

@@ -1,0 +1,299 @@
+"""The webhook: signed HTTP in, and the answer in the response or to a callback address. See docs/webhook.md.
+
+Whoever has the secret has access, and is believed about who speaks. A request waits for the answer to its message
+unless it names a callback address. Nothing can be delivered to a chat where no request waits; the answer is still
+stored in the conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import httpx2
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from hermes import __version__, clock
+from hermes.errors import HermesError
+from hermes.gateway.adapter import Capabilities, Misconfigured, Receipt, Receive, Undeliverable
+from hermes.gateway.http.address_rules import open_client
+from hermes.gateway.http.host import error_handlers, serve
+from hermes.gateway.http.limits import current_guard
+from hermes.gateway.inbound_events import Event, OfferedFile, Source
+from hermes.gateway.platform_options import read_options
+from hermes.gateway.platforms.webhook.callback_urls import Callbacks, post_callback
+from hermes.gateway.platforms.webhook.declaration import WebhookOptions
+from hermes.gateway.platforms.webhook.signed_request import (
+    OURS,
+    REMEMBERED_S,
+    NotUnderstood,
+    Proof,
+    SeenRequests,
+    WebhookMessage,
+    check_signature,
+    read_claim,
+    read_message,
+    sign,
+)
+from hermes.gateway.settings import PlatformSettings
+from hermes.logs import get_logger
+
+log = get_logger(__name__)
+
+SHORTEST_SECRET = 16
+LARGEST_BODY = 32 * 1024 * 1024
+"""Attachments are in the body, a third larger than they are."""
+TAKEN_IN = ("accepted", "answered")
+REFUSED: dict[str, tuple[int, dict[str, Any]]] = {
+    "duplicate": (200, {"duplicate": True}),
+    "unauthorised": (403, {"error": "this person may not talk to us"}),
+    "limited": (429, {"error": "too many messages: try again in a minute"}),
+    "ignored": (200, {"ignored": True}),
+}
+LOST: tuple[int, dict[str, Any]] = (503, {"error": "the message could not be stored: try again"})
+AGAIN = {429: {"Retry-After": "60"}, 503: {"Retry-After": "5"}}
+
+
+class WaitingRequest(NamedTuple):
+    """A request that waits for the answer to its message."""
+
+    source: Source
+    reply: asyncio.Future[str]
+
+
+class Webhook:
+    name = "webhook"
+    # A receiver that honours the key shows nothing twice; whether one does cannot be known.
+    capabilities = Capabilities(
+        max_length=1_000_000, edits=False, idempotent=False, allows_many_replies=False
+    )
+
+    def __init__(self, settings: PlatformSettings, folder: Path) -> None:
+        options = read_options(WebhookOptions, settings)
+        secret = options.secret or ""
+        if len(secret) < SHORTEST_SECRET:
+            what = f"is shorter than {SHORTEST_SECRET} characters" if secret else "is missing"
+            raise Misconfigured(f"the secret of the webhook {what}: set WEBHOOK_SECRET")
+        self._secret = secret.encode()
+        self._host = options.host
+        self._wanted_port = options.port
+        self._wait_s = options.wait_seconds
+        self._callbacks = Callbacks(folder / "callbacks", options.callback_hosts)
+        self._seen = SeenRequests(folder / "seen.jsonl")
+        self._waiting: list[WaitingRequest] = []
+        self._handing_in: WeakValueDictionary[Source, asyncio.Lock] = WeakValueDictionary()
+        self._client: httpx2.AsyncClient | None = None
+        self.port: int | None = None
+        """Where it listens, while it does."""
+
+    def measure(self, text: str) -> int:
+        return len(text)
+
+    async def run(self, receive: Receive, ready: Callable[[], None]) -> None:
+        def listening(port: int) -> None:
+            self.port = port
+            ready()
+
+        async def answer(request: Request) -> Response:
+            return await self._answer(request, receive)
+
+        await asyncio.to_thread(self._callbacks.tidy)
+        await asyncio.to_thread(self._seen.load)
+        app = Starlette(
+            routes=[Route(path, answer, methods=["POST"]) for path in ("/webhook", "/webhook/{route}")],
+            exception_handlers=error_handlers(),
+        )
+        try:
+            await serve(app, self._host, self._wanted_port, ready=listening, largest_body=LARGEST_BODY)
+        finally:
+            self.port = None
+
+    async def send(
+        self,
+        to: Source,
+        text: str,
+        *,
+        idempotency_key: str,
+        reply_to: str | None = None,
+        silent: bool = False,
+    ) -> str | None:
+        """An answer goes to whoever asked; what answers nothing, to whoever waits longest in that chat."""
+        text = text.encode("utf-8", "replace").decode()  # half a character cannot be sent
+        message_id = reply_to or to.message_id
+        waiting = next(
+            (request for request in self._find_waiting(to) if request.source.message_id == message_id),
+            None,
+        )
+        if waiting is None:
+            url = await asyncio.to_thread(self._callbacks.find, to, message_id) if message_id else None
+            if url is not None:
+                await self._call_back(url, to, message_id, text, idempotency_key, last=reply_to is not None)
+                return None
+            # Whoever waits for another answer must not take this one for it.
+            waiting = next(iter(self._find_waiting(to)), None) if message_id is None else None
+        if waiting is None:
+            raise Undeliverable("nobody waits for it, and there is no callback address for it")
+        waiting.reply.set_result(text)
+        return None
+
+    async def edit(self, to: Source, message_id: str, text: str) -> None:
+        raise Undeliverable("what was answered to a webhook cannot be changed")
+
+    async def typing(self, to: Source) -> None:
+        """There is nobody to show it to."""
+
+    async def open_thread(self, to: Source, name: str) -> str | None:
+        return None
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    async def _answer(self, request: Request, receive: Receive) -> Response:
+        if read_claim(request.headers, clock.now()) is None:  # the body of a nonsense signature is not read
+            return _refuse_unauthorised(request)
+        try:
+            body = await _read_body(request)
+            understood = await asyncio.to_thread(self._check_request, request, body)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except NotUnderstood as problem:
+            return _json_response(400, {"error": str(problem)})
+        if understood is None:
+            return _refuse_unauthorised(request)
+        proof, message = understood
+        if message.callback_url is not None and not self._callbacks.allows(message.callback_url):
+            return _json_response(400, {"error": "callback_url: its host is not among callback_hosts"})
+        try:
+            source, remembered = message.event.source, REMEMBERED_S[proof.signature]
+            chat = f"{source.chat_type}:{source.chat_id}"  # what the path can change
+            if not await asyncio.to_thread(self._seen.begin, proof.mark, chat, remembered):
+                return _json_response(*REFUSED["duplicate"])
+            return await self._hand_in(request, message, receive, proof)
+        except (HermesError, OSError) as problem:
+            log.warning("a message was not accepted: %s", problem)
+            return _json_response(*LOST)
+
+    def _check_request(self, request: Request, body: bytes) -> tuple[Proof, WebhookMessage] | None:
+        """None if it is not signed by somebody who has the secret."""
+        now = clock.now()
+        proof = check_signature(self._secret, request.headers, body, now)
+        route = request.path_params.get("route")
+        return None if proof is None else (proof, read_message(body, proof, request.headers, route, now))
+
+    async def _hand_in(
+        self, request: Request, message: WebhookMessage, receive: Receive, proof: Proof
+    ) -> Response:
+        async def hand_in(event: Event, offered: Sequence[OfferedFile]) -> Receipt:
+            receipt = await receive(event, offered)
+            if receipt.state in (*TAKEN_IN, "duplicate"):
+                await asyncio.to_thread(self._seen.accept, proof.mark)
+            return receipt
+
+        if message.callback_url is None:
+            return await self._accept(request, message, hand_in)
+        # One at a time of the same message: else the one that is a duplicate could drop the address of the other.
+        async with self._handing_in.setdefault(message.event.source, asyncio.Lock()):
+            return await self._accept(request, message, hand_in)
+
+    async def _accept(self, request: Request, message: WebhookMessage, receive: Receive) -> Response:
+        source, url = message.event.source, message.callback_url
+        is_new = url is not None and await asyncio.to_thread(self._callbacks.keep, source, url)
+        reply = None
+        if message.wait and url is None:
+            with self._register_waiting(
+                source
+            ) as waiting:  # from now on: the answer may be quicker than the receipt
+                receipt = await receive(message.event, message.offered)
+                if receipt.state in TAKEN_IN:
+                    reply = await self._wait_for_reply(request, waiting)
+        else:
+            receipt = await receive(message.event, message.offered)
+        if receipt.state not in TAKEN_IN:
+            if is_new:  # for a duplicate that was answered; if it was not, its address was known before
+                await asyncio.to_thread(self._callbacks.drop, source, source.message_id)
+            return _json_response(*REFUSED.get(receipt.state, LOST))
+        ids = {"session_key": receipt.session_key, "message_id": source.message_id}
+        if reply is None:
+            return _json_response(202, {"accepted": True, **ids})
+        return _json_response(200, {"reply": reply, **ids})
+
+    @contextmanager
+    def _register_waiting(self, source: Source) -> Iterator[WaitingRequest]:
+        waiting = WaitingRequest(source, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        try:
+            yield waiting
+        finally:
+            self._waiting.remove(waiting)
+
+    def _find_waiting(self, to: Source) -> list[WaitingRequest]:
+        """Who waits in that chat, and is not somebody else: what one person is told in a group is not for another."""
+        return [
+            request
+            for request in self._waiting
+            if not request.reply.done()
+            and (request.source.chat_id, request.source.thread_id) == (to.chat_id, to.thread_id)
+            and to.user_id in (None, request.source.user_id)
+        ]
+
+    async def _wait_for_reply(self, request: Request, waiting: WaitingRequest) -> str | None:
+        """The answer, waited for as long as the other side does; None if it does not come in time."""
+        disconnected = asyncio.ensure_future(
+            request.receive()
+        )  # the body is read: what comes is that they have gone
+        either: list[asyncio.Future[Any]] = [waiting.reply, disconnected]
+        # If we are to end, that the message is accepted can still be said.
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait(either, timeout=self._wait_s, return_when=asyncio.FIRST_COMPLETED)
+        disconnected.cancel()
+        return waiting.reply.result() if waiting.reply.done() else None
+
+    async def _call_back(
+        self, url: str, to: Source, message_id: str | None, text: str, idempotency_key: str, *, last: bool
+    ) -> None:
+        if not self._callbacks.allows(url):
+            raise Undeliverable("the host of its callback address is not allowed any more")
+        data = {"reply": text, "message_id": message_id, "chat": to.chat_id, "thread": to.thread_id}
+        body = json.dumps(data, ensure_ascii=False).encode()
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": f"hermes-sessions/{__version__}",
+            "Idempotency-Key": idempotency_key,
+            OURS: sign(self._secret, body, clock.now()),
+        }
+        if self._client is None:
+            self._client = open_client()
+        await post_callback(self._client, url, body, headers)
+        if last:
+            await asyncio.to_thread(self._callbacks.drop, to, message_id)
+
+
+def _json_response(status: int, data: dict[str, Any]) -> Response:
+    return JSONResponse(data, status, headers=AGAIN.get(status))
+
+
+async def _read_body(request: Request) -> bytes:
+    """Not `request.body()`, which would keep the bytes for as long as the answer takes."""
+    return b"".join([chunk async for chunk in request.stream()])
+
+
+def _refuse_unauthorised(request: Request) -> Response:
+    """Nobody is told why. Who tries too often is told to stop."""
+    address = request.client.host if request.client else ""
+    if not current_guard().is_wrong_key_allowed(address):
+        return JSONResponse(
+            {"error": "too many requests without a good signature"},
+            429,
+            headers={"Retry-After": "60", "Connection": "close"},
+        )
+    return _json_response(401, {"error": "unauthorised"})
