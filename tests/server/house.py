@@ -18,6 +18,7 @@ from openai import AsyncOpenAI
 from hermes.agent.agent import Agent
 from hermes.agent.components import AgentInputs
 from hermes.agent.models.model import Piece, Request, Retrying, Text, Unreachable, Used
+from hermes.agent.subagents import Subagents
 from hermes.agent.tools.background_processes import BackgroundProcesses
 from hermes.agent.transcript import StoredRecord
 from hermes.db.scoped_store import ScopedStore
@@ -89,6 +90,7 @@ class ParrotAgents:
     def __init__(self) -> None:
         self.model = Parrot()
         self.processes = BackgroundProcesses()
+        self.subagents = Subagents(3)
         self.scope: list[AgentScope] = []
 
     async def prepare_agent(

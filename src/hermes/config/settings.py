@@ -53,6 +53,12 @@ class AgentSettings(NamedTuple):
     save_memory: bool = True
 
 
+class DelegationSettings(NamedTuple):
+    max_concurrent: int = 3
+    max_steps: int = 30
+    timeout_minutes: float = 15.0
+
+
 class CompressionSettings(NamedTuple):
     enabled: bool = True
     threshold: float = 0.50
@@ -101,6 +107,7 @@ class Settings(NamedTuple):
     model: ModelSettings = ModelSettings()
     auxiliary: AuxiliarySettings = AuxiliarySettings()
     agent: AgentSettings = AgentSettings()
+    delegation: DelegationSettings = DelegationSettings()
     compression: CompressionSettings = CompressionSettings()
     display: DisplaySettings = DisplaySettings()
     approvals: ApprovalSettings = ApprovalSettings()
@@ -136,6 +143,15 @@ SETTINGS = {
     "agent.max_steps": Setting(make_integer(1, 10_000), "how often it may use tools before it has to answer"),
     "agent.auto_title": Setting(FLAG, "whether a new conversation gets a title after the first answer"),
     "agent.save_memory": Setting(FLAG, "whether it may note what matters before a conversation ends"),
+    "delegation.max_concurrent": Setting(
+        make_integer(1, 100), "how many subagents of a conversation work at a time; the others wait"
+    ),
+    "delegation.max_steps": Setting(
+        make_integer(1, 10_000), "how often a subagent may use tools before it has to answer"
+    ),
+    "delegation.timeout_minutes": Setting(
+        make_number(0.01, 1440), "how long a subagent may work; waiting for an approval does not count"
+    ),
     "compression.enabled": Setting(FLAG, "whether long conversations are summarised to make room"),
     "compression.threshold": Setting(
         make_number(0.05, 0.95), "how full the context may be before that, as a share"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
 from hermes.agent.events import (
@@ -17,9 +17,11 @@ from hermes.agent.events import (
     NotStored,
     Recast,
     Stored,
+    SubagentProgress,
     TextDelta,
     ToolStarted,
 )
+from hermes.agent.subagents import summarize_states
 from hermes.gateway.ops.metrics import GatewayMetrics
 from hermes.gateway.outbound.streaming import LiveMessage
 
@@ -51,12 +53,15 @@ async def collect_answer(
 ) -> TurnAnswer:
     """Follow a turn to its end, and show it on the way. `ask` asks the owner for an approval, and does not wait."""
     hearing = _AnswerCollector()
+    subagents: dict[int | None, SubagentProgress] = {}
     if live is not None:
         await live.begin()
     try:
         async for event in events:
+            if isinstance(event, SubagentProgress):
+                subagents[event.number] = event
             if live is not None:
-                await _show(live, event)
+                await _show(live, event, subagents.values())
             if isinstance(event, ApprovalAsked):
                 ask(event)
             if isinstance(event, Counted):
@@ -106,7 +111,7 @@ class _AnswerCollector:
         return TurnAnswer(text, self._outcome, self._message_id, preview, tuple(self._before), self._why)
 
 
-async def _show(live: LiveMessage, event: Event) -> None:
+async def _show(live: LiveMessage, event: Event, subagents: Iterable[SubagentProgress]) -> None:
     match event:
         case TextDelta(text):
             await live.add(text)
@@ -114,6 +119,8 @@ async def _show(live: LiveMessage, event: Event) -> None:
             await live.discard()
         case ToolStarted(_, name):
             await live.note(name)
+        case SubagentProgress():
+            await live.note(summarize_states(subagents))
         case ApprovalAsked():
             await live.pause()
         case _:

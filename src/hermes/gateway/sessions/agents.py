@@ -21,6 +21,7 @@ from hermes.agent.transcript import StoredRecord
 
 if TYPE_CHECKING:
     from hermes.agent.factory import StandardFactory
+    from hermes.agent.subagents import Subagents
     from hermes.agent.tools.background_processes import BackgroundProcesses
     from hermes.db.scoped_store import ScopedStore
 
@@ -53,6 +54,10 @@ class AgentProvider(Protocol):
     @property
     def processes(self) -> BackgroundProcesses: ...
 
+    @property
+    def subagents(self) -> Subagents:
+        """The subagents that work for conversations of this program."""
+
     async def prepare_agent(
         self, scope: AgentScope, store: ScopedStore, record: StoredRecord
     ) -> PreparedAgent:
@@ -73,6 +78,10 @@ class StandardAgentProvider:
     @property
     def processes(self) -> BackgroundProcesses:
         return self._standard.processes
+
+    @property
+    def subagents(self) -> Subagents:
+        return self._standard.subagents
 
     async def prepare_agent(
         self, scope: AgentScope, store: ScopedStore, record: StoredRecord
