@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from hermes.agent.subagents import Subagents
 from hermes.gateway.commands.command_context import CommandContext, CommandReply
 from hermes.gateway.commands.command_table import find_command
 from hermes.gateway.inbound.chat_approvals import NOTHING_WAITS, PendingApproval
@@ -55,6 +56,7 @@ class Chat:
         self.incidents: Sequence[Incident] = ()
         self.topics: UserTopics | None = None
         self.was_trashed = False
+        self.subagents = Subagents(3)
         self.due: float | None = None
         self.kept: dict[str, object] = {}
         self.saved: list[str | None] = []

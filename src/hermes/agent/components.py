@@ -14,6 +14,7 @@ from hermes.agent.transcript import StoredRecord
 from hermes.agent.turn import MOST_STEPS, Compressor, Price
 
 if TYPE_CHECKING:
+    from hermes.agent.subagents import Subagents
     from hermes.db.session_db import AnyStore
 
 
@@ -78,6 +79,8 @@ class AgentComponents(NamedTuple):
     """Names, and what each is good for."""
     stop_processes: Callable[[AnyStore, str], int] | None = None
     """Ends what the tools of a conversation left running; how many there were."""
+    subagents: Callable[[], Subagents] | None = None
+    """Those that work for conversations of this program, for `/agents`."""
     keep_setting: Callable[[str, object], None] | None = None
     """Writes one value of config.yaml, by its dotted path."""
     transcribe: Callable[[AnyStore, str], object] | None = None

@@ -25,6 +25,7 @@ from hermes.agent.transcript import IncognitoRecord, StoredRecord
 if TYPE_CHECKING:
     from hermes.agent.factory import StandardFactory
     from hermes.agent.prompt.participants import SharedRoom
+    from hermes.agent.subagents import Subagents
     from hermes.agent.tools.background_processes import BackgroundProcesses
     from hermes.db.session_db import AnyStore
 
@@ -110,6 +111,10 @@ class StandardAgentProvider:
     @property
     def processes(self) -> BackgroundProcesses:
         return self._standard.processes
+
+    @property
+    def subagents(self) -> Subagents:
+        return self._standard.subagents
 
     def get_components(self, scope: AgentScope) -> AgentComponents:
         return self._parts_of(scope)[0]

@@ -13,6 +13,7 @@ from hermes.gateway.sessions.topics import UserTopics
 from hermes.gateway.settings import GatewaySettings, ResetPolicy
 
 if TYPE_CHECKING:
+    from hermes.agent.subagents import Subagents
     from hermes.gateway.inbound.chat_approvals import PendingApproval
 
 
@@ -53,6 +54,10 @@ class CommandChat(Protocol):
     @property
     def waiting_approvals(self) -> Sequence[PendingApproval]:
         """Approvals that the running turn waits for."""
+
+    @property
+    def subagents(self) -> Subagents:
+        """The subagents that work for conversations of this program."""
 
     def answer_approval(self, context: CommandContext, *, allowed: bool) -> str:
         """Answer an approval; returns the text for the person."""

@@ -6,6 +6,8 @@ import asyncio
 from typing import Any
 
 from hermes import clock
+from hermes.agent.events import SubagentProgress
+from hermes.agent.subagents import AGENTS_USAGE, describe_work, run_agents_command
 from hermes.gateway.commands.command_context import Command, CommandContext, CommandReply
 from hermes.gateway.commands.switching import resume
 from hermes.gateway.commands.visible_conversations import (
@@ -155,6 +157,26 @@ def _format_usage(used: Any) -> str:
     return f"{format_plural(used.calls, 'call')}, {tokens}{paid}"
 
 
+async def agents(context: CommandContext) -> CommandReply:
+    chat = context.chat
+    if chat.session_id is None:
+        return CommandReply(describe_empty(context))
+    reply = await run_agents_command(context.store, chat.subagents, chat.session_id, context.words)
+    if reply.is_misspelt:
+        return CommandReply(f"Usage: {format_code(AGENTS_USAGE)}")
+    if reply.stopped is not None:
+        names = ", ".join(f"subagent {progress.number}" for progress in reply.stopped)
+        return CommandReply(f"Stopping {names}." if names else "No subagent is at work.")
+    lines = [f"- {_format_subagent(progress)}" for progress in reply.subagents]
+    return CommandReply("\n".join(lines) or "No subagent has worked for this conversation.")
+
+
+def _format_subagent(progress: SubagentProgress) -> str:
+    name = f"**{progress.number}** " if progress.number is not None else ""
+    doing = f" ({escape_line(progress.activity, 40)})" if progress.activity else ""
+    return f"{name}{escape_line(progress.goal, 80)} · {progress.state}{doing} · {describe_work(progress)}"
+
+
 async def insights(context: CommandContext) -> CommandReply:
     from hermes.insights import InsightsEngine
     from hermes.insights.chat_report import format_markdown
@@ -200,6 +222,13 @@ COMMANDS = (
     Command("search", search, "/search words", "find conversations by what was said", at_once=True),
     Command("status", status, "/status", "which conversation this is, and what it is doing", at_once=True),
     Command("usage", usage, "/usage", "what this conversation used and cost", at_once=True),
+    Command(
+        "agents",
+        agents,
+        AGENTS_USAGE,
+        "the subagents of this conversation; stop one or all",
+        at_once=True,
+    ),
     Command(
         "insights",
         insights,

@@ -31,6 +31,7 @@ from hermes.gateway.sessions.session_lookup import SessionLookup
 from hermes.gateway.sessions.topics import open_topics
 
 if TYPE_CHECKING:
+    from hermes.agent.subagents import Subagents
     from hermes.db.scoped_store import ScopedStore
 
 REPLACED = "ⓘ The earlier conversation of this chat was moved to the trash. A new one begins here."
@@ -172,6 +173,10 @@ class Chat:
     @property
     def waiting_approvals(self) -> Sequence[PendingApproval]:
         return self.approvals.waiting
+
+    @property
+    def subagents(self) -> Subagents:
+        return self._context.agents.subagents
 
     def answer_approval(self, context: CommandContext, *, allowed: bool) -> str:
         return self.approvals.answer(context, allowed=allowed)
