@@ -204,6 +204,16 @@ async def test_steps_are_bounded_by_the_task_and_by_the_setting(
             assert "```answer\nok\n```" in ended.output
 
 
+async def test_the_steps_of_a_turn_are_bounded_by_their_setting(
+    server: TaskServer, db: SessionDB, folder: Path
+) -> None:
+    choose_server(server, agent__max_steps=2)
+    async with open_conversation(db, folder) as conversation:
+        happened = [event async for event in conversation.say("loop")]
+    assert events.Note("stopped after 2 steps") in happened
+    assert len(only(happened, events.ToolEnded)) == 2
+
+
 async def test_a_subagent_that_takes_too_long_is_stopped(
     server: TaskServer, db: SessionDB, folder: Path
 ) -> None:

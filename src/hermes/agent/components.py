@@ -68,7 +68,8 @@ class AgentComponents(NamedTuple):
     make_prompt: Callable[[AgentInputs], Awaitable[str]]
     """The system prompt of a session that begins now."""
     price: Price
-    most_steps: int = MOST_STEPS
+    get_most_steps: Callable[[], int] = lambda: MOST_STEPS
+    """How often a turn may use tools before the model has to answer."""
     make_compressor: Callable[[StoredRecord, AgentInputs], ManualCompressor] | None = None
     make_title: Callable[[AnyStore, str], Awaitable[str | None]] | None = None
     """Titles a session after its first exchange if it has no title; the title it got."""

@@ -79,6 +79,7 @@ class StandardFactory:
             self.make_tools,
             self.make_prompt,
             self.price,
+            get_most_steps=lambda: self.settings.agent.max_steps,
             make_compressor=self.make_compressor,
             make_title=self.make_title,
             save=self.save,

@@ -93,7 +93,7 @@ async def build_agent(
         cwd=cwd,
         can_ask=scope.can_ask,
         compressor=compressor,
-        most_steps=parts.most_steps,
+        most_steps=parts.get_most_steps(),
         speakers=None if room is None else partial(room.speakers, record),
     )
     return PreparedAgent(agent, compressor)
