@@ -78,7 +78,7 @@ async def test_a_resumed_conversation_does_the_same(
 ) -> None:
     db.create_session("old", "cli", cwd=str(tmp_path))
     db.append_message("old", "user", "before")
-    await conversation.resume("old")
+    await conversation.switch_to("old")
     db.trash_session("old")
     told: list[str] = []
     answered = await ask(conversation, "hello", told.append)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hermes.gateway.commands.command_context import CommandReply
 from hermes.gateway.settings import Keying
 from hermes_state import SessionDB
 from tests.gateway.here import OWNED, Chat, dm, group, thread
@@ -113,11 +114,11 @@ async def test_nothing_is_taken_back_where_nothing_was_said(ann: Chat) -> None:
 async def test_the_last_question_is_asked_again(ann: Chat) -> None:
     await ann.talks("one", "*two*")
     answer = await ann.answer("/retry")
-    assert answer == (r"↻ Once more: “\*two\*”", "*two*")
+    assert answer == CommandReply(r"↻ Once more: “\*two\*”", "*two*")
     assert ann.texts() == both("one")
 
 
-async def test_a_question_with_a_picture_is_asked_again_with_it(ann: Chat) -> None:
+async def test_a_question_that_was_never_answered_is_asked_again_as_it_is_stored(ann: Chat) -> None:
     session = await ann.begin()
     content = [
         {"type": "text", "text": "what is this?"},
@@ -125,15 +126,16 @@ async def test_a_question_with_a_picture_is_asked_again_with_it(ann: Chat) -> No
     ]
     ann.store.append_message(session, "user", content, lease_epoch=ann.epoch)
     answer = await ann.answer("/retry")
-    assert answer.next_content == content
+    assert answer.repeats_last
+    assert ann.store.get_context(session)[-1]["content"] == content
     assert answer.text == "↻ Once more: “what is this?”"
 
 
 async def test_there_is_nothing_to_ask_again_or_to_send_again(ann: Chat) -> None:
-    assert await ann.answer("/retry") == ("There is nothing to ask again.", None)
+    assert await ann.answer("/retry") == CommandReply("There is nothing to ask again.")
     assert await ann.types("/resend") == "There is no answer yet that I could send again."
     await ann.types("/title Rome")
-    assert await ann.answer("/retry") == ("There is nothing to ask again.", None)
+    assert await ann.answer("/retry") == CommandReply("There is nothing to ask again.")
 
 
 async def test_the_last_answer_is_sent_again_as_it_was(ann: Chat) -> None:
@@ -150,7 +152,7 @@ async def test_making_room_says_what_happened(ann: Chat) -> None:
     assert "nothing to make shorter" in await ann.types("/compress")
     await ann.talks("one")
     answer = await ann.types("/compress the plan")
-    assert answer.splitlines()[0] == "Compressed: 12 → 5 messages"
+    assert answer.splitlines()[0] == "Compressed: 12 → 5 messages."
     await ann.types("/compress")
     assert ann.focus == ["the plan", None]
 

@@ -16,7 +16,7 @@ import httpx2
 from openai import AsyncOpenAI
 
 from hermes.agent.agent import Agent
-from hermes.agent.components import AgentInputs
+from hermes.agent.components import AgentComponents, AgentInputs
 from hermes.agent.models.model import Piece, Request, Retrying, Text, Unreachable, Used
 from hermes.agent.tools.background_processes import BackgroundProcesses
 from hermes.agent.transcript import StoredRecord
@@ -90,6 +90,9 @@ class ParrotAgents:
         self.model = Parrot()
         self.processes = BackgroundProcesses()
         self.scope: list[AgentScope] = []
+
+    def get_components(self, _whose: AgentScope) -> AgentComponents:
+        return PARTS
 
     async def prepare_agent(
         self, whose: AgentScope, store: ScopedStore, record: StoredRecord

@@ -89,7 +89,7 @@ async def resolve_conflict(chat: Chat, session_id: str, lease: Lease) -> bool:
             case "follow":
                 await _watch(chat, session_id)
             case "take over":
-                notes = await chat.conversation.resume(session_id, take_over=True)
+                notes = await chat.conversation.switch_to(session_id, take_over=True)
                 await chat.show_recap(["It is yours now.", *notes])
                 return True
             case "branch":
@@ -108,7 +108,7 @@ async def handle_takeover(chat: Chat, typed_text: str) -> None:
     )
     lease = await asyncio.to_thread(chat.conversation.db.leases.find_holder, session_id)
     if lease is None:  # and has left it already
-        await chat.show_recap(await chat.conversation.resume(session_id, take_over=True))
+        await chat.show_recap(await chat.conversation.switch_to(session_id, take_over=True))
     elif not await resolve_conflict(chat, session_id, lease):
         raise Leave
 

@@ -22,6 +22,7 @@ from hermes.agent.turn import Turn
 from hermes.chat import working_directory
 from hermes.chat.answerer import Answerer
 from hermes.chat.view.calls import Call, Reasoning, collect_outputs, read_tool_rows
+from hermes.store.processes import identify_process
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -64,6 +65,8 @@ class LiveConversation:
         self.compressor: ManualCompressor | None = None
         self._open = self._is_elsewhere = False
         self._background: set[asyncio.Task[Any]] = set()
+        self._ending: dict[asyncio.Task[Any], StoredRecord] = {}
+        """What is saved and ended behind us."""
         self.record = self._make_record()
 
     # ---------------------------------------------------------------- who answers
@@ -117,17 +120,35 @@ class LiveConversation:
     def get_title(self) -> str | None:
         return self.db.get_session_title(self.session_id) if self.exists else None
 
-    def _make_record(self) -> StoredRecord | IncognitoRecord:
+    @property
+    def previous_id(self) -> str | None:
+        """The session that `begin` left for this one, as long as this one is not stored."""
+        return self.record.previous_id if isinstance(self.record, StoredRecord) else None
+
+    async def ensure_session(self) -> bool:
+        """Whether the session is stored: at a terminal, that happens with the first message."""
+        return self.exists
+
+    def _make_record(self, previous_id: str | None = None) -> StoredRecord | IncognitoRecord:
         if self.incognito:
             return IncognitoRecord()
-        return self._make_stored_record(None, self.cwd)
+        return self._make_stored_record(None, self.cwd, previous_id)
 
-    def _make_stored_record(self, session_id: str | None, cwd: Path) -> StoredRecord:
+    def _make_stored_record(
+        self, session_id: str | None, cwd: Path, previous_id: str | None = None
+    ) -> StoredRecord:
         """The record of a session that exists, or of a new one; should it be deleted, another begins in `cwd`."""
         new: dict[str, Any] = working_directory.describe_origin(cwd)
         if self.answerer.wish.base_url is not None:
             new["model_config"] = {"base_url": strip_address(self.answerer.wish.base_url)}
-        return StoredRecord(self.db, session_id, source=self.source, **new)
+        return StoredRecord(
+            self.db,
+            session_id,
+            source=self.source,
+            previous_id=previous_id,
+            choose_title=lambda: self.queued_title,
+            **new,
+        )
 
     def _enter(self, record: StoredRecord | IncognitoRecord, *, is_open: bool) -> None:
         self.record, self._open, self._agent, self.compressor = record, is_open, None, None
@@ -137,8 +158,9 @@ class LiveConversation:
 
     async def begin(self, title: str | None = None) -> None:
         """Leave the conversation for a new one. The agent may still save what matters of the old one, behind us."""
+        previous_id = self.session_id if self.exists else self.previous_id
         self._release("new_session", save=True)
-        self._enter(self._make_record(), is_open=False)
+        self._enter(self._make_record(previous_id), is_open=False)
         self.queued_title = title
 
     async def leave_trashed(self) -> str | None:
@@ -152,7 +174,13 @@ class LiveConversation:
         self._enter(self._make_record(), is_open=False)
         return old
 
-    async def resume(
+    async def check_free(self, session_id: str) -> None:
+        """`LeaseHeld` if another process works in a conversation."""
+        lease = await asyncio.to_thread(self.db.leases.find_holder, session_id)
+        if lease is not None and lease.holder[:3] != identify_process():
+            raise errors.LeaseHeld(f"session {session_id!r} is in use", lease)
+
+    async def switch_to(
         self, session_id: str, *, asked_cwd: Path | None = None, take_over: bool = False
     ) -> list[str]:
         """Go on in a conversation; what a person should know, a line each. `LeaseHeld` if somebody else works in it."""
@@ -161,12 +189,21 @@ class LiveConversation:
             raise errors.make_error(errors.UnknownSession, f"Session not found: {session_id}")
         where = working_directory.choose_directory(row["cwd"], asked_cwd, self.cwd)
         record = self._make_stored_record(session_id, where.cwd)
+        await self._finish_ending(session_id)
         unwritable = await self._hold(record, take_over)
         self._release("resumed_other")
         self._enter(record, is_open=False)
         self.cwd, self._is_elsewhere = where.cwd, str(where.cwd) != row["cwd"]
         note = " ".join(filter(None, (where.note, self.answerer.restore(row))))
         return [line for line in (note, unwritable) if line]
+
+    async def _finish_ending(self, session_id: str) -> None:
+        """Stop saving what was left, and release its lease: it is entered again."""
+        for task, record in list(self._ending.items()):
+            if record.session_id == session_id:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                await record.close()  # also if the task had not begun
 
     async def _hold(self, record: StoredRecord, take_over: bool) -> str | None:
         """Take the lease. A store that cannot be written now keeps nobody from reading on; what to say about it."""
@@ -180,10 +217,10 @@ class LiveConversation:
             return f"The store cannot be written now: {problem}"
         return None
 
-    async def branch(self, name: str | None) -> str:
+    async def branch(self, title: str | None) -> str:
         """Go on in a conversation of its own with the same context; its id. Nothing is copied."""
         child = await asyncio.to_thread(
-            lambda: self.db.branch(self.session_id, lease_epoch=self.epoch, title=name)
+            lambda: self.db.branch(self.session_id, lease_epoch=self.epoch, title=title)
         )
         assert isinstance(self.record, StoredRecord)
         await self.record.close()  # the old one has ended already
@@ -206,9 +243,11 @@ class LiveConversation:
         """End the conversation and let others have it, without making anybody wait."""
         record, is_open, agent = self.record, self._open, self._agent
         if isinstance(record, StoredRecord):
-            self._run_later(
-                self._end(record, reason if is_open else None, agent if save and is_open else None)
-            )
+            saving = agent if save and is_open else None
+            task = asyncio.create_task(self._end(record, reason if is_open else None, saving))
+            self._track(task)
+            self._ending[task] = record
+            task.add_done_callback(lambda task: self._ending.pop(task, None))
 
     async def _end(self, record: StoredRecord, reason: str | None, saving: Agent | None) -> None:
         try:
@@ -321,6 +360,8 @@ class LiveConversation:
         title, self.queued_title = self.queued_title, None
         if title is None or not self.exists:
             return "The title is not set."
+        if (stored := self.get_title()) is not None:  # it was given when the session was created
+            return f"Session title set: {stored}"
         try:
             self.db.set_session_title(self.session_id, title)
         except errors.InvalidTitle as problem:
@@ -337,9 +378,26 @@ class LiveConversation:
             self._run_later(make_title_while_young(self.db, self.session_id, self.parts.make_title))
 
     def _run_later(self, work: Any) -> None:
-        task = asyncio.create_task(work)
+        self._track(asyncio.create_task(work))
+
+    def _track(self, task: asyncio.Task[Any]) -> None:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+    def stop(self) -> bool:
+        """Stop the running turn; whether there was one."""
+        if self.turn is not None:
+            self.turn.stop()
+        return self.turn is not None
+
+    async def compress(self, focus: str | None = None) -> AsyncGenerator[Event, None]:
+        """Compress now; the events of it."""
+        await self.get_agent()
+        if self.compressor is None:
+            yield Note("There is no compression here.")
+            return
+        async for event in self.compressor.compress_by_hand(focus):
+            yield event
 
     # ---------------------------------------------------------------- going back
 
@@ -367,13 +425,9 @@ class LiveConversation:
         return RewindResult(done["rewound_count"], done["target_message"]["content"])
 
     async def bring_back(self) -> int:
-        """Bring back what was last_turn back behind the present end of the conversation; how many messages."""
-        message_ids = [
-            row["id"] for row in await self.load_rows() if row.get("role") != "system" and "id" in row
-        ]
-        since = message_ids[-1] + 1 if message_ids else 0
+        """Bring back what was taken back last, unless something was said since; how many messages."""
         return await asyncio.to_thread(
-            lambda: self.db.restore_rewound(self.session_id, since, lease_epoch=self.epoch)
+            lambda: self.db.restore_last_rewind(self.session_id, lease_epoch=self.epoch)
         )
 
 

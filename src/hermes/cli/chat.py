@@ -342,7 +342,7 @@ async def _answer_question(
     listen()
     try:
         if chosen is not None:
-            await conversation.resume(chosen, asked_cwd=arguments.cwd)
+            await conversation.switch_to(chosen, asked_cwd=arguments.cwd)
         answered = await ask(conversation, question, print_error, decide if can_ask else None)
         if arguments.json:
             print_json(make_json(conversation, answered))

@@ -86,7 +86,7 @@ def _show_resume(name: str) -> None:
         session = db.named(name).id
         assert session is not None
         conversation = LiveConversation(db, make_standard_components())
-        await Chat(conversation, Screen()).enter(session, first=True)
+        await Chat(conversation, Screen()).enter(session)
         await conversation.leave()
 
     with SessionDB() as db:

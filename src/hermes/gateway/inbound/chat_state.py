@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hermes import clock, errors
+from hermes.agent.components import AgentComponents
+from hermes.agent.events import Event as TurnEvent
 from hermes.agent.prompt.participants import SharedRoom
 from hermes.agent.prompt.system_prompt import WHO
 from hermes.gateway import incidents
-from hermes.gateway.commands.command_context import CommandContext
+from hermes.gateway.commands.command_context import ChatCommandContext
 from hermes.gateway.context import GatewayContext
 from hermes.gateway.inbound.chat_approvals import Approvals, PendingApproval
 from hermes.gateway.inbound_events import Event, Source
@@ -142,8 +144,11 @@ class Chat:
     async def save(self) -> None:
         await self.conversation.save()
 
-    async def compress(self, focus: str | None) -> list[str]:
-        return await self.conversation.compress(focus)
+    def compress(self, focus: str | None) -> AsyncIterator[TurnEvent]:
+        return self.conversation.compress(focus)
+
+    def get_components(self) -> AgentComponents:
+        return self.conversation.get_components()
 
     @property
     def working_since(self) -> float | None:
@@ -156,7 +161,7 @@ class Chat:
     def waiting_approvals(self) -> Sequence[PendingApproval]:
         return self.approvals.waiting
 
-    def answer_approval(self, context: CommandContext, *, allowed: bool) -> str:
+    def answer_approval(self, context: ChatCommandContext, *, allowed: bool) -> str:
         return self.approvals.answer(context, allowed=allowed)
 
     # ---------------------------------------------------------------- beside the work
@@ -186,10 +191,12 @@ class Chat:
 
     # ---------------------------------------------------------------- who asks, and what is answered
 
-    def make_command_context(self, source: Source, words: str, event: Event | None = None) -> CommandContext:
+    def make_command_context(
+        self, source: Source, words: str, event: Event | None = None
+    ) -> ChatCommandContext:
         """`event` is the message, if it is answered at once."""
         context = self._context
-        return CommandContext(
+        return ChatCommandContext(
             source,
             words,
             context.db.scoped(make_principal(source)),

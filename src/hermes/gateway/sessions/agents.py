@@ -53,6 +53,9 @@ class AgentProvider(Protocol):
     @property
     def processes(self) -> BackgroundProcesses: ...
 
+    def get_components(self, scope: AgentScope) -> AgentComponents:
+        """What the agents of a scope are made of. May read files."""
+
     async def prepare_agent(
         self, scope: AgentScope, store: ScopedStore, record: StoredRecord
     ) -> PreparedAgent:
@@ -98,6 +101,9 @@ class StandardAgentProvider:
             speakers=None if room is None else partial(room.speakers, record),
         )
         return PreparedAgent(agent, compressor, parts)
+
+    def get_components(self, scope: AgentScope) -> AgentComponents:
+        return self._parts_of(scope)[0]
 
     async def ready(self) -> Model:
         """The model. Raises if it cannot be used."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from hermes import clock, errors
 from hermes.agent.approvals.request import Decision
-from hermes.agent.components import LEAST_SAID
-from hermes.agent.events import Done, Event, Failed, Moved, Note
+from hermes.agent.components import LEAST_SAID, AgentComponents
+from hermes.agent.events import Done, Event, Failed, Note
 from hermes.agent.title_generation import make_title_while_young
 from hermes.agent.transcript import StoredRecord
 from hermes.agent.turn import Turn
@@ -178,19 +178,19 @@ class Conversation:
                     return await prepared.parts.save(prepared.agent, least)
         return False
 
-    async def compress(self, focus: str | None) -> list[str]:
-        """Compress now; returns lines about the result."""
+    async def compress(self, focus: str | None) -> AsyncGenerator[Event, None]:
+        """Compress now; the events of it."""
         assert self._record is not None
         prepared = await self._prepare(self._record)
         if prepared.compressor is None:
-            return ["This conversation cannot be compressed."]
-        lines = []
+            yield Note("There is no compression here.")
+            return
         async for event in prepared.compressor.compress_by_hand(focus):
-            if isinstance(event, Note):
-                lines.append(event.text)
-            elif isinstance(event, Moved):
-                lines.append(f"Compressed: {event.before} → {event.after} messages.")
-        return lines or ["Nothing was compressed."]
+            yield event
+
+    def get_components(self) -> AgentComponents:
+        """What its agent is made of. May read files."""
+        return self._agents.get_components(self.scope)
 
     def _schedule_title(self, prepared: PreparedAgent, session_id: str) -> None:
         make = prepared.parts.make_title
