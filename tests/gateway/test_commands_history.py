@@ -180,3 +180,41 @@ async def test_in_a_shared_conversation_everybody_can_take_back(db: SessionDB, w
     assert ann.session_id == bob.session_id != session
     await ann.types("/undo")
     assert ann.session_id == bob.session_id == session
+
+
+# /rewind, /history, and what is left running
+
+
+async def test_a_chat_goes_back_to_a_message_by_its_number(ann: Chat) -> None:
+    assert await ann.types("/rewind") == "Nothing was said here yet. There is nothing to go back to."
+    await ann.talks("one", "two", "three")
+    assert (await ann.types("/rewind")).splitlines() == [
+        "1. “three”",
+        "2. “two”",
+        "3. “one”",
+        "`/rewind` with a number goes back to before that message.",
+    ]
+    assert "Took back “two” and all after it (4 messages)" in await ann.types("/rewind 2")
+    assert ann.texts() == both("one")
+    assert await ann.types("/rewind undo") == "↪ Brought back 4 messages."
+    assert (await ann.types("/rewind 4")).startswith("Usage: `/rewind [1 to 3")
+    assert ann.texts() == both("one", "two", "three")
+
+
+async def test_the_history_is_each_message_in_short(ann: Chat) -> None:
+    assert await ann.types("/history") == "Nothing was said here yet."
+    await ann.talks("*one*", "x" * 500)
+    lines = (await ann.types("/history")).splitlines()
+    assert lines[:2] == [r"**You**: \*one\*", r"**Hermes**: Answer to: \*one\*"]
+    assert all(len(line) < 150 for line in lines)
+    await ann.talks(*map(str, range(12)))
+    lines = (await ann.types("/history")).splitlines()
+    assert (lines[0], len(lines)) == ("… 8 messages before", 21)
+
+
+async def test_what_tools_left_running_is_ended(ann: Chat) -> None:
+    await ann.talks("one")
+    ann.processes = 2
+    assert await ann.types("/stop") == "⏹ Stopped 2 background processes."
+    ann.working_since = 1.0
+    assert await ann.types("/stop") == "⏹ Stopped."
