@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hermes.chat.conversation_lookup import describe_candidates
 from hermes.chat.input import question
 from hermes.config.redaction import redact_text
 from hermes.conversation.commands.context import CommandContext, ModelDescription, Option
@@ -36,9 +37,11 @@ class TerminalSurface:
 
     async def choose(self, question_text: str, options: Sequence[Option]) -> str | None:
         self._lose_patience()
-        shown = [
-            question.Option(option.id, make_printable(option.text, width_limit=120)) for option in options
-        ]
+        texts = [make_printable(option.text, width_limit=70) for option in options]
+        rows = [option.row for option in options if option.row is not None]
+        if len(rows) == len(options):  # also whose they are
+            texts = describe_candidates(rows)
+        shown = [question.Option(option.id, text) for option, text in zip(options, texts, strict=True)]
         return await self._chat.choose(make_printable(question_text), shown)
 
     def _lose_patience(self) -> None:

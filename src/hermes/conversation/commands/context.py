@@ -74,6 +74,8 @@ class CommandConversation(Protocol):
 class Option(NamedTuple):
     id: str
     text: str
+    row: Row | None = None
+    """The session, if a conversation is to be chosen."""
 
 
 class ModelDescription(NamedTuple):

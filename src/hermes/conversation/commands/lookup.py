@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from hermes import clock
 from hermes.conversation.commands.context import CommandContext
 from hermes.conversation.commands.replies import Ambiguous, ConversationList, NotFound, Refused
 from hermes.reasoning import strip_reasoning
 from hermes.store.sessions.titles import make_one_line
-from hermes.text import extract_text, make_printable
+from hermes.text import extract_text
 
 Row = dict[str, Any]
 
@@ -118,12 +117,6 @@ def _resolve_candidates(
     if len(rows) == 1:
         return rows[0]
     return Ambiguous([{**row, "last_active": row["last_active"] or row["started_at"]} for row in rows])
-
-
-def describe_candidate(row: Row) -> str:
-    """A conversation in one line, for somebody who has to choose."""
-    name = make_printable(row["title"] or row["preview"] or "—", width_limit=60)
-    return f"{row['id']}  {name}  ({clock.format_relative(row['last_active'], clock.now())})"
 
 
 def list_spoken(context: CommandContext, session_id: str) -> list[Row]:

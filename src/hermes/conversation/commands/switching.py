@@ -7,7 +7,6 @@ import asyncio
 from hermes import errors
 from hermes.conversation.commands.context import Command, CommandContext, Option, Row
 from hermes.conversation.commands.lookup import (
-    describe_candidate,
     list_conversations,
     list_spoken,
     resolve_conversation,
@@ -92,7 +91,7 @@ async def resume(context: CommandContext, words: str) -> Reply:
         return await asyncio.to_thread(lambda: list_conversations(context, is_resume=True))
     found = await asyncio.to_thread(resolve_conversation, context, words)
     if isinstance(found, Ambiguous):
-        options = [Option(row["id"], describe_candidate(row)) for row in found.rows]
+        options = [Option(row["id"], row["title"] or row["preview"] or row["id"], row) for row in found.rows]
         chosen = await context.surface.choose(f"'{words}' could be any of these:", options)
         found = next((row for row in found.rows if row["id"] == chosen), found)
     if not isinstance(found, dict):
