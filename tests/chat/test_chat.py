@@ -338,6 +338,20 @@ async def test_a_new_start_is_undone_as_long_as_nothing_was_said(db: SessionDB, 
     assert (row["title"], row["end_reason"]) == (None, "cli_close")
 
 
+async def test_a_new_start_is_undone_while_the_old_conversation_is_still_being_saved(
+    db: SessionDB, typing: Typing
+) -> None:
+    async def save(agent: Agent, least: int = 1) -> bool:
+        await asyncio.sleep(60)
+        return True
+
+    keys = f"{YES}/undo{ENTER}two{ENTER}slow 1{ENTER}"
+    await typing("one", "/new", keys=keys, parts=PARTS._replace(save=save))
+    row = only(db)
+    assert live(db, row["id"]) == ["one", "two", "slow 1"]
+    assert db.leases.find_holder(row["id"]) is None
+
+
 async def test_a_new_start_is_linked_to_what_was_left(db: SessionDB, typing: Typing) -> None:
     await typing("/title Rome", "one", "/new Rome", keys=f"{YES}two{ENTER}")
     second, first = (db.get_session(row["id"]) for row in sessions(db))
