@@ -108,6 +108,7 @@ async def test_a_command_that_is_like_none_is_told_where_they_are(db: SessionDB)
 def test_what_is_answered_at_once_and_what_stops_an_answer() -> None:
     at_once = {name for name in NAMES if found(f"/{name} x")[0].at_once}
     shows = {"status", "why", "usage", "insights", "sessions", "search", "help", "start"}
+    shows |= {"history", "memory", "skills", "model"}
     assert at_once == {*shows, "agents", "stop", "approve", "deny"}
     bare = {name for name in NAMES if found(f"/{name}")[0].at_once}
     assert bare == at_once | {"resume", "title"}

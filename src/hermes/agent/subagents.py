@@ -199,17 +199,19 @@ class AgentsReply(NamedTuple):
     """Of the conversation, those that work first."""
     stopped: list[SubagentProgress] | None = None
     """With `stop`: those that were stopped; empty if none was at work."""
-    is_misspelt: bool = False
 
 
 async def run_agents_command(
     store: AnyStore, running: Subagents | None, session_id: str, words: str
-) -> AgentsReply:
-    """List the subagents of a conversation, or stop one or all of them. `words` stand behind the command."""
+) -> AgentsReply | None:
+    """List the subagents of a conversation, or stop one or all of them. `words` stand behind the command.
+
+    None if the words cannot be understood.
+    """
     verb, _, name = words.strip().lower().partition(" ")
     number = int(name) if name.strip().isdecimal() and len(name) < 10 else None
     if verb not in ("", "stop") or (name.strip() and number is None):
-        return AgentsReply([], is_misspelt=True)
+        return None
     stopped = None
     if verb == "stop":
         conversation = await asyncio.to_thread(find_conversation, store, session_id)
