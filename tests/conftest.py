@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.skip_policy import SkipPolicy
+from tests.sqlite_only import is_sqlite_only
 
 if TYPE_CHECKING:
     from hermes_state import SessionDB
@@ -36,9 +37,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if IN_CI els
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "sqlite: for the SQLite engine alone (set by the place of the test)")
     is_worker = hasattr(config, "workerinput")
     if IN_CI and not is_worker:
         config.pluginmanager.register(SkipPolicy(Path(__file__).with_name("allowed_skips.txt")))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if is_sqlite_only(item.path):
+        item.add_marker("sqlite")
 
 
 @pytest.fixture(autouse=True)

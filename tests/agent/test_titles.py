@@ -21,6 +21,7 @@ from hermes.agent.transcript import StoredRecord
 from hermes_state import SessionDB
 from tests.agent.long_talk import Summarizer, compressor, done, talk
 from tests.agent.scripted import Script, ScriptedModel
+from tests.stored_rows import read_rows
 
 
 def maker(db: SessionDB, *scripts: Script, **more: Any) -> TitleMaker:
@@ -135,7 +136,7 @@ def test_a_request_for_a_title_stays_in_the_store(db: SessionDB, tmp_path: Path)
         assert imported["title_by"] is None, "what an earlier release kept there"
         assert other.claim_auto_title("s", 60)
     db.delete_session("s")
-    assert db.raw().execute("SELECT key FROM state_meta WHERE key LIKE 'title_%'").fetchall() == []
+    assert read_rows(db, "SELECT key FROM state_meta WHERE key LIKE 'title_%'") == []
 
 
 @pytest.mark.parametrize("ends", ["title", "delete"])
@@ -146,7 +147,7 @@ def test_a_request_for_a_title_is_forgotten(db: SessionDB, ends: str) -> None:
         db.set_auto_title_if_empty("s", "Login page")
     else:
         db.delete_session("s")
-    assert db.raw().execute("SELECT key FROM state_meta WHERE key LIKE 'title_%'").fetchall() == []
+    assert read_rows(db, "SELECT key FROM state_meta WHERE key LIKE 'title_%'") == []
 
 
 async def test_a_person_s_title_stays_also_if_it_comes_while_the_model_thinks(db: SessionDB) -> None:

@@ -18,6 +18,7 @@ from hermes.agent.turn import Turn
 from hermes_state import SessionDB
 from tests.agent.openai_server import DROP, ModelServer, Reply, calls, chunk, refuses, says, usage
 from tests.agent.test_turn import Echo
+from tests.stored_rows import change_rows
 
 DONE = b"data: [DONE]\n\n"
 RATES = {"small-model": {"input": 1.0, "output": 10.0}}
@@ -153,7 +154,7 @@ async def test_a_configuration_follows_the_model_and_keeps_what_others_put_there
     db.create_session("mine", "cli", model_config={"temperature": 0.2, "model": "older"})
     db.create_session("theirs", "cli", model_config={"imported": True})
     db.create_session("broken", "cli")
-    db.raw().execute("UPDATE sessions SET model_config = 'no JSON' WHERE id = 'broken'")
+    change_rows(db, "UPDATE sessions SET model_config = 'no JSON' WHERE id = 'broken'")
     for session_id in ("mine", "theirs", "broken"):
         model_server.will(says("hello"))
         record = StoredRecord(db, session_id)
@@ -161,7 +162,7 @@ async def test_a_configuration_follows_the_model_and_keeps_what_others_put_there
         assert isinstance([event async for event in turn.events("hello")][-1], events.Done)
         await record.close()
         await model.close()
-    stored = dict(db.raw().execute("SELECT id, model_config FROM sessions").fetchall())
+    stored = {row["id"]: row["model_config"] for row in db.search_sessions()}
     mine = json.loads(stored["mine"])
     assert (mine["temperature"], mine["model"]) == (0.2, "small-model")
     assert (stored["theirs"], stored["broken"]) == ('{"imported":true}', "no JSON")

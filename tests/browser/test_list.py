@@ -12,10 +12,9 @@ from hermes.browser.view_state import View
 from hermes.store.sessions.listing import ConversationPage
 from hermes_state import SessionDB
 from tests.browser.conftest import DAY, HOUR, Browsing, Told
+from tests.stored_rows import change_each
 
-MANY = """INSERT INTO sessions (id, source, started_at)
-    WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?)
-    SELECT printf('s%05d', i), 'cli', ? - i * 60 FROM n"""
+INSERT = "INSERT INTO sessions (id, source, started_at) VALUES (?, 'cli', ?)"
 
 
 class Counting(SessionDB):
@@ -27,6 +26,12 @@ class Counting(SessionDB):
         page = super().list_conversations(**asked)
         self.rows_read += len(page.rows)
         return page
+
+
+def add_many(store: SessionDB, count: int) -> None:
+    """Sessions of another program, a minute apart, the newest first."""
+    now = time.time()
+    change_each(store, INSERT, ((f"s{number:05}", now - number * 60) for number in range(count)))
 
 
 async def test_conversations_are_shown_newest_first_with_source_and_time(
@@ -70,7 +75,7 @@ async def test_pinned_ones_come_first_and_are_marked(browsing: Browsing, told: T
 async def test_as_much_is_read_of_ten_thousand_as_of_two_hundred(browsing: Browsing, count: int) -> None:
     store = Counting()
     with store:
-        store._execute_write(lambda connection: connection.execute(MANY, (count, time.time())))
+        add_many(store, count)
         async with browsing(store=store) as screen:
             assert screen.app.list.rows.total == count
             assert store.rows_read == PAGE
@@ -82,7 +87,7 @@ async def test_as_much_is_read_of_ten_thousand_as_of_two_hundred(browsing: Brows
 
 async def test_however_far_one_scrolls_only_some_rows_are_held(browsing: Browsing) -> None:
     with SessionDB() as store:
-        store._execute_write(lambda connection: connection.execute(MANY, (2 * KEPT, time.time())))
+        add_many(store, 2 * KEPT)
         async with browsing(store=store, size=(60, 250)) as screen:
             while screen.app.list.cursor < 2 * KEPT - 1:
                 await screen.press("pagedown")

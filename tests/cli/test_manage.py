@@ -12,6 +12,7 @@ import pytest
 from hermes import clock
 from hermes_state import SessionDB
 from tests.cli.conftest import COMMAND, Hermes, Told, seen_on_a_terminal
+from tests.stored_rows import change_rows
 
 DAY = 86400
 
@@ -259,7 +260,7 @@ def test_prune_shows_when_a_conversation_was_last_used_not_when_it_began(
 ) -> None:
     told("s1", "hello", title="plan", age=300 * DAY)
     db.begin_continuation("s1", "summary", session_id="s2")
-    db.raw().execute("UPDATE messages SET timestamp = timestamp - ? WHERE session_id = 's2'", (100 * DAY,))
+    change_rows(db, "UPDATE messages SET timestamp = timestamp - ? WHERE session_id = 's2'", 100 * DAY)
     db.end_session("s2", "cli_close")
     used = clock.format_day(clock.now() - 100 * DAY)
     shown = hermes("sessions", "prune", "--dry-run").stdout.splitlines()
@@ -307,8 +308,7 @@ def test_thin_cuts_old_tool_output_and_nothing_that_people_wrote(
     told("old", "u" * 50_000, age=200 * DAY)
     db.append_message("old", "tool", "t" * 50_000, tool_name="terminal", timestamp=1e9)
     db.end_session("old", "cli_close")
-    raw = db.raw()
-    raw.execute("UPDATE sessions SET last_active = 1e9, conversation_active = 1e9 WHERE id = 'old'")
+    change_rows(db, "UPDATE sessions SET last_active = 1e9, conversation_active = 1e9 WHERE id = 'old'")
     dry = hermes("sessions", "thin", "--dry-run")
     assert dry.stdout.startswith("Would free ")
     assert len(db.get_messages("old")[1]["content"]) == 50_000

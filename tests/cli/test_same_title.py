@@ -113,7 +113,7 @@ def test_continue_on_the_command_line_means_the_local_owners(
 def test_continuing_the_last_one_passes_over_what_was_given_to_somebody(db: SessionDB) -> None:
     add_session(db, None, "mine", "mine")
     add_session(db, None, "given", "given")
-    db.raw().execute("UPDATE sessions SET owner = 'telegram:person:4711' WHERE id = 'given'")
+    db.adopt_conversation("given", ANN.owners[0])
     row = conversation_lookup.find_latest(db)
     assert row is not None
     assert row["id"] == "mine"

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from hermes_state import SessionDB
 from tests.export.conftest import T, Written, compressed, talk
+from tests.stored_rows import change_rows
 
 
 def events(text: str) -> list[dict[str, Any]]:
@@ -91,8 +92,8 @@ def test_subagents_are_side_chains(db: SessionDB, written: Written) -> None:
 
 def test_a_row_of_another_program_has_the_same_uuid_each_time(db: SessionDB, written: Written) -> None:
     talk(db, "a")
-    db.raw().execute(
-        "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('a', 'user', 'x', 1)"
+    change_rows(
+        db, "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('a', 'user', 'x', 1)"
     )
     assert written("trace", "a") == written("trace", "a")
     assert UUID(events(written("trace", "a"))[0]["uuid"]).version == 5

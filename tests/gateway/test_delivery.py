@@ -17,10 +17,11 @@ from hermes.gateway.adapter import (
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.outbound.delivery import UNKNOWN, OutgoingMessage
 from tests.gateway.world import ANN, BOB, Platform, World, another_program, full_disk, settings_of
+from tests.stored_rows import read_rows
 
 
 def states(world: World) -> list[str]:
-    return [row[0] for row in world.db.raw().execute("SELECT state FROM outbox ORDER BY id")]
+    return [row[0] for row in read_rows(world.db, "SELECT state FROM outbox ORDER BY id")]
 
 
 async def test_what_did_not_arrive_is_sent_again_and_keeps_its_place() -> None:
@@ -38,18 +39,17 @@ HOLDS_THE_LOCK = """
 import sys
 from hermes_state import SessionDB
 with SessionDB() as db:
-    connection = db.raw()
-    connection.execute("BEGIN IMMEDIATE")
-    print("ready", flush=True)
-    sys.stdin.readline()
-    connection.execute("ROLLBACK")
+    def hold(_):
+        print("ready", flush=True)
+        sys.stdin.readline()
+    db._engine.write(hold, share=False)
 """
 
 
 async def test_what_was_not_handed_over_when_the_gateway_ended_is_sent_by_the_next() -> None:
     async with World(settings_of(drain_seconds=0.01)) as world:
         await world.asks(ANN, "hello")
-        (key,) = {row[0] for row in world.db.raw().execute("SELECT session_key FROM outbox")}
+        (key,) = {row[0] for row in read_rows(world.db, "SELECT session_key FROM outbox")}
         news = OutgoingMessage(ANN, "news")
         world.db.outbox.enqueue(key, "telegram", news.to_dict(), "news")
         with another_program(HOLDS_THE_LOCK, "") as release:

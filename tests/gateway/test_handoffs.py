@@ -24,6 +24,7 @@ from tests.gateway.world import (
     in_thread,
     settings_of,
 )
+from tests.stored_rows import change_rows
 
 
 @pytest.fixture(autouse=True)
@@ -218,8 +219,7 @@ async def test_what_was_handed_over_is_reset_in_the_name_of_its_new_owner() -> N
         session = begun(world)
         assert (await handed_over(world, session))["state"] == "completed"
         await world.restart()
-        with world.db.raw() as sql:
-            sql.execute("UPDATE sessions SET last_person_at = 1 WHERE id = ?", (session,))
+        change_rows(world.db, "UPDATE sessions SET last_person_at = 1 WHERE id = ?", session)
         key = "agent:main:telegram:dm:1"
         await world.gateway.router.wake(key)
         await world.until(lambda: "automatically reset" in world.heard(ANN)[-1])

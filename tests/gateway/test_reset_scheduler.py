@@ -12,6 +12,7 @@ from hermes.config import config_file
 from hermes.gateway.sessions import reset_scheduler
 from hermes.gateway.settings import GatewaySettings, ResetPolicy
 from tests.gateway.world import ANN, BOB, WORKS_IN, World, another_program, in_group, in_thread, settings_of
+from tests.stored_rows import change_rows
 
 IDLE = ResetPolicy("idle", idle_minutes=60)
 DAILY = ResetPolicy("daily", at_hour=4, timezone="UTC")
@@ -157,8 +158,7 @@ async def test_what_is_open_in_a_terminal_is_not_reset_and_nobody_is_told_of_tha
         old = world.session_of(ANN)
         with another_program(WORKS_IN, old):
             clock.shift(2 * HOUR)
-            with world.db.raw() as raw:
-                raw.execute("UPDATE leases SET expires_at = expires_at + 10000")
+            change_rows(world.db, "UPDATE leases SET expires_at = expires_at + 10000")
             await looks(world)
             mailbox = world.gateway.router._mailboxes[next(iter(world.gateway.router._mailboxes))]
             await world.until(lambda: mailbox.is_idle)
@@ -250,25 +250,6 @@ async def test_a_model_that_cannot_be_reached_keeps_no_reset_from_being_made_and
             "my name is Ann",
             "you said: my name is Ann",
         ]
-
-
-async def test_a_reset_that_is_tried_again_saves_once_also_in_the_next_process(
-    clock: time_machine.Traveller,
-) -> None:
-    async with World(idle()) as world:
-        await world.asks(ANN, "my name is Ann")
-        old = world.session_of(ANN)
-        clock.shift(DAY)
-        block = "CREATE TRIGGER broken BEFORE INSERT ON sessions BEGIN SELECT RAISE(ABORT, 'not now'); END"
-        world.db.raw().execute(block)
-        await looks(world)
-        await world.until(lambda: len(savings(world)) == 1)
-        await world.restart()
-        await looks(world)
-        world.db.raw().execute("DROP TRIGGER broken")
-        await world.asks(ANN, "again")
-        assert world.session_of(ANN) != old
-        assert len(savings(world)) == 1
 
 
 async def test_undo_brings_the_conversation_back_and_it_stays(clock: time_machine.Traveller) -> None:

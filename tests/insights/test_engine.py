@@ -15,6 +15,7 @@ from hermes.errors import InvalidArgument
 from hermes.insights import InsightsEngine
 from hermes.store.people import Principal
 from hermes_state import SessionDB
+from tests.stored_rows import change_rows
 
 DAY = 86_400.0
 
@@ -108,9 +109,9 @@ def test_notable_sessions_are_the_longest_and_those_with_most(db: SessionDB) -> 
     now = time.time() - DAY
     for name, length in (("20260101_000000_short", 45.0), ("20260101_000001_long", 3 * 3600 + 300.0)):
         db.create_session(name, "cli", started_at=now)
-        db.raw().execute("UPDATE sessions SET ended_at = ? WHERE id = ?", (now + length, name))
+        change_rows(db, "UPDATE sessions SET ended_at = ? WHERE id = ?", now + length, name)
     db.create_session("backwards", "cli", started_at=now)
-    db.raw().execute("UPDATE sessions SET ended_at = ? WHERE id = ?", (now - 5, "backwards"))
+    change_rows(db, "UPDATE sessions SET ended_at = ? WHERE id = ?", now - 5, "backwards")
     db.update_token_counts("backwards", input_tokens=1000, output_tokens=234, cache_read_tokens=5)
     for _ in range(2):
         db.append_message("20260101_000000_short", "assistant", "", tool_calls=[call("a"), call("b")])
@@ -256,7 +257,7 @@ def test_calls_that_another_program_wrote_are_counted_as_far_as_they_can_be_read
 ) -> None:
     db.create_session("s", "cli")
     db.append_message("s", "assistant", "x")
-    db.raw().execute("UPDATE messages SET tool_calls = ?", (stored,))
+    change_rows(db, "UPDATE messages SET tool_calls = ?", stored)
     assert [one["tool"] for one in report(db)["tools"]] == names
 
 
@@ -373,7 +374,7 @@ def _store(db: SessionDB, name: str, one: dict[str, Any], now: float) -> None:
     start = now - one["age"] * DAY
     db.create_session(name, one["source"], model=one["model"], started_at=start)
     if one["length"] is not None:
-        db.raw().execute("UPDATE sessions SET ended_at = ? WHERE id = ?", (start + one["length"], name))
+        change_rows(db, "UPDATE sessions SET ended_at = ? WHERE id = ?", start + one["length"], name)
     for role in one["said"]:
         tool = None if role in ("user", "assistant") else role
         db.append_message(name, "tool" if tool else role, "x", tool_name=tool)

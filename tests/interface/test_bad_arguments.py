@@ -11,6 +11,7 @@ import pytest
 from hermes import errors
 from hermes_state import SessionDB
 from tests.interface.conftest import say, session
+from tests.stored_rows import read_rows
 
 Verb = Callable[[Any], Any]
 NAN, LIST = math.nan, ["x"]
@@ -93,7 +94,7 @@ TABLES = ("sessions", "messages", "state_meta", "model_usage")
 
 
 def everything(db: SessionDB) -> list[list[Any]]:
-    return [db.raw().execute(f"SELECT * FROM {table}").fetchall() for table in TABLES]
+    return [read_rows(db, f"SELECT * FROM {table}") for table in TABLES]
 
 
 @pytest.fixture

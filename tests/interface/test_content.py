@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hermes_state import SessionDB
 from tests.interface.conftest import contents, ids, new_id, say
+from tests.stored_rows import change_rows, read_value
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
 CLEAN_TEXT = st.text()
@@ -93,7 +94,7 @@ def test_any_structure_is_read_back_as_it_was_given(shelf: SessionDB, content: A
 
 def test_structured_content_is_stored_as_marked_json(a: SessionDB) -> None:
     a.append_message("a", "user", MULTIMODAL)
-    column = a.raw().execute("SELECT content FROM messages").fetchone()[0]
+    column = read_value(a, "SELECT content FROM messages")
     assert column.startswith("\x00json:")
     assert json.loads(column.removeprefix("\x00json:")) == MULTIMODAL
 
@@ -146,16 +147,17 @@ def test_content_that_cannot_be_decoded_is_returned_raw_with_a_warning(
     a: SessionDB, broken: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     say(a, "a", "x")
-    a.raw().execute("UPDATE messages SET content=?, uid=NULL, content_kind=NULL", (broken,))
+    change_rows(a, "UPDATE messages SET content=?, uid=NULL, content_kind=NULL", broken)
     with caplog.at_level(logging.WARNING):
         assert contents(a.get_messages("a")) == [broken]
     assert any(record.levelno == logging.WARNING for record in caplog.records)
 
 
 def test_structured_content_of_another_program_is_decoded(a: SessionDB) -> None:
-    a.raw().execute(
+    change_rows(
+        a,
         "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('a', 'user', ?, 1)",
-        ("\x00json:" + json.dumps(MULTIMODAL),),
+        "\x00json:" + json.dumps(MULTIMODAL),
     )
     assert contents(a.get_messages("a")) == [MULTIMODAL]
     assert len(a.search_messages("picture")) == 1

@@ -8,6 +8,7 @@ import pytest
 
 from hermes_state import SessionDB
 from tests.interface.conftest import compress, contents, say
+from tests.stored_rows import change_rows
 
 CALL = {"id": "call_1", "function": {"name": "terminal", "arguments": "{}"}}
 THOUGHTS: dict[str, Any] = {
@@ -73,13 +74,13 @@ def test_an_empty_reasoning_content_is_kept_but_an_empty_reasoning_is_not(a: Ses
 @pytest.mark.parametrize("column", PARSED)
 def test_thoughts_that_are_no_json_are_none(a: SessionDB, column: str) -> None:
     a.append_message("a", "assistant", "x")
-    a.raw().execute(f"UPDATE messages SET {column}='{{not json'")
+    change_rows(a, f"UPDATE messages SET {column}='{{not json'")
     assert only(a).get(column) is None
 
 
 def test_tool_calls_that_are_no_json_do_not_stop_the_conversation(a: SessionDB) -> None:
     a.append_message("a", "assistant", "x", tool_calls=[CALL])
-    a.raw().execute("UPDATE messages SET tool_calls='{not json'")
+    change_rows(a, "UPDATE messages SET tool_calls='{not json'")
     assert not only(a).get("tool_calls")
 
 
@@ -173,7 +174,7 @@ def test_a_circle_of_parents_ends(db: SessionDB, parents: dict[str, str]) -> Non
     for name in parents:
         say(db, name, f"in {name}")
     for child, parent in parents.items():
-        db.raw().execute("UPDATE sessions SET parent_session_id=? WHERE id=?", (parent, child))
+        change_rows(db, "UPDATE sessions SET parent_session_id=? WHERE id=?", parent, child)
     assert sorted(family(db, "a")) == [f"in {name}" for name in sorted(parents)]
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from hermes_state import SessionDB
 from tests.interface.conftest import Outside, compress, ids, say, session
+from tests.stored_rows import change_rows
 
 
 def branch(db: SessionDB, parent: str, child: str, *texts: str) -> str:
@@ -164,9 +165,11 @@ def test_circles_of_parents_end(db: SessionDB, parents: dict[str, str]) -> None:
     for name in parents:
         db.create_session(name, "cli", started_at=10)
     for child, parent in parents.items():
-        db.raw().execute(
+        change_rows(
+            db,
             "UPDATE sessions SET parent_session_id=?, ended_at=5, end_reason='compression' WHERE id=?",
-            (parent, child),
+            parent,
+            child,
         )
     assert db.get_compression_tip("a") in parents
     assert db.resolve_resume_session_id("a") == "a"

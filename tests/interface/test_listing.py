@@ -8,6 +8,7 @@ import pytest
 
 from hermes_state import SessionDB
 from tests.interface.conftest import compress, ids, say, session
+from tests.stored_rows import change_rows
 
 PROJECTED = (
     *("id", "ended_at", "end_reason", "message_count", "tool_call_count", "title"),
@@ -66,7 +67,7 @@ def test_the_last_activity_is_the_newest_time_of_any_message(db: SessionDB) -> N
 
 def test_the_last_activity_is_right_after_another_program_deleted_messages(db: SessionDB) -> None:
     say(db, "a", "one", started_at=100)
-    db.raw().execute("DELETE FROM messages")
+    change_rows(db, "DELETE FROM messages")
     assert db.list_sessions_rich()[0]["last_active"] == 100.0
     db.append_message("a", "user", "two", timestamp=50)
     assert db.list_sessions_rich()[0]["last_active"] == 50.0
@@ -123,8 +124,8 @@ def test_filters_and_pages(
 ) -> None:
     three(db)
     if by_activity:
-        db.raw().execute(
-            "UPDATE messages SET timestamp = (SELECT started_at FROM sessions WHERE id = session_id)"
+        change_rows(
+            db, "UPDATE messages SET timestamp = (SELECT started_at FROM sessions WHERE id = session_id)"
         )
     assert ids(db.list_sessions_rich(**wanted, order_by_last_active=by_activity)) == found
 

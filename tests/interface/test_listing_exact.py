@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hermes_state import SessionDB
 from tests.interface.conftest import ids, new_id, passing
+from tests.stored_rows import change_rows, insert_row
 
 RELATIONS = {"compression": "compression", "branched": "branch"}
 EVERYTHING = 100_000
@@ -61,11 +62,11 @@ class Rules:
             self.clock = 5e9 - self.clock if plain else self.clock + 7
             text = f"said {self.clock}"
             if plain:
-                cursor = self.db.raw().execute(
+                number = insert_row(
+                    self.db,
                     "INSERT INTO messages (session_id, role, content, timestamp) VALUES (?, 'user', ?, ?)",
-                    (here.id, text, self.clock),
+                    *(here.id, text, self.clock),
                 )
-                number = cursor.lastrowid
             else:
                 number = self.db.append_message(here.id, "user", text, timestamp=self.clock)
             here.said.append((number, text, self.clock))
@@ -73,7 +74,7 @@ class Rules:
     def unsay(self, nth: int, plain: bool) -> None:
         if here := self.pick(nth):
             if plain:
-                self.db.raw().execute("DELETE FROM messages WHERE session_id = ?", (here.id,))
+                change_rows(self.db, "DELETE FROM messages WHERE session_id = ?", here.id)
             else:
                 self.db.clear_messages(here.id)
             here.said.clear()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hermes import errors
 from hermes_state import SessionDB
 from tests.interface.conftest import contents, ids, new_id, say, session
+from tests.stored_rows import change_rows, read_rows
 
 CALL = {"id": "call_1", "function": {"name": "terminal", "arguments": "{}"}}
 EMPTY = {
@@ -125,7 +126,7 @@ def test_empty_json_fields_are_stored_as_null(a: SessionDB, empty: Any) -> None:
         codex_message_items=empty,
     )
     columns = "tool_calls, reasoning_details, codex_reasoning_items, codex_message_items"
-    assert tuple(a.raw().execute(f"SELECT {columns} FROM messages").fetchone()) == (None, None, None, None)
+    assert read_rows(a, f"SELECT {columns} FROM messages") == [(None, None, None, None)]
 
 
 # Errors
@@ -197,7 +198,7 @@ def test_tool_calls_are_parsed_and_other_json_columns_stay_text(a: SessionDB) ->
 @pytest.mark.parametrize("broken", ["{not json", "", "[1, 2", "\x00json:"])
 def test_tool_calls_that_are_no_json_read_as_an_empty_list(a: SessionDB, broken: str) -> None:
     a.append_message("a", "assistant", "x", tool_calls=[CALL])
-    a.raw().execute("UPDATE messages SET tool_calls=?", (broken,))
+    change_rows(a, "UPDATE messages SET tool_calls=?", broken)
     assert only(a)["tool_calls"] == []
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from hermes_state import SessionDB
 from tests.interface.conftest import ids, say
+from tests.stored_rows import read_value
 
 
 def test_an_unknown_key_is_none(db: SessionDB) -> None:
@@ -24,7 +25,7 @@ def test_a_second_value_replaces_the_first(db: SessionDB) -> None:
     db.set_meta("key", "one")
     db.set_meta("key", "two")
     assert db.get_meta("key") == "two"
-    assert db.raw().execute("SELECT COUNT(*) FROM state_meta WHERE key='key'").fetchone()[0] == 1
+    assert read_value(db, "SELECT COUNT(*) FROM state_meta WHERE key='key'") == 1
 
 
 @given(st.text(min_size=1), st.text())

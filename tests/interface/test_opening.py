@@ -31,7 +31,6 @@ WRITES: dict[str, Verb] = {
     "update_token_counts": lambda db: db.update_token_counts("a", 1, 1),
     "set_meta": lambda db: db.set_meta("key", "value"),
     "delete_session": lambda db: db.delete_session("a"),
-    "raw": lambda db: db.raw().execute("DELETE FROM messages"),
 }
 READS: dict[str, Verb] = {
     "get_session": lambda db: db.get_session("a"),

@@ -8,6 +8,7 @@ import pytest
 
 from hermes_state import SessionDB
 from tests.interface.conftest import say
+from tests.stored_rows import change_rows
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_structured_content_is_previewed_by_its_text(a: SessionDB, content: Any,
 
 def test_it_follows_what_is_replaced_and_deleted(a: SessionDB) -> None:
     say(a, "a", "one", "two")
-    a.raw().execute("DELETE FROM messages WHERE content = 'one'")
+    change_rows(a, "DELETE FROM messages WHERE content = 'one'")
     assert preview(a) == "two"
     a.replace_messages("a", [{"role": "user", "content": "three"}])
     assert preview(a) == "three"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import example, given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from hermes_state import SessionDB
 from tests.interface.conftest import new_id, passing
 from tests.oracle import oracle_matches
+from tests.stored_rows import change_rows
 
 FRAGMENTS = [
     *(
@@ -102,7 +104,7 @@ QUERIES = st.lists(
     st.tuples(st.sampled_from(["", "", "AND", "OR", "NOT"]), LEAF).map(" ".join), min_size=1, max_size=3
 ).map(" ".join)
 CHANGES = st.tuples(
-    st.sampled_from(["update", "delete", "insert", "replace row", "move", "replace", "append", "clear"]),
+    st.sampled_from(["update", "delete", "insert", "move", "replace", "append", "clear"]),
     st.integers(0, 5),
     MESSAGES,
 )
@@ -131,27 +133,23 @@ def check(db: SessionDB, sessions: list[str], query: str) -> None:
 
 
 def apply(db: SessionDB, sessions: list[str], kind: str, nth: int, message: dict[str, Any]) -> None:
-    raw, here = db.raw(), sessions[0]
+    here = sessions[0]
     numbers = [row["id"] for row in db.get_messages(here)]
     picked = numbers[nth % len(numbers)] if numbers else 0
     content, calls = column(message["content"]), message.get("tool_calls")
     if kind == "update":
-        raw.execute("UPDATE messages SET content=?, content_kind=NULL WHERE id=?", (content, picked))
+        change_rows(db, "UPDATE messages SET content=?, content_kind=NULL WHERE id=?", content, picked)
     elif kind == "delete":
-        raw.execute("DELETE FROM messages WHERE id=?", (picked,))
+        change_rows(db, "DELETE FROM messages WHERE id=?", picked)
     elif kind == "insert":
         values = (here, message["role"], content, calls and json.dumps(calls))
-        raw.execute(
+        change_rows(
+            db,
             "INSERT INTO messages (session_id, role, content, tool_calls, timestamp) VALUES (?, ?, ?, ?, 1)",
-            values,
-        )
-    elif kind == "replace row":
-        raw.execute(
-            "REPLACE INTO messages (id, session_id, role, content, timestamp) VALUES (?, ?, 'user', ?, 1)",
-            (picked or None, here, content),
+            *values,
         )
     elif kind == "move":
-        raw.execute("UPDATE messages SET session_id=? WHERE id=?", (sessions[1], picked))
+        change_rows(db, "UPDATE messages SET session_id=? WHERE id=?", sessions[1], picked)
     elif kind == "replace":
         kept = db.get_messages_as_conversation(here)[: nth + 1]
         db.replace_messages(here, [*kept, message])
@@ -195,6 +193,16 @@ def test_the_result_set_stays_exact_whatever_changes_the_rows(
     messages: list[dict[str, Any]],
     changes: list[tuple[str, int, dict[str, Any]]],
     queries: list[str],
+) -> None:
+    check_changes(shelf, messages, changes, queries)
+
+
+def check_changes(
+    shelf: SessionDB,
+    messages: list[dict[str, Any]],
+    changes: list[tuple[str, int, dict[str, Any]]],
+    queries: list[str],
+    apply: Callable[..., None] = apply,
 ) -> None:
     with passing(shelf):
         sessions = [shelf.create_session(new_id(), "cli") for _ in range(2)]

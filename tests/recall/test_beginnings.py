@@ -8,13 +8,14 @@ import pytest
 
 from hermes_state import SessionDB
 from tests.oracle import oracle_matches
+from tests.stored_rows import change_rows
 
 MANY = 10_400
 EVERYTHING = 100_000
 FILL = """WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
     INSERT INTO messages (session_id, role, content, timestamp)
     SELECT 's' || (i % 7), 'user', CASE WHEN i % 3000 = 0 THEN 'a rare myQuirk: ' ELSE '' END || 'the common Straße '
-        || CASE WHEN i % 2 THEN 'odd foo-bar' ELSE 'even éclair' END, i FROM n"""
+        || CASE WHEN i % 2 = 1 THEN 'odd foo-bar' ELSE 'even éclair' END, i FROM n"""
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +24,12 @@ def letters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionDB]:
     with SessionDB(tmp_path_factory.mktemp("letters") / "state.db", durability="normal") as db:
         for number in range(7):
             db.create_session(f"s{number}", "cli" if number else "telegram", started_at=1.0)
-        db.raw().execute(FILL, (MANY,))
+        change_rows(db, FILL, MANY)
         long = db.append_message("s1", "user", f"yonder {'lorem ' * 5_000}")
         for number in range(40):
             db.append_message("s2", "assistant", f"kiwi common {number}")
         db.optimize()
-        db.raw().execute("UPDATE messages SET content = 'xylophone common' WHERE id = ?", (long + 1,))
+        change_rows(db, "UPDATE messages SET content = 'xylophone common' WHERE id = ?", long + 1)
         db.append_message("s3", "user", "kept, not indexed yet")
         db.append_message("s4", "user", "kiwi taken back")
         db.rewind_to_message("s4", db.get_messages("s4")[-1]["id"])

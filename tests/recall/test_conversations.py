@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_state import SessionDB
+from tests.stored_rows import change_rows
 
 DAY = 86400
 MARATHON = """WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)
@@ -154,7 +155,7 @@ def test_thousands_of_matches_in_one_conversation_hide_no_other(db: SessionDB) -
         age=9 * DAY,
     )
     db.create_session("marathon", "cli")
-    db.raw().execute(MARATHON)
+    change_rows(db, MARATHON)
     found = db.search_conversations("needle")
     assert sorted(row["conversation_id"] for row in found) == ["marathon", "short"]
     assert not found.capped

@@ -11,6 +11,7 @@ from hermes.store.people import Principal
 from hermes.store.sqlite.sql_functions import is_failure
 from hermes.store.values import MessageFilter
 from hermes_state import SessionDB
+from tests.stored_rows import change_rows
 
 CALL = [{"id": "1", "type": "function", "function": {"name": "read_file", "arguments": '{"path": "a"}'}}]
 
@@ -132,10 +133,11 @@ def test_what_is_in_the_trash_or_rewound_is_not_found(db: SessionDB, said: dict[
 
 def test_a_session_that_another_program_has_just_made_is_its_own_conversation(db: SessionDB) -> None:
     with SessionDB(db.db_path, read_only=True) as reader:
-        raw = db.raw()
-        raw.execute("INSERT INTO sessions (id, source, started_at, title) VALUES ('x', 'cli', 1, 'Foreign')")
-        raw.execute(
-            "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('x', 'user', 'word', 1)"
+        change_rows(
+            db, "INSERT INTO sessions (id, source, started_at, title) VALUES ('x', 'cli', 1, 'Foreign')"
+        )
+        change_rows(
+            db, "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('x', 'user', 'word', 1)"
         )
         assert len(reader.search("word title:foreign")) == 1
         assert reader.search("word is:pinned") == []
@@ -147,7 +149,7 @@ def test_a_session_that_another_program_has_just_made_is_its_own_conversation(db
 def test_tool_calls_of_any_shape_do_no_harm(db: SessionDB, calls: str) -> None:
     db.create_session("s", "cli")
     number = db.append_message("s", "assistant", "word")
-    db.raw().execute("UPDATE messages SET tool_calls = ? WHERE id = ?", (calls, number))
+    change_rows(db, "UPDATE messages SET tool_calls = ? WHERE id = ?", calls, number)
     assert db.search("tool:terminal") == []
     assert len(db.search("has:tool word")) == int(calls not in ("", "[]", "null"))
 

@@ -13,7 +13,7 @@ from hermes.recall.tool.search_tool import session_search
 from hermes.store.people import Principal
 from hermes.store.sqlite.search.substring import MOST_TERMS
 from hermes_state import SessionDB
-from tests.recall.test_unindexed import insert_texts
+from tests.stored_rows import change_each
 
 ANN = Principal("telegram", "ann", "dm", "dm-ann")
 CALL = [{"id": "c1", "function": {"name": "run_pipeline", "arguments": '{"target": "fooQuxBarService"}'}}]
@@ -61,7 +61,7 @@ def test_a_word_that_no_message_holds_is_found_inside_words(
 
 @pytest.mark.parametrize("query", ["deploy", "user", "getuserbyidandname", "depl*", '"the deploy"'])
 def test_words_that_are_found_stay_words(db: SessionDB, said: dict[str, int], query: str) -> None:
-    insert_texts(db, "code", ["deployment usernames xdeploy"])
+    db.append_message("code", "user", "deployment usernames xdeploy")
     found = db.search_messages(query)
     assert found
     assert (found.partial, found.parts) == (False, ())
@@ -112,7 +112,8 @@ def test_a_question_is_tried_so_before_the_nearest_are_shown(db: SessionDB, said
 
 def test_of_very_many_words_the_most_frequent_are_looked_for(db: SessionDB) -> None:
     db.create_session("s", "cli")
-    insert_texts(db, "s", [f"prefix{number}" for number in range(MOST_TERMS + 9)])
+    insert = "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('s', 'user', ?, 1000)"
+    change_each(db, insert, ((f"prefix{number}",) for number in range(MOST_TERMS + 9)))
     db._engine.catch_up(5)
     found = db.search_messages("refix", limit=1000)
     assert (found.partial, found.cut, len(found)) == (True, ("refix",), MOST_TERMS)

@@ -19,6 +19,7 @@ from hermes_state import SessionDB
 from tests.interface.conftest import new_id, passing
 from tests.interface.test_search_exact import CHANGES, EVERYTHING, FRAGMENTS, MESSAGES, append, apply
 from tests.oracle import fields_of, fold, kind, leaf_matches, part_matches
+from tests.stored_rows import change_rows, hold_transaction
 
 Row = dict[str, Any]
 
@@ -119,21 +120,29 @@ def test_the_result_set_is_exact(shelf: SessionDB, messages: list[Row], queries:
             assert found(reader, asked.text) == expected(shelf, [session_id], asked)
 
 
+UPKEEP = st.tuples(
+    st.sampled_from(["rewind", "restore", "prune", "trash", "vacuum"]), st.integers(0, 5), MESSAGES
+)
+
+
 @settings(max_examples=80)
 @given(
     st.lists(MESSAGES, min_size=1, max_size=5),
-    st.lists(
-        CHANGES
-        | st.tuples(
-            st.sampled_from(["rewind", "restore", "prune", "trash", "vacuum"]), st.integers(0, 5), MESSAGES
-        ),
-        min_size=1,
-        max_size=5,
-    ),
+    st.lists(CHANGES | UPKEEP, min_size=1, max_size=5),
     st.lists(QUERIES, min_size=2, max_size=4),
 )
 def test_it_stays_exact_whatever_changes_the_rows(
     shelf: SessionDB, messages: list[Row], changes: list[tuple[str, int, Row]], queries: list[Asked]
+) -> None:
+    check_changes(shelf, messages, changes, queries)
+
+
+def check_changes(
+    shelf: SessionDB,
+    messages: list[Row],
+    changes: list[tuple[str, int, Row]],
+    queries: list[Asked],
+    apply: Callable[..., None] = apply,
 ) -> None:
     with passing(shelf), SessionDB(shelf.db_path) as other:
         sessions = [shelf.create_session(new_id(), "cli") for _ in range(2)]
@@ -142,7 +151,7 @@ def test_it_stays_exact_whatever_changes_the_rows(
         for nth, (change, number, message) in enumerate(changes):
             asked = queries[nth % len(queries)]
             assert found(other, asked.text) == expected(shelf, sessions, asked)
-            change_rows(shelf, sessions, change, number, message)
+            change_store(shelf, sessions, change, number, message, apply)
             if number % 2:
                 shelf._engine.catch_up(5)
             assert found(shelf, asked.text) == expected(shelf, sessions, asked)
@@ -156,7 +165,14 @@ def test_it_stays_exact_whatever_changes_the_rows(
         assert shelf.verify().drift == ()
 
 
-def change_rows(db: SessionDB, sessions: list[str], change: str, number: int, message: Row) -> None:
+def change_store(
+    db: SessionDB,
+    sessions: list[str],
+    change: str,
+    number: int,
+    message: Row,
+    apply: Callable[..., None] = apply,
+) -> None:
     here = sessions[0]
     spoken = [row["id"] for row in db.list_recent_user_messages(here)]
     if change == "rewind":
@@ -167,7 +183,7 @@ def change_rows(db: SessionDB, sessions: list[str], change: str, number: int, me
     elif change == "prune":
         old = db.create_session(new_id(), "cli", started_at=1.0)
         append(db, old, message)
-        db.raw().execute("UPDATE messages SET timestamp = 1 WHERE session_id = ?", (old,))
+        change_rows(db, "UPDATE messages SET timestamp = 1 WHERE session_id = ?", old)
         db.end_session(old, "done")
         db.prune_sessions(older_than_days=90)
         assert db.get_session(old) is None
@@ -188,14 +204,14 @@ CHILD = """
 import json, sys
 from hermes_state import SessionDB
 from tests.interface.test_search_exact import append, apply
-from tests.recall.test_parts import change_rows
+from tests.recall.test_parts import change_store
 with SessionDB(sys.argv[1], durability="normal") as db:
     for line in sys.stdin:
         what, *given = json.loads(line)
         if what == "search":
             print(json.dumps(sorted(row["id"] for row in db.search(given[0], limit=100000))), flush=True)
         else:
-            change_rows(db, given[0], what, *given[1:])
+            change_store(db, given[0], what, *given[1:])
             print("true", flush=True)
 """
 
@@ -247,7 +263,7 @@ def test_two_processes_find_the_same_while_both_change_the_rows(tmp_path: Path) 
             if nth % 2:
                 ask(change, sessions, nth % 6, message)
             else:
-                change_rows(db, sessions, change, nth % 6, message)
+                change_store(db, sessions, change, nth % 6, message)
             if nth % 3:
                 db._engine.catch_up(5)
             for asked in queries:
@@ -259,14 +275,11 @@ def test_a_store_that_may_not_be_written_or_is_locked_answers_the_same(db: Sessi
     db.create_session("s", "cli")
     (first, second) = (db.append_message("s", "user", text) for text in ("getUserName", "my_func_name"))
     with SessionDB(db.db_path) as other:
-        held = other.raw()
-        held.execute("BEGIN IMMEDIATE")
-        assert found(db, "*serna*") == [first]
-        held.execute("ROLLBACK")
+        with hold_transaction(other):
+            assert found(db, "*serna*") == [first]
         db.optimize()
-        held.execute("BEGIN IMMEDIATE")
-        assert found(db, "*unc*") == [second]
-        held.execute("ROLLBACK")
+        with hold_transaction(other):
+            assert found(db, "*unc*") == [second]
     with SessionDB(db.db_path, read_only=True) as reader:
         assert found(reader, "*unc*") == [second]
         assert found(db, "*unc*") == [second]  # and now there is a list

@@ -14,6 +14,7 @@ from hermes import clock, errors
 from hermes.store.people import Principal
 from hermes.store.values import SearchResults
 from hermes_state import SessionDB
+from tests.stored_rows import change_rows
 
 ANSWER = "we settled on a retry budget of ten percent for the payment gateway"
 QUESTION = "What did we decide about the retry budget of the payment gateway?"
@@ -124,7 +125,7 @@ NOISE = """WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE 
 def test_nor_where_each_of_the_words_is_in_thousands_of_messages(answer: SessionDB) -> None:
     for number in range(50):
         answer.create_session(f"noise{number}", "cli")
-    answer.raw().execute(NOISE)
+    change_rows(answer, NOISE)
     for loud in LOUD:
         loud(answer)
     answer.optimize()
@@ -294,7 +295,7 @@ def test_a_reading_handle_ranks_what_is_not_indexed_yet(db: SessionDB) -> None:
     with SessionDB(db.db_path, read_only=True) as reader:
         chat(db, "b", "the wren sings, and the dipper does not")
         assert ids(reader.search_sessions_ranked("wren")) == ["b"]
-        db.raw().execute("UPDATE messages SET content = 'a goldcrest' WHERE session_id = 'a'")
+        change_rows(db, "UPDATE messages SET content = 'a goldcrest' WHERE session_id = 'a'")
         assert ids(reader.search_sessions_ranked("goldcrest")) == ["a"]
         assert ids(reader.search_sessions_ranked("water")) == []
         assert ids(reader.search_sessions_ranked("waters")) == []

@@ -6,6 +6,7 @@ import json
 
 from hermes.store.people import Principal
 from hermes_state import SessionDB
+from tests.stored_rows import change_rows
 
 
 def call(command: str) -> list[dict[str, object]]:
@@ -55,7 +56,7 @@ def test_a_match_in_a_call_that_another_program_wrote_with_escapes_is_shown(db: 
     db.create_session("s", "cli")
     written = db.append_message("s", "assistant", "look", tool_calls=call("ls"))
     calls = json.dumps(call("grep café")).replace("r", "\\u0072")
-    db.raw().execute("UPDATE messages SET tool_calls = ? WHERE id = ?", (calls, written))
+    change_rows(db, "UPDATE messages SET tool_calls = ? WHERE id = ?", calls, written)
     assert ">>>café<<<" in db.search_messages("cafe")[0]["snippet"]
     assert ">>>grep<<<" in db.search_messages("grep")[0]["snippet"]
 

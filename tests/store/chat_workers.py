@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from hermes_state import SessionDB
+from tests.stored_rows import read_rows
 from tests.survival import workers
 from tests.survival.workers import say, stores
 
@@ -64,11 +65,8 @@ def claim_delivery(key: str | None = None) -> int | None:
 
 def _was_said(db: SessionDB, session: str, platform_message_id: str | None) -> bool:
     """Whether who was killed here before us had come as far as storing the message."""
-    known = db.raw().execute(
-        "SELECT 1 FROM messages WHERE session_id = ? AND platform_message_id = ?",
-        (session, platform_message_id),
-    )
-    return known.fetchone() is not None
+    known = "SELECT 1 FROM messages WHERE session_id = ? AND platform_message_id = ?"
+    return bool(read_rows(db, known, session, platform_message_id))
 
 
 for command in (

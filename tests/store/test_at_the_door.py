@@ -13,6 +13,7 @@ import pytest
 
 from hermes import errors
 from hermes_state import SessionDB
+from tests.stored_rows import change_rows
 
 HUGE = 10**400
 
@@ -167,9 +168,10 @@ def test_a_source_may_have_any_name(db: SessionDB) -> None:
 
 @pytest.mark.parametrize("asked", ["api_server", "api-server"])
 def test_a_source_that_another_program_spells_otherwise_is_the_same(db: SessionDB, asked: str) -> None:
-    db.raw().execute("INSERT INTO sessions (id, source, started_at) VALUES ('api-1', 'api_server', 1.0)")
-    db.raw().execute(
-        "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('api-1', 'user', 'pelicans', 2.0)"
+    change_rows(db, "INSERT INTO sessions (id, source, started_at) VALUES ('api-1', 'api_server', 1.0)")
+    change_rows(
+        db,
+        "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('api-1', 'user', 'pelicans', 2.0)",
     )
     assert len(db.search_messages("pelicans", source_filter=[asked])) == 1
     assert db.search_messages("pelicans", exclude_sources=[asked]) == []
@@ -182,7 +184,7 @@ def test_sessions_that_are_their_own_ancestors_are_listed(db: SessionDB) -> None
     for name in ("a", "b", "below"):
         db.create_session(name, "cli")
     for child, parent in (("a", "b"), ("b", "a"), ("below", "a")):
-        db.raw().execute("UPDATE sessions SET parent_session_id = ? WHERE id = ?", (parent, child))
+        change_rows(db, "UPDATE sessions SET parent_session_id = ? WHERE id = ?", parent, child)
     assert {row["id"] for row in db.list_sessions_rich()} == {"a", "b"}
     assert {row["id"] for row in db.list_conversations().rows} == {"a", "b"}
     assert db.verify().ok

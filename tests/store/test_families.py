@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from hermes import errors
 from hermes_state import SessionDB
+from tests.stored_rows import change_each, change_rows, read_value
 
 
 def said(db: SessionDB, session_id: str, **how: Any) -> list[Any]:
@@ -31,7 +32,7 @@ def talk(db: SessionDB, session_id: str, *texts: str) -> list[int]:
 
 
 def rows(db: SessionDB) -> int:
-    return int(db.raw().execute("SELECT count(*) FROM messages").fetchone()[0])
+    return int(read_value(db, "SELECT count(*) FROM messages"))
 
 
 @pytest.fixture
@@ -220,20 +221,16 @@ class TestBranch:
 class TestReset:
     def test_it_starts_afresh_and_moves_the_chats(self, spoken: tuple[SessionDB, list[int]]) -> None:
         db, _ids = spoken
-        db.raw().execute(
-            "INSERT INTO routing (session_key, platform, chat_type, session_id, created_at, updated_at)"
-            " VALUES ('k', 'telegram', 'dm', 'a', 1, 1)"
-        )
+        db.routing.route("k", "telegram", "dm", "1", "", "", "a")
         fresh = db.reset("a")
         row, parent = db.get_session(fresh), db.get_session("a")
         assert row is not None
         assert parent is not None
         assert (row["relation"], row["title"], said(db, fresh)) == ("reset", None, [])
         assert parent["end_reason"] == "session_reset"
-        routed = "SELECT session_id FROM routing"
-        assert db.raw().execute(routed).fetchone()[0] == fresh
+        assert [route.session_id for route in db.routing.list_routes()] == [fresh]
         assert db.undo_reset(fresh) == "a"
-        assert db.raw().execute(routed).fetchone()[0] == "a"
+        assert [route.session_id for route in db.routing.list_routes()] == ["a"]
         back = db.get_session("a")
         assert back is not None
         assert back["ended_at"] is None
@@ -280,14 +277,11 @@ def test_the_family_is_a_tree_from_any_of_its_members(spoken: tuple[SessionDB, l
 
 
 def test_a_chain_of_thousands_is_a_tree_too(db: SessionDB) -> None:
-    raw = db.raw()
-    raw.execute("BEGIN")
-    for at in range(5000):
-        raw.execute(
-            "INSERT INTO sessions (id, source, parent_session_id, started_at) VALUES (?, 'cli', ?, ?)",
-            (f"s{at}", f"s{at - 1}" if at else None, float(at)),
-        )
-    raw.execute("COMMIT")
+    change_each(
+        db,
+        "INSERT INTO sessions (id, source, parent_session_id, started_at) VALUES (?, 'cli', ?, ?)",
+        ((f"s{at}", f"s{at - 1}" if at else None, float(at)) for at in range(5000)),
+    )
     tree = db.family("s4999")
     assert tree is not None
     assert max(depth for depth, _one in tree.walk()) == 4999
@@ -399,6 +393,6 @@ def test_what_continues_a_subagent_is_one_and_what_branches_off_it_is_not(db: Se
         return [(db.get_session(name) or {})["kind"] for name in ("helper", "more", "branch")]
 
     assert kinds() == ["child", "child", "chat"]
-    db.raw().execute("UPDATE sessions SET source = source")  # as another program may; all is derived anew
+    change_rows(db, "UPDATE sessions SET source = source")  # as another program may; all is derived anew
     db.list_sessions_rich()
     assert kinds() == ["child", "child", "chat"]

@@ -14,6 +14,7 @@ from hermes.chat.conversation_lookup import find_conversation, find_latest
 from hermes.store.people import Principal
 from hermes.store.transfer import import_policy
 from hermes_state import SessionDB
+from tests.stored_rows import read_dicts
 
 T = 1_780_000_000.0
 EVE, ANN = Principal("telegram", "13", "13"), Principal("telegram", "42", "42")
@@ -51,7 +52,7 @@ STEERING: dict[str, Any] = {
 
 
 def columns(db: SessionDB, table: str) -> set[str]:
-    return set(db.raw().execute(f"SELECT * FROM {table}").fetchone().keys())
+    return set(read_dicts(db, f"SELECT * FROM {table}")[0])
 
 
 def test_every_column_is_either_data_or_steers_behaviour(db: SessionDB) -> None:

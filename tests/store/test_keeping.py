@@ -10,6 +10,7 @@ import pytest
 
 from hermes import errors
 from hermes_state import SessionDB
+from tests.stored_rows import change_rows, read_rows
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def family(db: SessionDB) -> SessionDB:
 
 
 def where(db: SessionDB, condition: str) -> set[str]:
-    return {row[0] for row in db.raw().execute(f"SELECT id FROM sessions WHERE {condition}").fetchall()}
+    return {row[0] for row in read_rows(db, f"SELECT id FROM sessions WHERE {condition}")}
 
 
 def column(db: SessionDB, session_id: str, name: str) -> Any:
@@ -74,8 +75,9 @@ def test_nobody_can_be_pinned_archived_or_placed(db: SessionDB, tmp_path: Path) 
 
 def test_a_session_of_another_program_is_pinned_with_its_conversation(family: SessionDB) -> None:
     family.end_session("three", "compression")
-    family.raw().execute(
-        "INSERT INTO sessions (id, source, started_at, parent_session_id) VALUES ('theirs', 'cli', 9e9, 'two')"
+    change_rows(
+        family,
+        "INSERT INTO sessions (id, source, started_at, parent_session_id) VALUES ('theirs', 'cli', 9e9, 'two')",
     )
     assert family.pin_session("theirs") is True
     assert where(family, "pinned_at IS NOT NULL") == {"one", "two", "three", "theirs"}

@@ -19,6 +19,7 @@ from hermes import errors
 from hermes.store import processes
 from hermes.store.chats.leases import Lease
 from hermes_state import SessionDB
+from tests.stored_rows import change_rows
 from tests.survival.processes import Refused, Worker
 
 CHAT_WORKERS = Path(__file__).with_name("chat_workers.py")
@@ -42,7 +43,7 @@ def fence(db: SessionDB, session_id: str) -> int:
 def held_by(db: SessionDB, **columns: object) -> None:
     """Make the lease of `s` somebody else's."""
     for name, value in columns.items():
-        db.raw().execute(f"UPDATE leases SET {name} = ? WHERE conversation_id = 's'", (value,))
+        change_rows(db, f"UPDATE leases SET {name} = ? WHERE conversation_id = 's'", value)
 
 
 @pytest.fixture
@@ -236,17 +237,18 @@ def test_a_lease_of_a_deleted_session_is_lost(db: SessionDB, session: str) -> No
 
 def test_a_row_replaced_by_another_program_does_not_bring_the_epoch_back(db: SessionDB, session: str) -> None:
     lease = db.leases.take_over("s", "terminal")
-    db.raw().execute("UPDATE sessions SET lease_epoch = 0 WHERE id = 's'")
+    change_rows(db, "UPDATE sessions SET lease_epoch = 0 WHERE id = 's'")
     assert db.leases.renew(lease).epoch == lease.epoch
     assert fence(db, "s") == lease.epoch
-    db.raw().execute("UPDATE sessions SET lease_epoch = 0 WHERE id = 's'")
+    change_rows(db, "UPDATE sessions SET lease_epoch = 0 WHERE id = 's'")
     assert db.leases.take_over("s", "gateway").epoch > lease.epoch
 
 
 def test_a_session_that_another_program_has_just_inserted_can_be_leased(db: SessionDB, session: str) -> None:
     db.end_session("s", "compression")
-    db.raw().execute(
-        "INSERT INTO sessions (id, source, parent_session_id, started_at) VALUES ('theirs', 'cli', 's', 99999999999)"
+    change_rows(
+        db,
+        "INSERT INTO sessions (id, source, parent_session_id, started_at) VALUES ('theirs', 'cli', 's', 99999999999)",
     )
     lease = db.leases.acquire("theirs", "terminal")
     assert lease.conversation_id == "s"
@@ -439,7 +441,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule()
     def expire(self) -> None:
-        self.db.raw().execute("UPDATE leases SET expires_at = 1.0 WHERE expires_at IS NOT NULL")
+        change_rows(self.db, "UPDATE leases SET expires_at = 1.0 WHERE expires_at IS NOT NULL")
         self.standing = False
 
     @precondition(lambda self: self.known)

@@ -14,6 +14,7 @@ from hermes import errors
 from hermes.store.chats.inbox import InboxEntry
 from hermes.store.chats.outbox import OutboxEntry
 from hermes_state import SessionDB
+from tests.stored_rows import change_rows, read_rows, read_value
 from tests.survival.processes import Refused, Worker
 
 CHAT_WORKERS = Path(__file__).with_name("chat_workers.py")
@@ -116,7 +117,7 @@ def test_what_failed_says_why_and_lets_the_next_go_on(db: SessionDB) -> None:
     first, second = accept(db, "one", message="1"), accept(db, "two")
     claim(db)
     assert db.inbox.fail(first.id, "no model " + "x" * 600) is True
-    (kept,) = db.raw().execute("SELECT event_json FROM inbox WHERE id = ?", (first.id,)).fetchone()
+    kept = read_value(db, "SELECT event_json FROM inbox WHERE id = ?", first.id)
     assert '"text":"one"' in kept
     assert '"no model xxx' in kept
     assert claim(db).id == second.id
@@ -127,7 +128,7 @@ def test_done_entries_keep_their_id_but_not_the_text(db: SessionDB) -> None:
     entry = accept(db, "a secret", message="1")
     claim(db)
     db.inbox.complete(entry.id)
-    (kept,) = db.raw().execute("SELECT event_json FROM inbox").fetchone()
+    kept = read_value(db, "SELECT event_json FROM inbox")
     assert kept == "{}"
 
 
@@ -151,8 +152,8 @@ def test_deleting_a_session_leaves_nothing_of_it_in_the_mailboxes(db: SessionDB,
     queued = db.inbox.accept("k", "telegram", {"text": "not said yet"}, session_id="s")
     db.delete_session("s")
     assert db.inbox.list_waiting() == [queued]
-    assert db.raw().execute("SELECT count(*) FROM inbox").fetchone()[0] == 1
-    assert db.raw().execute("SELECT count(*) FROM outbox").fetchone()[0] == 0
+    assert read_value(db, "SELECT count(*) FROM inbox") == 1
+    assert read_value(db, "SELECT count(*) FROM outbox") == 0
 
 
 # --- inbox and leases
@@ -341,10 +342,10 @@ def test_what_a_dead_process_was_sending_is_sent_again_only_where_that_does_not_
 def test_a_sender_on_another_host_is_believed_for_a_while(db: SessionDB) -> None:
     entry = put(db, "one")
     send(db)
-    db.raw().execute("""UPDATE outbox SET error = '{"host":"elsewhere","pid":1,"start":"1"}'""")
+    change_rows(db, "UPDATE outbox SET error = ?", '{"host":"elsewhere","pid":1,"start":"1"}')
     assert db.outbox.recover_after_crash(set()) == []
     assert db.outbox.mark_failed(entry.id, "not mine to say", retry=True) is False
-    db.raw().execute("UPDATE outbox SET changed_at = ?", (time.time() - 3600,))
+    change_rows(db, "UPDATE outbox SET changed_at = ?", time.time() - 3600)
     assert [told.id for told in db.outbox.recover_after_crash(set())] == [entry.id]
 
 
@@ -414,8 +415,8 @@ def test_every_accepted_message_is_worked_on_once_whoever_is_killed(db: SessionD
             worked += [said["worked"] for said in worker.lines()]
 
     assert accepted == list(range(messages))
-    states = db.raw().execute("SELECT state, count(*) FROM inbox GROUP BY state").fetchall()
-    assert [tuple(state) for state in states] == [("done", messages)]
+    states = read_rows(db, "SELECT state, count(*) FROM inbox GROUP BY state")
+    assert states == [("done", messages)]
     assert [row["content"] for row in db.get_messages("s")] == [f"message {n}" for n in range(messages)]
     assert len(worked) == len(set(worked))
     assert db.verify().ok

@@ -17,6 +17,7 @@ from hermes.db.session_db import SessionDB
 from hermes.store.processes import current_record
 from hermes.store.retention.deletion import Retention
 from hermes.store.retention.maintenance import Maintenance
+from tests.stored_rows import change_rows
 
 DAY = 86_400.0
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc")
@@ -71,10 +72,14 @@ def row_of(db: SessionDB, name: str) -> dict[str, Any]:
 def date_back(db: SessionDB, name: str, days: float) -> None:
     """Make a session look as old as that."""
     at = time.time() - days * DAY
-    db.raw().execute("UPDATE messages SET timestamp = ? WHERE session_id = ?", (at, name))
-    db.raw().execute(
+    change_rows(db, "UPDATE messages SET timestamp = ? WHERE session_id = ?", at, name)
+    change_rows(
+        db,
         "UPDATE sessions SET started_at = ?, last_active = ?, conversation_active = ? WHERE id = ?",
-        (at, at, at, name),
+        at,
+        at,
+        at,
+        name,
     )
 
 
@@ -97,7 +102,7 @@ def test_a_session_that_a_living_process_uses_is_neither_closed_nor_deleted(
 ) -> None:
     if work != CREATED:
         add_session(db, "s", 100)
-        db.raw().execute("UPDATE sessions SET process = NULL")
+        change_rows(db, "UPDATE sessions SET process = NULL")
     if "reopen" in work:
         db.end_session("s", "cli_close")
     child = use_in_process(home, work)
@@ -152,7 +157,7 @@ def test_only_a_process_that_is_known_to_be_gone_gives_its_session_up(
     db: SessionDB, changes: dict[str, str], closed: bool
 ) -> None:
     add_session(db, "s", 100)
-    db.raw().execute("UPDATE sessions SET process = ?", (json.dumps(json.loads(current_record()) | changes),))
+    change_rows(db, "UPDATE sessions SET process = ?", json.dumps(json.loads(current_record()) | changes))
     db.maybe_auto_prune_and_vacuum()
     assert (row_of(db, "s")["end_reason"] == "orphaned") is closed
 
@@ -161,7 +166,7 @@ def test_only_a_process_that_is_known_to_be_gone_gives_its_session_up(
 def test_open_sessions_of_other_sources_are_left_alone(db: SessionDB, source: str) -> None:
     add_session(db, "s", 1000, source)
     db.create_session("empty", source, started_at=time.time() - 1000 * DAY)
-    db.raw().execute("UPDATE sessions SET process = NULL")
+    change_rows(db, "UPDATE sessions SET process = NULL")
     assert db.maybe_auto_prune_and_vacuum(retention_days=0)["pruned"] == 0
     assert row_of(db, "s")["ended_at"] is None
     assert row_of(db, "empty")["ended_at"] is None
@@ -176,7 +181,7 @@ def test_what_was_open_when_maintenance_began_is_not_deleted_by_it(
     db.end_session("compressed", "compression")
     db.create_session("orphan", "cli", parent_session_id="compressed", started_at=time.time() - 900 * DAY)
     db.append_message("orphan", "user", "hello", timestamp=time.time() - 900 * DAY)
-    db.raw().execute("UPDATE sessions SET process = NULL")
+    change_rows(db, "UPDATE sessions SET process = NULL")
     assert db.maybe_auto_prune_and_vacuum(retention_days=retention_days)["pruned"] == 0
     assert row_of(db, "crashed")["end_reason"] == "orphaned"
     assert row_of(db, "orphan")["ended_at"] is not None
@@ -184,7 +189,7 @@ def test_what_was_open_when_maintenance_began_is_not_deleted_by_it(
     assert db.list_prune_candidates(90) == []
     assert db.prune_sessions(90) == 0
     assert db.maybe_auto_prune_and_vacuum(min_interval_hours=0)["pruned"] == 0
-    db.raw().execute("UPDATE sessions SET ended_at = ?", (time.time() - 91 * DAY,))
+    change_rows(db, "UPDATE sessions SET ended_at = ?", time.time() - 91 * DAY)
     assert {row["id"] for row in db.list_prune_candidates(90)} == {"crashed", "compressed", "orphan"}
     assert db.prune_sessions(90) == 3
 
@@ -216,7 +221,7 @@ def test_what_ends_while_maintenance_runs_is_not_deleted_by_it(
 @pytest.mark.parametrize("trusted", [False, True])
 def test_the_moment_of_closing_survives_an_export(db: SessionDB, tmp_path: Path, trusted: bool) -> None:
     add_session(db, "s", 1000)
-    db.raw().execute("UPDATE sessions SET process = NULL")
+    change_rows(db, "UPDATE sessions SET process = NULL")
     db.maybe_auto_prune_and_vacuum()
     other = SessionDB(tmp_path / "other" / "state.db")
     other.import_sessions(list(db.export_all()), trusted=trusted)
@@ -227,7 +232,7 @@ def test_the_moment_of_closing_survives_an_export(db: SessionDB, tmp_path: Path,
 
 def test_an_orphan_that_was_used_again_ages_by_its_activity(db: SessionDB) -> None:
     add_session(db, "s", 1000)
-    db.raw().execute("UPDATE sessions SET process = NULL")
+    change_rows(db, "UPDATE sessions SET process = NULL")
     db.maybe_auto_prune_and_vacuum()
     db.reopen_session("s")
     db.end_session("s", "cli_close")
@@ -249,6 +254,6 @@ def test_maintenance_leaves_the_continuation_of_a_living_process_open(db: Sessio
     db.append_message("next", "user", "hello", timestamp=time.time() - 90 * DAY)
     db.maybe_auto_prune_and_vacuum()
     assert row_of(db, "next")["ended_at"] is None
-    db.raw().execute("UPDATE sessions SET process = NULL")
+    change_rows(db, "UPDATE sessions SET process = NULL")
     db.maybe_auto_prune_and_vacuum(min_interval_hours=0)
     assert row_of(db, "next")["end_reason"] == "orphaned_compression"

@@ -18,6 +18,7 @@ from hermes.store.people import Principal
 from hermes.store.transfer.import_policy import UNTRUSTED_CONFIG
 from hermes.store.transfer.merge_plan import name_branch
 from hermes_state import SessionDB
+from tests.stored_rows import change_rows, read_rows, read_value
 
 T = 1_780_000_000.0
 
@@ -120,7 +121,7 @@ def test_messages_that_are_missing_are_added(
 def test_messages_are_the_same_by_uid_whatever_became_of_their_text(db: SessionDB, other: SessionDB) -> None:
     begin(db, "a", "one", "two")
     hold_same(db, other)
-    other.raw().execute("UPDATE messages SET content = 'cut' WHERE content = 'one'")
+    change_rows(other, "UPDATE messages SET content = 'cut' WHERE content = 'one'")
     say(db, "a", "three")
     assert dict(other.import_sessions(export(db), trusted=True).grown) == {"a": 1}
     assert contents(other, "a") == ["cut", "two", "three"]
@@ -358,7 +359,7 @@ def test_what_was_taken_back_here_comes_back_only_in_a_branch(db: SessionDB, oth
 def test_a_message_that_was_removed_here_comes_back_only_in_a_branch(db: SessionDB) -> None:
     begin(db, "a", "one", "two", "three")
     given = export(db)
-    db.raw().execute("DELETE FROM messages WHERE content = 'two'")
+    change_rows(db, "DELETE FROM messages WHERE content = 'two'")
     branch = db.import_sessions(given, trusted=True).branched["a"]
     assert contents(db, "a") == ["one", "three"]
     assert (contents(db, branch), context(db, branch)) == (["two"], ["one", "two", "three"])
@@ -394,7 +395,7 @@ def test_what_was_purged_comes_back_when_it_is_imported(db: SessionDB) -> None:
     given = export(db)
     db.import_sessions(given, trusted=True)
     db.delete_session("a", purge=True)
-    assert db.raw().execute("SELECT key FROM state_meta WHERE key LIKE 'merged:%'").fetchall() == []
+    assert read_rows(db, "SELECT key FROM state_meta WHERE key LIKE 'merged:%'") == []
     assert db.import_sessions(given, trusted=True).added == ("a",)
 
 
@@ -549,7 +550,7 @@ def test_the_title_of_a_person_beats_one_that_was_made(db: SessionDB, other: Ses
     given = export(db)
     other.import_sessions(given, trusted=True)
     assert other.get_session_title("a") == "by a person"
-    db.raw().execute("UPDATE sessions SET title = 'made up', title_by = 'auto'")
+    change_rows(db, "UPDATE sessions SET title = 'made up', title_by = 'auto'")
     say(db, "a", "two")
     other.import_sessions(export(db), trusted=True)
 
@@ -638,7 +639,7 @@ def test_a_copy_with_newer_messages_does_not_bring_a_replaced_title_back(
     other.import_sessions(export(db), trusted=True)
     assert other.get_session_title("a") == title
     db.delete_session("a")
-    assert db.raw().execute("SELECT key FROM state_meta WHERE key LIKE 'former_titles:%'").fetchall() == []
+    assert read_rows(db, "SELECT key FROM state_meta WHERE key LIKE 'former_titles:%'") == []
 
 
 def test_a_branch_gives_its_title_to_the_session(db: SessionDB, other: SessionDB) -> None:
@@ -717,7 +718,7 @@ def test_a_trusted_copy_takes_over_what_the_session_works_with(db: SessionDB, ot
     begin(db, "a", "one", model="old", system_prompt="be kind")
     hold_same(db, other)
     say(db, "a", "two")
-    db.raw().execute("UPDATE sessions SET model = 'new', system_prompt = 'be brief'")
+    change_rows(db, "UPDATE sessions SET model = 'new', system_prompt = 'be brief'")
     other.import_sessions(export(db), trusted=True)
     assert (session(other)["model"], session(other)["system_prompt"]) == ("new", "be brief")
 
@@ -902,7 +903,7 @@ def uids(db: SessionDB) -> set[str]:
 
 
 def count_rows(db: SessionDB) -> int:
-    return int(db.raw().execute("SELECT count(*) FROM messages").fetchone()[0])
+    return int(read_value(db, "SELECT count(*) FROM messages"))
 
 
 def test_a_long_session_is_compared_in_a_moment(db: SessionDB, other: SessionDB) -> None:

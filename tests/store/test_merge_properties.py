@@ -19,6 +19,7 @@ from hermes.errors import InvalidTitle
 from hermes.store.transfer.merge_plan import Transcript, plan_messages
 from hermes.store.values import Imported
 from hermes_state import SessionDB
+from tests.stored_rows import read_rows
 
 T = 1_780_000_000.0
 
@@ -231,15 +232,16 @@ def test_an_import_loses_and_doubles_nothing_in_any_order(
 
 def contexts(db: SessionDB) -> dict[str, list[str]]:
     """The uids that a model is given in each session."""
-    by_id = dict(db.raw().execute("SELECT id, uid FROM messages").fetchall())
+    by_id: dict[int, str] = dict(read_rows(db, "SELECT id, uid FROM messages"))
     return {row["id"]: [by_id[one["id"]] for one in db.get_context(row["id"])] for row in db.export_each()}
 
 
 def find_rewound(db: SessionDB) -> set[str]:
     """The uids of messages that a rewind took out of a session."""
-    rows = db.raw().execute(
+    rows = read_rows(
+        db,
         """SELECT uid FROM messages m WHERE active = 0 OR EXISTS (SELECT 1 FROM carried_context c
-            WHERE c.position < 0 AND m.id BETWEEN c.first_message_id AND c.last_message_id)"""
+            WHERE c.position < 0 AND m.id BETWEEN c.first_message_id AND c.last_message_id)""",
     )
     return {uid for (uid,) in rows}
 

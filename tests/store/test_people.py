@@ -16,6 +16,7 @@ from hermes.store.chats.leases import Holder, Lease
 from hermes.store.people import Principal, find_person
 from hermes.store.sessions.selection import Selection
 from hermes_state import SessionDB
+from tests.stored_rows import read_rows
 
 ANN = Principal("telegram", "ann", "dm-ann")
 BOB = Principal("telegram", "bob", "dm-bob")
@@ -365,7 +366,7 @@ def test_random_people_doing_anything_never_see_what_is_not_theirs(
             told = outcome(VERBS[verb], store, session_id)
             for other in set(owner_of.values()) - set(principal.owners):
                 assert mark(other) not in told
-            for row in db.raw().execute("SELECT id, owner FROM sessions").fetchall():
+            for row in read_rows(db, "SELECT id, owner FROM sessions"):
                 owner_of.setdefault(row[0], row[1])
             for known_id, owner in owner_of.items():
                 if owner not in principal.owners and known_id != session_id:

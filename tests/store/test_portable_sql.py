@@ -1,48 +1,22 @@
-"""SQL outside `store/sqlite` is understood by every engine: statements are read word by word, none is run."""
+"""SQL outside `store/sqlite` is understood by every engine: statements are read word by word, none is run.
+
+The same holds for tests outside the SQLite-only places.
+"""
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import hermes
+from tests.portable_sql import SQL, find_refused
+from tests.sqlite_only import FOLDER, PLACES, PLAIN_SQL, TESTS, is_sqlite_only
 
 SOURCES = Path(hermes.__file__).parent
 ENGINE = SOURCES / "store" / "sqlite"
-SQL = re.compile(
-    r"\b(SELECT|INSERT|REPLACE INTO|DESC|LIMIT|UPDATE \w+ SET|DELETE FROM|WHERE|ORDER BY|GROUP BY|CREATE TABLE|EXISTS"
-    r"|(AND|OR|CASE WHEN) [(\w.,? ]+ (=|<|>|<>|IS|IN|LIKE))\b"
-)
-FUNCTIONS = (
-    "changes char date datetime format glob group_concat hex ifnull iif instr julianday last_insert_rowid like likely"
-    " printf quote random randomblob strftime substr substring time total total_changes typeof unhex unicode unixepoch"
-    " unlikely zeroblob"
-).split()
-NULLABLE = "conversation_active|ended_at|last_active|last_person_at|pinned_at"
-
-REFUSED = {
-    "a function that only SQLite has": rf"\b(?:{'|'.join(FUNCTIONS)}|json\w*)\s*\(",
-    "a name that only SQLite has": r"\b_?rowid_?\b|\bsqlite_\w+|\bPRAGMA\b|\bNOCASE\b|\bAUTOINCREMENT\b",
-    "a clause that only SQLite has": r"\b(?:INSERT|UPDATE) OR\b|\bREPLACE INTO\b|\bINDEXED\b",
-    "an operator that only SQLite has": r"\bGLOB\b|\bMATCH\b|\bREGEXP\b|==|(?<=[\s(])\+\w+\.\w+",
-    "the order of types": r"<=?\s*''|(?<!<)>=?\s*''|\bx'",
-    "IS for equality": r"\bIS (?:NOT )?(?!NOT\b|NULL\b|DISTINCT FROM\b|TRUE\b|FALSE\b)\S",
-    "the greater or lesser of two values": r"\b(?:max|min)\([^()]*,",
-    "a limit below zero": r"\bLIMIT -",
-    "a text in double quotes": '"',
-    "a number as a condition": (
-        r"\b(?:WHERE|AND|OR|NOT|WHEN)\s+(?!NOT\b|EXISTS\b|NULL\b|TRUE\b|FALSE\b|SET\b)[a-z_.]+\s*"
-        r"(?=\bAND\b|\bOR\b|\bTHEN\b|\bORDER\b|\bGROUP\b|\bLIMIT\b|\)|$)"
-    ),
-    "a condition that may be a number": r"\bcoalesce\([^()]*[<=>][^()]*, [01]\)",
-    "a type that engines know by other names": r"\bAS (?:BLOB|REAL|INT|INTEGER|NUMERIC)\b",
-    "NULL as the least value": rf"\b(?:{NULLABLE}) DESC(?! NULLS)|ORDER BY (?:\w+\.)?(?:{NULLABLE})(?:,|$)",
-}
-PATTERNS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in REFUSED.items()}
 
 
 def statements(file: Path) -> Iterator[tuple[int, str]]:
@@ -56,11 +30,6 @@ def statements(file: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-def refused(sql: str) -> list[str]:
-    plain = re.sub(r"\bBETWEEN \S+ AND \S+", "BETWEEN", sql)
-    return [name for name, pattern in PATTERNS.items() if pattern.search(plain)]
-
-
 def test_statements_of_managers_are_for_every_engine() -> None:
     found, seen = [], 0
     for file in sorted(SOURCES.rglob("*.py")):
@@ -69,9 +38,27 @@ def test_statements_of_managers_are_for_every_engine() -> None:
         place = str(file.relative_to(SOURCES))
         for line, sql in statements(file):
             seen += 1
-            found += [f"{place}:{line}: {name}: {sql}" for name in refused(sql)]
+            found += [f"{place}:{line}: {name}: {sql}" for name in find_refused(sql)]
     assert found == []
     assert seen > 400, "the statements are no longer recognised"
+
+
+def test_only_sqlite_only_tests_use_a_connection_of_sqlite() -> None:
+    using = [
+        file for file in sorted(TESTS.rglob("*.py")) if PLAIN_SQL.search(file.read_text(encoding="utf-8"))
+    ]
+    misplaced = [str(file.relative_to(TESTS)) for file in using if not is_sqlite_only(file)]
+    assert misplaced == [], "use tests/stored_rows.py, or move the test to a folder `sqlite`"
+    assert len(using) > 10, "the connections are no longer recognised"
+
+
+def test_sqlite_only_tests_are_marked_and_their_places_described(request: pytest.FixtureRequest) -> None:
+    marked = {item.path for item in request.session.items if item.get_closest_marker("sqlite")}
+    assert marked == {item.path for item in request.session.items if is_sqlite_only(item.path)}
+    described = (TESTS.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for place in (FOLDER, *PLACES):
+        assert (TESTS / place).exists() or place == FOLDER
+        assert f"{place}`" in described or f"{place}/`" in described
 
 
 @pytest.mark.parametrize(
@@ -97,11 +84,13 @@ def test_statements_of_managers_are_for_every_engine() -> None:
         "UPDATE sessions SET a = ? WHERE NOT coalesce(b >= ?, 0)",
         "SELECT CAST(content AS BLOB) FROM messages",
         "SELECT 1 FROM messages m WHERE +m.session_id = ?",
+        "SELECT CASE WHEN id % 2 THEN 'odd' END FROM messages",
+        "CREATE TRIGGER t BEFORE INSERT ON tags BEGIN SELECT RAISE(ABORT, 'no'); END",
     ],
 )
 def test_what_only_sqlite_takes_is_refused(sql: str) -> None:
     assert SQL.search(sql)
-    assert refused(sql)
+    assert find_refused(sql)
 
 
 @pytest.mark.parametrize(
@@ -117,4 +106,4 @@ def test_what_only_sqlite_takes_is_refused(sql: str) -> None:
     ],
 )
 def test_what_every_engine_takes_is_allowed(sql: str) -> None:
-    assert refused(sql) == []
+    assert find_refused(sql) == []

@@ -10,6 +10,7 @@ import pytest
 from hermes import errors
 from hermes.store.people import Principal
 from hermes_state import SessionDB
+from tests.stored_rows import change_rows, hold_transaction
 from tests.survival.processes import impatient
 
 ANN, BOB = (Principal("telegram", user, "room", chat_type="group") for user in ("ann", "bob"))
@@ -174,10 +175,8 @@ class TestPeople:
             ann = db.scoped(ANN)
             mine = ann.create_session()
             ann.append_message(mine, "user", "one")
-            sibling.raw().execute("BEGIN IMMEDIATE")
-            with pytest.raises(errors.StoreBusy):
+            with hold_transaction(sibling), pytest.raises(errors.StoreBusy):
                 ann.append_message(mine, "user", "two")
-            sibling.raw().execute("ROLLBACK")
             assert said(ann, ann.branch(mine)) == ["one", "two"]
 
 
@@ -253,7 +252,7 @@ class TestChatsAndLeases:
         fresh = db.reset("s")
         db.undo_reset(fresh)
         talk(db, "s", "back")
-        db.raw().execute("DELETE FROM routing")
+        change_rows(db, "DELETE FROM routing")
         assert db.routing.recover(*dm) == "s"
         with pytest.raises(ValueError, match="not a reset that can be undone"):
             db.undo_reset(fresh)

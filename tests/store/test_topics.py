@@ -8,14 +8,9 @@ from pathlib import Path
 import pytest
 
 from hermes_state import SessionDB
+from tests.stored_rows import read_dicts
 
 CHAT, USER = "1001", "42"
-TABLES = {"telegram_dm_topic_mode", "telegram_dm_topic_bindings"}
-
-
-def tables(db: SessionDB) -> set[str]:
-    found = db.raw().execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    return {row[0] for row in found} & TABLES
 
 
 def bind(db: SessionDB, session_id: str, thread_id: str = "7", chat_id: str = CHAT) -> None:
@@ -43,19 +38,17 @@ def chat_session(db: SessionDB, session_id: str, at: float, user: str = USER) ->
     db.append_message(session_id, "user", f"hello from {session_id}", timestamp=at + 1)
 
 
-def test_readers_and_disable_make_no_tables(db: SessionDB) -> None:
+def test_a_store_without_topics_is_read_as_one(db: SessionDB) -> None:
     chat_session(db, "a", 100.0)
+    db.disable_telegram_topic_mode(chat_id=CHAT)
     assert db.is_telegram_topic_mode_enabled(chat_id=CHAT, user_id=USER) is False
-    assert db.get_telegram_topic_binding(chat_id=CHAT, thread_id="7") is None
+    assert bound_to(db) is None
     assert db.is_telegram_session_linked_to_topic(session_id="a") is False
     assert unlinked(db) == ["a"]
-    db.disable_telegram_topic_mode(chat_id=CHAT)
-    assert tables(db) == set()
 
 
 def test_enabling_is_for_one_chat_and_its_user(db: SessionDB) -> None:
     db.enable_telegram_topic_mode(chat_id=CHAT, user_id=USER)
-    assert tables(db) == TABLES
     assert db.get_meta("telegram_dm_topic_schema_version") == "2"
     assert db.is_telegram_topic_mode_enabled(chat_id=CHAT, user_id=USER) is True
     assert db.is_telegram_topic_mode_enabled(chat_id=CHAT, user_id="43") is False
@@ -67,7 +60,7 @@ def test_what_telegram_told_is_kept_until_it_tells_otherwise(db: SessionDB) -> N
         chat_id=CHAT, user_id=USER, has_topics_enabled=True, allows_users_to_create_topics=False
     )
     db.enable_telegram_topic_mode(chat_id=CHAT, user_id=USER, allows_users_to_create_topics=True)
-    row = db.raw().execute("SELECT * FROM telegram_dm_topic_mode").fetchone()
+    (row,) = read_dicts(db, "SELECT * FROM telegram_dm_topic_mode")
     assert (row["has_topics_enabled"], row["allows_users_to_create_topics"]) == (1, 1)
 
 
@@ -131,7 +124,7 @@ def test_a_session_is_in_one_topic_only(db: SessionDB, thread_id: str, chat_id: 
 def test_an_unknown_session_cannot_be_bound(db: SessionDB) -> None:
     with pytest.raises(sqlite3.IntegrityError):
         bind(db, "nobody")
-    assert tables(db) == set()
+    assert bound_to(db) is None
 
 
 def test_a_deleted_session_leaves_its_topic(db: SessionDB) -> None:
@@ -164,46 +157,6 @@ def test_a_conversation_is_one_row_and_linked_if_any_session_of_it_is(db: Sessio
     assert unlinked(db) == ["second"]
     bind(db, "second")
     assert unlinked(db) == []
-
-
-V1 = """
-CREATE TABLE telegram_dm_topic_mode (chat_id TEXT PRIMARY KEY, user_id TEXT NOT NULL, enabled INTEGER NOT NULL);
-CREATE TABLE telegram_dm_topic_bindings (chat_id TEXT NOT NULL, thread_id TEXT NOT NULL, user_id TEXT NOT NULL,
-    session_key TEXT NOT NULL, session_id TEXT NOT NULL UNIQUE REFERENCES sessions(id), managed_mode TEXT,
-    PRIMARY KEY (chat_id, thread_id));
-INSERT INTO telegram_dm_topic_mode VALUES ('1001', '42', 1);
-INSERT INTO telegram_dm_topic_bindings VALUES ('1001', '7', '42', 'key', 'a', 'auto');
-INSERT INTO state_meta VALUES ('telegram_dm_topic_schema_version', '1');
-"""
-
-
-@pytest.fixture
-def old_db(db: SessionDB) -> SessionDB:
-    """A store in which an older program made the tables, without the cascade."""
-    chat_session(db, "a", 100.0)
-    chat_session(db, "b", 200.0)
-    db.raw().executescript(V1)
-    return db
-
-
-def test_tables_of_version_1_are_read_as_they_are(old_db: SessionDB) -> None:
-    assert old_db.is_telegram_topic_mode_enabled(chat_id=CHAT, user_id=USER) is True
-    assert bound_to(old_db) == "a"
-    assert unlinked(old_db) == ["b"]
-
-
-def test_a_session_bound_in_version_1_can_be_deleted(old_db: SessionDB) -> None:
-    assert old_db.delete_session("a") is True
-    assert bound_to(old_db) is None
-
-
-def test_the_first_change_rebuilds_version_1_and_keeps_every_row(old_db: SessionDB) -> None:
-    bind(old_db, "b", thread_id="8")
-    assert old_db.get_meta("telegram_dm_topic_schema_version") == "2"
-    assert (bound_to(old_db, "7"), bound_to(old_db, "8")) == ("a", "b")
-    assert old_db.is_telegram_topic_mode_enabled(chat_id=CHAT, user_id=USER) is True
-    sql = "SELECT sql FROM sqlite_master WHERE name = 'telegram_dm_topic_bindings'"
-    assert "ON DELETE CASCADE" in old_db.raw().execute(sql).fetchone()[0]
 
 
 def test_bindings_survive_a_reopen(db: SessionDB, home: Path) -> None:

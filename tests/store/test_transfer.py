@@ -12,6 +12,7 @@ import pytest
 from hermes.store.people import Principal
 from hermes.store.transfer import exporter
 from hermes_state import SessionDB
+from tests.stored_rows import change_rows, read_rows
 
 PLACES = ("id", "session_id")
 """Ids of rows belong to one store; everything else must be the same in the next."""
@@ -76,7 +77,7 @@ def test_an_export_is_the_row_and_its_messages(db: SessionDB) -> None:
 
 def test_rewound_messages_are_exported_too(db: SessionDB) -> None:
     talk(db, "a", "kept", "rewound")
-    db.raw().execute("UPDATE messages SET active = 0 WHERE content = 'rewound'")
+    db.rewind_to_message("a", db.get_messages("a")[1]["id"])
     assert [(row["content"], row["active"]) for row in export(db, "a")["messages"]] == [
         ("kept", 1),
         ("rewound", 0),
@@ -90,8 +91,8 @@ def test_all_come_newest_activity_first_with_children_and_archived_but_no_trash(
     talk(db, "archived", "x", started_at=50.0)
     talk(db, "trash", "x", started_at=60.0)
     db.create_session("empty", "cli", started_at=10.0)
-    db.raw().execute("UPDATE sessions SET archived = 1 WHERE id = 'archived'")
-    db.raw().execute("UPDATE sessions SET trashed_at = 1 WHERE id = 'trash'")
+    db.set_session_archived("archived", True)
+    db.trash_session("trash")
     everything = db.export_all()
     assert [session["id"] for session in everything] == ["new", "child", "old", "archived", "empty"]
     assert [session["last_active"] for session in everything] == [301.0, 201.0, 101.0, 51.0, 10.0]
@@ -187,19 +188,19 @@ def rich(db: SessionDB) -> None:
     db.set_session_title("root", "My project")
     db.end_session("root", "compression")
     talk(db, "tip", "three", parent_session_id="root", started_at=4_000_000_000.0)
-    db.raw().execute("INSERT INTO carried_context VALUES ('tip', 0, 2, 2), ('tip', 1, 4, 5)")
+    change_rows(db, "INSERT INTO carried_context VALUES ('tip', 0, 2, 2), ('tip', 1, 4, 5)")
     talk(db, "job", source="cron", parent_session_id="tip")
-    raw = db.raw()
-    raw.execute(
-        "UPDATE sessions SET archived = 1, pinned_at = 5.5, cwd = '/w', chat_id = '7' WHERE id = 'tip'"
+    change_rows(
+        db, "UPDATE sessions SET archived = 1, pinned_at = 5.5, cwd = '/w', chat_id = '7' WHERE id = 'tip'"
     )
-    raw.execute("UPDATE messages SET active = 0, rewound_at = 6.5 WHERE content = 'one'")
-    raw.execute("UPDATE sessions SET message_count = message_count - 1 WHERE id = 'root'")
-    raw.execute("INSERT INTO changed_sessions VALUES ('root')")
-    raw.execute(
-        "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('job', 'user', 'foreign', 150)"
+    change_rows(db, "UPDATE messages SET active = 0, rewound_at = 6.5 WHERE content = 'one'")
+    change_rows(db, "UPDATE sessions SET message_count = message_count - 1 WHERE id = 'root'")
+    change_rows(db, "INSERT INTO changed_sessions VALUES ('root')")
+    change_rows(
+        db,
+        "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('job', 'user', 'foreign', 150)",
     )
-    raw.execute("UPDATE sessions SET message_count = 1 WHERE id = 'job'")
+    change_rows(db, "UPDATE sessions SET message_count = 1 WHERE id = 'job'")
 
 
 def test_an_import_restores_everything(db: SessionDB, other: SessionDB) -> None:
@@ -251,7 +252,7 @@ def test_a_session_that_went_on_since_its_export_is_skipped(db: SessionDB) -> No
 def test_an_import_takes_a_session_back_out_of_the_trash(db: SessionDB) -> None:
     talk(db, "a", "one")
     given = through_json(db)
-    db.raw().execute("UPDATE sessions SET trashed_at = 1")
+    db.trash_session("a")
     done = db.import_sessions(given, trusted=True)
     assert (done.added, done.restored, done.messages) == ((), ("a",), 0)
     assert [session["id"] for session in db.export_all()] == ["a"]
@@ -264,12 +265,12 @@ def test_carried_messages_are_found_whatever_the_order_and_the_ids(db: SessionDB
     db.append_message("root", "user", "three")
     db.end_session("root", "compression")
     talk(db, "tip", "four", parent_session_id="root")
-    db.raw().execute("INSERT INTO carried_context VALUES ('tip', 0, 2, 2), ('tip', 1, 4, 4)")
+    change_rows(db, "INSERT INTO carried_context VALUES ('tip', 0, 2, 2), ('tip', 1, 4, 4)")
     assert spoken(db, "tip") == ["two", "three", "four"]
     by_id = {session["id"]: session for session in through_json(db)}
     other.import_sessions([by_id["tip"], by_id["noise"], by_id["root"]])
     assert spoken(other, "tip") == ["two", "three", "four"]
-    ranges = other.raw().execute("SELECT first_message_id, last_message_id FROM carried_context").fetchall()
+    ranges = read_rows(other, "SELECT first_message_id, last_message_id FROM carried_context")
     assert len(ranges) == 1, "what has come to lie side by side is one range"
 
 
@@ -280,7 +281,7 @@ def test_a_lone_continuation_finds_the_messages_of_a_parent_that_is_here(
     talk(db, "root", "one", "two")
     db.end_session("root", "compression")
     talk(db, "tip", "three", parent_session_id="root")
-    db.raw().execute("INSERT INTO carried_context VALUES ('tip', 0, 2, 2)")
+    change_rows(db, "INSERT INTO carried_context VALUES ('tip', 0, 2, 2)")
     other.import_sessions([export(db, "root")], trusted=True)
     done = other.import_sessions([export(db, "tip")], trusted=True)
     assert done.detached == ()
@@ -528,7 +529,7 @@ def test_ids_that_cannot_be_kept_are_given_anew(other: SessionDB, ids: tuple[Any
 
 def test_an_id_that_was_another_message_s_here_is_not_used_again(other: SessionDB) -> None:
     talk(other, "mine", "1", "2", "3")
-    other.raw().execute("DELETE FROM messages WHERE id = 2")
+    change_rows(other, "DELETE FROM messages WHERE id = 2")
     other.import_sessions([numbered("a", 2), numbered("b", 10, 11)])
     assert (ids_of(other, "a"), ids_of(other, "b")) == ([4], [10, 11])
 

@@ -19,6 +19,7 @@ from hermes.store.retention.deletion import Retention
 from hermes.store.retention.trash import Trash
 from hermes_state import SessionDB
 from tests.store.repeating import Repeating
+from tests.stored_rows import change_rows, read_rows, read_value
 
 DAY = 86_400.0
 
@@ -95,7 +96,7 @@ def test_what_lies_in_the_trash_is_found_nowhere(talk: SessionDB) -> None:
     talk.add_tags("one", "zoo")
     talk.record_usage("one", model="m", input_tokens=5)
     for name in THROWN:
-        talk.raw().execute("UPDATE sessions SET ended_at = 1 WHERE id = ?", (name,))
+        change_rows(talk, "UPDATE sessions SET ended_at = 1 WHERE id = ?", name)
     assert {one["id"] for one in talk.list_prune_candidates(0)} >= THROWN
     talk.trash_session("one")
     seen = everything_seen(talk)
@@ -134,7 +135,7 @@ def test_bringing_back_any_of_it_brings_everything_back(talk: SessionDB, member:
     assert set(talk.restore_session(member)) == THROWN
     assert everything_seen(talk) == before
     assert talk.restore_session(member) == talk.restore_session("nobody") == []
-    keys = talk.raw().execute("SELECT key FROM state_meta WHERE key LIKE 'trashed%'").fetchall()
+    keys = read_rows(talk, "SELECT key FROM state_meta WHERE key LIKE 'trashed%'")
     assert keys == []
 
 
@@ -162,14 +163,13 @@ def test_nothing_in_the_trash_can_be_titled_pinned_tagged_or_bound(talk: Session
 
 def test_a_chat_starts_anew(talk: SessionDB) -> None:
     talk.bind_telegram_topic(chat_id="1", thread_id="2", user_id="3", session_key="k", session_id="two")
-    talk.raw().execute(
+    change_rows(
+        talk,
         "INSERT INTO routing (session_key, platform, chat_type, session_id, created_at, updated_at)"
-        " VALUES ('mine', 'telegram', 'dm', 'two', 1, 1), ('theirs', 'telegram', 'group', 'branch', 1, 1)"
+        " VALUES ('mine', 'telegram', 'dm', 'two', 1, 1), ('theirs', 'telegram', 'group', 'branch', 1, 1)",
     )
     talk.trash_session("one")
-    assert [found[0] for found in talk.raw().execute("SELECT session_key FROM routing").fetchall()] == [
-        "theirs"
-    ]
+    assert [found[0] for found in read_rows(talk, "SELECT session_key FROM routing")] == ["theirs"]
     assert talk.get_telegram_topic_binding(chat_id="1", thread_id="2") is None
 
 
@@ -235,11 +235,11 @@ def test_the_list_says_when_it_will_go(talk: SessionDB) -> None:
 def age(db: SessionDB, days: float) -> None:
     seconds = days * DAY
     older = "UPDATE sessions SET trashed_at = trashed_at - ?1, last_active = last_active - ?1"
-    db.raw().execute(f"{older} WHERE trashed_at IS NOT NULL", (seconds,))
+    change_rows(db, f"{older} WHERE trashed_at IS NOT NULL", seconds)
 
 
 def ids(db: SessionDB) -> set[str]:
-    return {found[0] for found in db.raw().execute("SELECT id FROM sessions").fetchall()}
+    return {found[0] for found in read_rows(db, "SELECT id FROM sessions")}
 
 
 def test_only_what_has_lain_long_goes(talk: SessionDB) -> None:
@@ -251,12 +251,12 @@ def test_only_what_has_lain_long_goes(talk: SessionDB) -> None:
     assert [found["id"] for found in talk.list_trash()] == ["stranger"]
     assert talk.empty_trash(older_than_days=0) == 1
     assert ids(talk) == {"branch"}
-    assert talk.raw().execute("SELECT count(*) FROM state_meta WHERE key LIKE 'trashed%'").fetchone()[0] == 0
+    assert read_value(talk, "SELECT count(*) FROM state_meta WHERE key LIKE 'trashed%'") == 0
     assert talk.verify().ok
 
 
 def test_a_branch_keeps_what_it_carries_of_what_went(talk: SessionDB) -> None:
-    talk.raw().execute("INSERT INTO carried_context VALUES ('branch', 0, 1, 1)")
+    change_rows(talk, "INSERT INTO carried_context VALUES ('branch', 0, 1, 1)")
 
     def spoken() -> list[str]:
         return [message["content"] for message in talk.get_messages_as_conversation("branch")]
@@ -298,9 +298,10 @@ def test_transcripts_go_when_the_trash_is_emptied_and_not_before(talk: SessionDB
 def test_what_another_program_still_writes_to_is_not_deleted(talk: SessionDB) -> None:
     talk.trash_session("stranger")
     age(talk, 31)
-    talk.raw().execute(
+    change_rows(
+        talk,
         "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('stranger', 'user', 'still here', ?)",
-        (time.time(),),
+        time.time(),
     )
     talk.search_sessions()
     assert talk.empty_trash() == 0
@@ -310,10 +311,7 @@ def test_what_another_program_still_writes_to_is_not_deleted(talk: SessionDB) ->
 def store_contents(db: SessionDB) -> list[list[tuple[Any, ...]]]:
     """Every row of the tables that a verb could have changed."""
     tables = ("sessions", "messages", "tags", "model_usage", "carried_context", "leases", "state_meta")
-    return [
-        [tuple(row) for row in db.raw().execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall()]
-        for table in tables
-    ]
+    return [read_rows(db, f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables]
 
 
 WRITES: dict[str, Callable[[SessionDB, str], object]] = {
@@ -395,7 +393,7 @@ def test_plain_sql_tells_the_trash_by_one_column(talk: SessionDB) -> None:
     block = re.search(r"## The trash.*?```sql\n(.*?)```", text, re.DOTALL)
     assert block is not None
     statements = [statement.strip() for statement in block[1].split(";") if statement.strip()]
-    found = [{row[0] for row in talk.raw().execute(statement).fetchall()} for statement in statements]
+    found = [{row[0] for row in read_rows(talk, statement)} for statement in statements]
     assert found == [STAYING, STAYING, THROWN]
 
 
@@ -467,7 +465,7 @@ def test_whatever_was_thrown_away_comes_back_as_it_was(
             columns = "id, parent_session_id, relation, root_id, listed, kind, title, trashed_at"
             sql = f"SELECT {columns} FROM sessions ORDER BY id"
             db.search_sessions()
-            return [tuple(found) for found in db.raw().execute(sql).fetchall()]
+            return read_rows(db, sql)
 
         before = shape()
         for step, number in steps:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hermes.store.reports.usage import ModelCall, UsageLine, UsageRecords, UsageTotals
 from hermes_state import SessionDB
 from tests.store.repeating import Repeating
+from tests.stored_rows import read_dicts
 
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
@@ -22,8 +23,8 @@ def columns(db: SessionDB, session_id: str) -> dict[str, Any]:
     return found
 
 
-def rows(db: SessionDB) -> list[Any]:
-    return list(db.raw().execute("SELECT * FROM model_usage ORDER BY id").fetchall())
+def rows(db: SessionDB) -> list[dict[str, Any]]:
+    return read_dicts(db, "SELECT * FROM model_usage ORDER BY id")
 
 
 def lines(totals: UsageTotals) -> dict[tuple[str | None, str | None, str], UsageLine]:

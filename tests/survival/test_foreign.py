@@ -13,6 +13,7 @@ import pytest
 
 from hermes_state import SessionDB
 from tests.oracle import oracle_matches
+from tests.stored_rows import read_dicts
 from tests.survival.processes import LONG, Worker
 from tests.survival.recount import Recount, decoded
 
@@ -37,13 +38,9 @@ RAW_MESSAGES = (
 RAW_SESSIONS = "SELECT * FROM sessions"
 
 
-def _rows(db: SessionDB, sql: str) -> list[dict[str, Any]]:
-    return [dict(zip(row.keys(), row, strict=True)) for row in db.raw().execute(sql).fetchall()]
-
-
 def check_exact(db: SessionDB) -> None:
     """Everything that is derived, against the rows as they are."""
-    messages, sessions = _rows(db, RAW_MESSAGES), _rows(db, RAW_SESSIONS)
+    messages, sessions = read_dicts(db, RAW_MESSAGES), read_dicts(db, RAW_SESSIONS)
     known = {row["id"] for row in sessions}
     for query in WORDS:
         hits = db.search_messages(query, limit=100_000)
@@ -55,7 +52,7 @@ def check_exact(db: SessionDB) -> None:
 
     listed = db.list_sessions_rich(limit=-1)  # it settles what was noted: the rows are read again after it
     by_activity = db.list_sessions_rich(limit=-1, order_by_last_active=True)
-    recount = Recount(_rows(db, RAW_SESSIONS), messages)
+    recount = Recount(read_dicts(db, RAW_SESSIONS), messages)
     assert _shown(listed) == recount.conversations(by_activity=False)
     assert _shown(by_activity) == recount.conversations(by_activity=True)
     every = [
@@ -352,5 +349,5 @@ def test_our_own_rows_leave_no_notes(db: SessionDB) -> None:
     db.branch("a")
     db.delegate("a")
     db.begin_continuation("a", summary="what was said")
-    assert _rows(db, "SELECT * FROM changed_sessions") == []
-    assert _rows(db, "SELECT * FROM changed_messages") == []
+    assert read_dicts(db, "SELECT * FROM changed_sessions") == []
+    assert read_dicts(db, "SELECT * FROM changed_messages") == []

@@ -25,6 +25,7 @@ from hermes import errors
 from hermes.store.people import Principal
 from hermes.store.spool import spool_writer as patience
 from hermes_state import SessionDB
+from tests.stored_rows import read_dicts
 from tests.survival.processes import LONG, Worker, impatient
 
 SMALL = 300_000
@@ -441,8 +442,8 @@ def test_a_message_through_the_spool_is_the_same_row(
     spooling.append_message("s", "user", content, **more)
     columns = "SELECT * FROM messages WHERE session_id = 's' ORDER BY id DESC LIMIT 2"
     direct, late = (
-        {name: row[name] for name in row.keys() if name not in ("id", "uid")}  # noqa: SIM118
-        for row in spooling.raw().execute(columns).fetchall()
+        {name: value for name, value in row.items() if name not in ("id", "uid")}
+        for row in read_dicts(spooling, columns)
     )
     assert late == direct
 

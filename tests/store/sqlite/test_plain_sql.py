@@ -104,3 +104,20 @@ def test_a_write_that_fails_half_way_leaves_the_state_before(db: SessionDB, prob
         db._execute_write(work)
     assert db.get_meta("a") is None
     db.set_meta("a", "2")
+
+
+def test_a_store_that_is_read_only_refuses_changes(db: SessionDB) -> None:
+    say(db, "a", "hello")
+    with SessionDB(read_only=True) as reader:
+        with pytest.raises(errors.StoreReadOnly) as refused:
+            reader.raw().execute("DELETE FROM messages")
+        assert isinstance(refused.value, sqlite3.OperationalError)
+    assert (db.session_count(), contents(db.get_messages("a"))) == (1, ["hello"])
+
+
+def test_a_closed_store_says_that_it_is_closed(db: SessionDB) -> None:
+    say(db, "a", "hello")
+    db.close()
+    with pytest.raises(errors.StoreClosed) as refused:
+        db.raw().execute("DELETE FROM messages")
+    assert isinstance(refused.value, sqlite3.ProgrammingError)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hermes_state import SessionDB
+from tests.stored_rows import change_rows
 
 AWKWARD: dict[str, tuple[Any, str | None]] = {
     "nul": ("before\0after nulword", "nulword"),
@@ -169,7 +170,6 @@ def test_the_first_thing_said_is_the_preview(db: SessionDB, content: Any, shown:
     db.append_message("s", "user", content)
     db.append_message("s", "user", "nor this")
     assert db.list_sessions_rich()[0]["preview"] == shown
-    db.raw().execute(
-        "UPDATE sessions SET started_at = started_at"
-    )  # a foreign touch makes it be computed again
+    # Another program's touch makes it be computed again.
+    change_rows(db, "UPDATE sessions SET started_at = started_at")
     assert db.list_sessions_rich()[0]["preview"] == shown

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hermes_state import SessionDB
+from tests.stored_rows import change_rows
 from tests.survival.test_foreign import check_exact
 
 BASE = 1_700_000_000.0
@@ -73,8 +74,8 @@ def test_a_recorded_continuation_does_not_depend_on_clocks(db: SessionDB) -> Non
     assert db.get_compression_tip("old") == "new"
     db.reopen_session("old")
     assert db.get_compression_tip("old") == "new"
-    db.raw().execute("UPDATE sessions SET started_at = 1.0 WHERE id = 'new'")
-    db.raw().execute("UPDATE sessions SET started_at = 9e9, ended_at = 9e9 WHERE id = 'old'")
+    change_rows(db, "UPDATE sessions SET started_at = 1.0 WHERE id = 'new'")
+    change_rows(db, "UPDATE sessions SET started_at = 9e9, ended_at = 9e9 WHERE id = 'old'")
     assert db.get_compression_tip("old") == "new"
     assert db.get_conversation_root("new") == "old"
     check_exact(db)
