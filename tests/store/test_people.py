@@ -229,7 +229,11 @@ VERBS: dict[str, Any] = {
     "sessions": lambda s, i: s.search_sessions(limit=100),
     "search": lambda s, i: list(s.search_messages("secret OR mark", limit=100)),
     "search_not": lambda s, i: list(s.search_messages("NOT nothing", limit=100)),
-    "find": lambda s, i: (found := s.search("*ecre* OR mark", limit=100), found.cut, found.reading.wanted),
+    "find": lambda s, i: (
+        found := s.search("*ecre* OR mark", limit=100),
+        found.cut,
+        found.reading.message_filter,
+    ),
     "find_not": lambda s, i: list(s.search("source:telegram NOT *nothing*", limit=100)),
     "search_oldest": lambda s, i: list(s.search_messages("secret OR mark", limit=100, sort="oldest")),
     "nearest": lambda s, i: list(s.search_messages("which secret was the mark of it?", limit=100)),
