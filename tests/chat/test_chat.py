@@ -432,7 +432,7 @@ async def test_the_help_names_every_command(typing: Typing) -> None:
     assert [name for name in load_commands() if f"/{name}" not in shown] == []
     wanted = (
         "help new clear handoff title resume sessions search branch rewind undo redo retry resend compress history"
-        " save status usage insights model memory skills stop quit output reasoning diff"
+        " save status usage insights model memory skills agents stop quit output reasoning diff"
     )
     assert sorted(load_commands()) == sorted(wanted.split())
 

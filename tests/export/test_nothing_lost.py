@@ -21,6 +21,7 @@ _VIEWER = MarkdownIt("commonmark", {"html": True, "maxNesting": 200}).enable(["s
 @example("` `` a`b ``")
 @example("- `\n- `code<T>`")
 @example("> `\n> `code<T>`")
+@example("> `\n>> `")
 def test_the_page_shows_a_text_whole(text: str) -> None:
     assert_shows(text, text_in(render_text(text)))
 

@@ -15,6 +15,7 @@ from hermes.gateway.settings import GatewaySettings
 from tests.agent.delegating import TaskServer, choose_server, delegate
 from tests.gateway.asking_world import OWNED, name_in
 from tests.gateway.world import ANN, BOB, World, in_group, settings_of
+from tests.stored_rows import read_rows
 
 BELONGING = "SELECT owner, user_id, source, chat_id, session_key FROM sessions WHERE id IN (?, ?)"
 
@@ -48,13 +49,15 @@ async def test_a_subagent_belongs_to_whom_the_conversation_belongs_to(server: Ta
             told = await world.asks(who, delegate("say three owls"))
             assert "three owls" in told[-1]
             (child,) = world.children(who)
-            family = world.db.raw().execute(BELONGING, (child["id"], world.session_of(who))).fetchall()
+            family = read_rows(world.db, BELONGING, child["id"], world.session_of(who))
             assert family[0] == family[1]
             assert family[0][0]
             assert (child["relation"], child["kind"]) == ("delegate", "child")
             names = {tool["function"]["name"] for tool in server.requests[-2].body["tools"]}
             assert names == {"skills_list", "skill_view", "session_search", "todo"}
-        assert await world.asks(BOB, "/agents") == ["Nothing was said here yet."]
+        assert await world.asks(BOB, "/agents") == [
+            "Nothing was said here yet. No subagent has worked for it."
+        ]
         assert "say three owls · done" in (await world.asks(ANN, "/agents"))[0]
         assert (await world.asks(ANN, "/usage"))[0].startswith("**This conversation** · 3 calls")
 

@@ -15,6 +15,7 @@ import pytest
 
 from hermes_state import SessionDB
 from tests.store.sqlite.damage.damaging import zero
+from tests.stored_rows import change_rows
 
 
 def moods(db: SessionDB, session_id: str) -> tuple[Any, list[Any]]:
@@ -63,7 +64,7 @@ def transfer(db: SessionDB, folder: Path) -> None:
 def merge(db: SessionDB, folder: Path) -> None:
     with SessionDB(folder / "imported-True.db") as other:
         other.append_message("s", "user", "and on", mood="tired")
-        other.raw().execute("UPDATE sessions SET mood = 'calm' WHERE id = 's'")
+        change_rows(other, "UPDATE sessions SET mood = 'calm' WHERE id = 's'")
         newer = other.export_session("s")
     assert newer is not None
     db.import_sessions([newer], trusted=True)

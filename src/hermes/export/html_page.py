@@ -275,10 +275,12 @@ def _render_code(lines: list[str], language: str) -> str:
 
 
 def _render_inline(text: str) -> str:
-    parts = [escape(part, quote=False) for part in _PART.split(text)]
-    if _QUOTED.search(text) and any("`" in _MARKS.sub("", part) for part in parts):
-        return "".join(parts)  # the lone backtick may belong to a mark on another line of the quote
-    return "".join(_MARKS.sub(_render_mark, part) for part in parts)
+    is_quoted = _QUOTED.search(text) is not None
+    parts = text.splitlines(keepends=True) if is_quoted else _PART.split(text)
+    escaped = [escape(part, quote=False) for part in parts]
+    if is_quoted and any("`" in _MARKS.sub("", part) for part in escaped):
+        return "".join(escaped)  # the lone backtick may belong to a mark on another line of the quote
+    return "".join(_MARKS.sub(_render_mark, part) for part in escaped)
 
 
 def _render_mark(found: re.Match[str]) -> str:
