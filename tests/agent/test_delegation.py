@@ -287,7 +287,7 @@ async def test_agents_lists_and_stops_one_of_them(server: TaskServer, db: Sessio
             (3, "queued"),
         ]
         assert (await agents("stop 7")).stopped == []
-        assert (await agents("start")).is_misspelt
+        assert await agents("start") is None
         assert (await agents("stop all")).is_misspelt
         assert [progress.number for progress in (await agents("stop 2")).stopped] == [2]
         assert [progress.number for progress in (await agents("stop 1")).stopped] == [1]
