@@ -288,7 +288,7 @@ async def test_agents_lists_and_stops_one_of_them(server: TaskServer, db: Sessio
         ]
         assert (await agents("stop 7")).stopped == []
         assert await agents("start") is None
-        assert (await agents("stop all")).is_misspelt
+        assert await agents("stop all") is None
         assert [progress.number for progress in (await agents("stop 2")).stopped] == [2]
         assert [progress.number for progress in (await agents("stop 1")).stopped] == [1]
         happened = await turn.task
