@@ -11,17 +11,17 @@ import pytest
 from hermes.gateway.adapter import Unreachable
 from hermes.gateway.app import make_adapters
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
-from tests.gateway.world import ANN, BOB, World, full_disk, in_thread, settings_of
+from tests.gateway.local_gateway import ANN, BOB, LocalGateway, full_disk, in_thread, settings_of
 
 
 async def test_a_message_is_answered() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         assert await world.asks(ANN, "hello") == ["you said: hello"]
         assert world.talk(ANN) == ["hello", "you said: hello"]
 
 
 async def test_conversations_go_on_after_a_restart() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         for who in (ANN, BOB, in_thread(ANN)):
             await world.asks(who, "hello")
         before = [world.session_of(who) for who in (ANN, BOB, in_thread(ANN))]
@@ -33,7 +33,7 @@ async def test_conversations_go_on_after_a_restart() -> None:
 
 
 async def test_it_ends_when_what_is_answered_is_answered_and_begins_nothing_more() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.says(ANN, "hold on")
         await world.holds("on")
         await world.says(ANN, "not begun")
@@ -49,7 +49,7 @@ async def test_it_ends_when_what_is_answered_is_answered_and_begins_nothing_more
 
 
 async def test_it_does_not_wait_for_ever() -> None:
-    async with World(settings_of(drain_seconds=0.05)) as world:
+    async with LocalGateway(settings_of(drain_seconds=0.05)) as world:
         await world.says(ANN, "hold on")
         await world.holds("on")
         await world.gateway.close()
@@ -58,13 +58,13 @@ async def test_it_does_not_wait_for_ever() -> None:
 
 
 async def test_nobody_holds_a_conversation_when_there_is_nothing_to_do() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(ANN, "hello")
         await world.until(lambda: world.db.leases.find_holder(world.session_of(ANN)) is None)
 
 
 async def test_the_mirrors_are_written_behind_the_store(home: Path) -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(ANN, "hello")
         session = world.session_of(ANN)
     index = json.loads((home / "sessions" / "sessions.json").read_text())
@@ -73,7 +73,7 @@ async def test_the_mirrors_are_written_behind_the_store(home: Path) -> None:
 
 
 async def test_a_store_without_room_stops_nothing_for_good() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         with full_disk():
             await asyncio.sleep(0.1)
         assert await world.asks(ANN, "hello") == ["you said: hello"]
@@ -81,7 +81,7 @@ async def test_a_store_without_room_stops_nothing_for_good() -> None:
 
 
 async def test_a_message_that_another_version_kept_stops_neither_the_start_nor_its_chat() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         key = (await world.says(ANN, "hello")).session_key
         assert key is not None
         await world.quiet()
@@ -104,7 +104,7 @@ def test_an_adapter_that_cannot_be_made_stops_no_other(home: Path, monkeypatch: 
 @pytest.mark.parametrize("later", range(4))
 async def test_it_ends_also_if_there_is_news_at_that_moment(later: int, home: Path) -> None:
     status = home / "gateway" / "status.json"
-    async with World() as world:
+    async with LocalGateway() as world:
         status.unlink(missing_ok=True)
         keeping = asyncio.create_task(world.gateway._update_status())
         await world.until(status.exists)

@@ -17,8 +17,8 @@ from hermes.gateway.inbound_events import Source
 from hermes.gateway.ops.status_file import gateway_folder
 from hermes.gateway.outbound import streaming
 from hermes.gateway.settings import PlatformSettings
-from tests.gateway.asking_world import OWNED, AskingWorld, ButtonPlatform, code_in, name_in
-from tests.gateway.world import ANN, BOB, Platform, in_group, settings_of
+from tests.gateway.approval_gateway import OWNED, ApprovalGateway, ButtonPlatform, code_in, name_in
+from tests.gateway.local_gateway import ANN, BOB, Platform, in_group, settings_of
 
 TWO = 'both ask {"subject": "first"} {"subject": "second"}'
 
@@ -27,7 +27,7 @@ TWO = 'both ask {"subject": "first"} {"subject": "second"}'
 
 
 async def test_the_owner_approves_and_it_is_done() -> None:
-    async with AskingWorld() as world:
+    async with ApprovalGateway() as world:
         question = await world.asked(ANN, "rm -rf build", reason="it deletes a folder")
         assert "```\nrm -rf build\n```" in question
         assert "it deletes a folder" in question
@@ -41,7 +41,7 @@ async def test_the_owner_approves_and_it_is_done() -> None:
 
 
 async def test_the_owner_denies_and_the_model_is_told_why() -> None:
-    async with AskingWorld() as world:
+    async with ApprovalGateway() as world:
         await world.asked(ANN, "rm -rf build")
         await world.asks(ANN, "/deny  ask Bob first")
         assert world.asker.done == []
@@ -50,7 +50,7 @@ async def test_the_owner_denies_and_the_model_is_told_why() -> None:
 
 
 async def test_by_name_and_for_longer() -> None:
-    async with AskingWorld() as world:
+    async with ApprovalGateway() as world:
         more = {"scopes": ["command", "prefix"], "prefix": "git commit"}
         for words, result in (("always", "command"), ("like", "prefix"), ("once", "once")):
             name = name_in(await world.asked(ANN, f"git commit -m {words}", **more))
@@ -62,7 +62,7 @@ async def test_by_name_and_for_longer() -> None:
 
 
 async def test_what_is_not_offered_or_not_understood_approves_nothing() -> None:
-    async with AskingWorld() as world:
+    async with ApprovalGateway() as world:
         name = name_in(await world.asked(ANN, "ls"))
         for words in ("always", "like", f"{name} always", f"{name} all of them", "please", "2", "k9"):
             before = len(world.heard(ANN))
@@ -74,7 +74,7 @@ async def test_what_is_not_offered_or_not_understood_approves_nothing() -> None:
 
 
 async def test_a_typed_yes_is_a_message_like_any_other() -> None:
-    async with AskingWorld() as world:
+    async with ApprovalGateway() as world:
         await world.asked(ANN, "ls")
         for text in ("yes", "approve", "ok /approve"):
             await world.says(ANN, text)
@@ -89,7 +89,7 @@ async def test_a_typed_yes_is_a_message_like_any_other() -> None:
 
 async def test_yes_is_said_into_the_answer_where_messages_are() -> None:
     settings = settings_of(platform={"owners": frozenset({"1"}), "busy": "steer"})
-    async with AskingWorld(settings) as world:
+    async with ApprovalGateway(settings) as world:
         await world.asked(ANN, "ls")
         await world.says(ANN, "yes")
         await world.until(lambda: len(world.db.inbox.list_waiting()) == 2)
@@ -100,7 +100,7 @@ async def test_yes_is_said_into_the_answer_where_messages_are() -> None:
 
 
 async def test_two_requests_are_told_apart() -> None:
-    async with AskingWorld() as world:
+    async with ApprovalGateway() as world:
         await world.says(ANN, TWO)
         await world.until(lambda: len(world.questions()) == 2)
         first, second = sorted(world.questions(), key=lambda text: "second" in text)
@@ -117,7 +117,7 @@ async def test_two_requests_are_told_apart() -> None:
 
 
 async def test_nobody_else_can_answer_and_nobody_learns_that_something_waits() -> None:
-    async with AskingWorld() as world:
+    async with ApprovalGateway() as world:
         name = name_in(await world.asked(ANN, "ls"))
         others = (BOB, in_group(ANN), in_group(BOB), ANN._replace(thread_id="9"), BOB._replace(chat_id="1"))
         for who in others:
@@ -132,7 +132,7 @@ async def test_nobody_else_can_answer_and_nobody_learns_that_something_waits() -
 
 async def test_a_stranger_is_not_even_answered() -> None:
     settings = settings_of(platform={"owners": frozenset({"1"}), "allow_all": False})
-    async with AskingWorld(settings, ButtonPlatform()) as world:
+    async with ApprovalGateway(settings, ButtonPlatform()) as world:
         question = await world.asked(ANN, "ls")
         assert (await world.says(BOB, f"/approve {name_in(question)}")).state == "unauthorised"
         platform = world.platform
@@ -145,7 +145,7 @@ async def test_a_stranger_is_not_even_answered() -> None:
 
 
 async def test_who_is_no_owner_any_more_cannot_answer() -> None:
-    async with AskingWorld(settings_of()) as world:
+    async with ApprovalGateway(settings_of()) as world:
         pairings = Pairings(gateway_folder())
         await world.asks(ANN, f"/pair {pairings.make_code('telegram', owner=True)}")
         name = name_in(await world.asked(ANN, "ls"))
@@ -156,7 +156,7 @@ async def test_who_is_no_owner_any_more_cannot_answer() -> None:
 
 @pytest.mark.parametrize("who", [BOB, in_group(ANN)])
 async def test_where_nobody_can_be_asked_it_is_refused_at_once(who: Source) -> None:
-    async with AskingWorld() as world:
+    async with ApprovalGateway() as world:
         (told,) = await world.asks(who, 'use ask {"subject": "ls"}')
         assert "nobody can be asked here" in told
         assert world.asker.done == []
@@ -165,7 +165,7 @@ async def test_where_nobody_can_be_asked_it_is_refused_at_once(who: Source) -> N
 async def test_a_program_behind_a_secret_is_not_asked() -> None:
     webhook = PlatformSettings("webhook", owners=frozenset({"*"}), stream=False)
     settings = OWNED.replace(platforms={**OWNED.platforms, "webhook": webhook})
-    async with AskingWorld(settings, Platform("webhook")) as world:
+    async with ApprovalGateway(settings, Platform("webhook")) as world:
         source = ANN._replace(platform="webhook")
         (told,) = await world.asks(source, 'use ask {"subject": "ls"}')
         assert "nobody can be asked here" in told
@@ -176,7 +176,7 @@ async def test_a_program_behind_a_secret_is_not_asked() -> None:
 
 
 async def test_an_approval_that_was_sent_before_the_question_is_not_one() -> None:
-    async with AskingWorld() as world:
+    async with ApprovalGateway() as world:
         name = name_in(await world.asked(ANN, "ls"))
         told = await _answer_to(world, ANN, "/approve", sent_at=1.0)
         assert told.startswith("You sent that before")
@@ -187,7 +187,7 @@ async def test_an_approval_that_was_sent_before_the_question_is_not_one() -> Non
 
 
 async def test_an_approval_that_is_delivered_twice_does_not_approve_the_next_request() -> None:
-    async with AskingWorld() as world:
+    async with ApprovalGateway() as world:
         await world.asked(ANN, "first")
         await world.asks(ANN, "/approve", number="m")
         await world.asked(ANN, "second")
@@ -197,7 +197,7 @@ async def test_an_approval_that_is_delivered_twice_does_not_approve_the_next_req
 
 
 async def test_what_was_answered_is_over() -> None:
-    async with AskingWorld() as world:
+    async with ApprovalGateway() as world:
         name = name_in(await world.asked(ANN, "ls"))
         await world.asks(ANN, f"/deny {name}")
         assert await world.asks(ANN, f"/approve {name}") == [f"It is over: `{name}`: ✗ Denied."]
@@ -210,7 +210,7 @@ async def test_time_runs_out(home: Path) -> None:
     home.mkdir(exist_ok=True)
     (home / "config.yaml").write_text("approvals: {timeout_minutes: 0.01}\n")
     platform = ButtonPlatform()
-    async with AskingWorld(platform=platform) as world:
+    async with ApprovalGateway(platform=platform) as world:
         name = name_in(await world.asked(ANN, "ls"))
         await world.until(lambda: world.results() and not platform.buttons)
         await world.quiet()
@@ -224,7 +224,7 @@ async def test_time_runs_out(home: Path) -> None:
 
 async def test_stop_while_it_waits() -> None:
     platform = ButtonPlatform()
-    async with AskingWorld(platform=platform) as world:
+    async with ApprovalGateway(platform=platform) as world:
         name = name_in(await world.asked(ANN, "ls"))
         assert await world.asks(ANN, "/stop") == ["⏹ Stopped."]
         await world.until(lambda: not platform.buttons)
@@ -236,7 +236,7 @@ async def test_stop_while_it_waits() -> None:
 
 async def test_a_message_that_interrupts_ends_the_question() -> None:
     settings = settings_of(platform={"owners": frozenset({"1"}), "busy": "interrupt"})
-    async with AskingWorld(settings) as world:
+    async with ApprovalGateway(settings) as world:
         await world.asked(ANN, "ls")
         assert "you said: rather this" in await world.asks(ANN, "rather this")
         assert world.asker.done == []
@@ -246,7 +246,7 @@ async def test_a_message_that_interrupts_ends_the_question() -> None:
 async def test_after_a_restart_it_is_asked_anew_and_the_old_answer_does_not_count() -> None:
     settings = settings_of(platform={"owners": frozenset({"1"})}, drain_seconds=0.05)
     platform = ButtonPlatform()
-    async with AskingWorld(settings, platform) as world:
+    async with ApprovalGateway(settings, platform) as world:
         old = name_in(await world.asked(ANN, "ls"))
         sent = platform.where[next(iter(platform.buttons))]
         assert sent.chat_id == "1"
@@ -269,7 +269,7 @@ async def test_after_a_restart_it_is_asked_anew_and_the_old_answer_does_not_coun
 
 
 async def test_what_cannot_be_shown_whole_is_refused_and_both_are_told() -> None:
-    async with AskingWorld() as world:
+    async with ApprovalGateway() as world:
         told = await world.asks(ANN, f"use ask {json.dumps({'subject': 'x' * 50_000})}")
         assert "too long to be shown here whole" in told[0]
         assert "too long to be shown to the owner" in world.results()[0]
@@ -278,7 +278,7 @@ async def test_what_cannot_be_shown_whole_is_refused_and_both_are_told() -> None
 
 async def test_a_long_command_is_shown_in_parts_before_it_can_be_approved() -> None:
     platform = ButtonPlatform(can=Capabilities(max_length=1000, edits=True))
-    async with AskingWorld(platform=platform) as world:
+    async with ApprovalGateway(platform=platform) as world:
         command = "; ".join(f"echo {number}" for number in range(300))
         await world.asked(ANN, command)
         parts = [text for text in world.heard(ANN) if " part " in text]
@@ -291,7 +291,7 @@ async def test_a_long_command_is_shown_in_parts_before_it_can_be_approved() -> N
 async def test_a_question_of_which_a_part_does_not_arrive_is_refused() -> None:
     platform = ButtonPlatform(can=Capabilities(max_length=1000, edits=True))
     platform.fail("send", Undeliverable("no"))
-    async with AskingWorld(platform=platform) as world:
+    async with ApprovalGateway(platform=platform) as world:
         await world.says(ANN, f"use ask {json.dumps({'subject': 'ls ' * 500})}")
         await world.until(lambda: world.db.routing.list_routes() and world.results())
         await world.quiet()
@@ -300,7 +300,7 @@ async def test_a_question_of_which_a_part_does_not_arrive_is_refused() -> None:
 
 
 async def test_a_question_that_is_on_its_way_cannot_be_approved_without_its_name() -> None:
-    async with AskingWorld() as world:
+    async with ApprovalGateway() as world:
         await world.asks(ANN, "hello")
         world.platform.fail("send", Unreachable("later"))
         await world.says(ANN, 'use ask {"subject": "ls"}')
@@ -315,7 +315,7 @@ async def test_a_question_that_is_on_its_way_cannot_be_approved_without_its_name
 
 
 async def test_status_and_why_say_that_it_waits() -> None:
-    async with AskingWorld() as world:
+    async with ApprovalGateway() as world:
         name = name_in(await world.asked(ANN, "rm -rf build"))
         assert f"Waiting for your approval: `{name}` `rm -rf build` (for 10m more)" in await _answer_to(
             world, ANN, "/status"
@@ -328,7 +328,7 @@ async def test_status_and_why_say_that_it_waits() -> None:
 
 async def test_the_answer_comes_below_the_question() -> None:
     settings = settings_of(platform={"owners": frozenset({"1"}), "stream": True})
-    async with AskingWorld(settings) as world:
+    async with ApprovalGateway(settings) as world:
         await world.says(ANN, 'late now {"subject": "ls"}')
         await world.until(lambda: world.heard(ANN))
         world.let_go("now")
@@ -341,7 +341,7 @@ async def test_the_answer_comes_below_the_question() -> None:
 
 async def test_nobody_types_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "TYPING_EVERY", 0.02)
-    async with AskingWorld() as world:
+    async with ApprovalGateway() as world:
         await world.says(ANN, "hold on")
         await world.until(lambda: len(world.platform.told("typing")) > 2)
         world.let_go("on")
@@ -357,7 +357,7 @@ async def test_nobody_types_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> N
 
 async def test_the_lease_is_renewed_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transcript, "RENEW_S", 0.02)
-    async with AskingWorld() as world:
+    async with ApprovalGateway() as world:
         await world.asked(ANN, "ls")
         session = world.session_of(ANN)
         first = world.db.leases.find_holder(session)
@@ -375,7 +375,7 @@ async def test_a_decision_is_in_the_audit_log_and_what_was_said_in_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "hermes.gateway.inbound.chat_approvals")
-    async with AskingWorld() as world:
+    async with ApprovalGateway() as world:
         await world.asked(ANN, "rm secret-name")
         await world.asks(ANN, "/approve")
     assert "an approval on telegram was given" in caplog.text
@@ -394,7 +394,7 @@ async def test_a_decision_is_in_the_audit_log_and_what_was_said_in_no_other(
 
 async def test_a_button_says_its_command() -> None:
     platform = ButtonPlatform()
-    async with AskingWorld(platform=platform) as world:
+    async with ApprovalGateway(platform=platform) as world:
         name = name_in(await world.asked(ANN, "ls", scopes=["command"]))
         ((message, choices),) = platform.buttons.items()
         assert [choice.text for choice in choices] == [
@@ -413,7 +413,7 @@ async def test_a_button_says_its_command() -> None:
 
 async def test_a_button_can_say_nothing_but_such_a_command() -> None:
     platform = ButtonPlatform()
-    async with AskingWorld(platform=platform) as world:
+    async with ApprovalGateway(platform=platform) as world:
         await world.asked(ANN, "ls")
         (message,) = platform.buttons
         for text in ("yes", "/new", "/undo 3"):
@@ -422,7 +422,7 @@ async def test_a_button_can_say_nothing_but_such_a_command() -> None:
         await world.asks(ANN, "/deny")
 
 
-async def _answer_to(world: AskingWorld, who: Source, command: str, sent_at: float | None = None) -> str:
+async def _answer_to(world: ApprovalGateway, who: Source, command: str, sent_at: float | None = None) -> str:
     """What somebody is told by a command that is answered at once."""
     before = len(world.heard(who))
     assert (await world.says(who, command, sent_at=sent_at)).state == "answered"

@@ -25,7 +25,7 @@ from hermes.gateway.inbound_events import Source
 from hermes.gateway.ops.status_file import gateway_folder
 from hermes.gateway.settings import GatewaySettings, Keying
 from hermes_state import SessionDB
-from tests.gateway.world import ANN, BOB, World, file, in_group, in_thread, settings_of
+from tests.gateway.local_gateway import ANN, BOB, LocalGateway, file, in_group, in_thread, settings_of
 
 SECRET, TITLE = "xyzzy", "Plugh Project"
 KINDS = ("said", "title", "memory", "profile", "skill", "todo", "file-name", "file", "display", "chat-name")
@@ -61,7 +61,7 @@ def secret(place: str, kind: str) -> str:
     return f"{SECRET}{place}{kind.replace('-', '')}"
 
 
-async def ann_lives(world: World, places: list[str]) -> Known:
+async def ann_lives(world: LocalGateway, places: list[str]) -> Known:
     """She tells her secrets in every way in which anybody can, in each of these places."""
     ids, titles = [], []
     for name in places:
@@ -146,7 +146,7 @@ def tried_tools(known: Known) -> list[str]:
     ]
 
 
-async def bob_tries(world: World, known: Known, places: list[str]) -> list[str]:
+async def bob_tries(world: LocalGateway, known: Known, places: list[str]) -> list[str]:
     """Everything, everywhere; what came of it, as he sees it and as the model was told."""
     seen = []
     for name in places:
@@ -193,7 +193,7 @@ async def without_ann(
     settings: GatewaySettings, known: Known, places: list[str], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:
     monkeypatch.setenv("HERMES_HOME", str(home))
-    async with World(settings) as world:
+    async with LocalGateway(settings) as world:
         return leveled(await bob_tries(world, known, places), known)
 
 
@@ -219,7 +219,7 @@ async def test_it_is_as_if_she_were_not_there(
 ) -> None:
     settings = settings_of(keying=keying)
     the_machine_has_secrets(home)
-    async with World(settings) as world:
+    async with LocalGateway(settings) as world:
         known = await ann_lives(world, anns)
         hers = [world.db.export_session(one) for one in known.ids]
         heard = [world.heard(PLACES[name](ANN)) for name in anns if name not in bobs]
@@ -242,7 +242,7 @@ async def test_it_is_as_if_she_were_not_there(
 @pytest.mark.parametrize("place", [in_group, in_thread])
 async def test_a_room_knows_what_was_said_in_it_and_nobodys_private_words(place: Place) -> None:
     """Not even who said them gets them told there: others read along."""
-    async with World(settings_of(keying=ROOMS, platform={"owners": frozenset({"1"})})) as world:
+    async with LocalGateway(settings_of(keying=ROOMS, platform={"owners": frozenset({"1"})})) as world:
         known = await ann_lives(world, ["dm"])
         await world.asks(place(BOB), "the word of this room is mellon")
         await world.asks(place(BOB), "/new")
@@ -264,7 +264,7 @@ async def test_a_room_knows_what_was_said_in_it_and_nobodys_private_words(place:
 
 
 async def test_what_one_tells_the_agent_in_private_it_remembers_for_them_only() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         add = _use("memory", action="add", target="user", content=SECRET)
         await world.asks(ANN, add)
         for who in (ANN, BOB, in_thread(ANN)):
@@ -278,7 +278,7 @@ async def test_what_one_tells_the_agent_in_private_it_remembers_for_them_only() 
 @pytest.mark.parametrize("keying", [DEFAULT, ALONE, ROOMS, THREADS_ALONE], ids=str)
 async def test_only_its_owner_alone_reaches_the_machine(keying: Keying) -> None:
     settings = settings_of(keying=keying, platform={"owners": frozenset({"1"})})
-    async with World(settings) as world:
+    async with LocalGateway(settings) as world:
         for who in (ANN, BOB):
             for place in PLACES.values():
                 await world.asks(place(who), "hello")
@@ -291,7 +291,7 @@ async def test_only_its_owner_alone_reaches_the_machine(keying: Keying) -> None:
 
 
 async def test_who_is_no_owner_any_more_has_no_machine_any_more() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         pairings = Pairings(gateway_folder())
         code = pairings.make_code("telegram", owner=True)
         await world.asks(ANN, f"/pair {code}")
@@ -303,7 +303,7 @@ async def test_who_is_no_owner_any_more_has_no_machine_any_more() -> None:
 
 
 async def test_the_files_of_the_operator_are_nobody_elses(home: Path) -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await ann_lives(world, ["dm"])
     kept = [
         path for path in home.rglob("*") if path.is_file() and SECRET in path.read_text("utf-8", "ignore")

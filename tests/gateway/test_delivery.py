@@ -16,16 +16,24 @@ from hermes.gateway.adapter import (
 )
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.outbound.delivery import UNKNOWN, OutgoingMessage
-from tests.gateway.world import ANN, BOB, Platform, World, another_program, full_disk, settings_of
+from tests.gateway.local_gateway import (
+    ANN,
+    BOB,
+    LocalGateway,
+    Platform,
+    another_program,
+    full_disk,
+    settings_of,
+)
 from tests.stored_rows import read_rows
 
 
-def states(world: World) -> list[str]:
+def states(world: LocalGateway) -> list[str]:
     return [row[0] for row in read_rows(world.db, "SELECT state FROM outbox ORDER BY id")]
 
 
 async def test_what_did_not_arrive_is_sent_again_and_keeps_its_place() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         world.platform.fail("send", Unreachable("no net"), times=1)
         await world.says(ANN, "first")
         await world.says(ANN, "second")
@@ -47,7 +55,7 @@ with SessionDB() as db:
 
 
 async def test_what_was_not_handed_over_when_the_gateway_ended_is_sent_by_the_next() -> None:
-    async with World(settings_of(drain_seconds=0.01)) as world:
+    async with LocalGateway(settings_of(drain_seconds=0.01)) as world:
         await world.asks(ANN, "hello")
         (key,) = {row[0] for row in read_rows(world.db, "SELECT session_key FROM outbox")}
         news = OutgoingMessage(ANN, "news")
@@ -63,7 +71,7 @@ async def test_what_was_not_handed_over_when_the_gateway_ended_is_sent_by_the_ne
 
 
 async def test_one_chat_that_cannot_be_reached_does_not_hold_up_another() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         world.platform.fail("send", RateLimited("slow down", 600), times=1)
         await world.says(ANN, "first")
         await world.until(lambda: world.platform.told("send"))
@@ -76,7 +84,7 @@ async def test_one_chat_that_cannot_be_reached_does_not_hold_up_another() -> Non
 
 
 async def test_who_is_limited_waits_as_long_as_the_platform_says() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         world.platform.fail("send", RateLimited("slow down", 0.3), times=2)
         await world.asks(ANN, "hello")
         first, second, third = world.platform.told("send")
@@ -85,7 +93,7 @@ async def test_who_is_limited_waits_as_long_as_the_platform_says() -> None:
 
 
 async def test_what_will_never_arrive_is_given_up_and_the_next_is_sent() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         world.platform.fail("send", Undeliverable("we were thrown out"))
         await world.asks(ANN, "first")
         assert await world.asks(ANN, "second") == ["you said: second"]
@@ -99,7 +107,7 @@ async def test_what_will_never_arrive_is_given_up_and_the_next_is_sent() -> None
 async def test_what_may_have_arrived_is_not_sent_twice_but_told_once(
     problem: Exception, arrives: bool
 ) -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         world.platform.fail("send", problem, arrives=arrives)
         told = await world.asks(ANN, "hello")
         assert told == [*(["you said: hello"] if arrives else []), UNKNOWN]
@@ -108,7 +116,7 @@ async def test_what_may_have_arrived_is_not_sent_twice_but_told_once(
 
 
 async def test_that_a_notice_is_in_doubt_is_not_told() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         world.platform.fail("send", DeliveryUnknown("no answer came"), times=2)
         assert await world.asks(ANN, "hello") == []
         assert states(world) == ["unknown", "unknown"]
@@ -116,7 +124,7 @@ async def test_that_a_notice_is_in_doubt_is_not_told() -> None:
 
 @pytest.mark.parametrize("problem", [DeliveryUnknown("no answer came"), Unreachable("no net")])
 async def test_where_it_does_not_show_what_is_in_doubt_is_sent_again(problem: AdapterError) -> None:
-    async with World(platform=Platform(can=Capabilities(idempotent=True))) as world:
+    async with LocalGateway(platform=Platform(can=Capabilities(idempotent=True))) as world:
         world.platform.fail("send", problem, arrives=True)
         await world.says(ANN, "hello")
         await world.until(lambda: world.platform.told("send"))
@@ -128,7 +136,7 @@ async def test_where_it_does_not_show_what_is_in_doubt_is_sent_again(problem: Ad
 
 
 async def test_a_long_answer_comes_in_parts_in_order() -> None:
-    async with World(platform=Platform(can=Capabilities(max_length=100))) as world:
+    async with LocalGateway(platform=Platform(can=Capabilities(max_length=100))) as world:
         words = " ".join(f"word{number}" for number in range(60))
         parts = await world.asks(ANN, words)
         assert len(parts) > 4
@@ -137,7 +145,7 @@ async def test_a_long_answer_comes_in_parts_in_order() -> None:
 
 
 async def test_what_was_sent_is_known_to_be_sent_also_if_the_store_has_no_room_just_then() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         world.platform.slow = 0.2
         await world.says(ANN, "hello")
         await world.until(lambda: world.platform.told("send"))
@@ -151,7 +159,7 @@ async def test_what_was_sent_is_known_to_be_sent_also_if_the_store_has_no_room_j
 
 
 async def test_what_is_answered_while_the_gateway_ends_is_still_sent() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.says(ANN, "hold on")
         await world.says(BOB, "hold on")
         await world.until(lambda: len(world.brain.held) == 2)
@@ -164,7 +172,7 @@ async def test_what_is_answered_while_the_gateway_ends_is_still_sent() -> None:
 
 
 async def test_what_could_not_be_sent_is_sent_by_the_next_process() -> None:
-    async with World(settings_of(drain_seconds=0.5)) as world:
+    async with LocalGateway(settings_of(drain_seconds=0.5)) as world:
         world.platform.fail("send", Unreachable("no net"), times=1)
         await world.says(ANN, "hello")
         await world.until(lambda: states(world) == ["queued"] and world.platform.told("send"))
@@ -174,7 +182,7 @@ async def test_what_could_not_be_sent_is_sent_by_the_next_process() -> None:
 
 
 async def test_what_is_for_a_platform_that_is_not_connected_waits_and_hurts_nobody() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         letter = OutgoingMessage(Source("matrix", "!a"), "hello").to_dict()
         world.db.outbox.enqueue("agent:main:matrix:dm:!a", "matrix", letter, "once")
         await world.restart()

@@ -13,12 +13,12 @@ from hermes.gateway.sessions.legacy_routing import read_entries
 from hermes.gateway.sessions.session_keys import find_owner
 from hermes.gateway.sessions.session_lookup import restore_source
 from hermes.gateway.settings import GatewaySettings, Keying, ResetPolicy
-from tests.gateway.world import (
+from tests.gateway.local_gateway import (
     ANN,
     BOB,
     WORKS_IN,
+    LocalGateway,
     Platform,
-    World,
     another_program,
     in_group,
     in_thread,
@@ -36,7 +36,7 @@ def at_home(channel: str | None = "1", **more: object) -> GatewaySettings:
     return settings_of(platform={"home_channel": channel, **more})
 
 
-def begun(world: World) -> str:
+def begun(world: LocalGateway) -> str:
     """A conversation at the terminal."""
     session = world.db.create_session(
         "20260504_120000_aaaaaaaa", "cli", system_prompt="the machine has a secret"
@@ -47,7 +47,7 @@ def begun(world: World) -> str:
     return session
 
 
-async def handed_over(world: World, session: str, platform: str = "telegram") -> dict[str, str | None]:
+async def handed_over(world: LocalGateway, session: str, platform: str = "telegram") -> dict[str, str | None]:
     assert world.db.request_handoff(session, platform)
 
     def ended() -> bool:
@@ -61,7 +61,7 @@ async def handed_over(world: World, session: str, platform: str = "telegram") ->
 
 
 async def test_it_goes_on_in_the_private_chat_of_its_new_owner() -> None:
-    async with World(at_home()) as world:
+    async with LocalGateway(at_home()) as world:
         await world.asks(ANN, "hello")
         before = world.session_of(ANN)
         session = begun(world)
@@ -75,7 +75,7 @@ async def test_it_goes_on_in_the_private_chat_of_its_new_owner() -> None:
 
 async def test_whose_it_is_now_is_known_without_a_word_of_theirs() -> None:
     """A reset that nobody's message sets off asks for it, and so does a store that is made from the mirrors."""
-    async with World(at_home()) as world:
+    async with LocalGateway(at_home()) as world:
         session = begun(world)
         await handed_over(world, session)
         [route] = world.db.routing.list_by_session(session)
@@ -89,7 +89,7 @@ async def test_whose_it_is_now_is_known_without_a_word_of_theirs() -> None:
 
 
 async def test_what_begins_there_afterwards_is_of_that_platform() -> None:
-    async with World(at_home()) as world:
+    async with LocalGateway(at_home()) as world:
         await handed_over(world, begun(world))
         await world.asks(ANN, "/new")
         await world.asks(ANN, "hello")
@@ -99,7 +99,7 @@ async def test_what_begins_there_afterwards_is_of_that_platform() -> None:
 
 
 async def test_in_a_group_it_goes_on_in_a_thread_of_its_own_that_all_share() -> None:
-    async with World(at_home("-9")) as world:
+    async with LocalGateway(at_home("-9")) as world:
         session = begun(world)
         assert (await handed_over(world, session))["state"] == "completed"
         room = in_thread(BOB, "t1")
@@ -118,7 +118,7 @@ async def test_in_a_group_it_goes_on_in_a_thread_of_its_own_that_all_share() -> 
     ],
 )
 async def test_where_it_cannot_go_it_stays(settings: GatewaySettings, platform: str, why: str) -> None:
-    async with World(settings) as world:
+    async with LocalGateway(settings) as world:
         session = begun(world)
         state = await handed_over(world, session, platform)
         assert state["state"] == "failed"
@@ -129,7 +129,7 @@ async def test_where_it_cannot_go_it_stays(settings: GatewaySettings, platform: 
 
 
 async def test_a_group_without_threads_is_no_home() -> None:
-    async with World(at_home("-9"), Platform(threads=False)) as world:
+    async with LocalGateway(at_home("-9"), Platform(threads=False)) as world:
         state = await handed_over(world, begun(world))
         assert state["state"] == "failed"
         assert "without threads" in str(state["error"])
@@ -139,7 +139,7 @@ async def test_a_group_without_threads_is_no_home() -> None:
     "problem", [Undeliverable("we were thrown out"), ZeroDivisionError("a mistake of ours")]
 )
 async def test_what_was_not_told_is_not_handed_over_and_the_next_is(problem: Exception) -> None:
-    async with World(at_home()) as world:
+    async with LocalGateway(at_home()) as world:
         session = begun(world)
         world.platform.fail("send", problem)
         assert (await handed_over(world, session))["state"] == "failed"
@@ -149,7 +149,7 @@ async def test_what_was_not_told_is_not_handed_over_and_the_next_is(problem: Exc
 
 
 async def test_what_somebody_works_in_is_not_taken_away() -> None:
-    async with World(at_home()) as world:
+    async with LocalGateway(at_home()) as world:
         session = begun(world)
         with another_program(WORKS_IN, session):
             state = await handed_over(world, session)
@@ -158,7 +158,7 @@ async def test_what_somebody_works_in_is_not_taken_away() -> None:
 
 
 async def test_into_a_chat_that_is_busy_it_goes_when_that_is_done() -> None:
-    async with World(at_home()) as world:
+    async with LocalGateway(at_home()) as world:
         await world.says(ANN, "hold on")
         await world.holds("on")
         session = begun(world)
@@ -173,7 +173,7 @@ async def test_into_a_chat_that_is_busy_it_goes_when_that_is_done() -> None:
 
 async def test_who_had_it_before_is_in_another_conversation_from_then_on() -> None:
     """It came to the terminal from another chat."""
-    async with World(at_home(BOB.chat_id)) as world:
+    async with LocalGateway(at_home(BOB.chat_id)) as world:
         await world.asks(ANN, "hello")
         session = world.session_of(ANN)
         assert (await handed_over(world, session))["state"] == "completed"
@@ -185,7 +185,7 @@ async def test_who_had_it_before_is_in_another_conversation_from_then_on() -> No
 
 
 async def test_the_chats_of_its_owner_stay_in_what_is_handed_to_them() -> None:
-    async with World(at_home(ANN.chat_id)) as world:
+    async with LocalGateway(at_home(ANN.chat_id)) as world:
         in_topic = ANN._replace(thread_id="3")
         await world.asks(in_topic, "hello")
         session = world.session_of(in_topic)
@@ -195,7 +195,7 @@ async def test_the_chats_of_its_owner_stay_in_what_is_handed_to_them() -> None:
 
 async def test_a_thread_that_is_spelled_as_a_person_there_has_a_key_of_its_own() -> None:
     somebody = in_group(BOB._replace(user_id="t1"))
-    async with World(at_home("-9")) as world:
+    async with LocalGateway(at_home("-9")) as world:
         await world.asks(somebody, "hello")
         before, session = world.session_of(somebody), begun(world)
         assert (await handed_over(world, session))["state"] == "completed"
@@ -205,7 +205,7 @@ async def test_a_thread_that_is_spelled_as_a_person_there_has_a_key_of_its_own()
 
 async def test_where_nobody_shares_a_thread_it_stays() -> None:
     settings = at_home("-9").replace(keying=Keying(thread_sessions_per_user=True))
-    async with World(settings) as world:
+    async with LocalGateway(settings) as world:
         state = await handed_over(world, begun(world))
         assert state["state"] == "failed"
         assert "thread_sessions_per_user" in str(state["error"])
@@ -215,7 +215,7 @@ async def test_where_nobody_shares_a_thread_it_stays() -> None:
 async def test_what_was_handed_over_is_reset_in_the_name_of_its_new_owner() -> None:
     """After a restart nobody has spoken yet who would say whose the chat is."""
     rule = ResetPolicy("idle", idle_minutes=1)
-    async with World(at_home().replace(reset=rule)) as world:
+    async with LocalGateway(at_home().replace(reset=rule)) as world:
         session = begun(world)
         assert (await handed_over(world, session))["state"] == "completed"
         await world.restart()

@@ -13,13 +13,13 @@ from hermes.gateway.adapter import Capabilities, Unreachable
 from hermes.gateway.inbound import received_files
 from hermes.gateway.inbound.message_processor import NO_STORE
 from hermes.gateway.inbound_events import OfferedFile, Source
-from tests.gateway.world import (
+from tests.gateway.local_gateway import (
     ANN,
     BOB,
     WORKS_IN,
+    LocalGateway,
     Platform,
     WithBrain,
-    World,
     another_program,
     file,
     full_disk,
@@ -32,7 +32,7 @@ from tests.gateway.world import (
 
 
 async def test_within_a_chat_in_order_and_one_at_a_time() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.says(ANN, "hold first")
         await world.holds("first")
         for number in range(5):
@@ -47,7 +47,7 @@ async def test_within_a_chat_in_order_and_one_at_a_time() -> None:
 
 
 async def test_chats_do_not_wait_for_each_other() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.says(ANN, "hold ann")
         await world.holds("ann")
         await world.says(BOB, "hello")
@@ -58,7 +58,7 @@ async def test_chats_do_not_wait_for_each_other() -> None:
 async def test_two_chats_in_one_conversation_wait_for_each_other() -> None:
     """A private chat and a topic of it: the second may go on where the first is, but never at the same moment."""
     topic = ANN._replace(thread_id="3")
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(ANN, "hello")
         there = world.session_of(ANN)
         assert "Back in" in (await world.asks(topic, f"/resume {there}"))[0]
@@ -78,7 +78,7 @@ async def test_two_chats_in_one_conversation_wait_for_each_other() -> None:
 
 
 async def test_what_waits_is_worked_on_after_a_restart() -> None:
-    async with World(settings_of(drain_seconds=0.05)) as world:
+    async with LocalGateway(settings_of(drain_seconds=0.05)) as world:
         await world.says(ANN, "hold first")
         await world.holds("first")
         await world.says(ANN, "second")
@@ -100,7 +100,7 @@ async def test_what_waits_is_worked_on_after_a_restart() -> None:
 
 
 async def test_a_command_is_answered_while_an_answer_is_made() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.says(ANN, "hold on")
         await world.holds("on")
         await world.says(ANN, "waits")
@@ -112,7 +112,7 @@ async def test_a_command_is_answered_while_an_answer_is_made() -> None:
 
 
 async def test_stop_ends_the_answer_and_keeps_what_was_said() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.says(ANN, "hold on")
         await world.holds("on")
         await world.says(ANN, "/stop")
@@ -123,7 +123,7 @@ async def test_stop_ends_the_answer_and_keeps_what_was_said() -> None:
 
 
 async def test_new_does_not_wait_for_the_answer() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.says(ANN, "hold on")
         await world.holds("on")
         old = world.session_of(ANN)
@@ -133,7 +133,7 @@ async def test_new_does_not_wait_for_the_answer() -> None:
 
 
 async def test_interrupt_lets_the_newest_message_go_first() -> None:
-    async with World(settings_of(platform={"busy": "interrupt"})) as world:
+    async with LocalGateway(settings_of(platform={"busy": "interrupt"})) as world:
         await world.says(ANN, "hold on")
         await world.holds("on")
         await world.says(ANN, "rather this")
@@ -142,7 +142,7 @@ async def test_interrupt_lets_the_newest_message_go_first() -> None:
 
 
 async def test_steer_says_it_into_the_answer() -> None:
-    async with World(settings_of(platform={"busy": "steer"})) as world:
+    async with LocalGateway(settings_of(platform={"busy": "steer"})) as world:
         world.brain.gate("b").set()
         await world.says(ANN, "twice a todo {}")
         await world.holds("a")
@@ -156,7 +156,7 @@ async def test_steer_says_it_into_the_answer() -> None:
 
 
 async def test_no_answer_is_swallowed_by_what_is_said_into_it() -> None:
-    async with World(settings_of(platform={"busy": "steer"})) as world:
+    async with LocalGateway(settings_of(platform={"busy": "steer"})) as world:
         await world.says(ANN, "hold on")
         await world.holds("on")
         await world.says(ANN, "one more")
@@ -173,7 +173,7 @@ async def test_no_answer_is_swallowed_by_what_is_said_into_it() -> None:
 
 
 async def test_a_change_of_a_message_is_not_said_into_an_answer() -> None:
-    async with World(settings_of(platform={"busy": "steer"})) as world:
+    async with LocalGateway(settings_of(platform={"busy": "steer"})) as world:
         await world.asks(ANN, "older", number="m")
         await world.asks(ANN, "newer")
         await world.says(ANN, "hold on")
@@ -190,7 +190,7 @@ async def test_a_change_of_a_message_is_not_said_into_an_answer() -> None:
 
 
 async def test_an_edit_of_the_last_message_takes_its_place() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(ANN, "first")
         await world.asks(ANN, "secnd", number="m")
         assert await world.asks(ANN, "second", edits="m") == ["you said: second"]
@@ -200,7 +200,7 @@ async def test_an_edit_of_the_last_message_takes_its_place() -> None:
 
 
 async def test_an_edit_of_the_message_that_is_answered_begins_the_answer_again() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.says(ANN, "hold on", number="m")
         await world.holds("on")
         await world.says(ANN, "rather this", edits="m")
@@ -210,7 +210,7 @@ async def test_an_edit_of_the_message_that_is_answered_begins_the_answer_again()
 
 
 async def test_of_several_edits_only_the_last_is_answered() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(ANN, "first")
         await world.says(ANN, "hold on", number="m")
         await world.holds("on")
@@ -222,7 +222,7 @@ async def test_of_several_edits_only_the_last_is_answered() -> None:
         assert world.brain.told.count("hold that") == 0
 
 
-class LateWorld(World):
+class LateGateway(LocalGateway):
     """In which it takes a while to know whom to ask: until then there is no answer that could be stopped."""
 
     def agents(self) -> StandardAgentProvider:
@@ -252,7 +252,7 @@ class LateWorld(World):
 async def test_an_answer_can_be_stopped_before_it_has_begun(
     busy: str, text: str, edits: str | None, answer: str
 ) -> None:
-    world = LateWorld(settings_of(platform={"busy": busy}))
+    world = LateGateway(settings_of(platform={"busy": busy}))
     async with world:
         await world.says(ANN, "one", number="m")
         await world.asked.wait()
@@ -264,7 +264,7 @@ async def test_an_answer_can_be_stopped_before_it_has_begun(
 
 
 async def test_an_edit_of_an_older_message_is_let_be() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(ANN, "first", number="m")
         await world.asks(ANN, "second")
         assert await world.asks(ANN, "the first", edits="m") == []
@@ -272,7 +272,7 @@ async def test_an_edit_of_an_older_message_is_let_be() -> None:
 
 
 async def test_in_a_room_nobody_edits_what_another_said_last() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(in_thread(ANN), "ann's", number="m")
         await world.asks(in_thread(BOB), "bob's")
         assert await world.asks(in_thread(ANN), "changed", edits="m") == []
@@ -282,7 +282,7 @@ async def test_in_a_room_nobody_edits_what_another_said_last() -> None:
 
 
 async def test_a_text_file_is_in_the_conversation_and_gone_afterwards() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         answer = await world.asks(ANN, "look", offered=[file("a.txt", b"all of it")])
         assert "all of it" in answer[0]
         await world.until(lambda: list(received_files.incoming_folder().iterdir()) == [])
@@ -290,7 +290,7 @@ async def test_a_text_file_is_in_the_conversation_and_gone_afterwards() -> None:
 
 
 async def test_a_picture_is_shown_to_the_model() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(ANN, "look", offered=[file("a.png", b"\x89PNG", "image", "image/png")])
         last = world.brain.requests[-1].messages[-1]["content"]
         assert last[1]["image_url"]["url"] == "data:image/png;base64,iVBORw=="
@@ -308,7 +308,7 @@ async def test_what_is_too_large_or_cannot_be_fetched_is_told() -> None:
         OfferedFile("file", "lost.txt", "text/plain", 3, breaks),
         OfferedFile("file", "liar.txt", "text/plain", 3, lies),
     ]
-    async with World(settings_of(largest_attachment_mb=1.0)) as world:
+    async with LocalGateway(settings_of(largest_attachment_mb=1.0)) as world:
         answer = (await world.asks(ANN, "look", offered=offered))[0]
         assert "[file big.bin: larger than 1 MB, not fetched]" in answer
         assert "[file lost.txt: could not be fetched" in answer
@@ -337,7 +337,7 @@ async def test_a_file_that_never_comes_uses_up_the_time_of_the_others(
 
     names = {"first.txt": at_once, "never.txt": never, "last.txt": soon}
     offered = [OfferedFile("file", name, "text/plain", 4, fetch) for name, fetch in names.items()]
-    async with World() as world:
+    async with LocalGateway() as world:
         answer = (await world.asks(ANN, "look", offered=offered))[0]
         assert "[file first.txt]" in answer
         for name in ("never.txt", "last.txt"):
@@ -345,7 +345,7 @@ async def test_a_file_that_never_comes_uses_up_the_time_of_the_others(
 
 
 async def test_a_message_that_is_only_a_file_is_a_message() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         receipt = await world.says(ANN, "", offered=[file("a.txt", b"hello")])
         assert receipt.state == "accepted"
         assert (await world.says(ANN, "  ")).state == "ignored"
@@ -355,7 +355,7 @@ async def test_a_message_that_is_only_a_file_is_a_message() -> None:
 
 
 async def test_a_conversation_that_is_open_in_a_terminal_is_waited_for_and_told_once() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(ANN, "hello")
         with another_program(WORKS_IN, world.session_of(ANN)) as leave:
             await world.says(ANN, "and now?")
@@ -371,7 +371,7 @@ async def test_a_conversation_that_is_open_in_a_terminal_is_waited_for_and_told_
 
 
 async def test_an_answer_that_a_terminal_took_over_is_made_when_it_is_left() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.says(ANN, "hold on")
         await world.holds("on")
         with another_program(WORKS_IN, world.session_of(ANN)) as leave:
@@ -388,7 +388,7 @@ async def test_an_answer_that_a_terminal_took_over_is_made_when_it_is_left() -> 
 
 
 async def test_a_model_that_does_not_answer_is_told_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         told = await world.asks(ANN, "fail")
         assert "got no answer: nobody answers" in caplog.text
         assert "nobody answers" in told[0]
@@ -398,7 +398,7 @@ async def test_a_model_that_does_not_answer_is_told_and_asked_again(caplog: pyte
 
 
 async def test_in_a_group_the_answer_answers_the_message(home: Path) -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(in_group(ANN), "hello", number="m5")
         assert world.platform.told("send")[-1].message_id == "m5"
         await world.asks(ANN, "hello")
@@ -407,13 +407,13 @@ async def test_in_a_group_the_answer_answers_the_message(home: Path) -> None:
 
 @pytest.mark.parametrize("where", [ANN, in_group(ANN), in_thread(ANN)])
 async def test_what_is_quoted_is_told(where: Source) -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(where, "yes", reply_to="shall we?")
         assert "shall we?" in world.talk(where)[0]
 
 
 async def test_a_store_without_room_is_told_in_the_same_turn_and_nothing_is_lost() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(ANN, "hello")
         await world.says(ANN, "hold on")
         await world.holds("on")
@@ -429,7 +429,7 @@ async def test_a_store_without_room_is_told_in_the_same_turn_and_nothing_is_lost
 
 
 async def test_a_store_without_room_before_the_turn_is_waited_for() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.says(ANN, "hold on")
         await world.holds("on")
         await world.says(ANN, "second")
@@ -446,7 +446,7 @@ async def test_a_store_without_room_before_the_turn_is_waited_for() -> None:
 
 @pytest.mark.parametrize("where", [ANN, in_thread(ANN)])
 async def test_retry_asks_the_same_again(where: Source) -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(where, "hello")
         before = world.talk(where)
         told = await world.asks(where, "/retry")
@@ -457,7 +457,7 @@ async def test_retry_asks_the_same_again(where: Source) -> None:
 
 
 async def test_what_was_compressed_goes_on_and_its_last_message_can_be_changed() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         for number in range(12):
             await world.asks(ANN, f"fact {number} " + "and so on " * 50, number=f"m{number}")
         old = world.session_of(ANN)
@@ -471,8 +471,8 @@ async def test_what_was_compressed_goes_on_and_its_last_message_can_be_changed()
 # ---------------------------------------------------------------- answers that are seen as they come
 
 
-def streaming(**more: object) -> World:
-    return World(settings_of(platform={"stream": True, **more}))
+def streaming(**more: object) -> LocalGateway:
+    return LocalGateway(settings_of(platform={"stream": True, **more}))
 
 
 async def test_an_answer_is_seen_as_it_comes_and_is_one_message_in_the_end() -> None:
@@ -534,7 +534,7 @@ async def test_a_preview_that_cannot_be_shown_changes_nothing() -> None:
 
 @pytest.mark.parametrize("says_more", [True, False])
 async def test_where_a_message_gets_one_answer_it_is_the_one_that_counts(says_more: bool) -> None:
-    async with World(platform=Platform(can=Capabilities(allows_many_replies=says_more))) as world:
+    async with LocalGateway(platform=Platform(can=Capabilities(allows_many_replies=says_more))) as world:
         await world.asks(ANN, "hello")
         told = await world.asks(ANN, "/retry")
         assert told[-1] == "you said: hello"
@@ -543,7 +543,7 @@ async def test_where_a_message_gets_one_answer_it_is_the_one_that_counts(says_mo
 
 async def test_a_message_that_was_claimed_without_our_hearing_of_it_is_answered() -> None:
     """The store breaks off between the commit and the answer: the message is ours, and nobody knows."""
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.says(ANN, "hold on")
         await world.holds("on")
         key = (await world.says(ANN, "and this")).session_key
@@ -558,7 +558,7 @@ async def test_a_message_that_was_claimed_without_our_hearing_of_it_is_answered(
 async def test_what_begins_in_a_private_chat_is_private_whatever_it_comes_out_of(begin: str) -> None:
     """Somebody takes up, in private, what they began in a group, and starts afresh there: the group stays behind."""
     group = in_group(ANN)
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(group, "said to all")
         old = world.session_of(group)
         await world.asks(ANN, f"/resume {old}")

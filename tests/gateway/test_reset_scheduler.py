@@ -11,7 +11,16 @@ import time_machine
 from hermes.config import config_file
 from hermes.gateway.sessions import reset_scheduler
 from hermes.gateway.settings import GatewaySettings, ResetPolicy
-from tests.gateway.world import ANN, BOB, WORKS_IN, World, another_program, in_group, in_thread, settings_of
+from tests.gateway.local_gateway import (
+    ANN,
+    BOB,
+    WORKS_IN,
+    LocalGateway,
+    another_program,
+    in_group,
+    in_thread,
+    settings_of,
+)
 from tests.stored_rows import change_rows
 
 IDLE = ResetPolicy("idle", idle_minutes=60)
@@ -36,14 +45,14 @@ def idle(**changed: object) -> GatewaySettings:
     return settings_of(reset=IDLE.replace(**changed))
 
 
-async def looks(world: World) -> None:
+async def looks(world: LocalGateway) -> None:
     """Whoever watches the clocks looks once."""
     for key in reset_scheduler._find_due_chats(world.gateway.context):
         await world.gateway.router.wake(key)
 
 
 async def test_without_a_policy_nothing_is_reset(clock: time_machine.Traveller) -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(ANN, "hello")
         old = world.session_of(ANN)
         clock.shift(400 * DAY)
@@ -53,7 +62,7 @@ async def test_without_a_policy_nothing_is_reset(clock: time_machine.Traveller) 
 
 
 async def test_the_next_message_after_a_long_time_begins_afresh(clock: time_machine.Traveller) -> None:
-    async with World(idle()) as world:
+    async with LocalGateway(idle()) as world:
         await world.asks(ANN, "hello")
         old = world.session_of(ANN)
         clock.shift(59 * 60)
@@ -73,7 +82,7 @@ async def test_the_next_message_after_a_long_time_begins_afresh(clock: time_mach
 
 
 async def test_a_thread_has_a_policy_of_its_own(clock: time_machine.Traveller) -> None:
-    async with World(settings_of(reset_by_type={"thread": IDLE})) as world:
+    async with LocalGateway(settings_of(reset_by_type={"thread": IDLE})) as world:
         places = (in_thread(ANN), in_group(ANN), ANN)
         for where in places:
             await world.asks(where, "hello")
@@ -86,7 +95,7 @@ async def test_a_thread_has_a_policy_of_its_own(clock: time_machine.Traveller) -
 
 
 async def test_who_watches_resets_without_a_message_and_tells_once(clock: time_machine.Traveller) -> None:
-    async with World(idle()) as world:
+    async with LocalGateway(idle()) as world:
         await world.asks(ANN, "hello")
         await world.asks(BOB, "hello")
         old = world.session_of(ANN)
@@ -105,7 +114,7 @@ async def test_who_watches_resets_without_a_message_and_tells_once(clock: time_m
 
 
 async def test_a_daily_reset_is_made_by_whoever_comes_after_a_restart(clock: time_machine.Traveller) -> None:
-    async with World(settings_of(reset=DAILY)) as world:
+    async with LocalGateway(settings_of(reset=DAILY)) as world:
         await world.asks(ANN, "hello")
         old = world.session_of(ANN)
         clock.shift(10 * HOUR)
@@ -119,7 +128,7 @@ async def test_a_daily_reset_is_made_by_whoever_comes_after_a_restart(clock: tim
 
 
 async def test_a_message_that_waited_is_judged_by_when_it_was_sent(clock: time_machine.Traveller) -> None:
-    async with World(settings_of(reset=DAILY, drain_seconds=0.01)) as world:
+    async with LocalGateway(settings_of(reset=DAILY, drain_seconds=0.01)) as world:
         await world.asks(ANN, "hello")
         old = world.session_of(ANN)
         with another_program(WORKS_IN, old) as leave:
@@ -135,7 +144,7 @@ async def test_a_message_that_waited_is_judged_by_when_it_was_sent(clock: time_m
 
 
 async def test_an_answer_that_is_being_made_is_not_reset_away(clock: time_machine.Traveller) -> None:
-    async with World(idle()) as world:
+    async with LocalGateway(idle()) as world:
         await world.says(ANN, "hold on")
         await world.holds("on")
         old = world.session_of(ANN)
@@ -153,7 +162,7 @@ async def test_an_answer_that_is_being_made_is_not_reset_away(clock: time_machin
 async def test_what_is_open_in_a_terminal_is_not_reset_and_nobody_is_told_of_that(
     clock: time_machine.Traveller,
 ) -> None:
-    async with World(idle()) as world:
+    async with LocalGateway(idle()) as world:
         await world.asks(ANN, "hello")
         old = world.session_of(ANN)
         with another_program(WORKS_IN, old):
@@ -171,7 +180,7 @@ async def test_what_is_open_in_a_terminal_is_not_reset_and_nobody_is_told_of_tha
 async def test_a_process_in_the_background_keeps_its_conversation(clock: time_machine.Traveller) -> None:
     config_file.change("approvals.mode", "off")
     settings = settings_of(reset=IDLE, platform={"owners": frozenset({"1"})})
-    async with World(settings) as world:
+    async with LocalGateway(settings) as world:
         await world.asks(ANN, 'use terminal {"command": "sleep 60", "background": true}')
         old = world.session_of(ANN)
         clock.shift(2 * HOUR)
@@ -188,7 +197,7 @@ async def test_a_process_in_the_background_keeps_its_conversation(clock: time_ma
 
 
 async def test_before_a_reset_the_agent_saves_what_matters(clock: time_machine.Traveller) -> None:
-    async with World(idle()) as world:
+    async with LocalGateway(idle()) as world:
         for number in range(5):
             await world.asks(ANN, f"fact {number}")
         asked = len(world.brain.requests)
@@ -201,7 +210,7 @@ async def test_before_a_reset_the_agent_saves_what_matters(clock: time_machine.T
         assert not any("about to leave" in text for text in world.heard(ANN))
 
 
-def savings(world: World) -> list[str]:
+def savings(world: LocalGateway) -> list[str]:
     asked = (str(request.messages[-1]["content"]) for request in world.brain.requests)
     return [text for text in asked if "about to leave your context" in text]
 
@@ -210,7 +219,7 @@ def savings(world: World) -> list[str]:
 async def test_the_agent_saves_before_every_reset_in_which_anything_was_said(
     clock: time_machine.Traveller, policy: ResetPolicy
 ) -> None:
-    async with World(settings_of(reset=policy)) as world:
+    async with LocalGateway(settings_of(reset=policy)) as world:
         for number in range(1, 4):
             await world.asks(ANN, f"my name is Ann {number}")
             old = world.session_of(ANN)
@@ -224,7 +233,7 @@ async def test_the_agent_saves_before_every_reset_in_which_anything_was_said(
 
 
 async def test_the_agent_saves_when_the_next_message_makes_the_reset(clock: time_machine.Traveller) -> None:
-    async with World(idle()) as world:
+    async with LocalGateway(idle()) as world:
         await world.asks(ANN, "my name is Ann")
         old = world.session_of(ANN)
         await world.restart()
@@ -237,7 +246,7 @@ async def test_the_agent_saves_when_the_next_message_makes_the_reset(clock: time
 async def test_a_model_that_cannot_be_reached_keeps_no_reset_from_being_made_and_told(
     clock: time_machine.Traveller,
 ) -> None:
-    async with World(idle()) as world:
+    async with LocalGateway(idle()) as world:
         await world.asks(ANN, "my name is Ann")
         old = world.session_of(ANN)
         world.brain.is_away = True
@@ -253,7 +262,7 @@ async def test_a_model_that_cannot_be_reached_keeps_no_reset_from_being_made_and
 
 
 async def test_undo_brings_the_conversation_back_and_it_stays(clock: time_machine.Traveller) -> None:
-    async with World(idle()) as world:
+    async with LocalGateway(idle()) as world:
         await world.asks(ANN, "hello")
         old = world.session_of(ANN)
         clock.shift(2 * HOUR)
@@ -270,7 +279,7 @@ async def test_undo_brings_the_conversation_back_and_it_stays(clock: time_machin
 async def test_an_old_conversation_that_somebody_goes_back_to_is_not_reset_at_once(
     clock: time_machine.Traveller,
 ) -> None:
-    async with World(idle()) as world:
+    async with LocalGateway(idle()) as world:
         await world.asks(ANN, "hello")
         old = world.session_of(ANN)
         await world.asks(ANN, "/new")
@@ -287,7 +296,7 @@ async def test_an_old_conversation_that_somebody_goes_back_to_is_not_reset_at_on
 async def test_undo_works_after_a_restart(
     clock: time_machine.Traveller,
 ) -> None:
-    async with World(idle()) as world:
+    async with LocalGateway(idle()) as world:
         await world.asks(ANN, "hello")
         old = world.session_of(ANN)
         clock.shift(2 * HOUR)
@@ -301,7 +310,7 @@ async def test_undo_works_after_a_restart(
 async def test_a_command_is_no_activity_but_what_it_is_about_is_what_is_there_now(
     clock: time_machine.Traveller,
 ) -> None:
-    async with World(idle()) as world:
+    async with LocalGateway(idle()) as world:
         await world.asks(ANN, "hello")
         old = world.session_of(ANN)
         clock.shift(HOUR - 60)
@@ -312,7 +321,7 @@ async def test_a_command_is_no_activity_but_what_it_is_about_is_what_is_there_no
 
 
 async def test_silent_if_it_is_to_be(clock: time_machine.Traveller) -> None:
-    async with World(idle(notify=False)) as world:
+    async with LocalGateway(idle(notify=False)) as world:
         await world.asks(ANN, "hello")
         clock.shift(2 * HOUR)
         assert await world.asks(ANN, "again") == ["you said: again"]
@@ -320,7 +329,7 @@ async def test_silent_if_it_is_to_be(clock: time_machine.Traveller) -> None:
 
 
 async def test_each_type_of_chat_has_its_policy(clock: time_machine.Traveller) -> None:
-    async with World(settings_of(reset_by_type={"group": IDLE})) as world:
+    async with LocalGateway(settings_of(reset_by_type={"group": IDLE})) as world:
         group = in_group(ANN)
         await world.asks(ANN, "hello")
         await world.asks(group, "hello")
@@ -334,7 +343,7 @@ async def test_each_type_of_chat_has_its_policy(clock: time_machine.Traveller) -
 async def test_where_several_have_their_own_it_is_said_whose_it_is_and_what_decided(
     clock: time_machine.Traveller,
 ) -> None:
-    async with World(settings_of(reset_by_type={"group": IDLE})) as world:
+    async with LocalGateway(settings_of(reset_by_type={"group": IDLE})) as world:
         for who in (ANN, BOB):
             await world.asks(in_group(who), "hello")
         clock.shift(2 * HOUR)

@@ -14,10 +14,10 @@ from hermes.gateway.inbound.mailbox import BROKEN, MOST_TRIES
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.sessions.session_keys import make_session_key
 from hermes.gateway.settings import Keying
-from tests.gateway.world import (
+from tests.gateway.local_gateway import (
     ANN,
     BOB,
-    World,
+    LocalGateway,
     file,
     full_disk,
     in_group,
@@ -27,7 +27,7 @@ from tests.gateway.world import (
 
 
 async def test_a_hundred_messages_of_a_new_chat_make_one_session() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         receipts = await asyncio.gather(*(world.says(ANN, f"{number}") for number in range(100)))
         assert {receipt.state for receipt in receipts} == {"accepted"}
         await world.quiet()
@@ -36,7 +36,7 @@ async def test_a_hundred_messages_of_a_new_chat_make_one_session() -> None:
 
 
 async def test_a_message_that_is_delivered_twice_is_answered_once() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         assert (await world.says(ANN, "hello", number="5")).state == "accepted"
         assert (await world.says(ANN, "hello", number="5")).state == "duplicate"
         await world.quiet()
@@ -48,7 +48,7 @@ async def test_a_message_that_is_delivered_twice_is_answered_once() -> None:
 
 
 async def test_the_same_number_in_another_chat_is_another_message() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.says(ANN, "hello", number="5")
         assert (await world.says(BOB, "hello", number="5")).state == "accepted"
         await world.quiet()
@@ -56,7 +56,7 @@ async def test_the_same_number_in_another_chat_is_another_message() -> None:
 
 
 async def test_a_command_that_is_delivered_twice_is_answered_once() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(ANN, "hello")
         for number in ("6", "7"):
             for _ in range(2):
@@ -66,7 +66,9 @@ async def test_a_command_that_is_delivered_twice_is_answered_once() -> None:
 
 
 async def test_strangers_leave_no_trace() -> None:
-    async with World(settings_of(platform={"allow_all": False, "allowed_users": frozenset({"1"})})) as world:
+    async with LocalGateway(
+        settings_of(platform={"allow_all": False, "allowed_users": frozenset({"1"})})
+    ) as world:
         fetched = file("a.txt", b"mischief")
         for text in ("hello", "/help", "/new", "/pair 123", "/status"):
             receipt = await world.says(BOB, text, offered=[fetched])
@@ -79,12 +81,12 @@ async def test_strangers_leave_no_trace() -> None:
 
 
 async def test_bots_are_strangers() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         assert (await world.says(ANN._replace(is_bot=True), "hello")).state == "unauthorised"
 
 
 async def test_too_many_messages_are_left_and_told_once() -> None:
-    async with World(settings_of(messages_per_minute=3)) as world:
+    async with LocalGateway(settings_of(messages_per_minute=3)) as world:
         states = [(await world.says(ANN, f"{number}")).state for number in range(6)]
         assert states == ["accepted"] * 3 + ["limited"] * 3
         assert (await world.says(BOB, "hello")).state == "accepted"
@@ -96,7 +98,7 @@ async def test_too_many_messages_are_left_and_told_once() -> None:
 @pytest.mark.parametrize("thread", [True, False])
 async def test_who_shares_a_conversation(group: bool, thread: bool) -> None:
     keying = Keying(group_sessions_per_user=group, thread_sessions_per_user=thread)
-    async with World(settings_of(keying=keying)) as world:
+    async with LocalGateway(settings_of(keying=keying)) as world:
         for place in (in_group, in_thread):
             for who in (ANN, BOB):
                 await world.asks(place(who), f"{who.user_name} says so")
@@ -108,7 +110,7 @@ async def test_who_shares_a_conversation(group: bool, thread: bool) -> None:
 
 
 async def test_what_waits_is_found_again_when_the_settings_of_who_shares_have_changed() -> None:
-    async with World(settings_of(drain_seconds=0.01)) as world:
+    async with LocalGateway(settings_of(drain_seconds=0.01)) as world:
         for who in (ANN, BOB):
             await world.says(in_group(who), "hold on")
         await world.until(lambda: len(world.brain.held) == 2)
@@ -119,7 +121,7 @@ async def test_what_waits_is_found_again_when_the_settings_of_who_shares_have_ch
 
 
 async def test_a_message_that_cannot_be_stored_is_not_accepted() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(ANN, "hello")
         with full_disk():
             with pytest.raises(errors.StoreError):
@@ -129,7 +131,7 @@ async def test_a_message_that_cannot_be_stored_is_not_accepted() -> None:
 
 
 async def test_a_chat_whose_conversation_was_thrown_away_begins_another() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(ANN, "hello")
         old = world.session_of(ANN)
         world.db.trash_session(old)
@@ -144,7 +146,7 @@ async def test_a_chat_whose_conversation_was_thrown_away_begins_another() -> Non
 
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_commands_tell_that_the_conversation_of_a_chat_is_in_the_trash(restarted: bool) -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(ANN, "hello")
         world.db.trash_session(world.session_of(ANN))
         if restarted:
@@ -161,7 +163,7 @@ async def test_commands_tell_that_the_conversation_of_a_chat_is_in_the_trash(res
 
 
 async def test_a_restarted_gateway_tells_that_a_conversation_was_thrown_away() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(in_group(ANN), "hello")
         world.db.trash_session(world.session_of(in_group(ANN)))
         await world.restart()
@@ -169,7 +171,7 @@ async def test_a_restarted_gateway_tells_that_a_conversation_was_thrown_away() -
 
 
 async def test_a_conversation_thrown_away_during_an_answer_goes_on_in_another() -> None:
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(ANN, "hello")
         old = world.session_of(ANN)
         await world.says(ANN, "hold gate")
@@ -193,7 +195,7 @@ async def test_a_conversation_thrown_away_during_an_answer_goes_on_in_another() 
 async def test_a_private_chat_is_of_one_person_whoever_else_speaks_in_it() -> None:
     """A program may send what several people say under one name of a private chat."""
     ann, bob = (who._replace(chat_id="support") for who in (ANN, BOB))
-    async with World() as world:
+    async with LocalGateway() as world:
         await world.asks(ann, "my word is OSTRICH")
         for _ in range(2):
             told = len(world.brain.requests)
@@ -212,7 +214,7 @@ async def test_a_private_chat_is_of_one_person_whoever_else_speaks_in_it() -> No
 
 async def test_two_people_who_begin_a_private_chat_at_the_same_moment_are_two() -> None:
     people = [who._replace(chat_id="support") for who in (ANN, BOB)]
-    async with World() as world:
+    async with LocalGateway() as world:
         await asyncio.gather(*(world.says(who, f"I am {who.user_name}") for who in people))
         await world.quiet()
         for request in world.brain.requests:
@@ -223,7 +225,7 @@ async def test_two_people_who_begin_a_private_chat_at_the_same_moment_are_two() 
 async def test_halves_of_characters_in_the_names_of_chats_stop_nobody() -> None:
     half = "\ud83d"
     who = Source("telegram", f"{half}1", half, "group", f"{half}2", half, f"{half}3", half)
-    async with World() as world:
+    async with LocalGateway() as world:
         receipt = await world.says(who, f"hello {half}", number=half, reply_to=half)
         assert receipt.state == "accepted"
         await world.quiet()
@@ -235,7 +237,7 @@ async def test_a_message_that_we_always_break_at_is_left_and_told() -> None:
         raise ZeroDivisionError
 
     offered = [file("a.txt", b"a")._replace(fetch=wrong)]
-    async with World() as world:
+    async with LocalGateway() as world:
         for _ in range(MOST_TRIES - 1):
             with pytest.raises(ZeroDivisionError):
                 await world.says(ANN, "look", number="5", offered=offered)

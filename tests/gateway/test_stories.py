@@ -9,7 +9,7 @@ import pytest
 from hermes.gateway import platform_connections
 from hermes.gateway.adapter import RateLimited, Unreachable
 from hermes.gateway.outbound import delivery
-from tests.gateway.world import ANN, BOB, World, in_group, in_thread, settings_of
+from tests.gateway.local_gateway import ANN, BOB, LocalGateway, in_group, in_thread, settings_of
 
 CHATS = (ANN, BOB, in_group(ANN), in_group(BOB), in_thread(ANN))
 COMMANDS = ("/status", "/title T", "/branch", "/undo", "/redo", "/sessions", "/compress", "/resume 1", "/why")
@@ -28,7 +28,7 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_each_message_is_answered_once_and_in_order(seed: int, busy: str) -> None:
     dice = random.Random(seed)
     said: dict[int, list[str]] = {number: [] for number in range(len(CHATS))}
-    async with World(settings_of(platform={"busy": busy, "stream": dice.random() < 0.5})) as world:
+    async with LocalGateway(settings_of(platform={"busy": busy, "stream": dice.random() < 0.5})) as world:
         for step in range(STEPS):
             match dice.choice(("say", "say", "say", "say", "twice", "command", "break", "restart", "lose")):
                 case "say" | "twice" as how:

@@ -17,9 +17,9 @@ from hermes.gateway.inbound_events import Event, OfferedFile, Source
 from hermes.gateway.platforms.telegram.adapter import Telegram
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 from hermes_state import SessionDB
-from tests.gateway.asking_world import Asker, AskingAgents, AskingBrain
+from tests.gateway.approval_gateway import ApprovalAgents, ApprovalBrain, Asker
+from tests.gateway.local_gateway import WithBrain
 from tests.gateway.telegram_server import BLOCKED, Person, Sent, TelegramServer
-from tests.gateway.world import WithBrain
 
 CHOICES = (Choice("✓ Once", "/approve k7f2"), Choice("✗ No", "/deny k7f2"))
 
@@ -147,15 +147,15 @@ async def test_a_text_that_no_button_can_carry_is_sent_without_buttons(
 # ---------------------------------------------------------------- the whole gateway
 
 
-class Telegrammed:
+class TelegramGateway:
     """A gateway on Telegram whose owner is Ann, and to which Bob may talk."""
 
     def __init__(self, server: TelegramServer, folder: Path) -> None:
         self.server, self.folder = server, folder
         self.ann, self.bob = server.person("Ann"), server.person("Bob")
-        self.asker, self.brain = Asker(), AskingBrain()
+        self.asker, self.brain = Asker(), ApprovalBrain()
 
-    async def __aenter__(self) -> Telegrammed:
+    async def __aenter__(self) -> TelegramGateway:
         await self.start()
         return self
 
@@ -170,7 +170,7 @@ class Telegrammed:
         )
         self.db = SessionDB(spool=True)
         adapters = {"telegram": adapter_of(self.server, self.folder)}
-        self.gateway = Gateway(self.db, settings, adapters, AskingAgents(WithBrain(self.brain), self.asker))
+        self.gateway = Gateway(self.db, settings, adapters, ApprovalAgents(WithBrain(self.brain), self.asker))
         await self.gateway.start()
 
     async def end(self) -> None:
@@ -196,7 +196,7 @@ def _now(server: TelegramServer, sent: Sent) -> Sent:
 
 
 async def test_the_owner_taps_and_it_is_done(server: TelegramServer, tmp_path: Path) -> None:
-    async with Telegrammed(server, tmp_path) as world:
+    async with TelegramGateway(server, tmp_path) as world:
         sent = await world.asked("rm -rf `ls` <b>&amp;</b>")
         assert "rm -rf `ls` <b>&amp;</b>" in sent.text
         assert "<pre>rm -rf `ls` &lt;b&gt;&amp;amp;&lt;/b&gt;</pre>" in sent.source
@@ -208,7 +208,7 @@ async def test_the_owner_taps_and_it_is_done(server: TelegramServer, tmp_path: P
 
 
 async def test_what_another_taps_or_types_does_nothing(server: TelegramServer, tmp_path: Path) -> None:
-    async with Telegrammed(server, tmp_path) as world:
+    async with TelegramGateway(server, tmp_path) as world:
         sent = await world.asked("ls")
         stranger = server.person("Mallory")
         for who in (world.bob, stranger):
@@ -224,7 +224,7 @@ async def test_what_another_taps_or_types_does_nothing(server: TelegramServer, t
 
 
 async def test_typed_on_telegram(server: TelegramServer, tmp_path: Path) -> None:
-    async with Telegrammed(server, tmp_path) as world:
+    async with TelegramGateway(server, tmp_path) as world:
         sent = await world.asked("ls")
         server.say(world.ann, "yes")
         server.say(world.ann, sent.buttons[0][1])
@@ -236,7 +236,7 @@ async def test_typed_on_telegram(server: TelegramServer, tmp_path: Path) -> None
 async def test_buttons_of_before_a_restart_are_dead_and_go_away(
     server: TelegramServer, tmp_path: Path
 ) -> None:
-    async with Telegrammed(server, tmp_path) as world:
+    async with TelegramGateway(server, tmp_path) as world:
         sent = await world.asked("ls")
         await world.end()
         await world.start()  # the outcome of the question is delivered by whichever gateway has the time

@@ -11,7 +11,7 @@ import pytest
 from hermes.agent.factory import StandardFactory
 from hermes.conversation.agents import StandardAgentProvider
 from tests.agent.openai_server import ModelServer, Reply, says
-from tests.gateway.world import ANN, World
+from tests.gateway.local_gateway import ANN, LocalGateway
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def server() -> Iterator[ModelServer]:
     server.close()
 
 
-class WithServer(World):
+class WithServer(LocalGateway):
     def agents(self) -> StandardAgentProvider:
         return StandardAgentProvider(StandardFactory())
 

@@ -12,13 +12,13 @@ import pytest
 from openai import OpenAI
 
 from hermes.server.request_handler import SESSION
-from tests.server.house import KEY, ask, assistant, open_house, user
+from tests.server.api_gateway import KEY, ask, assistant, open_api_gateway, user
 
 PICTURE = "data:image/png;base64," + base64.b64encode(b"\x89PNG" + b"x" * 100).decode()
 
 
 async def test_a_question_is_answered_with_everything_a_client_looks_for() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as house, house.openai() as client:
         made = await client.chat.completions.create(model="hermes", messages=[user("hello")])
         assert made.object == "chat.completion"
         assert made.model == "hermes"
@@ -31,7 +31,7 @@ async def test_a_question_is_answered_with_everything_a_client_looks_for() -> No
 
 
 async def test_the_sync_client_works_too() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as house:
 
         def talk() -> tuple[str, list[str], list[str]]:
             with OpenAI(base_url=f"{house.address}/v1", api_key=KEY) as client:
@@ -53,7 +53,7 @@ async def test_the_sync_client_works_too() -> None:
 
 
 async def test_a_stream_tells_the_answer_as_it_comes_and_what_it_took() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as house, house.openai() as client:
         stream = await client.chat.completions.create(
             model="hermes",
             messages=[user("slow 3")],
@@ -72,13 +72,13 @@ async def test_a_stream_tells_the_answer_as_it_comes_and_what_it_took() -> None:
 
 
 async def test_without_being_asked_a_stream_does_not_tell_what_it_took() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as house, house.openai() as client:
         stream = await client.chat.completions.create(model="hermes", messages=[user("hi")], stream=True)
         assert all(chunk.choices for chunk in [chunk async for chunk in stream])
 
 
 async def test_steps_on_the_way_are_one_answer_whole_and_streamed_and_stored() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as house, house.openai() as client:
         messages = [user("use shout loud")]
         whole, session = await ask(house, messages)
         assert whole == "the tool said: LOUD"
@@ -92,7 +92,7 @@ async def test_steps_on_the_way_are_one_answer_whole_and_streamed_and_stored() -
 
 
 async def test_models_are_listed_and_found_by_name() -> None:
-    async with open_house({"model_name": "mine"}) as house, house.openai() as client:
+    async with open_api_gateway({"model_name": "mine"}) as house, house.openai() as client:
         assert [one.id for one in (await client.models.list()).data] == ["mine"]
         assert (await client.models.retrieve("mine")).owned_by == "hermes"
         with pytest.raises(openai.NotFoundError, match="there is no model 'hermes' here; there is 'mine'"):
@@ -102,7 +102,7 @@ async def test_models_are_listed_and_found_by_name() -> None:
 
 
 async def test_the_instructions_of_a_program_are_in_the_prompt_and_can_be_changed() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         system: dict[str, Any] = {"role": "system", "content": "Speak like a pirate."}
         first, session = await ask(house, [system, user("prompt")])
         assert "Speak like a pirate." in first
@@ -119,7 +119,7 @@ async def test_the_instructions_of_a_program_are_in_the_prompt_and_can_be_change
 
 
 async def test_pictures_reach_the_model_and_are_part_of_what_was_said() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         parts = [
             {"type": "text", "text": "look"},
             {"type": "image_url", "image_url": {"url": PICTURE}},
@@ -166,7 +166,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 async def test_what_cannot_be_asked_is_refused_clearly_and_leaves_nothing() -> None:
-    async with open_house() as house, house.http() as client:
+    async with open_api_gateway() as house, house.http() as client:
         for body, why in REFUSED:
             answer = await client.post("/v1/chat/completions", json={"model": "hermes", **body})
             assert answer.status_code == 400, body
@@ -177,7 +177,7 @@ async def test_what_cannot_be_asked_is_refused_clearly_and_leaves_nothing() -> N
 
 
 async def test_a_body_that_is_no_json_or_too_large_is_refused() -> None:
-    async with open_house() as house, house.http() as client:
+    async with open_api_gateway() as house, house.http() as client:
         for body in (b"{", b"[1]", b'"x"', b"\xff"):
             answer = await client.post("/v1/chat/completions", content=body)
             assert answer.status_code == 400
@@ -188,7 +188,7 @@ async def test_a_body_that_is_no_json_or_too_large_is_refused() -> None:
 
 
 async def test_what_the_model_refuses_has_a_status_and_one_line() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as house, house.openai() as client:
         with pytest.raises(openai.APIStatusError) as caught:
             await client.chat.completions.create(model="hermes", messages=[user("fail")])
         assert caught.value.status_code == 503
@@ -201,7 +201,7 @@ async def test_what_the_model_refuses_has_a_status_and_one_line() -> None:
 
 
 async def test_a_mistake_of_ours_tells_nothing_of_itself() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as house, house.openai() as client:
         with pytest.raises(openai.InternalServerError) as caught:
             await client.chat.completions.create(model="hermes", messages=[user("break")])
         assert "ZeroDivisionError" not in str(caught.value)
@@ -209,7 +209,7 @@ async def test_a_mistake_of_ours_tells_nothing_of_itself() -> None:
 
 
 async def test_a_failure_in_the_middle_of_a_stream_is_told_in_it() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as house, house.openai() as client:
         stream = await client.chat.completions.create(model="hermes", messages=[user("crack")], stream=True)
         told: list[str | None] = []
 
@@ -223,7 +223,7 @@ async def test_a_failure_in_the_middle_of_a_stream_is_told_in_it() -> None:
 
 
 async def test_an_answer_that_starts_again_is_whole_and_a_stream_says_so() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as house, house.openai() as client:
         assert (await ask(house, [user("stumble")]))[0] == "right"
         stream = await client.chat.completions.create(model="hermes", messages=[user("stumble")], stream=True)
         told = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
@@ -232,7 +232,7 @@ async def test_an_answer_that_starts_again_is_whole_and_a_stream_says_so() -> No
 
 async def test_a_question_that_got_no_answer_is_not_asked_twice() -> None:
     """Clients try again by themselves."""
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         hello, session = await ask(house, [user("hello")])
         house.agents.model.failing = 1
         more = [user("hello"), assistant(hello), user("history")]
@@ -252,7 +252,7 @@ async def test_a_question_that_got_no_answer_is_not_asked_twice() -> None:
 
 
 async def test_too_much_at_once_is_told_when_to_come_back() -> None:
-    async with open_house(messages_per_minute=2) as house, house.http() as client:
+    async with open_api_gateway(messages_per_minute=2) as house, house.http() as client:
         body = {"model": "hermes", "messages": [user("hi")]}
         for status in (200, 200, 429):
             answer = await client.post("/v1/chat/completions", json=body)
@@ -263,7 +263,7 @@ async def test_too_much_at_once_is_told_when_to_come_back() -> None:
 
 
 async def test_the_wire_is_that_of_server_sent_events() -> None:
-    async with open_house() as house, house.http() as client:
+    async with open_api_gateway() as house, house.http() as client:
         body = {"model": "hermes", "messages": [user("hi")], "stream": True}
         answer = await client.post("/v1/chat/completions", json=body)
         assert answer.headers["content-type"].startswith("text/event-stream")

@@ -15,10 +15,20 @@ import pytest
 from hermes.server.request_handler import SESSION
 from hermes.store.people import Principal
 from hermes_state import SessionDB
-from tests.server.house import ANNA, BERT, KEY, PEOPLE, House, ask, assistant, open_house, user
+from tests.server.api_gateway import (
+    ANNA,
+    BERT,
+    KEY,
+    PEOPLE,
+    ApiGateway,
+    ask,
+    assistant,
+    open_api_gateway,
+    user,
+)
 
 
-async def talk(house: House, *said: str, key: str = KEY) -> tuple[list[dict[str, Any]], str]:
+async def talk(house: ApiGateway, *said: str, key: str = KEY) -> tuple[list[dict[str, Any]], str]:
     """A conversation held the way programs do: with all of it in each request. (All of it, its session.)"""
     messages: list[dict[str, Any]] = []
     sessions = set()
@@ -32,16 +42,16 @@ async def talk(house: House, *said: str, key: str = KEY) -> tuple[list[dict[str,
 
 
 async def test_a_request_that_extends_a_conversation_exactly_continues_it_also_after_a_restart() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         messages, session = await talk(house, "one", "two", "three")
         assert house.db.session_count() == 1
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         assert await ask(house, [*messages, user("context")]) == ("8 messages", session)
         assert house.db.session_count() == 1
 
 
 async def test_anything_else_starts_a_session_that_begins_with_what_the_request_says() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         messages, session = await talk(house, "one", "two")
         changed = [
             [user("ONE"), *messages[1:], user("history")],
@@ -61,7 +71,7 @@ async def test_anything_else_starts_a_session_that_begins_with_what_the_request_
 
 
 async def test_two_equal_conversations_are_both_gone_on_with() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         messages, first = await talk(house, "hello")
         _, second = await talk(house, "hello")
         assert first != second
@@ -71,7 +81,7 @@ async def test_two_equal_conversations_are_both_gone_on_with() -> None:
 
 
 async def test_two_requests_at_once_never_work_in_the_same_conversation() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         messages, session = await talk(house, "hello")
         both = [[*messages, user(f"slow 2 {name}")] for name in ("left", "right")]
         answers = await asyncio.gather(*(ask(house, request) for request in both))
@@ -83,7 +93,7 @@ async def test_two_requests_at_once_never_work_in_the_same_conversation() -> Non
 
 
 async def test_a_named_session_in_which_a_request_works_is_told() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         _, session = await ask(house, [user("hello")], session="mine")
         slow = asyncio.create_task(ask(house, [user("slow 10")], session="mine"))
         while house.db.message_count(session) < 3:
@@ -96,7 +106,7 @@ async def test_a_named_session_in_which_a_request_works_is_told() -> None:
 
 
 async def test_twenty_conversations_at_once() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         held = await asyncio.gather(
             *(talk(house, f"I am {number}", "slow 1", "history") for number in range(20))
         )
@@ -106,7 +116,7 @@ async def test_twenty_conversations_at_once() -> None:
 
 
 async def test_a_name_or_an_id_goes_on_where_the_conversation_is() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         first, session = await ask(house, [user("one")], session="my notes")
         assert first == "you said: one"
         assert session != "my notes"
@@ -115,25 +125,25 @@ async def test_a_name_or_an_id_goes_on_where_the_conversation_is() -> None:
         )
         assert told == ("user: one|assistant: you said: one", session)
         assert (await ask(house, [user("context")], session=session))[1] == session
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         assert (await ask(house, [user("context")], session="my notes")) == ("8 messages", session)
         assert house.db.session_count() == 1
 
 
 async def test_what_was_said_in_a_named_session_can_be_extended_without_its_name() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         told, session = await ask(house, [user("one")], session="x")
         assert (await ask(house, [user("one"), assistant(told), user("two")]))[1] == session
 
 
 async def test_a_new_named_session_begins_with_what_the_request_says() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         told, _ = await ask(house, [user("before"), assistant("indeed"), user("history")], session="new")
         assert told == "user: before|assistant: indeed"
 
 
 async def test_an_id_of_before_a_compression_leads_to_where_the_conversation_goes_on() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         messages, session = await talk(house, "one", "two")
         store = house.db.scoped(Principal("api-server", house.db.get_session(session)["user_id"]))  # type: ignore[index]
         child = store.begin_continuation(session, "They counted.")
@@ -149,7 +159,7 @@ async def test_an_id_of_before_a_compression_leads_to_where_the_conversation_goe
 
 
 async def test_a_name_that_cannot_be_one_is_refused_and_can_smuggle_nothing_into_headers() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         assert house.adapter.port is not None
         for name in (b"x" * 201, b"", b"a\0b", b"a\rb", b"a\nb", b"a\x01b", b"a\x85b"):
             reader, writer = await asyncio.open_connection("127.0.0.1", house.adapter.port)
@@ -167,7 +177,7 @@ async def test_a_name_that_cannot_be_one_is_refused_and_can_smuggle_nothing_into
 
 
 async def test_a_session_that_was_thrown_away_does_not_come_back_by_being_named_or_extended() -> None:
-    async with open_house() as house, house.http() as client:
+    async with open_api_gateway() as house, house.http() as client:
         told, session = await ask(house, [user("one")], session="x")
         assert (await client.delete(f"/api/sessions/{session}")).json() == {"ok": True}
         body = {"model": "hermes", "messages": [user("two")]}
@@ -185,7 +195,7 @@ async def test_a_session_that_was_thrown_away_does_not_come_back_by_being_named_
 
 
 async def test_a_conversation_that_was_rewound_is_extended_where_it_stands() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         messages, session = await talk(house, "one", "two")
         second = house.db.list_recent_user_messages(session, 1)[0]["id"]
         house.db.rewind_to_message(session, second)
@@ -196,7 +206,7 @@ async def test_a_conversation_that_was_rewound_is_extended_where_it_stands() -> 
 
 
 async def test_a_terminal_that_works_in_a_conversation_is_told_of_and_not_disturbed() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         messages, session = await talk(house, "one")
         code = (
             "import sys; from hermes_state import SessionDB; db = SessionDB();"
@@ -222,7 +232,7 @@ async def test_a_terminal_that_works_in_a_conversation_is_told_of_and_not_distur
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_who_leaves_before_the_first_word_stops_the_tools_too(stream: bool) -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         async with house.http(**{SESSION: "mine"}) as client:
             body = {"messages": [user("use shout wait")], "stream": stream}
             asking = asyncio.create_task(client.post("/v1/chat/completions", json=body))
@@ -240,7 +250,7 @@ async def test_who_leaves_before_the_first_word_stops_the_tools_too(stream: bool
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_who_leaves_stops_the_answer_and_what_happened_is_kept(stream: bool) -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         body = {"messages": [user("forever")], "stream": stream}
         async with house.http(**{SESSION: "mine"}) as client:
             asking = asyncio.create_task(client.post("/v1/chat/completions", json=body))
@@ -258,7 +268,7 @@ async def test_who_leaves_stops_the_answer_and_what_happened_is_kept(stream: boo
 
 
 async def test_the_end_of_the_gateway_stops_what_runs_and_keeps_it() -> None:
-    async with open_house(drain_seconds=0.2) as house:
+    async with open_api_gateway(drain_seconds=0.2) as house:
         asking = asyncio.create_task(ask(house, [user("forever")]))
         await house.agents.model.has_spoken.wait()
     with pytest.raises((openai.APIStatusError, openai.APIConnectionError)):
@@ -269,7 +279,7 @@ async def test_the_end_of_the_gateway_stops_what_runs_and_keeps_it() -> None:
 
 
 async def test_what_runs_may_come_to_its_end_when_the_gateway_is_told_to_end() -> None:
-    async with open_house(drain_seconds=20.0) as house:
+    async with open_api_gateway(drain_seconds=20.0) as house:
         asking = asyncio.create_task(ask(house, [user("slow 5")]))
         while house.db.message_count() < 1:
             await asyncio.sleep(0.01)
@@ -280,7 +290,7 @@ async def test_a_kill_in_the_middle_of_an_answer_loses_nothing_that_was_said() -
     house = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "tests.server.house",
+        "tests.server.api_gateway",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -302,7 +312,7 @@ async def test_a_kill_in_the_middle_of_an_answer_loses_nothing_that_was_said() -
         with pytest.raises(httpx2.HTTPError):
             await asking
     db.close()
-    async with open_house() as again:
+    async with open_api_gateway() as again:
         await ask(again, [user("two")], session=session)
         rows = [row["content"] for row in again.db.get_messages(session)]
         assert rows[:4] == ["one", "you said: one", "forever", "two"]
@@ -313,7 +323,7 @@ async def test_a_kill_in_the_middle_of_an_answer_loses_nothing_that_was_said() -
 
 async def test_nothing_of_one_key_can_be_had_with_another() -> None:
     canary = "zanzibar"
-    async with open_house({"keys": PEOPLE}) as house:
+    async with open_api_gateway({"keys": PEOPLE}) as house:
         messages, session = await talk(house, f"the word is {canary}", "keep it", key=ANNA)
         async with house.openai(ANNA) as client:
             made = await client.responses.create(model="hermes", input=f"again: {canary}")
@@ -354,7 +364,7 @@ async def test_nothing_of_one_key_can_be_had_with_another() -> None:
 
 
 async def test_whose_machine_it_is_has_to_be_said() -> None:
-    async with open_house({"keys": PEOPLE}, owners=["anna"]) as house:
+    async with open_api_gateway({"keys": PEOPLE}, owners=["anna"]) as house:
         for key in (ANNA, BERT, KEY):
             await ask(house, [user("hi")], key=key)
         assert [one.machine for one in house.agents.scope] == [True, False, False]

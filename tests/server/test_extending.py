@@ -21,7 +21,16 @@ from hermes.server.completions import answer_notes
 from hermes.server.history_index import HistoryIndex
 from hermes.server.message_format import ChatMessage, encode_canonically, join_answers, messages_from_rows
 from hermes.server.request_handler import SESSION
-from tests.server.house import ANNA, BERT, PEOPLE, House, assistant, open_house, stream_to_client, user
+from tests.server.api_gateway import (
+    ANNA,
+    BERT,
+    PEOPLE,
+    ApiGateway,
+    assistant,
+    open_api_gateway,
+    stream_to_client,
+    user,
+)
 
 WORDS = st.sampled_from(["a", "b"])
 NUMBERS = st.integers(0, 7)
@@ -49,13 +58,13 @@ class Held(NamedTuple):
 
 
 @contextmanager
-def house_in_a_thread() -> Iterator[House]:
+def house_in_a_thread() -> Iterator[ApiGateway]:
     """So that what Hypothesis drives need not know of event loops."""
-    there: list[House] = []
+    there: list[ApiGateway] = []
     ready, done = threading.Event(), threading.Event()
 
     async def live() -> None:
-        async with open_house({"keys": PEOPLE}) as house:
+        async with open_api_gateway({"keys": PEOPLE}) as house:
             there.append(house)
             ready.set()
             await asyncio.to_thread(done.wait)

@@ -12,19 +12,19 @@ import pytest
 from hermes.gateway.adapter import Misconfigured
 from hermes.gateway.http.address_rules import AllowedHosts, Forbidden, is_public, resolve_targets
 from hermes.server.pictures import detect_picture_type
-from tests.gateway.serving import served
-from tests.server.house import House, ask, assistant, open_house, user
+from tests.gateway.loopback_server import served
+from tests.server.api_gateway import ApiGateway, ask, assistant, open_api_gateway, user
 from tests.server.picture_server import GIF, PNG, PictureServer, listening
 
 NOBODY = AllowedHosts("test", ())
 
 
 @asynccontextmanager
-async def pictures(**settings: Any) -> AsyncIterator[tuple[PictureServer, str, House]]:
+async def pictures(**settings: Any) -> AsyncIterator[tuple[PictureServer, str, ApiGateway]]:
     server = PictureServer()
     async with (
         served(server.app) as there,
-        open_house({"picture_hosts": [there.removeprefix("http://")]}, **settings) as house,
+        open_api_gateway({"picture_hosts": [there.removeprefix("http://")]}, **settings) as house,
     ):
         yield server, there, house
 
@@ -36,7 +36,7 @@ def showing(url: str) -> Any:
     }
 
 
-async def _refused(house: House, url: str) -> str:
+async def _refused(house: ApiGateway, url: str) -> str:
     async with house.http() as client:
         body = {"model": "hermes", "messages": [showing(url)]}
         answer = await client.post("/v1/chat/completions", json=body)
@@ -60,14 +60,14 @@ async def test_a_picture_is_kept_as_data_and_the_conversation_goes_on_with_its_a
 async def test_each_key_has_its_own_pictures() -> None:
     keys = {"keys": {"bert": "bert has a key of his own"}}
     server = PictureServer()
-    async with served(server.app) as there, open_house({"picture_hosts": there[7:], **keys}) as house:
+    async with served(server.app) as there, open_api_gateway({"picture_hosts": there[7:], **keys}) as house:
         await ask(house, [showing(f"{there}/x.png")])
         await ask(house, [showing(f"{there}/x.png")], key="bert has a key of his own")
     assert len(server.asked) == 2
 
 
 async def test_nobody_can_make_us_or_the_model_reach_this_machine() -> None:
-    async with listening() as private, open_house() as house:
+    async with listening() as private, open_api_gateway() as house:
         port = private.port
         lines = {
             await _refused(house, url)

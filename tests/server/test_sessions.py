@@ -18,13 +18,13 @@ from hermes.gateway.registry import load_adapter
 from hermes.gateway.settings import PlatformSettings
 from hermes.server.api import ApiServer
 from hermes.server.request_handler import SESSION
-from tests.server.house import ANNA, KEY, ask, open_house, user
+from tests.server.api_gateway import ANNA, KEY, ask, open_api_gateway, user
 
 ORIGIN = "https://app.example"
 
 
 async def test_sessions_are_listed_read_and_searched() -> None:
-    async with open_house() as house, house.http() as client:
+    async with open_api_gateway() as house, house.http() as client:
         made = [(await ask(house, [user(f"talk of {word}")]))[1] for word in ("apples", "pears", "plums")]
         page = (await client.get("/api/sessions", params={"limit": 2})).json()
         assert [one["id"] for one in page["sessions"]] == [made[2], made[1]]
@@ -49,7 +49,7 @@ async def test_sessions_are_listed_read_and_searched() -> None:
 
 
 async def test_a_search_finds_beginnings_of_words_and_tells_each_session_once() -> None:
-    async with open_house() as house, house.http() as client:
+    async with open_api_gateway() as house, house.http() as client:
         _, apples = await ask(house, [user("talk of apples")])
         _, pears = await ask(house, [user("talk of pears")])
 
@@ -69,7 +69,7 @@ async def test_a_search_finds_beginnings_of_words_and_tells_each_session_once() 
 
 
 async def test_a_session_goes_to_the_trash() -> None:
-    async with open_house() as house, house.http() as client:
+    async with open_api_gateway() as house, house.http() as client:
         _, session = await ask(house, [user("rubbish")])
         assert (await client.delete(f"/api/sessions/{session}")).json() == {"ok": True}
         assert (await client.get(f"/api/sessions/{session}")).status_code == 404
@@ -79,7 +79,7 @@ async def test_a_session_goes_to_the_trash() -> None:
 
 
 async def test_a_conversation_thrown_away_during_an_answer_goes_on_in_another() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         _, old = await ask(house, [user("first")], session="mine")
         async with house.openai() as client:
             stream = await client.chat.completions.create(
@@ -98,7 +98,7 @@ async def test_a_conversation_thrown_away_during_an_answer_goes_on_in_another() 
 
 
 async def test_what_is_no_number_is_refused() -> None:
-    async with open_house() as house, house.http() as client:
+    async with open_api_gateway() as house, house.http() as client:
         for query in ("limit=x", "limit=-1", "offset=1.5", "limit=501", "offset=9999999999"):
             answer = await client.get(f"/api/sessions?{query}")
             assert answer.status_code == 422
@@ -127,7 +127,7 @@ PATHS = [
 
 
 async def test_nothing_is_answered_without_the_key() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as house:
         for given in (None, "x", KEY[:-1], f"{KEY}x", "ключ"):
             headers = {} if given is None else {"Authorization": f"Bearer {given}".encode()}
             async with house.http(None) as client:
@@ -149,7 +149,7 @@ async def test_nothing_is_answered_without_the_key() -> None:
 
 
 async def test_what_is_not_there_is_told_in_the_usual_shape() -> None:
-    async with open_house() as house, house.http() as client:
+    async with open_api_gateway() as house, house.http() as client:
         for method, path, status in (("GET", "/nothing", 404), ("PUT", "/v1/models", 405)):
             answer = await client.request(method, path)
             assert answer.status_code == status
@@ -157,10 +157,10 @@ async def test_what_is_not_there_is_told_in_the_usual_shape() -> None:
 
 
 async def test_pages_of_other_origins_are_refused_unless_they_are_named() -> None:
-    async with open_house() as house, house.http(Origin=ORIGIN) as client:
+    async with open_api_gateway() as house, house.http(Origin=ORIGIN) as client:
         assert (await client.get("/v1/models")).status_code == 403
         assert (await client.options("/v1/models")).headers.get("access-control-allow-origin") is None
-    async with open_house({"cors_origins": ORIGIN}) as house:
+    async with open_api_gateway({"cors_origins": ORIGIN}) as house:
         async with house.http(Origin=ORIGIN) as client:
             answer = await client.get("/v1/models")
             assert answer.status_code == 200
@@ -180,7 +180,7 @@ async def test_pages_of_other_origins_are_refused_unless_they_are_named() -> Non
 
 async def test_the_key_is_in_no_log_and_no_session(caplog: pytest.LogCaptureFixture, home: Path) -> None:
     caplog.set_level(logging.DEBUG)
-    async with open_house() as house, house.http() as client:
+    async with open_api_gateway() as house, house.http() as client:
         _, session = await ask(house, [user("hi")])
         await client.post("/v1/chat/completions", content=b"{")
         assert KEY not in repr(house.adapter.__dict__)
@@ -214,7 +214,7 @@ def test_what_would_not_be_safe_does_not_start(more: dict[str, Any], why: str, t
 
 async def test_a_key_can_be_named_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY_OF_ANNA", ANNA)
-    async with open_house({"keys": {"anna": "${KEY_OF_ANNA}"}}) as house:
+    async with open_api_gateway({"keys": {"anna": "${KEY_OF_ANNA}"}}) as house:
         for key, status in ((ANNA, 200), ("${KEY_OF_ANNA}", 401)):
             async with house.http(key) as client:
                 assert (await client.get("/v1/models")).status_code == status

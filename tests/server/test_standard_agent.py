@@ -10,7 +10,7 @@ import pytest
 from hermes.agent.factory import StandardFactory
 from hermes.conversation.agents import StandardAgentProvider
 from tests.agent.openai_server import ModelServer, calls, refuses, says, usage
-from tests.server.house import ask, assistant, open_house, user
+from tests.server.api_gateway import ask, assistant, open_api_gateway, user
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,10 @@ def _settings(monkeypatch: pytest.MonkeyPatch, model_server: ModelServer) -> Non
 async def test_instructions_tools_and_usage_go_through_the_real_agent(model_server: ModelServer) -> None:
     took = usage(prompt_tokens=20, completion_tokens=5, total_tokens=25)
     model_server.will(calls(("c1", "todo", "{}")), says("all done", used=took), says("A title"), says("more"))
-    async with open_house(agents=StandardAgentProvider(StandardFactory())) as house, house.openai() as client:
+    async with (
+        open_api_gateway(agents=StandardAgentProvider(StandardFactory())) as house,
+        house.openai() as client,
+    ):
         messages = [{"role": "system", "content": "Speak like a pirate."}, user("what is to do?")]
         made = await client.chat.completions.create(model="hermes", messages=messages)
         assert made.choices[0].message.content == "all done"
@@ -43,7 +46,7 @@ async def test_instructions_tools_and_usage_go_through_the_real_agent(model_serv
 
 async def test_the_owner_has_the_tools_that_reach_the_machine(model_server: ModelServer) -> None:
     model_server.will(says("hello"))
-    async with open_house(agents=StandardAgentProvider(StandardFactory()), owners=["*"]) as house:
+    async with open_api_gateway(agents=StandardAgentProvider(StandardFactory()), owners=["*"]) as house:
         await ask(house, [user("hi")])
         names = {tool["function"]["name"] for tool in model_server.requests[0].body["tools"]}
         assert {"terminal", "read_file"} <= names
@@ -55,7 +58,7 @@ async def test_an_owner_behind_the_api_cannot_be_asked_and_the_model_is_told(
     kept = Path.home() / "kept"
     kept.mkdir(parents=True)
     model_server.will(calls(("c1", "terminal", '{"command": "rm -rf kept"}')), says("I may not"))
-    async with open_house(agents=StandardAgentProvider(StandardFactory()), owners=["*"]) as house:
+    async with open_api_gateway(agents=StandardAgentProvider(StandardFactory()), owners=["*"]) as house:
         assert (await ask(house, [user("tidy up")]))[0] == "I may not"
     result = model_server.requests[1].body["messages"][-1]
     assert (result["role"], "nobody can be asked here" in result["content"]) == ("tool", True)
@@ -64,7 +67,10 @@ async def test_an_owner_behind_the_api_cannot_be_asked_and_the_model_is_told(
 
 async def test_a_model_that_refuses_is_told_with_its_status(model_server: ModelServer) -> None:
     model_server.will(refuses(401, "wrong key"), says("now"))
-    async with open_house(agents=StandardAgentProvider(StandardFactory())) as house, house.http() as client:
+    async with (
+        open_api_gateway(agents=StandardAgentProvider(StandardFactory())) as house,
+        house.http() as client,
+    ):
         answer = await client.post("/v1/chat/completions", json={"messages": [user("hi")]})
         assert answer.status_code == 502
         assert answer.headers["x-should-retry"] == "false"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time_machine
 
+from tests.gateway.local_gateway import ANN, LocalGateway
 from tests.gateway.test_reset_scheduler import DAY, clock, idle, looks, never_looks, savings
-from tests.gateway.world import ANN, World
 
 __all__ = ["clock", "never_looks"]
 
@@ -13,7 +13,7 @@ __all__ = ["clock", "never_looks"]
 async def test_a_reset_that_is_tried_again_saves_once_also_in_the_next_process(
     clock: time_machine.Traveller,
 ) -> None:
-    async with World(idle()) as world:
+    async with LocalGateway(idle()) as world:
         await world.asks(ANN, "my name is Ann")
         old = world.session_of(ANN)
         clock.shift(DAY)

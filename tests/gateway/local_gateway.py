@@ -1,6 +1,6 @@
-"""A small world: a real gateway over a real store, a platform, and people who speak on it.
+"""A real gateway in this process: over a real store, with a fake platform and people who speak on it.
 
-    async with World() as world:
+    async with LocalGateway() as world:
         assert await world.asks(ANN, "hello") == ["you said: hello"]
 
 The model repeats what it hears; what it hears decides what else it does:
@@ -189,7 +189,9 @@ class Platform(FakeAdapter):
         ]
 
 
-class World:
+class LocalGateway:
+    """A gateway, its store and its model, and what people do and see on its platform."""
+
     def __init__(
         self, settings: GatewaySettings | None = None, platform: Platform | None = None, **more: Platform
     ) -> None:
