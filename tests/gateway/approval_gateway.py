@@ -1,8 +1,8 @@
 """A gateway in which the model can use a tool that asks for an approval, and a platform that has buttons.
 
-    async with ApprovalGateway() as world:
-        question = await world.asked(ANN, "rm -rf build")
-        await world.asks(ANN, f"/approve {name_in(question)}")
+    async with ApprovalGateway() as gateway:
+        question = await gateway.asked(ANN, "rm -rf build")
+        await gateway.asks(ANN, f"/approve {name_in(question)}")
 
 `use ask {"subject": "rm x"}` calls the tool; `both ask {...} {...}` calls it twice at once; `late NAME {...}` says
 something, holds, and calls it.

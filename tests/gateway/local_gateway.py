@@ -1,12 +1,12 @@
 """A real gateway in this process: over a real store, with a fake platform and people who speak on it.
 
-    async with LocalGateway() as world:
-        assert await world.asks(ANN, "hello") == ["you said: hello"]
+    async with LocalGateway() as gateway:
+        assert await gateway.asks(ANN, "hello") == ["you said: hello"]
 
 The model repeats what it hears; what it hears decides what else it does:
 
     use TOOL {"a": 1}     it calls that tool, and repeats what the tool says
-    hold NAME             it begins to answer and waits until the test says `world.let_go("NAME")`
+    hold NAME             it begins to answer and waits until the test says `gateway.let_go("NAME")`
     twice NAME TOOL {…}   it calls a tool, then holds: there is a step left to hear what is said meanwhile
     fail                  nobody answers
 
@@ -219,15 +219,15 @@ class LocalGateway:
 
     async def _start(self) -> None:
         self.db = SessionDB(spool=True)
-        self.gateway = Gateway(self.db, self.settings, self._platforms, self.agents())
-        await self.gateway.start()
+        self.app = Gateway(self.db, self.settings, self._platforms, self.agents())
+        await self.app.start()
         await self.until(lambda: self.platform.is_connected)
 
     def agents(self) -> StandardAgentProvider:
         return StandardAgentProvider(WithBrain(self.brain))
 
     async def _end(self) -> None:
-        await self.gateway.close()
+        await self.app.close()
         await asyncio.to_thread(self.db.close)
 
     # ---------------------------------------------------------------- people

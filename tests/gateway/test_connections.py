@@ -109,8 +109,8 @@ async def test_a_broken_platform_next_to_a_good_one() -> None:
     settings = settings.replace(
         platforms={**settings.platforms, "matrix": PlatformSettings("matrix", allow_all=True)}
     )
-    async with LocalGateway(settings, matrix=broken) as world:
-        assert await world.asks(ANN, "hello") == ["you said: hello"]
-        states = world.gateway.connections.states
+    async with LocalGateway(settings, matrix=broken) as gateway:
+        assert await gateway.asks(ANN, "hello") == ["you said: hello"]
+        states = gateway.app.connections.states
         assert states["telegram"].state == "up"
         assert states["matrix"].state == "down"

@@ -123,7 +123,7 @@ class ApiGateway:
     """A gateway whose only platform is the API server, and clients of it."""
 
     def __init__(self, gateway: Gateway, adapter: ApiServer, agents: Any) -> None:
-        self.gateway, self.adapter, self.agents, self.db = gateway, adapter, agents, gateway.db
+        self.app, self.adapter, self.agents, self.db = gateway, adapter, agents, gateway.db
 
     @property
     def address(self) -> str:
@@ -176,10 +176,10 @@ def assistant(text: str) -> Any:
 
 
 async def ask(
-    house: ApiGateway, messages: list[Any], *, session: str | None = None, key: str = KEY, tries: int = 1
+    gateway: ApiGateway, messages: list[Any], *, session: str | None = None, key: str = KEY, tries: int = 1
 ) -> tuple[str, str]:
     """(the answer, the session it was given in)."""
-    async with house.openai(key, max_retries=tries - 1) as client:
+    async with gateway.openai(key, max_retries=tries - 1) as client:
         raw = await client.chat.completions.with_raw_response.create(
             model="hermes", messages=messages, extra_headers={SESSION: session} if session else None
         )
@@ -187,8 +187,8 @@ async def ask(
 
 
 async def _serve() -> None:
-    async with open_api_gateway() as house:
-        print(house.adapter.port, flush=True)
+    async with open_api_gateway() as gateway:
+        print(gateway.adapter.port, flush=True)
         await asyncio.to_thread(sys.stdin.read)
 
 
