@@ -122,7 +122,7 @@ async def test_what_was_typed_before_is_remembered_privately(
 async def test_an_unknown_command_is_not_said(db: SessionDB, typing: Typing) -> None:
     shown = await typing("/nonsense", "/re")
     assert "There is no command /nonsense; /help lists them" in shown
-    assert "There is no command /re; there are /reset, /resume, /rewind, /retry" in shown
+    assert "There is no command /re; there are /reset, /resume, /redo, /rewind, /retry" in shown
     assert sessions(db) == []
 
 
@@ -304,7 +304,7 @@ async def test_undo_is_stored_fills_the_prompt_and_comes_back(db: SessionDB, typ
     shown = await typing("one", "two", "/undo", keys=f"{YES}{LEAVE}{INTERRUPT}")
     row = only(db)
     assert live(db, row["id"]) == ["one"]
-    assert "Took back 2 messages; /rewind undo brings them back." in shown
+    assert "Took back 2 messages; /redo brings them back." in shown
     await typing("/rewind undo", resuming=row["id"])
     assert live(db, row["id"]) == ["one", "two"]
 
@@ -322,6 +322,47 @@ async def test_undo_of_several_exchanges_comes_back_at_once(db: SessionDB, typin
     assert live(db, row["id"]) == []
     await typing("/rewind undo", resuming=row["id"])
     assert live(db, row["id"]) == ["one", "two", "three"]
+
+
+async def test_only_what_was_taken_back_last_comes_back(db: SessionDB, typing: Typing) -> None:
+    keys = f"{YES}{INTERRUPT}three{ENTER}/undo{ENTER}{YES}{INTERRUPT}/redo{ENTER}"
+    await typing("one", "two", "/undo", keys=keys)
+    assert live(db, only(db)["id"]) == ["one", "three"]
+
+
+async def test_a_new_start_is_undone_as_long_as_nothing_was_said(db: SessionDB, typing: Typing) -> None:
+    shown = await typing("one", "/new other", keys=f"{YES}/undo{ENTER}two{ENTER}")
+    assert "The new start is undone." in shown
+    row = only(db)
+    assert live(db, row["id"]) == ["one", "two"]
+    assert (row["title"], row["end_reason"]) == (None, "cli_close")
+
+
+async def test_a_new_start_is_undone_while_the_old_conversation_is_still_being_saved(
+    db: SessionDB, typing: Typing
+) -> None:
+    async def save(agent: Agent, least: int = 1) -> bool:
+        await asyncio.sleep(60)
+        return True
+
+    keys = f"{YES}/undo{ENTER}two{ENTER}slow 1{ENTER}"
+    await typing("one", "/new", keys=keys, parts=PARTS._replace(save=save))
+    row = only(db)
+    assert live(db, row["id"]) == ["one", "two", "slow 1"]
+    assert db.leases.find_holder(row["id"]) is None
+
+
+async def test_a_new_start_is_linked_to_what_was_left(db: SessionDB, typing: Typing) -> None:
+    await typing("/title Rome", "one", "/new Rome", keys=f"{YES}two{ENTER}")
+    second, first = (db.get_session(row["id"]) for row in sessions(db))
+    assert first is not None
+    assert second is not None
+    assert (second["relation"], second["parent_session_id"]) == ("reset", first["id"])
+    assert (second["title"], second["cwd"]) == ("Rome (2)", first["cwd"])
+
+
+async def test_the_last_answer_is_shown_again(typing: Typing) -> None:
+    assert (await typing("one", "/resend")).count("you said: one") == 2
 
 
 async def test_who_went_on_does_not_get_it_back(db: SessionDB, typing: Typing) -> None:
@@ -390,8 +431,8 @@ async def test_the_help_names_every_command(typing: Typing) -> None:
     shown = await typing("/help")
     assert [name for name in load_commands() if f"/{name}" not in shown] == []
     wanted = (
-        "help new reset clear handoff title resume sessions search branch rewind undo retry compress history save"
-        " status usage insights model memory skills stop quit output reasoning diff"
+        "help new clear handoff title resume sessions search branch rewind undo redo retry resend compress history"
+        " save status usage insights model memory skills stop quit output reasoning diff"
     )
     assert sorted(load_commands()) == sorted(wanted.split())
 

@@ -1,15 +1,20 @@
-"""The page about the chat names every command as it is, and nothing else."""
+"""The page about commands is what the tables of commands say, and both surfaces render all that commands return."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
+from typing import get_args
 
-from hermes.chat.commands.table import load_commands
+from hermes.chat.commands import replies as on_screen
+from hermes.conversation.commands.replies import AskAgain, Compressing, Reply
+from hermes.gateway.commands import replies as in_chats
+from tests.commands_page import PAGE, make_page
 
-PAGE = (Path(__file__).parents[2] / "docs" / "chat.md").read_text(encoding="utf-8")
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == make_page(), "python -m tests.commands_page writes it anew"
 
 
-def test_every_command_is_documented_with_what_it_takes() -> None:
-    told = re.findall(r"^\| `(/[^`]+)` \|", PAGE, re.MULTILINE)
-    assert told == [command.usage for command in load_commands().values()]
+def test_every_reply_is_rendered() -> None:
+    every = set(get_args(Reply))
+    assert set(on_screen._VIEWS) == every
+    assert set(in_chats._FORMATTERS) | {AskAgain, Compressing} == every

@@ -108,7 +108,7 @@ def test_a_command_is_told_from_what_is_said() -> None:
     several = parse_command("/re")
     assert several is not None
     assert several.command is None
-    assert several.alike == ["reset", "resume", "rewind", "retry", "reasoning"]
+    assert several.alike == ["reset", "resume", "redo", "rewind", "retry", "resend", "reasoning"]
 
 
 def test_a_place_is_restored_or_replaced(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from hermes.conversation.conversation import Conversation
 from hermes.conversation.local import LocalAgentProvider, open_local_conversation
 from hermes.conversation.model_choice import ModelSelector
 from hermes.conversation.surface import Surface
-from hermes.gateway.sessions.chat_route import ChatRoute
 from hermes.store.people import Principal
 from hermes_state import SessionDB
 from tests.agent.openai_server import ModelServer, says
@@ -49,15 +48,10 @@ def open_in_chat(db: SessionDB, parts: AgentComponents = PARTS) -> Conversation[
     store = db.scoped(Principal("telegram", "7", chat="7", chat_type="dm"))
     store.route(KEY, store.create_session())
 
-    async def arrive(_session_id: str) -> None:
-        pass
-
     async def make_session() -> str:
         return store.create_session()
 
-    surface = Surface(
-        "gateway", stores_unanswered=True, make_session=make_session, route=ChatRoute(store, KEY, arrive)
-    )
+    surface = Surface("gateway", stores_unanswered=True, make_session=make_session)
     scope = AgentScope(store.principal.owners[0], "telegram", False)
     return Conversation(store, LocalAgentProvider(parts, ModelSelector(parts)), scope, surface)
 
@@ -155,6 +149,7 @@ async def test_redo_brings_back_what_was_undone_since_something_was_said(
     assert await contents(conversation) == left.split()
 
 
+@pytest.mark.parametrize("conversation", ["terminal"], indirect=True)
 async def test_a_new_session_leaves_the_old_one_behind(
     db: SessionDB, conversation: Conversation[Any]
 ) -> None:
@@ -171,6 +166,7 @@ async def test_a_new_session_leaves_the_old_one_behind(
     assert await contents(conversation) == ["something else"]
 
 
+@pytest.mark.parametrize("conversation", ["terminal"], indirect=True)
 async def test_a_branch_has_the_context_and_the_old_session_is_reopened(
     db: SessionDB, conversation: Conversation[Any]
 ) -> None:
@@ -210,22 +206,18 @@ async def test_a_session_that_is_still_being_saved_is_entered_again(db: SessionD
     await conversation.close()
 
 
-async def test_a_chat_is_routed_to_the_session_of_its_conversation(db: SessionDB) -> None:
+async def test_the_lease_of_a_session_that_was_left_is_kept_until_it_is_closed(db: SessionDB) -> None:
     conversation = open_in_chat(db)
     first = find_routed(db)
     await conversation.enter(first)
     await hear(conversation, "hello")
-    await conversation.begin(None)
-    assert conversation.store.find_live_session(KEY) == conversation.session_id != first
-    await conversation.switch_to(first)
-    assert conversation.store.find_live_session(KEY) == first
-    child = await conversation.branch()
-    assert conversation.store.find_live_session(KEY) == child
+    second = conversation.store.create_session()
+    await conversation.enter(second)
     assert db.leases.find_holder(first) is not None, "what was begun under it can be finished"
     await conversation.close_left()
     assert db.leases.find_holder(first) is None
     await conversation.leave()
-    assert db.leases.find_holder(child) is None
+    assert db.leases.find_holder(second) is None
     assert not conversation.exists
 
 

@@ -5,12 +5,15 @@ There is no mailbox and no agent. What a command asks of them is counted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from msgspec.structs import asdict
 
-from hermes.gateway.commands.command_context import CommandContext, CommandReply
+from hermes.agent.components import AgentComponents
+from hermes.agent.events import Event, Moved, Note
+from hermes.agent.subagents import Subagents
+from hermes.gateway.commands.command_context import ChatCommandContext, CommandReply
 from hermes.gateway.commands.command_table import find_command
 from hermes.gateway.inbound.chat_approvals import NOTHING_WAITS, PendingApproval
 from hermes.gateway.inbound_events import Source
@@ -24,6 +27,7 @@ from hermes.gateway.sessions.topics import UserTopics
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 from hermes.store.chats.leases import Lease
 from hermes_state import SessionDB
+from tests.chat.echo import PARTS
 
 OWNED = GatewaySettings(platforms={"telegram": PlatformSettings("telegram", owners=frozenset({"ann"}))})
 
@@ -55,11 +59,14 @@ class Chat:
         self.incidents: Sequence[Incident] = ()
         self.topics: UserTopics | None = None
         self.was_trashed = False
+        self.subagents = Subagents(3)
         self.due: float | None = None
         self.kept: dict[str, object] = {}
         self.saved: list[str | None] = []
         self.compresses_when_saving = False
         self.focus: list[str | None] = []
+        self.memory = ""
+        self.processes = 0
         self._lease: Lease | None = None
         self._run_at_once = False
 
@@ -77,7 +84,7 @@ class Chat:
     def waiting_approvals(self) -> Sequence[PendingApproval]:
         return ()
 
-    def answer_approval(self, context: CommandContext, *, allowed: bool) -> str:
+    def answer_approval(self, context: ChatCommandContext, *, allowed: bool) -> str:
         return NOTHING_WAITS
 
     def stop(self) -> bool:
@@ -104,9 +111,17 @@ class Chat:
                 self.store.begin_continuation(self.session_id, "what was said", lease_epoch=self.epoch)
             )
 
-    async def compress(self, focus: str | None) -> list[str]:
+    async def compress(self, focus: str | None) -> AsyncGenerator[Event, None]:
         self.focus.append(focus)
-        return ["Compressed: 12 → 5 messages", "Approx request size: ~900 → ~300 tokens"]
+        yield Moved("next", 12, 5)
+        yield Note("Approx request size: ~900 → ~300 tokens")
+
+    def get_components(self) -> AgentComponents:
+        return PARTS._replace(
+            memory=lambda: self.memory,
+            skills=lambda: [("cook", "makes soup")],
+            stop_processes=lambda _store, _session: self.processes,
+        )
 
     # What tests use
 
@@ -148,8 +163,8 @@ class Chat:
         assert found is not None
         return found
 
-    def _asked(self, words: str) -> CommandContext:
-        return CommandContext(
+    def _asked(self, words: str) -> ChatCommandContext:
+        return ChatCommandContext(
             self.source,
             words,
             self.store,

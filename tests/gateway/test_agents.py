@@ -61,4 +61,5 @@ async def test_who_does_not_own_the_machine_gets_the_tools_that_are_named_for_ev
     async with LocalGateway() as gateway:
         await gateway.asks(ANN, "hello")
         given = {tool["function"]["name"] for tool in gateway.brain.requests[-1].tools}
-    assert given == {"memory", "skills_list", "skill_view", "skill_manage", "session_search", "todo"}
+    own = {"memory", "skills_list", "skill_view", "skill_manage", "session_search", "todo"}
+    assert given == {*own, "delegate_task"}

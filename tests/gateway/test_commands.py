@@ -108,7 +108,8 @@ async def test_a_command_that_is_like_none_is_told_where_they_are(db: SessionDB)
 def test_what_is_answered_at_once_and_what_stops_an_answer() -> None:
     at_once = {name for name in NAMES if found(f"/{name} x")[0].at_once}
     shows = {"status", "why", "usage", "insights", "sessions", "search", "help", "start"}
-    assert at_once == {*shows, "stop", "approve", "deny"}
+    shows |= {"history", "memory", "skills", "model"}
+    assert at_once == {*shows, "agents", "stop", "approve", "deny"}
     bare = {name for name in NAMES if found(f"/{name}")[0].at_once}
     assert bare == at_once | {"resume", "title"}
     assert {name for name in NAMES if found(f"/{name}")[0].stops} == {"new", "reset"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hermes.gateway.commands.command_context import CommandReply
 from hermes.gateway.settings import Keying
 from hermes_state import SessionDB
 from tests.gateway.command_chat import OWNED, Chat, dm, group, thread
@@ -113,11 +114,11 @@ async def test_nothing_is_taken_back_where_nothing_was_said(ann: Chat) -> None:
 async def test_the_last_question_is_asked_again(ann: Chat) -> None:
     await ann.talks("one", "*two*")
     answer = await ann.answer("/retry")
-    assert answer == (r"↻ Once more: “\*two\*”", "*two*")
+    assert answer == CommandReply(r"↻ Once more: “\*two\*”", "*two*")
     assert ann.texts() == both("one")
 
 
-async def test_a_question_with_a_picture_is_asked_again_with_it(ann: Chat) -> None:
+async def test_a_question_that_was_never_answered_is_asked_again_as_it_is_stored(ann: Chat) -> None:
     session = await ann.begin()
     content = [
         {"type": "text", "text": "what is this?"},
@@ -125,15 +126,16 @@ async def test_a_question_with_a_picture_is_asked_again_with_it(ann: Chat) -> No
     ]
     ann.store.append_message(session, "user", content, lease_epoch=ann.epoch)
     answer = await ann.answer("/retry")
-    assert answer.next_content == content
+    assert answer.repeats_last
+    assert ann.store.get_context(session)[-1]["content"] == content
     assert answer.text == "↻ Once more: “what is this?”"
 
 
 async def test_there_is_nothing_to_ask_again_or_to_send_again(ann: Chat) -> None:
-    assert await ann.answer("/retry") == ("There is nothing to ask again.", None)
+    assert await ann.answer("/retry") == CommandReply("There is nothing to ask again.")
     assert await ann.types("/resend") == "There is no answer yet that I could send again."
     await ann.types("/title Rome")
-    assert await ann.answer("/retry") == ("There is nothing to ask again.", None)
+    assert await ann.answer("/retry") == CommandReply("There is nothing to ask again.")
 
 
 async def test_the_last_answer_is_sent_again_as_it_was(ann: Chat) -> None:
@@ -150,7 +152,7 @@ async def test_making_room_says_what_happened(ann: Chat) -> None:
     assert "nothing to make shorter" in await ann.types("/compress")
     await ann.talks("one")
     answer = await ann.types("/compress the plan")
-    assert answer.splitlines()[0] == "Compressed: 12 → 5 messages"
+    assert answer.splitlines()[0] == "Compressed: 12 → 5 messages."
     await ann.types("/compress")
     assert ann.focus == ["the plan", None]
 
@@ -178,3 +180,41 @@ async def test_in_a_shared_conversation_everybody_can_take_back(db: SessionDB, w
     assert ann.session_id == bob.session_id != session
     await ann.types("/undo")
     assert ann.session_id == bob.session_id == session
+
+
+# /rewind, /history, and what is left running
+
+
+async def test_a_chat_goes_back_to_a_message_by_its_number(ann: Chat) -> None:
+    assert await ann.types("/rewind") == "Nothing was said here yet. There is nothing to go back to."
+    await ann.talks("one", "two", "three")
+    assert (await ann.types("/rewind")).splitlines() == [
+        "1. “three”",
+        "2. “two”",
+        "3. “one”",
+        "`/rewind` with a number goes back to before that message.",
+    ]
+    assert "Took back “two” and all after it (4 messages)" in await ann.types("/rewind 2")
+    assert ann.texts() == both("one")
+    assert await ann.types("/rewind undo") == "↪ Brought back 4 messages."
+    assert (await ann.types("/rewind 4")).startswith("Usage: `/rewind [1 to 3")
+    assert ann.texts() == both("one", "two", "three")
+
+
+async def test_the_history_is_each_message_in_short(ann: Chat) -> None:
+    assert await ann.types("/history") == "Nothing was said here yet."
+    await ann.talks("*one*", "x" * 500)
+    lines = (await ann.types("/history")).splitlines()
+    assert lines[:2] == [r"**You**: \*one\*", r"**Hermes**: Answer to: \*one\*"]
+    assert all(len(line) < 150 for line in lines)
+    await ann.talks(*map(str, range(12)))
+    lines = (await ann.types("/history")).splitlines()
+    assert (lines[0], len(lines)) == ("… 8 messages before", 21)
+
+
+async def test_what_tools_left_running_is_ended(ann: Chat) -> None:
+    await ann.talks("one")
+    ann.processes = 2
+    assert await ann.types("/stop") == "⏹ Stopped 2 background processes."
+    ann.working_since = 1.0
+    assert await ann.types("/stop") == "⏹ Stopped."

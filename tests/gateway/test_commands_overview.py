@@ -250,3 +250,29 @@ async def test_insights_are_not_told_where_others_read_along(db: SessionDB, ann:
     await ann.talks("one")
     answer = await Chat(db, group("ann")).types("/insights")
     assert answer == "These numbers tell of your private conversations, too: ask me in a private chat."
+
+
+# /memory, /skills, /model
+
+
+async def test_what_the_agent_knows_is_shown_in_private_and_where_all_share_it(
+    db: SessionDB, ann: Chat
+) -> None:
+    assert await ann.types("/memory") == "Nothing is remembered yet."
+    for chat in (ann, Chat(db, thread("ann"))):
+        chat.memory = "Ann likes tea."
+        assert await chat.types("/memory") == "Ann likes tea."
+        assert await chat.types("/skills") == "- `cook`: makes soup"
+    room = Chat(db, group("ann"))
+    room.memory = "Ann likes tea."
+    for typed in ("/memory", "/skills"):
+        assert await room.types(typed) == "That is about you alone: ask me in a private chat."
+
+
+async def test_the_model_is_shown_and_is_the_same_for_all_chats(ann: Chat) -> None:
+    assert await ann.types("/model") == "No model has answered yet."
+    session = await ann.talks("one")
+    ann.store.set_session_model(session, "some/model")
+    assert await ann.types("/model") == "Model: `some/model`"
+    assert (await ann.types("/model other")).startswith("All chats have the same model.")
+    assert ann.row()["model"] == "some/model"

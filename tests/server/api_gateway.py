@@ -19,6 +19,7 @@ from hermes.agent.agent import Agent
 from hermes.agent.components import AgentComponents, AgentInputs
 from hermes.agent.events import Event
 from hermes.agent.models.model import Piece, Request, Retrying, Text, Unreachable, Used
+from hermes.agent.subagents import Subagents
 from hermes.agent.tools.background_processes import BackgroundProcesses
 from hermes.conversation.agents import AgentScope, LiveRecord, PreparedAgent
 from hermes.conversation.answer import Answer
@@ -92,6 +93,7 @@ class ParrotAgents:
     def __init__(self) -> None:
         self.model = Parrot()
         self.processes = BackgroundProcesses()
+        self.subagents = Subagents(3)
         self.scope: list[AgentScope] = []
 
     def get_components(self, _whose: AgentScope) -> AgentComponents:

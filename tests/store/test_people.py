@@ -164,6 +164,7 @@ VERBS: dict[str, Any] = {
     "message_count_all": lambda s, i: s.message_count(),
     "rewind": lambda s, i: s.rewind_to_message(i, 1),
     "restore": lambda s, i: s.restore_rewound(i),
+    "restore_last": lambda s, i: s.restore_last_rewind(i),
     "recent": lambda s, i: s.list_recent_user_messages(i),
     "set_title": lambda s, i: s.set_session_title(i, "another"),
     "claim_title": lambda s, i: s.claim_auto_title(i),

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from hermes import errors
+from hermes import clock, errors
+from hermes.store.sessions.sessions import new_session_id
 from hermes_state import SessionDB
 
 
@@ -114,3 +117,97 @@ def test_what_a_person_said_last_can_be_chosen_from(talked: tuple[SessionDB, lis
     recent = db.list_recent_user_messages("a", limit=2)
     assert [one["preview"] for one in recent] == ["x" * 80 + "...", "cherry"]
     assert recent[1]["id"] == ids[2]
+
+
+# What was taken back last
+
+STEPS = st.lists(
+    st.one_of(
+        st.just(("say", 0)),
+        st.tuples(st.just("undo"), st.integers(1, 3)),
+        st.just(("redo", 0)),
+        st.just(("branch", 0)),
+        st.just(("compress", 0)),
+    ),
+    max_size=14,
+)
+
+
+def undo(db: SessionDB, session: str, exchanges: int = 1) -> None:
+    recent = db.list_recent_user_messages(session, exchanges)
+    if recent:
+        db.rewind_to_message(session, recent[-1]["id"])
+
+
+def exchange(db: SessionDB, session: str, text: str) -> list[int]:
+    return [db.append_message(session, "user", text), db.append_message(session, "assistant", "yes")]
+
+
+def test_only_what_was_taken_back_last_comes_back(db: SessionDB) -> None:
+    db.create_session("a", "cli")
+    first = exchange(db, "a", "A")
+    exchange(db, "a", "B")
+    undo(db, "a")
+    third = exchange(db, "a", "C")
+    assert db.restore_last_rewind("a") == 0
+    undo(db, "a")
+    assert db.restore_last_rewind("a") == 2
+    assert [row["id"] for row in db.get_context("a")] == first + third
+    assert db.restore_last_rewind("a") == 0
+
+
+def test_an_earlier_rewind_between_the_messages_of_the_last_one_stays_away(db: SessionDB) -> None:
+    db.create_session("a", "cli")
+    for text in "ABC":
+        exchange(db, "a", text)
+    undo(db, "a")
+    exchange(db, "a", "D")
+    undo(db, "a", 2)
+    assert db.restore_last_rewind("a") == 4
+    assert [text for text in said(db, "a") if text != "yes"] == ["A", "B", "D"]
+
+
+def test_a_clock_that_goes_back_does_not_change_what_was_last(
+    db: SessionDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.create_session("a", "cli")
+    exchange(db, "a", "A")
+    exchange(db, "a", "B")
+    undo(db, "a")
+    exchange(db, "a", "C")
+    monkeypatch.setattr(clock, "now", lambda: 1_000_000_000.0)
+    undo(db, "a")
+    assert db.restore_last_rewind("a") == 2
+    assert [text for text in said(db, "a") if text != "yes"] == ["A", "C"]
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_what_comes_back_is_what_an_editor_would_redo(db: SessionDB, steps: list[tuple[str, int]]) -> None:
+    """Also in a branch or a continuation, where some of it belongs to another session."""
+    session = new_session_id()
+    db.create_session(session, "cli")
+    live: list[int] = []
+    taken: list[int] = []
+    persons: set[int] = set()
+    for step, many in steps:
+        match step:
+            case "say":
+                ids = exchange(db, session, "x")
+                persons.add(ids[0])
+                live, taken = live + ids, []
+            case "undo":
+                starts = [place for place, row_id in enumerate(live) if row_id in persons][-many:]
+                undo(db, session, many)
+                if starts:
+                    live, taken = live[: starts[0]], live[starts[0] :] + taken
+            case "redo":
+                assert db.restore_last_rewind(session) == len(taken)
+                live, taken = live + taken, []
+            case "branch" if live:
+                session, taken = db.branch(session), []
+            case "compress" if len(live) > 2:
+                session = db.begin_continuation(session, "summary", live[-2:], head=live[:2][: len(live) - 2])
+                live, taken = [row["id"] for row in db.get_context(session)], []
+        assert [row["id"] for row in db.get_context(session)] == live
+    assert db.verify().ok

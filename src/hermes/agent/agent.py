@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hermes.agent.approvals.request import Approve
 from hermes.agent.models.model import Model
 from hermes.agent.prompt.participants import Speakers
-from hermes.agent.tool import Tool, ToolContext
+from hermes.agent.tool import Caller, Tool, ToolContext
 from hermes.agent.transcript import Record
 from hermes.agent.turn import MOST_STEPS, Compressor, Price, Turn
 
@@ -56,4 +56,5 @@ class Agent:
         )
 
     def _make_tool_context(self, approve: Approve, stop: asyncio.Event) -> ToolContext:
-        return ToolContext(self.db, self.record.session_id, self.cwd, approve, stop, self.speakers)
+        caller = Caller(self.record, self.model, self.tools, self._price)
+        return ToolContext(self.db, self.record.session_id, self.cwd, approve, stop, self.speakers, caller)

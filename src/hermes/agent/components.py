@@ -14,6 +14,7 @@ from hermes.agent.transcript import StoredRecord
 from hermes.agent.turn import MOST_STEPS, Compressor, Price
 
 if TYPE_CHECKING:
+    from hermes.agent.subagents import Subagents
     from hermes.db.session_db import AnyStore
 
 
@@ -67,7 +68,8 @@ class AgentComponents(NamedTuple):
     make_prompt: Callable[[AgentInputs], Awaitable[str]]
     """The system prompt of a session that begins now."""
     price: Price
-    most_steps: int = MOST_STEPS
+    get_most_steps: Callable[[], int] = lambda: MOST_STEPS
+    """How often a turn may use tools before the model has to answer."""
     make_compressor: Callable[[StoredRecord, AgentInputs], ManualCompressor] | None = None
     make_title: Callable[[AnyStore, str], Awaitable[str | None]] | None = None
     """Titles a session after its first exchange if it has no title; the title it got."""
@@ -78,6 +80,8 @@ class AgentComponents(NamedTuple):
     """Names, and what each is good for."""
     stop_processes: Callable[[AnyStore, str], int] | None = None
     """Ends what the tools of a conversation left running; how many there were."""
+    subagents: Callable[[], Subagents] | None = None
+    """Those that work for conversations of this program, for `/agents`."""
     keep_setting: Callable[[str, object], None] | None = None
     """Writes one value of config.yaml, by its dotted path."""
     transcribe: Callable[[AnyStore, str], object] | None = None

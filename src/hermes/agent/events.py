@@ -70,6 +70,32 @@ class ApprovalAsked(NamedTuple):
     request: ApprovalRequest
 
 
+class SubagentProgress(NamedTuple):
+    """How far a subagent is. Told when it is queued, begins, does something else, uses tokens, and ends."""
+
+    number: int | None
+    """Its name in `/agents`, counted from 1 in each conversation; None if another process ran it."""
+    goal: str
+    state: str
+    """queued, running, done, failed, stopped, or interrupted: its process ended without a word."""
+    session_id: str | None = None
+    """None until it begins."""
+    activity: str = ""
+    """The tool that it runs, or what it waits for."""
+    steps: int = 0
+    """Answers of its model so far."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = 0.0
+    """None: unknown, which is not nothing."""
+    seconds: float = 0.0
+    """Since it began; without the time in the queue."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.state not in ("queued", "running")
+
+
 class Counted(NamedTuple):
     """What a request to a model took."""
 
@@ -78,6 +104,7 @@ class Counted(NamedTuple):
     cost_usd: float | None
     """None: unknown, which is not nothing."""
     purpose: str = "main"
+    """`main`, `auxiliary`, or `subagent`: a subagent of this turn asked."""
 
 
 class Note(NamedTuple):
@@ -126,6 +153,7 @@ Event = (
     | ToolStarted
     | ToolEnded
     | ApprovalAsked
+    | SubagentProgress
     | Counted
     | Note
     | Moved

@@ -7,7 +7,7 @@ program, each has a home of their own for memory and skills, and what costs most
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -21,8 +21,10 @@ from hermes.agent.tool import Tool
 from hermes.agent.transcript import StoredRecord
 
 if TYPE_CHECKING:
+    from hermes.agent.delegation import Delegation
     from hermes.agent.memory_flush import MemorySaver
     from hermes.agent.models.prices import Prices
+    from hermes.agent.subagents import Subagents
     from hermes.agent.tools.access import Access
     from hermes.agent.tools.background_processes import BackgroundProcesses
     from hermes.config.schema import Settings
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 SAVING = ("memory", "skills_list", "skill_view", "skill_manage")
 """The tools of a silent turn."""
-FOR_EVERYBODY = (*SAVING, "session_search", "todo")
+FOR_EVERYBODY = (*SAVING, "session_search", "todo", "delegate_task")
 """The tools that reach nothing but what is a person's own. All others are for whoever the machine belongs to."""
 
 
@@ -67,7 +69,7 @@ class StandardFactory:
         """The same for somebody else: settings, prices, the models and what runs in the background are shared."""
         theirs = StandardFactory(home=home, machine=machine, shared=shared)
         theirs._is_part = True
-        in_common = ("settings", "prices", "processes", "access", "auxiliary")
+        in_common = ("settings", "prices", "processes", "subagents", "access", "auxiliary")
         theirs.__dict__.update({name: getattr(self, name) for name in in_common})
         return theirs
 
@@ -77,12 +79,14 @@ class StandardFactory:
             self.make_tools,
             self.make_prompt,
             self.price,
+            get_most_steps=lambda: self.settings.agent.max_steps,
             make_compressor=self.make_compressor,
             make_title=self.make_title,
             save=self.save,
             memory=self.memory,
             skills=self.skills,
             stop_processes=self.stop_processes,
+            subagents=lambda: self.subagents,
             keep_setting=self.keep_setting,
             warning=lambda: self.settings.warning,
             close=self.close,
@@ -143,6 +147,13 @@ class StandardFactory:
         return BackgroundProcesses()
 
     @cached_property
+    def subagents(self) -> Subagents:
+        """The subagents that work for conversations of this program."""
+        from hermes.agent.subagents import Subagents
+
+        return Subagents(self.settings.delegation.max_concurrent)
+
+    @cached_property
     def access(self) -> Access:
         """How tools reach the machine. From then on no other process can read this one's memory."""
         from hermes.agent.sandbox.child_environment import list_key_names
@@ -173,10 +184,37 @@ class StandardFactory:
             access=self.access,
             processes=self.processes,
             summaries=SessionSummaries(lambda: self.auxiliary, self.price),
+            delegation=self._make_delegation(),
             incognito=incognito,
             shared=self._shared,
         )
         return [tool for tool in tools if self._machine or tool.name in FOR_EVERYBODY]
+
+    def _make_delegation(self) -> Delegation:
+        from hermes.agent.delegation import Delegation
+
+        return Delegation(
+            self.subagents,
+            self.settings.delegation,
+            self.make_subagent_prompt,
+            lambda record, working: self._make_compressor(record, working, self.make_subagent_prompt),
+            self.stop_processes,
+        )
+
+    async def make_subagent_prompt(self, working: AgentInputs) -> str:
+        from hermes.agent.prompt.skill_files import Skills
+        from hermes.agent.prompt.system_prompt import build_subagent_prompt
+
+        return await asyncio.to_thread(
+            lambda: build_subagent_prompt(
+                tools=working.tools,
+                cwd=working.cwd,
+                model=working.model.name,
+                started_at=clock.now(),
+                skills=Skills(self._locate_in_home("skills")),
+                machine=self._machine,
+            )
+        )
 
     async def make_prompt(self, working: AgentInputs) -> str:
         from hermes.agent.prompt.memory_files import Memory
@@ -201,6 +239,15 @@ class StandardFactory:
     # ---------------------------------------------------------------- beside the conversation
 
     def make_compressor(self, record: StoredRecord, working: AgentInputs) -> ManualCompressor:
+        return self._make_compressor(record, working, self.make_prompt, self._get_saver(working).begin)
+
+    def _make_compressor(
+        self,
+        record: StoredRecord,
+        working: AgentInputs,
+        make_prompt: Callable[[AgentInputs], Awaitable[str]],
+        save: Callable[[str, Sequence[dict[str, Any]]], object] = lambda _session_id, _rows: None,
+    ) -> ManualCompressor:
         from hermes.agent.context.compression import ContextCompressor
         from hermes.agent.tools.todo import format_items, read_todo
 
@@ -213,11 +260,11 @@ class StandardFactory:
             working.model,
             self.auxiliary,
             price=self.price,
-            prompt=lambda: self.make_prompt(working),
+            prompt=lambda: make_prompt(working),
             tools=working.tools,
             settings=self.settings.compression,
             todo=todo,
-            save=self._get_saver(working).begin,
+            save=save,
         )
 
     async def make_title(self, db: AnyStore, session_id: str) -> str | None:

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hermes.agent.approvals.request import Approve
 
 if TYPE_CHECKING:
+    from hermes.agent.events import Event
+    from hermes.agent.models.model import Model
     from hermes.agent.prompt.participants import Speakers
+    from hermes.agent.transcript import Record
+    from hermes.agent.turn import Price
     from hermes.db.session_db import AnyStore
 
 MOST_OUTPUT = 50_000
 """Characters of output that a model is given; a tool that has more says what it left out."""
+
+
+class Caller(NamedTuple):
+    """The agent whose turn calls a tool, for a tool that starts another agent."""
+
+    record: Record
+    model: Model
+    tools: Sequence[Tool]
+    price: Price
+
+
+def _ignore_event(_event: Event) -> None:
+    """Outside of a turn nobody follows."""
 
 
 class ToolContext(NamedTuple):
@@ -28,6 +45,9 @@ class ToolContext(NamedTuple):
     """Set when the person stops the turn: what takes long looks at it."""
     speakers: Speakers | None = None
     """Who spoke in this turn, in a session that several people share; None: it is one person's."""
+    caller: Caller | None = None
+    report: Callable[[Event], None] = _ignore_event
+    """Adds an event to those of the turn, while the tool runs."""
 
 
 class ToolFailed(Exception):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from hermes import errors
@@ -72,10 +73,13 @@ class StoredRecord:
         source: str = "cli",
         surface: str = "terminal",
         make_session: Callable[[], Awaitable[str]] | None = None,
+        previous_id: str | None = None,
+        choose_title: Callable[[], str | None] = lambda: None,
         **new: Any,
     ) -> None:
         """`session_id` is one that exists, or None for a new one; `new` are further arguments of `create_session`.
 
+        A new one is linked to the session `previous_id` that was left for it, with the title that `choose_title` says.
         `make_session` makes the session that takes the place of a deleted one, for handles that choose ids themselves.
         """
         self.db = db
@@ -83,7 +87,8 @@ class StoredRecord:
         self._id = session_id or new_session_id()
         self._exists = session_id is not None
         self._source, self._surface, self._new = source, surface, new
-        self._make_session = make_session
+        self._make_session, self._choose_title = make_session, choose_title
+        self.previous_id = previous_id
         self._turn_rows: list[Row] = []
         """What was stored since the last complete answer."""
         self._unsaved: list[Row] = []
@@ -233,11 +238,28 @@ class StoredRecord:
 
     async def _create(self) -> None:
         db = cast("SessionDB", self.db)  # of a person on a platform only sessions that exist are recorded
-        await asyncio.to_thread(lambda: db.create_session(self._id, self._source, **self._new))
-        self._exists = True
+        if not await asyncio.to_thread(self._create_after, db):
+            await asyncio.to_thread(lambda: db.create_session(self._id, self._source, **self._new))
+        self._exists, self.previous_id = True, None
         if self._prompt is not None:
             await asyncio.to_thread(self.db.update_system_prompt, self._id, self._prompt)
         await self.hold()
+
+    def _create_after(self, db: SessionDB) -> bool:
+        """Create the session as a new start after another one; False if that is not possible now."""
+        config = self._new.get("model_config") or {}
+        try:
+            row = None if self.previous_id is None else db.get_session(self.previous_id)
+            if row is None or row["owner"] or row["source"] != self._source:  # somebody else's, or of a chat
+                return False
+            title = self._choose_title()
+            db.reset(row["id"], reason="new_session", session_id=self._id, title=title, model_config=config)
+        except errors.StoreError:
+            return False
+        if "cwd" in self._new and self._new["cwd"] != row["cwd"]:
+            with suppress(errors.StoreError):
+                db.set_session_workspace(self._id, self._new["cwd"], self._new.get("git_branch"))
+        return True
 
     async def _keep_renewing(self) -> None:
         while self.lease is not None:
@@ -262,6 +284,7 @@ class IncognitoRecord:
     exists = False
     epoch: int | None = None
     lease: Lease | None = None
+    previous_id: str | None = None
 
     def __init__(self, rows: Sequence[Row] = (), prompt: str | None = None) -> None:
         """`rows` are what was said before, elsewhere."""

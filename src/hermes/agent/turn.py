@@ -12,16 +12,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
-from hermes.agent.approvals.request import (
-    ALLOW_ONCE,
-    DENY,
-    UNANSWERABLE,
-    ApprovalRequest,
-    Approve,
-    Decision,
-)
+from hermes.agent.approvals.request import Approve, Decision
 from hermes.agent.events import (
-    ApprovalAsked,
     Counted,
     Done,
     Event,
@@ -39,6 +31,7 @@ from hermes.agent.models.model import Model, ModelError, Request
 from hermes.agent.models.replay import replay
 from hermes.agent.streamed_answer import ModelAnswer, StreamedAnswer
 from hermes.agent.tool import Tool, ToolContext, ToolFailed, make_schema, shorten_middle
+from hermes.agent.tool_events import ToolEvents
 from hermes.agent.transcript import Record
 from hermes.errors import HermesError
 
@@ -89,12 +82,9 @@ class Turn:
         self._record, self._model, self._price, self._prompt = record, model, price, prompt
         self._tools = {tool.name: tool for tool in tools}
         self._stop = asyncio.Event()
-        self._can_ask = can_ask
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
-        self._approvals: asyncio.Queue[ApprovalAsked | Note] = asyncio.Queue()
-        self._undecided: dict[int, asyncio.Future[Decision]] = {}
-        self._approvals_asked = 0
-        self._context = context(self._approve, self._stop)
+        self._tool_events = ToolEvents(self._stop, can_ask=can_ask)
+        self._context = context(self._tool_events.approve, self._stop)
         self._compressor = compressor
         self._most_steps = most_steps
         self._used: models.Used | None = None
@@ -117,39 +107,7 @@ class Turn:
 
     def decide(self, number: int, decision: Decision) -> bool:
         """Answer the approval of that number; False if nobody waits for it (any longer)."""
-        if self._stop.is_set():  # the tool that waits is about to be cancelled
-            return False
-        waiting = self._undecided.pop(number, None)
-        if waiting is None or waiting.done():
-            return False
-        waiting.set_result(decision)
-        return True
-
-    async def _approve(self, request: ApprovalRequest) -> Decision:
-        if not self._can_ask:
-            self._approvals.put_nowait(Note(f"refused, because nobody can be asked here: {request.subject}"))
-            return UNANSWERABLE
-        if self._stop.is_set():
-            return DENY
-        self._approvals_asked += 1
-        number = self._approvals_asked
-        decided: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
-        self._undecided[number] = decided
-        self._approvals.put_nowait(ApprovalAsked(number, request))
-        try:
-            return await decided
-        finally:
-            self._undecided.pop(number, None)
-
-    async def _must_ask(self, approval: ApprovalAsked) -> bool:
-        """Whether a tool still waits for this answer, and no earlier answer has given it."""
-        if approval.number not in self._undecided:
-            return False
-        is_granted = approval.request.is_granted
-        if is_granted is None or not await asyncio.to_thread(is_granted):
-            return True
-        self.decide(approval.number, ALLOW_ONCE)
-        return False
+        return self._tool_events.decide(number, decision)
 
     async def events(self, content: Any, **fields: Any) -> AsyncGenerator[Event, None]:
         """Run the turn. The last event is Done, Interrupted or Failed.
@@ -337,30 +295,29 @@ class Turn:
             await self._emit(ToolStarted(call["id"], name, arguments if isinstance(arguments, dict) else {}))
             running[asyncio.create_task(self._run_one(call["id"], name, arguments))] = call
         stopping = asyncio.create_task(self._stop.wait())
-        asking = asyncio.create_task(self._approvals.get())
+        reporting = asyncio.create_task(self._tool_events.wait())
         try:
             while running and not self._stop.is_set():
                 done, _ = await asyncio.wait(
-                    [*running, stopping, asking], return_when=asyncio.FIRST_COMPLETED
+                    [*running, stopping, reporting], return_when=asyncio.FIRST_COMPLETED
                 )
-                if asking in done:
-                    approval = asking.result()
-                    if isinstance(approval, Note) or await self._must_ask(approval):
-                        await self._emit(approval)
-                    asking = asyncio.create_task(self._approvals.get())
+                async for event in self._tool_events.take():  # before the result of the tool that made them
+                    await self._emit(event)
+                if reporting in done:
+                    reporting = asyncio.create_task(self._tool_events.wait())
                 for task in [task for task in running if task in done]:
                     running.pop(task)
                     await self._keep_result(task.result())
-            while not self._approvals.empty():
-                if isinstance(approval := self._approvals.get_nowait(), Note):
-                    await self._emit(approval)
-            for task, call in running.items():
+            for task in running:
                 task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+            await asyncio.gather(*running, return_exceptions=True)
+            async for event in self._tool_events.take():
+                await self._emit(event)
+            for call in running.values():
                 ended = ToolEnded(call["id"], call["function"]["name"], STOPPED, True, 0.0)
                 await self._keep_result(ended)
         finally:
-            for waiting in (*running, stopping, asking):
+            for waiting in (*running, stopping, reporting):
                 waiting.cancel()
 
     async def _run_one(self, call_id: str, name: str, arguments: dict[str, Any] | str) -> ToolEnded:
@@ -375,9 +332,10 @@ class Turn:
         if isinstance(arguments, str):
             return f"error: {arguments}", True
         try:
-            return await tool.run(
-                arguments, self._context._replace(session_id=self._record.session_id)
-            ), False
+            context = self._context._replace(
+                session_id=self._record.session_id, report=self._tool_events.report
+            )
+            return await tool.run(arguments, context), False
         except (ToolFailed, HermesError) as problem:
             return f"error: {problem}", True
         except Exception as problem:  # noqa: BLE001  a tool that breaks is something the model can react to

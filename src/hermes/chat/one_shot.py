@@ -12,9 +12,11 @@ from hermes.agent.events import (
     Event,
     Note,
     NotStored,
+    SubagentProgress,
     ToolEnded,
     ToolStarted,
 )
+from hermes.agent.subagents import describe_work
 from hermes.chat.view.calls import EDITORS, NO_RESULT, READERS, Call, describe_call
 from hermes.chat.view.diffs import format_counts
 from hermes.chat.view.edits import read_edit
@@ -52,10 +54,8 @@ async def ask(
                 if decision is None:
                     conversation.stop()
                 conversation.decide(number, decision or DENY)
-            case ToolStarted(call_id, name, arguments):
-                calls.start(call_id, Call(name, arguments))
-            case ToolEnded(call_id, name, output, failed, _):
-                calls.end(call_id, name, output, failed)
+            case ToolStarted() | ToolEnded() | SubagentProgress():
+                calls.follow(event)
             case _:
                 pass
 
@@ -67,12 +67,22 @@ async def ask(
 class CallLines:
     """A line for each call that may change something: a command when it starts, an edit when it is done.
 
-    A command that did not succeed gets a second line.
+    A command that did not succeed gets a second line; a subagent gets one when it begins and one when it ends.
     """
 
     def __init__(self, report: Callable[[str], None]) -> None:
         self._report = report
         self._running: list[tuple[str, Call]] = []
+        self._subagents: dict[int | None, str] = {}
+
+    def follow(self, event: ToolStarted | ToolEnded | SubagentProgress) -> None:
+        match event:
+            case ToolStarted(call_id, name, arguments):
+                self.start(call_id, Call(name, arguments))
+            case ToolEnded(call_id, name, output, failed, _):
+                self.end(call_id, name, output, failed)
+            case SubagentProgress():
+                self.follow_subagent(event)
 
     def start(self, call_id: str, call: Call) -> None:
         self._running.append((call_id, call))
@@ -92,6 +102,14 @@ class CallLines:
             limit = None if name in EDITORS else REPEATED
             description = describe_call(name, call.arguments, width_limit=limit)
             self._report(f"{description}: {call.exit_state or make_printable(output, width_limit=200)}")
+
+    def follow_subagent(self, progress: SubagentProgress) -> None:
+        if progress.state == "queued" or self._subagents.get(progress.number) == progress.state:
+            return
+        self._subagents[progress.number] = progress.state
+        goal = make_printable(progress.goal, width_limit=REPEATED)
+        state = f"{progress.state} ({describe_work(progress)})" if progress.is_over else "begins"
+        self._report(f"subagent {progress.number} {state}: {goal}")
 
     def finish(self) -> None:
         """Name the edits whose end was not told."""

@@ -16,7 +16,7 @@ from hermes.agent import auto_maintenance, events
 from hermes.agent.approvals.request import DENY
 from hermes.agent.turn import TRASH_HINT
 from hermes.chat import lease_conflict
-from hermes.chat.commands.table import Leave, parse_command
+from hermes.chat.commands.table import BUSY, BUSY_S, Leave, parse_command
 from hermes.chat.input import quiet_keyboard
 from hermes.chat.input.approval import ask_approval
 from hermes.chat.input.prompt_line import attach_files
@@ -34,12 +34,11 @@ if TYPE_CHECKING:
     from hermes.chat.view.screen import Screen
     from hermes.conversation.conversation import Conversation
     from hermes.db.session_db import SessionDB
+    from hermes.store.chats.leases import Lease
 
 T = TypeVar("T")
 
 TRASHED = "Session {old} was deleted or moved to the trash. What you say next begins a new one."
-BUSY_S = 1.5
-"""After so long without an answer from the store a person is told what they wait for."""
 TWICE_WITHIN_S = 2.0
 TICK_S = 0.1
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
@@ -75,7 +74,7 @@ class Chat:
                 _show_warnings(self._show_warning),
                 quiet_keyboard.suppress_echo(),
             ):  # also between a turn and the next prompt
-                if resuming is None or await self.enter(resuming, asked_cwd=asked_cwd, first=True):
+                if resuming is None or await self.enter(resuming, asked_cwd):
                     if resuming is None:
                         self.greet()
                     await self._converse()
@@ -216,11 +215,6 @@ class Chat:
     async def has_history(self) -> bool:
         return bool(await self.conversation.load_rows())
 
-    def find_listed(self, text: str) -> str | None:
-        """The conversation that a number of the last list stands for."""
-        number = int(text) if text.isdecimal() and len(text) < 6 else 0
-        return self.listed[number - 1] if 0 < number <= len(self.listed) else None
-
     async def confirm(self, question: str) -> bool:
         """Whether the person wants it: this time, or from now on without being asked."""
         if read_setting("approvals", "destructive_slash_confirm") is False:
@@ -238,23 +232,22 @@ class Chat:
 
         # ---------------------------------------------------------------- going on in a conversation
 
-    async def enter(self, session_id: str, *, asked_cwd: Path | None = None, first: bool = False) -> bool:
+    async def enter(self, session_id: str, asked_cwd: Path | None = None) -> bool:
         """Go on in a conversation; False if the person would rather not, because somebody else works in it."""
-        if not first and session_id == self.conversation.session_id:
-            self.screen.print_line("Already on that session.")
-            return True
-        patience = asyncio.get_running_loop().call_later(
-            BUSY_S, self.screen.print_note, "The store is busy; waiting …"
-        )
+        patience = asyncio.get_running_loop().call_later(BUSY_S, self.screen.print_note, BUSY)
         try:
             notes = await self.conversation.switch_to(session_id, asked_cwd=asked_cwd)
         except errors.LeaseHeld as conflict:
             patience.cancel()  # from here on the person is waited for, not the store
-            return await lease_conflict.resolve_conflict(self, session_id, conflict.holder)
+            return await self.resolve_conflict(session_id, conflict.holder)
         finally:
             patience.cancel()
         await self.show_recap(notes)
         return True
+
+    async def resolve_conflict(self, session_id: str, lease: Lease) -> bool:
+        """Ask the person what to do about somebody who works in the conversation; False if they leave it."""
+        return await lease_conflict.resolve_conflict(self, session_id, lease)
 
     async def show_recap(self, notes: list[str]) -> None:
         """Say where we are, and what was said."""

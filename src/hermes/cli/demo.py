@@ -86,7 +86,7 @@ def _show_resume(name: str) -> None:
         session = db.named(name).id
         assert session is not None
         conversation = open_local_conversation(db, make_standard_components())
-        await Chat(conversation, Screen()).enter(session, first=True)
+        await Chat(conversation, Screen()).enter(session)
         await conversation.close()
 
     with SessionDB() as db:

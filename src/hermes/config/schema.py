@@ -94,6 +94,24 @@ class AgentSettings(Section, frozen=True):
     ] = True
 
 
+class DelegationSettings(Section, frozen=True):
+    """Subagents."""
+
+    max_concurrent: Annotated[
+        int,
+        Setting(make_integer(1, 100), "how many subagents of a conversation work at a time; the others wait"),
+    ] = 3
+    max_steps: Annotated[
+        int, Setting(make_integer(1, 10_000), "how often a subagent may use tools before it has to answer")
+    ] = 30
+    timeout_minutes: Annotated[
+        float,
+        Setting(
+            make_number(0.01, 1440), "how long a subagent may work; waiting for an approval does not count"
+        ),
+    ] = 15.0
+
+
 class CompressionSettings(Section, frozen=True):
     """How long conversations are summarised to make room."""
 
@@ -205,6 +223,7 @@ class Settings(Section, frozen=True):
     model: ModelSettings = ModelSettings()
     auxiliary: AuxiliarySettings = AuxiliarySettings()
     agent: AgentSettings = AgentSettings()
+    delegation: DelegationSettings = DelegationSettings()
     compression: CompressionSettings = CompressionSettings()
     display: DisplaySettings = DisplaySettings()
     approvals: ApprovalSettings = ApprovalSettings()

@@ -25,6 +25,7 @@ from hermes.agent.transcript import IncognitoRecord, StoredRecord
 if TYPE_CHECKING:
     from hermes.agent.factory import StandardFactory
     from hermes.agent.prompt.participants import SharedRoom
+    from hermes.agent.subagents import Subagents
     from hermes.agent.tools.background_processes import BackgroundProcesses
     from hermes.db.session_db import AnyStore
 
@@ -92,7 +93,7 @@ async def build_agent(
         cwd=cwd,
         can_ask=scope.can_ask,
         compressor=compressor,
-        most_steps=parts.most_steps,
+        most_steps=parts.get_most_steps(),
         speakers=None if room is None else partial(room.speakers, record),
     )
     return PreparedAgent(agent, compressor)
@@ -110,6 +111,10 @@ class StandardAgentProvider:
     @property
     def processes(self) -> BackgroundProcesses:
         return self._standard.processes
+
+    @property
+    def subagents(self) -> Subagents:
+        return self._standard.subagents
 
     def get_components(self, scope: AgentScope) -> AgentComponents:
         return self._parts_of(scope)[0]

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from hermes import clock, errors
 from hermes.agent.components import LEAST_SAID, AgentComponents
@@ -28,9 +28,9 @@ from hermes.conversation.agents import (
 )
 from hermes.conversation.background import BackgroundTasks
 from hermes.conversation.model_choice import ModelSelector
-from hermes.conversation.rewind import RewindResult, find_last_undo
-from hermes.conversation.surface import Route, Surface
+from hermes.conversation.surface import Surface
 from hermes.conversation.usage import NOTHING_YET, add_usage
+from hermes.store.processes import identify_process
 
 if TYPE_CHECKING:
     from hermes.agent.approvals.request import Decision
@@ -42,6 +42,12 @@ Row = dict[str, Any]
 SAVING_S, GRACE_S = 60.0, 0.5
 GONE = (NoSuchModel, Unreachable)
 NO_COMPRESSION = "There is no compression here."
+
+
+class RewindResult(NamedTuple):
+    messages: int
+    content: Any
+    """The message of the person at which the rewind began."""
 
 
 class Conversation(Generic[StoreT]):
@@ -130,7 +136,21 @@ class Conversation(Generic[StoreT]):
     def get_title(self) -> str | None:
         return self.store.get_session_title(self.session_id) if self.exists else None
 
-    def _make_record(self, session_id: str | None = None, cwd: Path | None = None) -> LiveRecord:
+    @property
+    def previous_id(self) -> str | None:
+        """The session that `begin` left for this one, as long as this one is not stored."""
+        return self.record.previous_id
+
+    async def ensure_session(self) -> bool:
+        """Whether the session is stored. A new one is stored with its first message."""
+        return self.exists
+
+    def _make_record(
+        self,
+        session_id: str | None = None,
+        cwd: Path | None = None,
+        previous_id: str | None = None,
+    ) -> LiveRecord:
         """The record of a session that exists, or of a new one. If it is deleted, another begins in `cwd`."""
         if self.surface.incognito and session_id is None:
             return IncognitoRecord()
@@ -145,6 +165,8 @@ class Conversation(Generic[StoreT]):
             source=self.scope.platform,
             surface=self.surface.name,
             make_session=None if self.surface.make_session is None else self._replace_session,
+            previous_id=previous_id,
+            choose_title=lambda: self.queued_title,
             **new,
         )
 
@@ -201,25 +223,15 @@ class Conversation(Generic[StoreT]):
 
         At a terminal it saves in the background.
         """
-        if (route := self.surface.route) is not None:
-            await self.save()
-            await self._arrive(route, await route.reset(self.session_id, self.epoch, title))
-            return
+        previous_id = self.session_id if self.exists else self.previous_id
         self._end_later("new_session", save=True)
-        self._set_record(self._make_record())
+        self._set_record(self._make_record(previous_id=previous_id))
         self.queued_title = title
-
-    async def _arrive(self, route: Route, session_id: str) -> None:
-        await self.enter(session_id)
-        await route.arrive(session_id)
 
     async def switch_to(
         self, session_id: str, *, asked_cwd: Path | None = None, take_over: bool = False
     ) -> list[str]:
         """Continue in another session; lines that a person should know. `LeaseHeld` if somebody else works in it."""
-        if (route := self.surface.route) is not None:
-            await self._arrive(route, await route.switch(session_id, self.epoch))
-            return []
         row = await asyncio.to_thread(self.store.get_session, session_id)
         if row is None:
             raise errors.make_error(errors.UnknownSession, f"Session not found: {session_id}")
@@ -234,6 +246,12 @@ class Conversation(Generic[StoreT]):
         restored = None if self.models is None else self.models.restore(row)
         note = " ".join(filter(None, (where.note, restored)))
         return [line for line in (note, unwritable) if line]
+
+    async def check_free(self, session_id: str) -> None:
+        """`LeaseHeld` if another process works in a session."""
+        lease = await asyncio.to_thread(self.store.leases.find_holder, session_id)
+        if lease is not None and lease.holder[:3] != identify_process():
+            raise errors.LeaseHeld(f"session {session_id!r} is in use", lease)
 
     async def _hold(self, record: LiveRecord, take_over: bool) -> str | None:
         """Take the lease. A store that cannot be written now keeps nobody from reading; what to say about it."""
@@ -250,10 +268,6 @@ class Conversation(Generic[StoreT]):
     async def branch(self, title: str | None = None) -> str:
         """Continue in a new session with the same context; its id. Nothing is copied."""
         old, epoch = self.session_id, self.epoch
-        if (route := self.surface.route) is not None:
-            child = await route.branch(old, epoch, title)
-            await self._arrive(route, child)
-            return child
         child = await asyncio.to_thread(lambda: self.store.branch(old, lease_epoch=epoch, title=title))
         await self.step_aside()  # the old one has ended already
         await self.enter(child)
@@ -445,6 +459,8 @@ class Conversation(Generic[StoreT]):
         title, self.queued_title = self.queued_title, None
         if title is None or not self.exists:
             return "The title is not set."
+        if (stored := self.get_title()) is not None:  # the session was created with it
+            return f"Session title set: {stored}"
         try:
             self.store.set_session_title(self.session_id, title)
         except errors.InvalidTitle as problem:
@@ -490,10 +506,9 @@ class Conversation(Generic[StoreT]):
         return RewindResult(done["rewound_count"], done["target_message"]["content"])
 
     async def bring_back(self) -> int:
-        """Bring back what was taken back since something was last said; how many messages."""
+        """Bring back what was taken back last, unless something was said since; how many messages."""
         if not self.exists:
             return 0
-        since = await asyncio.to_thread(find_last_undo, self.store, self.session_id)
         return await asyncio.to_thread(
-            lambda: self.store.restore_rewound(self.session_id, since, lease_epoch=self.epoch)
+            lambda: self.store.restore_last_rewind(self.session_id, lease_epoch=self.epoch)
         )

@@ -163,6 +163,12 @@ class ConversationVerbs(Handle):
 
         return Rewinds(self._write_access(session_id)).restore(session_id, since_id, lease_epoch)
 
+    def restore_last_rewind(self, session_id: str, *, lease_epoch: int | None = None) -> int:
+        """Bring back what was taken back last, unless something was said since; how many messages."""
+        from hermes.store.sessions.rewind import Rewinds
+
+        return Rewinds(self._write_access(session_id)).restore_last(session_id, lease_epoch)
+
     def list_recent_user_messages(self, session_id: str, limit: int = 20) -> list[Row]:
         from hermes.store.sessions.rewind import Rewinds
 

@@ -13,6 +13,7 @@ from hermes.gateway.outbound.delivery import Delivery
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 
 if TYPE_CHECKING:
+    from hermes.agent.subagents import Subagents
     from hermes.agent.tools.background_processes import BackgroundProcesses
     from hermes.db.session_db import SessionDB
     from hermes.gateway.inbound.access_control import AccessControl
@@ -22,6 +23,10 @@ class GatewayAgents(AgentProvider, Protocol):
     @property
     def processes(self) -> BackgroundProcesses:
         """What tools left running in the background."""
+
+    @property
+    def subagents(self) -> Subagents:
+        """The subagents that work for conversations of this program."""
 
 
 class GatewayContext:

@@ -6,6 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 EXAMPLES: Mapping[str, Sequence[dict[str, Any]]] = {
+    "delegate_task": (
+        {"goal": "Find out why the tests fail.", "context": "They are in tests/.", "max_steps": 20},
+        {"tasks": [{"goal": "Read the changelog."}, {"goal": "Read the code.", "tools": ["read_file"]}]},
+    ),
     "memory": (
         {"action": "add", "target": "user", "content": "Prefers short answers."},
         {"action": "replace", "target": "memory", "old_text": "Python 3.11", "content": "Uses Python 3.13."},

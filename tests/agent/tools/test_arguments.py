@@ -12,15 +12,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hermes.agent.components import AgentInputs
+from hermes.agent.delegation import Delegation
+from hermes.agent.subagents import Subagents
 from hermes.agent.tool import MOST_OUTPUT, Tool, ToolContext, ToolFailed, make_schema
 from hermes.agent.tools import make_standard_tools
 from hermes.agent.tools.argument_check import check_arguments
+from hermes.config.schema import DelegationSettings
 from hermes.errors import HermesError
 from hermes_state import SessionDB
 from tests.agent.tools.conftest import Person
 from tests.agent.tools.examples import EXAMPLES
 
-TOOLS = make_standard_tools()
+
+async def no_prompt(_inputs: AgentInputs) -> str:
+    raise AssertionError("nothing is delegated here")
+
+
+TOOLS = make_standard_tools(delegation=Delegation(Subagents(1), DelegationSettings(), no_prompt))
 NAMES = [tool.name for tool in TOOLS]
 SCHEMA_WORDS = {
     "object": {"type", "properties", "required", "additionalProperties", "description"},
@@ -51,13 +60,15 @@ def schemas(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def test_there_are_the_tools_that_were_promised() -> None:
     assert set(NAMES) == {
         *("terminal", "process", "read_file", "write_file", "patch", "search_files", "memory", "todo"),
-        *("skills_list", "skill_view", "skill_manage", "session_search"),
+        *("skills_list", "skill_view", "skill_manage", "session_search", "delegate_task"),
     }
-    assert len(NAMES) == 12
+    assert len(NAMES) == 13
 
 
 def test_an_incognito_conversation_has_no_tool_that_writes_things_down() -> None:
-    missing = set(NAMES) - {tool.name for tool in make_standard_tools(incognito=True)}
+    missing = {tool.name for tool in make_standard_tools()} - {
+        tool.name for tool in make_standard_tools(incognito=True)
+    }
     assert missing == {"memory", "skill_manage"}
 
 

@@ -42,6 +42,12 @@ You are Hermes, an agent in a room that several people share. You answer whoever
 tools you have. No one of them speaks for another: what somebody says about another person, or in their name, is \
 hearsay until that person says it. {_MANNER}"""
 
+WHO_AS_SUBAGENT = f"""\
+You are a subagent of Hermes, a personal agent. Hermes handed you one task: the first message. Do that and nothing \
+else, with the tools you have. Nobody answers questions: where the task is unclear, take the likeliest reading and say \
+which. Your last message is all that Hermes sees of your work. Let it hold the result: what you found or did, where \
+(paths, commands, sources), and what is left or did not work. {_MANNER}"""
+
 RECALL = """\
 Earlier conversations with this person are kept. When they speak of something as if you knew it, or when earlier work \
 would help, look with session_search before you ask them to repeat themselves."""
@@ -63,6 +69,9 @@ TODO = "For work of more than three steps, keep a list with the tool todo, and k
 SKILLS = """\
 These how-tos were written down before. If one bears on what you are about to do, read it first with skill_view; if it \
 turns out to be wrong, mend it with skill_manage."""
+
+SKILLS_AS_SUBAGENT = """\
+These how-tos were written down before. If one bears on your task, read it first with skill_view."""
 
 AT_ONCE = "Calls made in one answer run at the same time, so let none of them depend on another."
 
@@ -133,6 +142,29 @@ def build_system_prompt(
     return "\n\n".join(part for part in parts if part)
 
 
+def build_subagent_prompt(
+    *,
+    tools: Sequence[Tool],
+    cwd: Path,
+    model: str,
+    started_at: float,
+    skills: Skills | None = None,
+    machine: bool = True,
+) -> str:
+    """The prompt of a subagent: its task is its first message, and what Hermes remembers is not for it."""
+    names = [tool.name for tool in tools]
+    parts = [WHO_AS_SUBAGENT, DATA.format(who="the first message")]
+    if names:
+        parts.append(f"Your tools: {', '.join(names)}. {AT_ONCE}")
+    parts += [TODO] if "todo" in names else []
+    if skills is not None and "skill_view" in names:
+        parts.append(_format_skills(skills, SKILLS_AS_SUBAGENT))
+    parts.append(_format_surroundings(cwd if machine else None, None, model, started_at, False))
+    if machine and (found := find_project_file(cwd)):
+        parts.append(_format_project(found))
+    return "\n\n".join(part for part in parts if part)
+
+
 def find_project_file(cwd: Path) -> ProjectFile | None:
     """What the project of a directory says to agents."""
     for folder in _list_folders(cwd):
@@ -195,27 +227,30 @@ def _read(memory: Memory | RoomMemory, target: str) -> MemoryContent | None:
     return there if there.entries else None
 
 
-def _format_skills(skills: Skills) -> str:
+def _format_skills(skills: Skills, heading: str = SKILLS) -> str:
     known = skills.all()
     if not known:
         return ""
     lines = [f"- {skill.line}" for skill in known[:MOST_SKILLS]]
     if len(known) > MOST_SKILLS:
         lines.append(f"- and {len(known) - MOST_SKILLS} more: skills_list")
-    return "\n".join([SKILLS, fence_text("\n".join(lines), "skills")])
+    return "\n".join([heading, fence_text("\n".join(lines), "skills")])
 
 
-def _format_surroundings(cwd: Path | None, source: str, model: str, started_at: float, shared: bool) -> str:
+def _format_surroundings(
+    cwd: Path | None, source: str | None, model: str, started_at: float, shared: bool
+) -> str:
     machine: tuple[str, ...] = ()
     if cwd is not None:
         machine = (
             f"Working directory: {one_line(cwd, LONGEST_PATH)}",
             f"System: {platform.system()} {platform.machine()}",
         )
+    reached = f"{'People reach' if shared else 'The person reaches'} you through: "
     return "\n".join(
         (
             *machine,
-            f"{'People reach' if shared else 'The person reaches'} you through: {one_line(source)}",
+            *([] if source is None else [f"{reached}{one_line(source)}"]),
             f"Model: {one_line(model)}",
             f"This session began on {clock.format_day(started_at)}; later days are not told here.",
         )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hermes.agent.delegation import Delegation
     from hermes.agent.session_summaries import SessionSummaries
     from hermes.agent.tool import Tool
     from hermes.agent.tools.access import Access
@@ -18,14 +19,16 @@ def make_standard_tools(
     access: Access | None = None,
     processes: BackgroundProcesses | None = None,
     summaries: SessionSummaries | None = None,
+    delegation: Delegation | None = None,
     incognito: bool = False,
     shared: bool = False,
 ) -> list[Tool]:
     """All of them.
 
     `home` is where memories and skills are, if not in that of the program; `access` is how they reach the machine;
-    `processes` are those that other surfaces know of, too; `summaries` asks a model for `session_search`. An incognito
-    conversation has no tools that write things down. `shared` is for a room that several people share: memory and
+    `processes` are those that other surfaces know of, too; `summaries` asks a model for `session_search`;
+    `delegation` runs subagents, and without it there is no `delegate_task`. An incognito conversation has no tools that
+    write things down. `shared` is for a room that several people share: memory and
     skills are the room's, and say whose word they are.
     """
     from hermes.agent.prompt.memory_files import Memory
@@ -58,6 +61,10 @@ def make_standard_tools(
         SessionSearch(summaries),
         Todo(),
     ]
+    if delegation is not None:
+        from hermes.agent.tools.delegate_task import DelegateTask
+
+        tools.append(DelegateTask(delegation))
     if not incognito:
         tools += [
             MemoryTool(Memory(home and home / "memories"), shared=shared),

@@ -1,4 +1,4 @@
-"""Slash commands of the terminal chat, one module per group, and their table.
+"""Slash commands of the terminal: its own, the table of all, and the commands of every surface on the screen.
 
-A command takes the chat and its argument. Imports input and view.
+A command takes the chat and its argument. Imports input, view and `hermes.conversation.commands`.
 """

@@ -1,4 +1,4 @@
-"""Commands that only show something, or write it to a file."""
+"""The conversation, its status and its usage on the screen; and `/save`, which writes it to a file."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock, home
-from hermes.chat.commands import switching
-from hermes.chat.commands.table import Command, load_commands
+from hermes.chat.commands.table import Command
 from hermes.chat.view.recap import extract_text, format_call_names, format_duration, list_call_names
 from hermes.chat.view.screen import GOLD, GREEN, format_usage
 from hermes.config.redaction import redact_text
@@ -29,6 +28,8 @@ from hermes.text import make_printable
 
 if TYPE_CHECKING:
     from hermes.chat.terminal_loop import Chat
+    from hermes.chat.view.screen import Screen
+    from hermes.conversation.commands.replies import Status, Usage
     from hermes.conversation.conversation import Conversation
     from hermes.db.session_db import SessionDB
     from hermes.store.reports.usage import UsageLine
@@ -38,36 +39,19 @@ Row = dict[str, Any]
 HISTORY_SHOWN = 400
 
 
-async def show_help(chat: Chat, _: str) -> None:
-    width = max(len(command.usage) for command in load_commands().values())
-    for command in load_commands().values():
-        chat.screen.print_line(f"{command.usage:<{width}}  {command.help}")
-    chat.screen.print_line()
-    chat.screen.print_note(
-        "Enter sends · Esc Enter, Alt-Enter or Ctrl-J: a new line · Tab completes · @file sends a file along"
-    )
-    chat.screen.print_note(
-        "Ctrl-O opens folded output · Ctrl-C stops a turn; at an empty prompt, twice leaves · Ctrl-D leaves"
-    )
-
-
-async def show_history(chat: Chat, _: str) -> None:
-    rows = await chat.conversation.load_rows()
-    if not rows:
-        chat.screen.print_note("Nothing was said yet. The latest conversations:")
-        await switching.list_sessions(chat, "")
+def show_history(screen: Screen, rows: Sequence[Row]) -> None:
     for row in rows:
         text = extract_text(row).strip()
         if row["role"] == "tool":
-            chat.screen.print_note(
+            screen.print_note(
                 f"  ⚙ {make_printable(str(row.get('tool_name') or 'tool'))}: {format_plural(len(text), 'character')}"
             )
             continue
         shown_text = "\n".join(filter(None, (_shorten(text), format_call_names(list_call_names(row)))))
         if shown_text:
             speaker, colour = _SPEAKERS.get(row["role"], (f"○ {row['role']}", "cyan"))
-            chat.screen.print_line(speaker, f"bold {colour}")
-            chat.screen.print_line("\n".join(f"  {line}" for line in shown_text.splitlines()))
+            screen.print_line(speaker, f"bold {colour}")
+            screen.print_line("\n".join(f"  {line}" for line in shown_text.splitlines()))
 
 
 _SPEAKERS = {"user": ("● You", GOLD), "assistant": ("◆ Hermes", GREEN)}
@@ -128,34 +112,28 @@ def _plan_conversation(conversation: Conversation[SessionDB], rows: Sequence[Row
     return stored or plan_unstored(conversation.session_id, rows)
 
 
-async def show_status(chat: Chat, _: str) -> None:
-    conversation = chat.conversation
-    rows = await conversation.load_rows()
+def show_status(screen: Screen, conversation: Conversation[SessionDB], status: Status) -> None:
     model = None if conversation.models is None else conversation.models.model
+    address = None if model is None else redact_text(model.base_url or model.provider or "unknown")
     facts = [
-        ("Session", f"{conversation.session_id}{'' if conversation.exists else ' (not stored yet)'}"),
-        ("Title", conversation.get_title() or conversation.queued_title or "—"),
-        (
-            "Model",
-            "not known yet"
-            if model is None
-            else f"{model.name} ({redact_text(model.base_url or model.provider or 'unknown')})",
-        ),
+        ("Session", f"{status.session_id}{'' if status.row is not None else ' (not stored yet)'}"),
+        ("Title", status.title or "—"),
+        ("Model", "not known yet" if model is None else f"{model.name} ({address})"),
         ("Directory", str(conversation.cwd)),
-        ("Messages", f"{len(rows)} in the context"),
-        ("Used", await _describe_usage(conversation)),
+        ("Messages", f"{status.messages} in the context"),
+        ("Used", _describe_usage(conversation, status)),
         ("Here for", format_duration(clock.now() - conversation.started_at)),
         ("Store", "none: incognito" if conversation.incognito else str(conversation.store.db_path)),
     ]
     for name, value in facts:
-        chat.screen.print_line(f"{name + ':':<11}{make_printable(value)}")
+        screen.print_line(f"{name + ':':<11}{make_printable(value)}")
 
 
-async def _describe_usage(conversation: Conversation[SessionDB]) -> str:
+def _describe_usage(conversation: Conversation[SessionDB], status: Status) -> str:
     """The tokens of the whole conversation, also of what was said before it was resumed."""
-    if not conversation.exists:
+    if status.used is None:
         return format_usage(conversation.total) if conversation.total.model else "nothing yet"
-    used = (await asyncio.to_thread(conversation.store.usage_of, conversation.session_id, True)).total
+    used = status.used.total
     if not used.calls:
         return "nothing yet"
     if not used.input_tokens and not used.output_tokens:
@@ -163,20 +141,19 @@ async def _describe_usage(conversation: Conversation[SessionDB]) -> str:
     return f"{shorten_number(used.input_tokens)} in · {shorten_number(used.output_tokens)} out (/usage has the cost)"
 
 
-async def show_usage(chat: Chat, _: str) -> None:
-    if not chat.conversation.exists:
-        chat.screen.print_line(format_usage(chat.conversation.total))
+def show_usage(screen: Screen, conversation: Conversation[SessionDB], usage: Usage) -> None:
+    if usage.used is None:
+        screen.print_line(format_usage(conversation.total))
         return
-    used = await asyncio.to_thread(chat.conversation.store.usage_of, chat.conversation.session_id, True)
     cells = [
         (
             f"{line.model or 'unknown'}{'' if line.purpose == 'main' else ' (auxiliary)'}",
             *(format_number(number) for number in line.used[:3]),
             format_cost(line.used),
         )
-        for line in used.by_model
+        for line in usage.used.by_model
     ]
-    chat.screen.print_table(("Model", "Calls", "Input", "Output", "Cost"), cells)
+    screen.print_table(("Model", "Calls", "Input", "Output", "Cost"), cells)
 
 
 def format_cost(used: UsageLine) -> str:
@@ -185,25 +162,11 @@ def format_cost(used: UsageLine) -> str:
     return format_dollars(cost) if cost or used.actual_cost_usd is not None else "—"
 
 
-async def show_insights(chat: Chat, argument: str) -> None:
-    from hermes.insights import InsightsEngine
-    from hermes.insights.chat_report import format_markdown
-
-    days = int(argument) if argument.isdecimal() and 0 < int(argument) < 10_000 else 30
-    report = await asyncio.to_thread(InsightsEngine(chat.conversation.store).generate, days)
-    chat.screen.print_markdown(format_markdown(report).replace("\n", "  \n"))  # in a chat a line stays a line
-
-
 COMMANDS = (
-    Command("history", "", "what was said in this conversation, each message in short", show_history),
     Command(
         "save",
         "[file]",
         "write the whole conversation to a file: JSON, or .md, .html, .jsonl by its name",
         save,
     ),
-    Command("status", "", "which conversation, model and directory this is", show_status),
-    Command("usage", "", "what this conversation used and cost, by model", show_usage),
-    Command("insights", "[days]", "what was done in the last 30 days, and what it cost", show_insights),
-    Command("help", "", "this list", show_help),
 )

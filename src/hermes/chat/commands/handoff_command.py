@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from hermes import clock
-from hermes.chat.commands.table import Leave
+from hermes.chat.commands.table import Command, Leave
 from hermes.text import make_printable
 
 if TYPE_CHECKING:
@@ -77,3 +77,6 @@ async def _poll_outcome(chat: Chat, session_id: str, stop: asyncio.Event) -> str
                 db.fail_handoff, session_id, why
             )  # the next look tells, if it was in time
         await asyncio.sleep(LOOK_EVERY_S)
+
+
+COMMANDS = (Command("handoff", "<platform>", "go on with this conversation on a chat platform", hand_off),)

@@ -1,15 +1,21 @@
-"""The table of slash commands. Each is a name, what it takes, a line of help, and a function."""
+"""The table of slash commands: those that every surface has, and those of the terminal."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from hermes.chat.terminal_loop import Chat
+    from hermes.conversation.commands.context import Command as CoreCommand
 
 Run = Callable[["Chat", str], Awaitable[None]]
+
+BUSY_S = 1.5
+"""After so long without an answer from the store a person is told what they wait for."""
+BUSY = "The store is busy; waiting …"
 
 
 class Command(NamedTuple):
@@ -20,25 +26,46 @@ class Command(NamedTuple):
     run: Run
     takes_session: bool = False
     """What it takes is a conversation: its title is completed."""
+    aliases: tuple[str, ...] = ()
 
     @property
     def usage(self) -> str:
         return f"/{self.name} {self.takes}".rstrip()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.name, *self.aliases
+
 
 @cache
 def load_commands() -> dict[str, Command]:
-    """All of them, in the order of the help."""
-    from hermes.chat.commands import agent_settings, display, history, switching, tool_output
+    """All of them, in the order of the help, which is the last."""
+    from hermes.chat.commands import display, handoff_command, tool_output, window
+    from hermes.conversation.commands.table import COMMANDS
 
-    groups = (
-        switching.COMMANDS,
-        history.COMMANDS,
-        tool_output.COMMANDS,
-        display.COMMANDS,
-        agent_settings.COMMANDS,
-    )
-    return {command.name: command for group in groups for command in group}
+    *core, show_help = map(_adapt, COMMANDS)
+    own = (*handoff_command.COMMANDS, *tool_output.COMMANDS, *display.COMMANDS, *window.COMMANDS)
+    return {command.name: command for command in (*core, *own, show_help)}
+
+
+def _adapt(core: CoreCommand) -> Command:
+    """A command that every surface has, in the terminal."""
+
+    async def run(chat: Chat, argument: str) -> None:
+        from hermes.chat.commands.core_context import make_core_context
+        from hermes.chat.commands.replies import show_reply
+
+        patience = None
+        if core.takes_session:
+            patience = asyncio.get_running_loop().call_later(BUSY_S, chat.screen.print_note, BUSY)
+        try:
+            reply = await core.run(make_core_context(chat, patience), argument)
+        finally:
+            if patience is not None:
+                patience.cancel()
+        await show_reply(chat, reply)
+
+    return Command(core.name, core.takes, core.summary, run, core.takes_session, core.aliases)
 
 
 class Leave(Exception):
@@ -61,10 +88,11 @@ def parse_command(text: str) -> ParsedCommand | None:
         return None
     name, _, argument = text[1:].partition(" ")
     name = name.strip()
-    commands = load_commands()
+    commands = {alias: command for command in load_commands().values() for alias in command.names}
     if name in commands:
         return ParsedCommand(commands[name], argument.strip(), [name])
     if "/" in name or "." in name or not name or "\n" in text.split(" ")[0]:
         return None
     alike = [candidate for candidate in commands if candidate.startswith(name)]
-    return ParsedCommand(commands[alike[0]] if len(alike) == 1 else None, argument.strip(), alike)
+    meant = {commands[candidate].name for candidate in alike}
+    return ParsedCommand(load_commands()[meant.pop()] if len(meant) == 1 else None, argument.strip(), alike)

@@ -12,7 +12,8 @@ from rich.cells import cell_len
 from rich.console import Group
 from rich.text import Text
 
-from hermes.chat.view.calls import EDITORS, NO_RESULT, Call, describe_arguments, describe_call
+from hermes.agent.subagents import describe_work
+from hermes.chat.view.calls import DELEGATE, EDITORS, NO_RESULT, Call, describe_arguments, describe_call
 from hermes.chat.view.diff_view import is_folded, render_diff
 from hermes.chat.view.diffs import format_counts
 from hermes.chat.view.edits import Edit, read_edit
@@ -23,9 +24,18 @@ from hermes.text import format_count, make_printable, make_readable, reveal, spe
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from hermes.agent.events import SubagentProgress
+
 COMMAND_HEAD, COMMAND_TAIL = 12, 7
 """Lines of a long command that are shown from its beginning and from its end."""
 OUTPUT_HEAD, OUTPUT_TAIL = 2, 3
+SUBAGENT_LINES = 24
+SUBAGENT_MARKS = {
+    "queued": ("·", "dim"),
+    "done": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "stopped": ("■", "yellow"),
+}
 REASONING_HEAD, REASONING_TAIL = 1, 2
 DIFF_LINES = 20
 COMMAND_ROWS, OUTPUT_ROWS = 10, 2
@@ -91,10 +101,28 @@ def view_ended(call: Call, seconds: float | None, width: int) -> View:
         if edit.note:
             parts.append(Gutter([Line(OUTSIDE, f"{edit.note} ({OPEN_HINT})", "yellow")]))
         return View(Group(*parts), title.is_folded or bool(edit.note) or is_folded(edit.diff, DIFF_LINES))
-    folded = fold(_split_lines(make_readable(call.printed)), OUTPUT_HEAD, OUTPUT_TAIL, OUTPUT_ROWS * width)
+    head_lines = SUBAGENT_LINES if call.name == DELEGATE else OUTPUT_HEAD
+    folded = fold(_split_lines(make_readable(call.summary)), head_lines, OUTPUT_TAIL, OUTPUT_ROWS * width)
     if folded.lines:
         parts.append(Gutter(_mark_lines(folded, "red" if call.failed else "dim")))
-    return View(Group(*parts), title.is_folded or folded.is_folded)
+    is_part = folded.is_folded or call.summary != call.printed
+    return View(Group(*parts), title.is_folded or is_part)
+
+
+def view_subagent(progress: SubagentProgress, spinner: str, seconds: float) -> RenderableType:
+    """A subagent in one line, while the call that asked for it runs."""
+    mark, colour = SUBAGENT_MARKS.get(progress.state, (spinner, "cyan"))
+    doing = progress.activity or ("" if progress.state == "running" else progress.state)
+    work = describe_work(progress._replace(seconds=seconds)) if progress.state != "queued" else ""
+    details = " · ".join(make_printable(part, width_limit=40) for part in (doing, work) if part)
+    goal = make_printable(progress.goal, width_limit=60)
+    return Text.assemble(
+        (f"  {mark} ", colour),
+        f"{progress.number} {goal}",
+        (f"  {details}", "dim"),
+        no_wrap=True,
+        overflow="ellipsis",
+    )
 
 
 def view_unfinished(call: Call, width: int) -> RenderableType:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hermes.message_content import list_tool_calls, read_text
 from hermes.reasoning import extract_reasoning
 from hermes.store.content import to_json
-from hermes.text import make_printable, reveal
+from hermes.text import format_count, make_printable, reveal
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
 Row = dict[str, Any]
 
-TERMINAL = "terminal"
+TERMINAL, DELEGATE = "terminal", "delegate_task"
 EDITORS = ("write_file", "patch")
 READERS = ("read_file", "search_files", "session_search", "skill_view", "skills_list", "todo")
 """Tools that change nothing outside of the conversation."""
@@ -73,6 +73,11 @@ class Call(NamedTuple):
         return not self.failed or bool(self.exit_state) or not (self.output or "").startswith("error:")
 
     @property
+    def summary(self) -> str:
+        """Of what subagents answered, the lines that say how each ended; of other tools, what they printed."""
+        return _summarize_results(self.output or "") if self.name == DELEGATE else self.printed
+
+    @property
     def printed(self) -> str:
         """The output without the line that reports the exit state."""
         output = self.output or ""
@@ -100,6 +105,10 @@ def describe_call(name: str, arguments: Mapping[str, Any], *, width_limit: int |
 
 def describe_arguments(name: str, arguments: Mapping[str, Any]) -> str:
     """`src/app.py offset=10`: each argument short; without those that are shown as a diff."""
+    if name == DELEGATE and isinstance(arguments.get("tasks"), list):
+        goals = [str(task.get("goal")) if isinstance(task, dict) else "?" for task in arguments["tasks"]]
+        text = f"{format_count(len(goals), 'task')}: {'; '.join(goals)}"
+        return make_printable(join_lines(text), width_limit=LONGEST_ARGUMENT // 2)
     hidden = _SHOWN_AS_DIFF.get(name, ())
     return " ".join(_describe(key, value) for key, value in arguments.items() if key not in hidden)
 
@@ -117,6 +126,21 @@ def _describe(key: str, value: object) -> str:
 def join_lines(text: str) -> str:
     """Several lines as one in which the line ends can be seen."""
     return LINE_END.join(reveal(text).strip("\n").split("\n"))
+
+
+def _summarize_results(output: str) -> str:
+    """The lines outside of fences that tell of a subagent."""
+    lines: list[str] = []
+    fence: str | None = None
+    for line in output.split("\n"):
+        opening = re.fullmatch(r"(`{3,})[a-z-]*", line)
+        if fence is not None:
+            fence = None if line == fence else fence
+        elif opening is not None:
+            fence = opening[1]
+        elif line.startswith(("Subagent ", "No answer: ", "error: ")):
+            lines.append(line)
+    return "\n".join(lines) or output
 
 
 # From stored messages

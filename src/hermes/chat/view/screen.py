@@ -22,6 +22,7 @@ from hermes.chat.view.call_view import (
     view_ended,
     view_reasoning,
     view_running,
+    view_subagent,
     view_thinking,
     view_unfinished,
 )
@@ -50,6 +51,11 @@ class RunningCall(NamedTuple):
     since: float
 
 
+class RunningSubagent(NamedTuple):
+    progress: events.SubagentProgress
+    told_at: float
+
+
 class Screen:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or _make_console()
@@ -61,6 +67,7 @@ class Screen:
         self._has_blocks = False
         """Whether finished blocks of the answer are on the screen, which cannot be taken back."""
         self._running: list[RunningCall] = []
+        self._subagents: dict[int | None, RunningSubagent] = {}
         self._started_at = self._next_drawing = 0.0
         self._waiting = False
         self._paused_events: list[events.Event] | None = None
@@ -144,7 +151,7 @@ class Screen:
 
     def begin(self) -> None:
         self._started_at, self._waiting = time.monotonic(), True
-        self._blocks, self._reasoning, self._running = Blocks(), "", []
+        self._blocks, self._reasoning, self._running, self._subagents = Blocks(), "", [], {}
         self._has_blocks = False
 
     def print_aside(self, text: str, style: str = "dim") -> None:
@@ -193,6 +200,10 @@ class Screen:
             case events.ToolEnded(call_id, name, output, failed, seconds):
                 call = self._take_running(call_id, name)._replace(output=output, failed=failed)
                 self._commit(view_ended(call, seconds, self.console.width).rendered)
+                self._forget_subagents()
+            case events.SubagentProgress(number):
+                self._subagents[number] = RunningSubagent(event, time.monotonic())
+                self.tick()
             case events.NotStored(role, why, spooled):
                 self._end_text()
                 self._commit(Text(make_readable(describe_unstored(role, why, spooled)), "bold red"))
@@ -243,11 +254,24 @@ class Screen:
             return [view_thinking(self._reasoning, turn, now - self._started_at, self.console.width)]
         if self._running:
             turn = WAITING[int(now * 10) % len(WAITING)]
-            return [view_running(running.title, turn, now - running.since) for running in self._running]
+            return [
+                *(view_running(running.title, turn, now - running.since) for running in self._running),
+                *(self._render_subagent(subagent, turn, now) for subagent in self._subagents.values()),
+            ]
         if self._waiting:
             turn = WAITING[int(now * 10) % len(WAITING)]
             return [Text(f"{turn} {now - self._started_at:.0f}s  Ctrl-C stops", "dim")]
         return []
+
+    def _render_subagent(self, subagent: RunningSubagent, spinner: str, now: float) -> RenderableType:
+        since = now - subagent.told_at if subagent.progress.state == "running" else 0.0
+        return view_subagent(subagent.progress, spinner, subagent.progress.seconds + since)
+
+    def _forget_subagents(self) -> None:
+        """The call that asked for them tells how they ended."""
+        self._subagents = {
+            number: subagent for number, subagent in self._subagents.items() if not subagent.progress.is_over
+        }
 
     def _take_running(self, call_id: str, name: str) -> Call:
         """The call that has ended. Ids of models are not always unique: the first with this one."""

@@ -19,6 +19,7 @@ from hermes.text import format_count, make_printable, make_readable, reveal, spe
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
+    from hermes.store.sessions.lineage import Relative
 
 SPEAKERS = {"user": ("● You", "yellow"), "assistant": ("◆ Hermes", "green")}
 ARGUMENTS_SHOWN = 100
@@ -87,15 +88,27 @@ def _read_messages(db: SessionDB, session_id: str, first: int | None) -> Iterato
 
 
 def _format_transcript(db: SessionDB, segments: list[str], arguments: argparse.Namespace) -> Iterator[str]:
+    subagents = _list_subagents(db, segments[0])
     for segment in segments:
         session = db.get_session(segment)
         if session is not None:
             yield from _format_heading(session)
+            for child in subagents.get(segment, ()):
+                yield apply_style(f"subagent: {make_printable(child.preview or '—')} · {child.id}", "dim")
             if segment == segments[0] and session["relation"] == "compression":
                 yield from _format_origin(db, segment)
             yield ""
         for message in _read_messages(db, segment, arguments.first):
             yield from _format_message(message, arguments.tools, arguments.reasoning)
+
+
+def _list_subagents(db: SessionDB, session_id: str) -> dict[str, list[Relative]]:
+    """The sessions of the subagents that worked for each session of the family."""
+    family = db.family(session_id)
+    return {
+        member.id: [child for child in member.children if child.kind == "child" and child.root_id == child.id]
+        for _, member in (() if family is None else family.walk())
+    }
 
 
 def _format_heading(session: dict[str, Any]) -> Iterator[str]:

@@ -70,7 +70,8 @@ def _format_session(session: Relative, now: float, is_named: bool, room: int | N
     """What it is, its title, its id, and as much of the rest as there is room for."""
     relation = RELATIONS.get(session.relation or "", "") if session.parent_session_id else ""
     before = f"{relation}: " if relation else ""
-    title = make_printable(session.title or "—", width_limit=60)
+    task = session.preview if session.kind == "child" else None
+    title = make_printable(session.title or task or "—", width_limit=60)
     facts = [
         make_printable(session.id),
         *([make_printable(session.source)] if session.source != "cli" else []),

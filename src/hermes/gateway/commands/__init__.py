@@ -1,4 +1,4 @@
-"""Slash commands in a chat, one module per group, and their table.
+"""Slash commands in a chat: its own, the table of all, and the commands of every surface as Markdown.
 
-A command gets a `CommandContext` and returns a `CommandReply`. Must not import `inbound` or a platform.
+A command gets a `ChatCommandContext` and returns a `CommandReply`. Must not import `inbound` or a platform.
 """

@@ -1,14 +1,18 @@
-"""Commands about the chat itself: approvals, the home of a platform, and Telegram's topics."""
+"""Commands about the chat itself: approvals, the home of a platform, the way to the terminal, Telegram's topics."""
 
 from __future__ import annotations
 
 import asyncio
 
 from hermes import clock, errors
-from hermes.gateway.commands.command_context import Command, CommandContext, CommandReply
-from hermes.gateway.commands.switching import switch_to
-from hermes.gateway.commands.visible_conversations import describe_busy, openable_filter, resolve_conversation
-from hermes.gateway.outbound.markdown_format import escape_line, format_conversation
+from hermes.conversation.commands.lookup import resolve_conversation
+from hermes.conversation.commands.replies import Busy
+from hermes.conversation.commands.switching import switch_to
+from hermes.gateway.commands.command_context import ChatCommandContext, Command, CommandReply
+from hermes.gateway.commands.core_context import make_core_context
+from hermes.gateway.commands.replies import format_reply
+from hermes.gateway.commands.visible_conversations import ChatVisibility, describe_empty
+from hermes.gateway.outbound.markdown_format import escape_line, format_code, format_conversation
 from hermes.gateway.sessions.topics import UserTopics
 
 TOPICS_HELP = (
@@ -18,15 +22,15 @@ TOPICS_HELP = (
 )
 
 
-async def approve(context: CommandContext) -> CommandReply:
+async def approve(context: ChatCommandContext) -> CommandReply:
     return CommandReply(context.chat.answer_approval(context, allowed=True))
 
 
-async def deny(context: CommandContext) -> CommandReply:
+async def deny(context: ChatCommandContext) -> CommandReply:
     return CommandReply(context.chat.answer_approval(context, allowed=False))
 
 
-async def set_home(context: CommandContext) -> CommandReply:
+async def set_home(context: ChatCommandContext) -> CommandReply:
     source = context.source
     if not context.is_owner:
         return CommandReply("Only an owner of this platform can choose its home.")
@@ -43,7 +47,7 @@ async def set_home(context: CommandContext) -> CommandReply:
     )
 
 
-async def topic(context: CommandContext) -> CommandReply:
+async def topic(context: ChatCommandContext) -> CommandReply:
     topics, words = context.topics, context.words
     if topics is None:
         return CommandReply("Topics are there in private chats on Telegram only.")
@@ -54,10 +58,10 @@ async def topic(context: CommandContext) -> CommandReply:
         return CommandReply("Topics are off. The conversations stay: `/resume` lists them.")
     if not words:
         return CommandReply(await asyncio.to_thread(_turn_topics_on, context, topics))
-    return CommandReply(await _put_into_topic(context, topics, words))
+    return await _put_into_topic(context, topics, words)
 
 
-def _turn_topics_on(context: CommandContext, topics: UserTopics) -> str:
+def _turn_topics_on(context: ChatCommandContext, topics: UserTopics) -> str:
     if topics.is_enabled():
         lines = ["Topics are on: each topic is a conversation of its own."]
     else:
@@ -65,35 +69,48 @@ def _turn_topics_on(context: CommandContext, topics: UserTopics) -> str:
         lines = [
             "**Topics are on now.** Open a topic in this chat and write in it: it is a conversation of its own."
         ]
-    allows, now = openable_filter(context), clock.now()
+    visibility, now = ChatVisibility(context), clock.now()
     stored = ((row, context.store.get_session(row["id"])) for row in topics.unlinked())
-    free = [row for row, session in stored if session is not None and allows(session)]
+    free = [row for row, session in stored if session is not None and visibility.can_open(session)]
     if free:
         lines += ["In no topic yet; `/topic id` in a topic goes on there:"]
         lines += [f"- {format_conversation(row, now)}" for row in free]
     return "\n".join(lines)
 
 
-async def _put_into_topic(context: CommandContext, topics: UserTopics, words: str) -> str:
+async def _put_into_topic(context: ChatCommandContext, topics: UserTopics, words: str) -> CommandReply:
     thread = context.source.thread_id
     if not thread:
-        return "Say that in the topic in which the conversation is to go on."
+        return CommandReply("Say that in the topic in which the conversation is to go on.")
     if not await asyncio.to_thread(topics.is_enabled):
-        return "Topics are off; `/topic` turns them on."
-    row, problem = await asyncio.to_thread(resolve_conversation, context, words)
-    if row is None:
-        return problem
-    busy = await asyncio.to_thread(describe_busy, context, row["id"])
-    if busy is not None:
-        return busy
+        return CommandReply("Topics are off; `/topic` turns them on.")
+    core = make_core_context(context)
+    found = await asyncio.to_thread(resolve_conversation, core, words)
+    if not isinstance(found, dict):
+        return await format_reply(context, found)
     try:
-        await asyncio.to_thread(topics.bind, thread, context.chat.key, row["id"])
+        await core.conversation.check_free(found["id"])
+        await asyncio.to_thread(topics.bind, thread, context.chat.key, found["id"])
+    except errors.LeaseHeld as conflict:
+        return await format_reply(context, Busy(found["id"], conflict.holder))
     except errors.InvalidArgument:
-        return "That conversation is in another topic already."
-    return await switch_to(context, row)
+        return CommandReply("That conversation is in another topic already.")
+    return await format_reply(context, await switch_to(core, found))
+
+
+async def handoff(context: ChatCommandContext) -> CommandReply:
+    session = context.chat.session_id
+    if session is None:
+        return CommandReply(f"{describe_empty(context)} There is nothing to hand over.")
+    return CommandReply(
+        f"On the machine that I run on, {format_code(f'hermes -r {session}')} goes on with this conversation in the"
+        " terminal."
+        "\n`/handoff` there brings it back to a chat."
+    )
 
 
 COMMANDS = (
+    Command("handoff", handoff, "/handoff", "how to go on with this conversation in the terminal"),
     Command(
         "approve",
         approve,

@@ -1,10 +1,15 @@
-"""The types of slash commands: a command gets a `CommandContext` and returns a `CommandReply`."""
+"""The types of slash commands in a chat: a command gets a `ChatCommandContext` and returns a `CommandReply`.
+
+`make_core_context` makes of it what the commands that every surface has (`hermes.conversation.commands`) work with.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from hermes.agent.components import AgentComponents
+from hermes.agent.events import Event
 from hermes.db.scoped_store import ScopedStore
 from hermes.gateway.adapter import Adapter
 from hermes.gateway.inbound_events import Source
@@ -13,6 +18,7 @@ from hermes.gateway.sessions.topics import UserTopics
 from hermes.gateway.settings import GatewaySettings, ResetPolicy
 
 if TYPE_CHECKING:
+    from hermes.agent.subagents import Subagents
     from hermes.gateway.inbound.chat_approvals import PendingApproval
 
 
@@ -54,7 +60,11 @@ class CommandChat(Protocol):
     def waiting_approvals(self) -> Sequence[PendingApproval]:
         """Approvals that the running turn waits for."""
 
-    def answer_approval(self, context: CommandContext, *, allowed: bool) -> str:
+    @property
+    def subagents(self) -> Subagents:
+        """The subagents that work for conversations of this program."""
+
+    def answer_approval(self, context: ChatCommandContext, *, allowed: bool) -> str:
         """Answer an approval; returns the text for the person."""
 
     def stop(self) -> bool:
@@ -69,11 +79,14 @@ class CommandChat(Protocol):
     async def save(self) -> None:
         """Let the agent save its memory, in a silent, bounded turn, before the conversation is left."""
 
-    async def compress(self, focus: str | None) -> list[str]:
-        """Compress now; returns lines about the result."""
+    def compress(self, focus: str | None) -> AsyncIterator[Event]:
+        """Compress now; the events of it."""
+
+    def get_components(self) -> AgentComponents:
+        """What the agent of this chat is made of. May read files."""
 
 
-class CommandContext(NamedTuple):
+class ChatCommandContext(NamedTuple):
     """A command with its arguments, its sender and their chat."""
 
     source: Source
@@ -112,11 +125,13 @@ class CommandReply(NamedTuple):
     """Markdown, for a telephone."""
     next_content: Any = None
     """A message for the agent, as if the person had sent it: for `/retry`."""
+    repeats_last: bool = False
+    """Whether the last message, which is stored, is to be answered now: for `/retry`."""
 
 
 class Command(NamedTuple):
     name: str
-    run: Callable[[CommandContext], Awaitable[CommandReply]]
+    run: Callable[[ChatCommandContext], Awaitable[CommandReply]]
     usage: str
     """How it is typed: `/title [name]`."""
     summary: str

@@ -7,14 +7,18 @@ import re
 from collections.abc import Awaitable, Callable
 
 from hermes import errors
-from hermes.gateway.commands import chat_settings, history, overview, switching, why
-from hermes.gateway.commands.command_context import Command, CommandContext, CommandReply
+from hermes.conversation.commands.context import Command as CoreCommand
+from hermes.conversation.commands.table import COMMANDS as CORE_COMMANDS
+from hermes.gateway.commands import chat_settings, why
+from hermes.gateway.commands.command_context import ChatCommandContext, Command, CommandReply
+from hermes.gateway.commands.core_context import make_core_context
+from hermes.gateway.commands.replies import format_reply
 from hermes.gateway.commands.visible_conversations import NOT_FOUND
 from hermes.gateway.outbound.markdown_format import escape_line, format_code
 
 log = logging.getLogger(__name__)
 
-Run = Callable[[CommandContext], Awaitable[CommandReply]]
+Run = Callable[[ChatCommandContext], Awaitable[CommandReply]]
 
 ELSEWHERE = "That conversation is being worked in elsewhere just now; nothing was changed."
 NOT_NOW = "That cannot be done just now; try again in a moment."
@@ -43,7 +47,7 @@ def find_command(text: str) -> tuple[Command, str] | None:
 
 
 def _make_unknown(name: str) -> Command:
-    async def run(context: CommandContext) -> CommandReply:
+    async def run(context: ChatCommandContext) -> CommandReply:
         from difflib import get_close_matches
 
         near = get_close_matches(name.lower(), _BY_NAME, 1, 0.5)
@@ -53,23 +57,13 @@ def _make_unknown(name: str) -> Command:
     return Command(name, run, f"/{name}", "", at_once=True)
 
 
-async def show_help(context: CommandContext) -> CommandReply:
-    name = context.words.lstrip("/").lower()
-    command = _BY_NAME.get(name)
-    if command is None:
-        return CommandReply(
-            "\n".join(f"{format_code(command.usage)} {command.summary}" for command in COMMANDS)
-        )
-    return CommandReply(f"{format_code(command.usage)}\n{command.summary}")
-
-
 def _catch_errors(run: Run) -> Run:
     """The same command, whose errors are one line that tells nothing of other people and of the machine.
 
     `LeaseLost` passes: somebody else has taken the conversation over, and does the command.
     """
 
-    async def run_safely(context: CommandContext) -> CommandReply:
+    async def run_safely(context: ChatCommandContext) -> CommandReply:
         try:
             return await run(context)
         except errors.LeaseLost:
@@ -87,23 +81,27 @@ def _catch_errors(run: Run) -> Run:
     return run_safely
 
 
-_GROUPS = (
-    *(switching.COMMANDS, overview.COMMANDS, why.COMMANDS),
-    *(history.COMMANDS, chat_settings.COMMANDS),
-    (
-        Command(
-            "help",
-            show_help,
-            "/help [command]",
-            "this list, or one of them",
-            at_once=True,
-            aliases=("start",),  # what Telegram says for a person who opens the chat
-        ),
-    ),
-)
+def _adapt(core: CoreCommand) -> Command:
+    """A command that every surface has, in a chat."""
+
+    async def run(context: ChatCommandContext) -> CommandReply:
+        return await format_reply(context, await core.run(make_core_context(context), context.words))
+
+    return Command(
+        core.name, run, core.usage, core.summary, core.at_once, core.bare_at_once, core.stops, core.aliases
+    )
+
+
+_CORE = tuple(map(_adapt, CORE_COMMANDS))
 COMMANDS: tuple[Command, ...] = tuple(
-    command._replace(run=_catch_errors(command.run)) for group in _GROUPS for command in group
+    command._replace(run=_catch_errors(command.run))
+    for command in (*_CORE[:-1], *why.COMMANDS, *chat_settings.COMMANDS, _CORE[-1])
 )
-"""All of them, in the order of the help."""
+"""All of them, in the order of the help, which is the last."""
 
 _BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.aliases)}
+
+
+def find_named(name: str) -> Command | None:
+    """The command of a name or an alias."""
+    return _BY_NAME.get(name)

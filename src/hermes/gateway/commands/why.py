@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from hermes import clock
-from hermes.gateway.commands.command_context import Command, CommandContext, CommandReply
-from hermes.gateway.commands.overview import describe_resets
-from hermes.gateway.commands.visible_conversations import describe_empty, is_from_this_chat, visibility_filter
+from hermes.gateway.commands.command_context import ChatCommandContext, Command, CommandReply
+from hermes.gateway.commands.replies import describe_resets
+from hermes.gateway.commands.visible_conversations import ChatVisibility, describe_empty, is_from_this_chat
 from hermes.gateway.incidents import Incident
 from hermes.gateway.outbound.markdown_format import escape_line, format_code, format_name, format_time
 from hermes.store.sessions.lineage import Relative
@@ -26,11 +26,11 @@ CAUSES = {
 }
 
 
-async def why(context: CommandContext) -> CommandReply:
+async def why(context: ChatCommandContext) -> CommandReply:
     return CommandReply(await asyncio.to_thread(_format_incidents, context))
 
 
-def _format_incidents(context: CommandContext) -> str:
+def _format_incidents(context: ChatCommandContext) -> str:
     rule = context.policy
     incidents = [*context.chat.incidents, *_stored_incidents(context)]
     incidents.sort(key=lambda incident: -incident.at)
@@ -44,7 +44,7 @@ def _format_incidents(context: CommandContext) -> str:
     return "\n".join([*(lines or [describe_empty(context)]), *describe_resets(context)])
 
 
-def _stored_incidents(context: CommandContext) -> Iterator[Incident]:
+def _stored_incidents(context: ChatCommandContext) -> Iterator[Incident]:
     session = context.chat.session_id
     tree = None if session is None else context.store.family(session)
     if session is None or tree is None:
@@ -89,16 +89,16 @@ def _format_session(session: Relative) -> str:
     )
 
 
-def _switches_away(context: CommandContext) -> Iterator[Incident]:
+def _switches_away(context: ChatCommandContext) -> Iterator[Incident]:
     """Conversations of this chat that were left for another one."""
-    visible = visibility_filter(context)
+    visibility = ChatVisibility(context)
     for row in context.store.search_sessions(limit=MOST_SCANNED):
         if row["end_reason"] != "session_switch" or row["ended_at"] is None:
             continue
         stored = context.store.get_session(row["id"])
         if stored is None or not stored["message_count"]:
             continue
-        if is_from_this_chat(context, stored) and visible(stored):
+        if is_from_this_chat(context, stored) and visibility.can_show(stored):
             yield Incident(
                 row["ended_at"],
                 f"This chat left {format_name(row)} for another conversation with `/resume`."

@@ -25,7 +25,7 @@ from hermes.gateway.outbound.markdown_format import format_code
 from hermes.gateway.outbound.retry import until_stored
 
 if TYPE_CHECKING:
-    from hermes.gateway.commands.command_context import CommandContext
+    from hermes.gateway.commands.command_context import ChatCommandContext
     from hermes.gateway.inbound.chat_state import Chat
 
 log = logging.getLogger(__name__)
@@ -209,7 +209,7 @@ class Approvals:
 
     # ---------------------------------------------------------------- answering
 
-    def answer(self, context: CommandContext, *, allowed: bool) -> str:
+    def answer(self, context: ChatCommandContext, *, allowed: bool) -> str:
         """What a person is told who typed `/approve` or `/deny`, or pressed a button. It counts from now on."""
         if not context.can_approve:
             return NOTHING_WAITS  # as where nothing ever waits
@@ -223,7 +223,7 @@ class Approvals:
         return self._approve(pending, rest) if allowed else self._deny(pending, rest)
 
     def _find(
-        self, context: CommandContext, name: str | None, *, must_be_shown: bool
+        self, context: ChatCommandContext, name: str | None, *, must_be_shown: bool
     ) -> PendingApproval | str:
         """The request that is meant, or why there is none."""
         mine = {

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING
 
 from hermes import clock, errors
-from hermes.agent.events import Note
+from hermes.agent.components import AgentComponents
+from hermes.agent.events import Event as TurnEvent
 from hermes.agent.prompt.participants import SharedRoom
 from hermes.agent.prompt.system_prompt import WHO
 from hermes.conversation.agents import AgentScope
 from hermes.conversation.conversation import Conversation
 from hermes.conversation.surface import Surface
 from hermes.gateway import incidents
-from hermes.gateway.commands.command_context import CommandContext
+from hermes.gateway.commands.command_context import ChatCommandContext
 from hermes.gateway.context import GatewayContext
 from hermes.gateway.inbound.chat_approvals import Approvals, PendingApproval
 from hermes.gateway.inbound_events import Event, Source
 from hermes.gateway.incidents import Incident
 from hermes.gateway.outbound.delivery import OutgoingMessage
 from hermes.gateway.outbound.markdown_format import format_code
-from hermes.gateway.sessions.chat_route import ChatRoute
 from hermes.gateway.sessions.prompt_context import build_session_context_prompt
 from hermes.gateway.sessions.reset_scheduler import ChatResets
 from hermes.gateway.sessions.session_keys import make_principal, make_room
@@ -31,6 +31,7 @@ from hermes.gateway.sessions.session_lookup import SessionLookup
 from hermes.gateway.sessions.topics import open_topics
 
 if TYPE_CHECKING:
+    from hermes.agent.subagents import Subagents
     from hermes.db.scoped_store import ScopedStore
 
 REPLACED = "ⓘ The earlier conversation of this chat was moved to the trash. A new one begins here."
@@ -51,7 +52,6 @@ class Chat:
             name=f"gateway, chat {next(_numbers)}",
             stores_unanswered=True,
             make_session=self._make_session,
-            route=ChatRoute(store, key, self._note_arrival),
         )
         self.conversation = Conversation(store, context.agents, self._make_scope(), surface)
         self.resets = ChatResets(context, self)
@@ -140,9 +140,6 @@ class Chat:
 
     async def switch_to(self, session_id: str) -> None:
         await self.conversation.enter(session_id)
-        await self._note_arrival(session_id)
-
-    async def _note_arrival(self, session_id: str) -> None:
         self._live = session_id
         await asyncio.to_thread(incidents.note_arrival, self._context.db, self.key)
         await asyncio.to_thread(self._rebind_topic, session_id)
@@ -157,10 +154,11 @@ class Chat:
     async def save(self) -> None:
         await self.conversation.save()
 
-    async def compress(self, focus: str | None) -> list[str]:
-        events = [event async for event in self.conversation.compress(focus)]
-        lines = [event.text for event in events if isinstance(event, Note)]
-        return lines or ["Nothing was compressed."]
+    def compress(self, focus: str | None) -> AsyncIterator[TurnEvent]:
+        return self.conversation.compress(focus)
+
+    def get_components(self) -> AgentComponents:
+        return self.conversation.parts
 
     @property
     def working_since(self) -> float | None:
@@ -173,7 +171,11 @@ class Chat:
     def waiting_approvals(self) -> Sequence[PendingApproval]:
         return self.approvals.waiting
 
-    def answer_approval(self, context: CommandContext, *, allowed: bool) -> str:
+    @property
+    def subagents(self) -> Subagents:
+        return self._context.agents.subagents
+
+    def answer_approval(self, context: ChatCommandContext, *, allowed: bool) -> str:
         return self.approvals.answer(context, allowed=allowed)
 
     # ---------------------------------------------------------------- beside the work
@@ -203,10 +205,12 @@ class Chat:
 
     # ---------------------------------------------------------------- who asks, and what is answered
 
-    def make_command_context(self, source: Source, words: str, event: Event | None = None) -> CommandContext:
+    def make_command_context(
+        self, source: Source, words: str, event: Event | None = None
+    ) -> ChatCommandContext:
         """`event` is the message, if it is answered at once."""
         context = self._context
-        return CommandContext(
+        return ChatCommandContext(
             source,
             words,
             context.db.scoped(make_principal(source)),

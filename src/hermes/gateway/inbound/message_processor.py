@@ -76,9 +76,10 @@ class MessageProcessor:
             return
         answer = await command.run(self._chat.make_command_context(event.source, words))
         adapter = self._context.adapters.get(event.source.platform)
-        if answer.next_content is None or adapter is None or adapter.capabilities.allows_many_replies:
+        asks_again = answer.repeats_last or answer.next_content is not None
+        if not asks_again or adapter is None or adapter.capabilities.allows_many_replies:
             await self.post(answer.text, idempotency_key)
-        if answer.next_content is not None:
+        if asks_again:
             await self._answer(entry, answer.next_content)
 
     async def _resume(self, entry: InboxEntry, followed: list[dict[str, Any]]) -> None:

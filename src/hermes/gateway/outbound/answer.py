@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import NamedTuple
 
 from hermes import errors
@@ -14,9 +14,11 @@ from hermes.agent.events import (
     Note,
     NotStored,
     Recast,
+    SubagentProgress,
     TextDelta,
     ToolStarted,
 )
+from hermes.agent.subagents import summarize_states
 from hermes.conversation.answer import Answer, collect_answer
 from hermes.gateway.ops.metrics import GatewayMetrics
 from hermes.gateway.outbound.streaming import LiveMessage
@@ -55,9 +57,13 @@ async def collect_reply(
     Raises `LeaseLost` if another program took the conversation over.
     """
 
+    subagents: dict[int | None, SubagentProgress] = {}
+
     async def show(event: Event) -> None:
+        if isinstance(event, SubagentProgress):
+            subagents[event.number] = event
         if live is not None:
-            await _show(live, event)
+            await _show(live, event, subagents.values())
         if isinstance(event, ApprovalAsked):
             ask(event)
         if isinstance(event, Counted):
@@ -75,7 +81,7 @@ async def collect_reply(
     return ChatReply(answer, preview)
 
 
-async def _show(live: LiveMessage, event: Event) -> None:
+async def _show(live: LiveMessage, event: Event, subagents: Iterable[SubagentProgress]) -> None:
     match event:
         case TextDelta(text):
             await live.add(text)
@@ -83,6 +89,8 @@ async def _show(live: LiveMessage, event: Event) -> None:
             await live.discard()
         case ToolStarted(_, name):
             await live.note(name)
+        case SubagentProgress():
+            await live.note(summarize_states(subagents))
         case ApprovalAsked():
             await live.pause()
         case _:

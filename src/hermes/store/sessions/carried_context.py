@@ -2,6 +2,8 @@
 
 Nothing is copied. A range holds only ids that are carried, every one of them: other sessions write between the rows of
 this one, and none of theirs may slip in. A range with a negative position was taken out by a rewind and can come back.
+The position is then the negated time of the rewind in microseconds. Small negative positions, of earlier versions and
+of imports, have no time.
 """
 
 from __future__ import annotations
@@ -26,6 +28,11 @@ REWOUND = """SELECT position, first_message_id, last_message_id FROM carried_con
     WHERE session_id = ? AND position < 0 ORDER BY position"""
 DROP_ONE = "DELETE FROM carried_context WHERE session_id = ? AND position = ?"
 LOWEST = "SELECT min(position) FROM carried_context WHERE session_id = ?"
+
+SET_ASIDE_SINCE = """SELECT position, first_message_id, last_message_id FROM carried_context
+    WHERE session_id = ?1 AND position < 0 AND (position <= ?2 OR position > ?3) ORDER BY position"""
+UNTIMED = -(10**12)
+"""Set-aside positions above this have no time."""
 
 SPAN = "SELECT min(id), max(id) FROM messages WHERE session_id = ?"
 # Of those in whose context it lives whoever started first inherits; then who only remembers it for a rewind.
@@ -69,15 +76,42 @@ def carry_messages(writer: Writer, session_id: str, ids: Sequence[int]) -> None:
         writer.run(CARRY, session_id, position, first, last)
 
 
-def set_aside_messages(writer: Writer, session_id: str, ids: Sequence[int]) -> None:
-    """Remember messages that a rewind takes out of the carried context.
+def set_aside_messages(
+    writer: Writer, session_id: str, ids: Sequence[int], rewound_at: float | None = None
+) -> None:
+    """Remember messages that a rewind takes out of the carried context, and when; None if that is unknown.
 
     A later rewind takes what stood before: its positions are lower still, so that their order is the context's.
     """
     runs = make_ranges(ids)
-    start = min(0, writer.value(LOWEST, session_id) or 0) - len(runs)
+    highest = 0 if rewound_at is None else encode_rewind_time(rewound_at)
+    start = min(highest, writer.value(LOWEST, session_id) or 0) - len(runs)
     for position, (first, last) in enumerate(runs, start=start):
         writer.run(CARRY, session_id, position, first, last)
+
+
+def encode_rewind_time(rewound_at: float) -> int:
+    """The position that stands for the time of a rewind."""
+    return -round(rewound_at * 1_000_000)
+
+
+def _decode_rewind_time(position: int) -> float | None:
+    return -position / 1_000_000 if position <= UNTIMED else None
+
+
+def list_rewind_times(reader: Reader, session_id: str) -> list[float | None]:
+    """When each range was set aside, the latest first; None where that is unknown."""
+    return [_decode_rewind_time(position) for position, _first, _last in reader.rows(REWOUND, session_id)]
+
+
+def restore_set_aside_since(writer: Writer, session_id: str, rewound_at: float) -> list[int]:
+    """Forget the ranges that were set aside then or later, or at an unknown time; the messages in them."""
+    back: list[int] = []
+    rows = writer.rows(SET_ASIDE_SINCE, session_id, encode_rewind_time(rewound_at), UNTIMED)
+    for position, first, last in rows:
+        writer.run(DROP_ONE, session_id, position)
+        back += range(first, last + 1)
+    return back
 
 
 def restore_set_aside(writer: Writer, session_id: str, since_id: int) -> list[int]:
@@ -109,7 +143,7 @@ def rehome_messages(
         if carrier in going:
             continue
         start, end = max(start, first), min(end, last)
-        state = (1, None) if position >= 0 else (0, clock.now())
+        state = (1, None) if position >= 0 else (0, _decode_rewind_time(position) or clock.now())
         if writer.run(REHOME, carrier, *state, session_id, start, end):
             heirs[carrier] = None
     for heir in heirs:

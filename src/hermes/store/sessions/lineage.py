@@ -26,7 +26,7 @@ SUBAGENTS = """SELECT root_id FROM sessions WHERE parent_session_id = ? AND id <
     AND (relation IS NULL OR relation = 'delegate')"""
 
 MEMBER = """SELECT id, parent_session_id, relation, root_id, title, source, kind, started_at, ended_at, end_reason,
-    last_active, message_count FROM sessions"""
+    last_active, message_count, preview FROM sessions"""
 IS_TRASHED = "SELECT trashed_at IS NOT NULL FROM sessions WHERE id = ?"
 ONE = " ".join((MEMBER, "WHERE id = ?"))
 CHILDREN = " ".join((MEMBER, "WHERE parent_session_id = ? AND trashed_at IS NULL ORDER BY started_at, id"))
@@ -48,6 +48,7 @@ class Relative(NamedTuple):
     end_reason: str | None
     last_active: float | None
     message_count: int
+    preview: str | None
 
     def walk(self) -> Iterator[tuple[int, Relative]]:
         """(depth, session) from here down, each before its children. Chains may be longer than the stack."""

@@ -13,7 +13,7 @@ from hermes import clock, errors
 from hermes.store import derived
 from hermes.store.arguments import check_integer, check_optional_integer
 from hermes.store.content import decode
-from hermes.store.engine import Access, Writer
+from hermes.store.engine import Access, Reader, Writer
 from hermes.store.sessions import carried_context
 from hermes.store.sessions.messages import check_fence, decode_row
 from hermes.store.sessions.sessions import IS_TRASHED
@@ -27,6 +27,24 @@ GIVE_BACK = """UPDATE messages SET active = 1, rewound_at = NULL
 NOTE_TAKEN = "INSERT INTO changed_messages (message_id) VALUES (?) ON CONFLICT DO NOTHING"
 NOTE_GIVEN = """INSERT INTO changed_messages (message_id) SELECT id FROM messages
     WHERE session_id = ? AND id >= ? AND active = 0 AND rewound_at IS NOT NULL ON CONFLICT DO NOTHING"""
+NEWEST_REWIND = "SELECT max(rewound_at) FROM messages WHERE session_id = ?"
+# What was said in the session itself: a message that it carries, also one of its own, was said before all of these.
+LAST_SAID = """SELECT max(m.id) FROM messages m WHERE m.session_id = ? AND m.active = 1
+    AND NOT EXISTS (SELECT 1 FROM carried_context c WHERE c.session_id = m.session_id
+        AND m.id BETWEEN c.first_message_id AND c.last_message_id)"""
+REWIND_GROUPS = """SELECT m.rewound_at, min(m.id), max(m.id) FROM messages m
+    WHERE m.session_id = ? AND m.active = 0 AND m.rewound_at IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM carried_context c WHERE c.session_id = m.session_id
+        AND m.id BETWEEN c.first_message_id AND c.last_message_id)
+    GROUP BY m.rewound_at"""
+GIVE_BACK_SINCE = """UPDATE messages SET active = 1, rewound_at = NULL
+    WHERE session_id = ? AND active = 0 AND rewound_at >= ?"""
+GIVE_BACK_ONE = """UPDATE messages SET active = 1, rewound_at = NULL
+    WHERE id = ? AND session_id = ? AND active = 0 AND rewound_at IS NOT NULL"""
+NOTE_GIVEN_SINCE = """INSERT INTO changed_messages (message_id) SELECT id FROM messages
+    WHERE session_id = ? AND active = 0 AND rewound_at >= ? ON CONFLICT DO NOTHING"""
+SHORTEST_S = 0.000_002
+"""Rewinds of one session differ by at least so much in time, whatever the clock says."""
 COUNT_REWIND = "UPDATE sessions SET rewind_count = rewind_count + 1 WHERE id = ?"
 FROM_PERSON = "SELECT id, content, content_kind, timestamp FROM messages WHERE id = ? AND role = 'user'"
 
@@ -39,7 +57,7 @@ class Rewinds:
         self, session_id: str, user_message_id: int, lease_epoch: int | None = None
     ) -> dict[str, Any]:
         """Take back a person's message and everything after it, so that it can be said again."""
-        target, epoch, at = check_integer("user_message_id", user_message_id), lease_epoch, clock.now()
+        target, epoch = check_integer("user_message_id", user_message_id), lease_epoch
         check_optional_integer("lease_epoch", epoch)
 
         def work(writer: Writer) -> dict[str, Any]:
@@ -50,7 +68,7 @@ class Rewinds:
                 raise errors.make_error(
                     errors.InvalidArgument, f"message {target} is not a person's message in {session_id!r}"
                 )
-            where = live.index(target)
+            where, at = live.index(target), _choose_rewind_time(writer, session_id)
             going = set(live[where:])
             carried = [message_id for (message_id,) in writer.rows(carried_context.LIVE, session_id)]
             aside = [message_id for message_id in carried if message_id in going]
@@ -58,7 +76,7 @@ class Rewinds:
                 carried_context.carry_messages(
                     writer, session_id, [message_id for message_id in carried if message_id not in going]
                 )
-                carried_context.set_aside_messages(writer, session_id, aside)
+                carried_context.set_aside_messages(writer, session_id, aside, at)
             for message_id in going:
                 if writer.run(TAKE_BACK, at, message_id, session_id):
                     writer.run(NOTE_TAKEN, message_id)
@@ -90,6 +108,34 @@ class Rewinds:
 
         return self._engine.write(work, share=False, repeatable=False)
 
+    def restore_last(self, session_id: str, lease_epoch: int | None = None) -> int:
+        """Bring back what was taken back last, unless something was said since; how many messages.
+
+        Rewinds with nothing said between them count as one. What an earlier rewind took back, before something else
+        was said, stays away.
+        """
+        epoch = check_optional_integer("lease_epoch", lease_epoch)
+
+        def work(writer: Writer) -> int:
+            check_fence(writer, session_id, epoch)
+            since = _find_last_rewind(writer, session_id)
+            if since is None:
+                return 0
+            before = set(carried_context.list_live_ids(writer, session_id))
+            back = carried_context.restore_set_aside_since(writer, session_id, since)
+            if back:
+                carried = [message_id for (message_id,) in writer.rows(carried_context.LIVE, session_id)]
+                carried_context.carry_messages(writer, session_id, carried + back)
+            for message_id in back:  # its own among them: a summary, or what it inherited
+                if writer.run(GIVE_BACK_ONE, message_id, session_id):
+                    writer.run(NOTE_TAKEN, message_id)
+            writer.run(NOTE_GIVEN_SINCE, session_id, since)
+            writer.run(GIVE_BACK_SINCE, session_id, since)
+            _recount_session(writer, session_id)
+            return len(set(carried_context.list_live_ids(writer, session_id)) - before)
+
+        return self._engine.write(work, share=False, repeatable=False)
+
     def list_recent_prompts(self, session_id: str, limit: int = 20) -> list[dict[str, Any]]:
         """What a person said last, newest first, to choose from where to go back to."""
         most = check_integer("limit", limit)
@@ -103,6 +149,33 @@ class Rewinds:
             {"id": message_id, "timestamp": at, "preview": make_preview(decode(content, kind), 80) or ""}
             for message_id, content, kind, at in rows
         ]
+
+
+def _choose_rewind_time(writer: Writer, session_id: str) -> float:
+    """Now, but after every earlier rewind of the session: their order says what was taken back last."""
+    own: float | None = writer.value(NEWEST_REWIND, session_id)
+    times = [own, *carried_context.list_rewind_times(writer, session_id)]
+    return max([clock.now(), *(time + SHORTEST_S for time in times if time is not None)])
+
+
+def _find_last_rewind(reader: Reader, session_id: str) -> float | None:
+    """The time since which nothing was said but what was taken back again; None if nothing can be brought back.
+
+    A message was said after a rewind exactly if its id is higher than those that the rewind took. A rewind that
+    reached into the carried context took everything that was said here.
+    """
+    own = {at: (first, last) for at, first, last in reader.rows(REWIND_GROUPS, session_id)}
+    aside = carried_context.list_rewind_times(reader, session_id)
+    said = reader.value(LAST_SAID, session_id)
+    since: float | None = None
+    if None in aside and said is None:
+        since = max([clock.now(), *own])
+    for at in sorted({*own, *(time for time in aside if time is not None)}, reverse=True):
+        first, last = own.get(at, (None, None))
+        if said is not None and (first is None or said > first):
+            break
+        since, said = at, said if last is None else last
+    return since
 
 
 def _recount_session(writer: Writer, session_id: str) -> None:

@@ -1,0 +1,245 @@
+"""Which subagents of a conversation there are: those that this process runs, and those that the store knows.
+
+`run_agents_command` is `/agents` for every surface: it returns data. A conversation sees only its own subagents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hermes.agent.events import SubagentProgress
+from hermes.insights.number_format import format_dollars, format_duration, format_plural, shorten_number
+
+if TYPE_CHECKING:
+    from hermes.agent.turn import Turn
+    from hermes.db.session_db import AnyStore
+    from hermes.store.sessions.lineage import Relative
+
+END_REASONS = {"done": "subagent_done", "failed": "subagent_failed", "stopped": "subagent_stopped"}
+"""The `end_reason` of a subagent's session, by how its work ended."""
+STATES = {reason: state for state, reason in END_REASONS.items()} | {"orphaned": "interrupted"}
+STOPPED_BY_PERSON = "the person stopped it"
+MOST_REMEMBERED = 20
+"""Subagents of a conversation that are known here after their end."""
+MOST_CONVERSATIONS = 200
+"""Conversations whose ended subagents are known here."""
+MOST_LISTED = 20
+AGENTS_USAGE = "/agents [stop [n]]"
+
+
+class Subagent:
+    """A subagent that this process runs. `progress` is how far it is."""
+
+    def __init__(self, conversation: str, number: int, goal: str) -> None:
+        self.conversation, self.number = conversation, number
+        self.may_start = asyncio.Event()
+        """It has its place among those that work at a time, or was stopped before that."""
+        self.stop_reason: str | None = None
+        self.approvals_waiting = 0
+        self.turn: Turn | None = None
+        self._progress = SubagentProgress(number, goal, "queued")
+        self._began_at: float | None = None
+
+    @property
+    def progress(self) -> SubagentProgress:
+        if self._began_at is None or self._progress.is_over:
+            return self._progress
+        return self._progress._replace(seconds=monotonic() - self._began_at)
+
+    @property
+    def name(self) -> str:
+        """`subagent 2`."""
+        return f"subagent {self.number}"
+
+    def update(self, **changes: Any) -> SubagentProgress:
+        """Note how far it is. The time stops when its work ends."""
+        if changes.get("state") == "running":
+            self._began_at = monotonic()
+        self._progress = self.progress._replace(**changes)
+        return self._progress
+
+    def stop(self, why: str) -> None:
+        """End its turn at the next moment; what happened so far is kept."""
+        if self.stop_reason is None and not self._progress.is_over:
+            self.stop_reason = why
+        if self.turn is not None:
+            self.turn.stop()
+        self.may_start.set()
+
+
+class Subagents:
+    """The subagents of this process, by conversation. Only for the event loop that runs them."""
+
+    def __init__(self, most_at_once: int) -> None:
+        """`most_at_once`: how many of one conversation work at a time. The others wait for their turn."""
+        self._most_at_once = most_at_once
+        self._known: dict[str, list[Subagent]] = {}
+        """Those of a conversation in their order; the conversation that was used last is the last."""
+
+    def add(self, conversation: str, goal: str) -> Subagent:
+        """A new one, at the end of the queue."""
+        mine = self._known[conversation] = self._known.pop(conversation, [])
+        subagent = Subagent(conversation, 1 + max((known.number for known in mine), default=0), goal)
+        mine.append(subagent)
+        self._forget_conversations()
+        self._start_next(conversation)
+        return subagent
+
+    def end(self, subagent: Subagent, **changes: Any) -> SubagentProgress:
+        """Its work has ended: the next one may start, and the oldest that ended before are forgotten."""
+        progress = subagent.update(activity="", **changes)
+        mine = self._known[subagent.conversation]
+        over = [known for known in mine if known.progress.is_over]
+        for forgotten in over[: max(0, len(over) - MOST_REMEMBERED)]:
+            mine.remove(forgotten)
+        self._start_next(subagent.conversation)
+        return progress
+
+    def list_known(self, conversation: str) -> list[SubagentProgress]:
+        """Those of a conversation, in the order in which they were asked for."""
+        return [subagent.progress for subagent in self._known.get(conversation, ())]
+
+    def stop(self, conversation: str, number: int | None = None) -> list[SubagentProgress]:
+        """Stop one that is not over yet, or all of a conversation; those that were stopped."""
+        mine = [
+            subagent
+            for subagent in self._known.get(conversation, ())
+            if not subagent.progress.is_over and number in (None, subagent.number)
+        ]
+        for subagent in mine:
+            subagent.stop(STOPPED_BY_PERSON)
+        return [subagent.progress for subagent in mine]
+
+    def _forget_conversations(self) -> None:
+        idle = [
+            conversation
+            for conversation, mine in self._known.items()
+            if all(subagent.progress.is_over for subagent in mine)
+        ]
+        for conversation in idle[: max(0, len(self._known) - MOST_CONVERSATIONS)]:
+            del self._known[conversation]
+
+    def _start_next(self, conversation: str) -> None:
+        mine = self._known[conversation]
+        free = self._most_at_once - sum(subagent.progress.state == "running" for subagent in mine)
+        queued = [
+            subagent
+            for subagent in mine
+            if subagent.progress.state == "queued" and subagent.stop_reason is None
+        ]
+        for subagent in queued[: max(0, free)]:
+            subagent.update(state="running")
+            subagent.may_start.set()
+
+
+def find_conversation(store: AnyStore, session_id: str) -> str:
+    """What subagents belong to: the conversation, which a compression carries on in another session."""
+    return store.get_conversation_root(session_id) or session_id
+
+
+def list_subagents(store: AnyStore, running: Subagents | None, session_id: str) -> list[SubagentProgress]:
+    """The subagents of the conversation of a session: those that work first, then the others, newest first."""
+    conversation = find_conversation(store, session_id)
+    known = [] if running is None else running.list_known(conversation)
+    active = [progress for progress in known if not progress.is_over]
+    ended = [progress for progress in reversed(known) if progress.is_over]
+    ids = {progress.session_id for progress in known}
+    room = max(0, MOST_LISTED - len(ended))
+    stored = [child for child in _list_stored(store, conversation) if child.id not in ids]
+    return [*active, *ended, *(_read_progress(store, child) for child in stored[:room])]
+
+
+def _list_stored(store: AnyStore, conversation: str) -> list[Relative]:
+    """The first sessions of the conversation's subagents, newest first."""
+    family = store.family(conversation)
+    members = [] if family is None else [relative for _, relative in family.walk()]
+    children = [
+        child
+        for member in members
+        if member.root_id == conversation
+        for child in member.children
+        if child.kind == "child" and child.root_id != conversation
+    ]
+    return sorted(children, key=lambda child: (child.started_at, child.id), reverse=True)
+
+
+def _read_progress(store: AnyStore, child: Relative) -> SubagentProgress:
+    tip = store.get_compression_tip(child.id)
+    row = store.get_session(tip) or {}
+    used = store.usage_of(child.id, True).total
+    ended_at, cost = row.get("ended_at"), used.actual_cost_usd
+    if ended_at is None:
+        state = "interrupted" if store.leases.find_holder(child.id) is None else "running"
+    else:
+        state = STATES.get(str(row.get("end_reason")), "done")
+    until = ended_at or row.get("last_active") or child.started_at
+    return SubagentProgress(
+        None,
+        child.preview or "",
+        state,
+        child.id,
+        steps=used.calls,
+        input_tokens=used.input_tokens,
+        output_tokens=used.output_tokens,
+        cost_usd=(used.estimated_cost_usd or None) if cost is None else cost,
+        seconds=max(0.0, until - child.started_at),
+    )
+
+
+# ---------------------------------------------------------------- /agents
+
+
+class AgentsReply(NamedTuple):
+    """What `/agents` did, for a surface to show."""
+
+    subagents: list[SubagentProgress]
+    """Of the conversation, those that work first."""
+    stopped: list[SubagentProgress] | None = None
+    """With `stop`: those that were stopped; empty if none was at work."""
+
+
+async def run_agents_command(
+    store: AnyStore, running: Subagents | None, session_id: str, words: str
+) -> AgentsReply | None:
+    """List the subagents of a conversation, or stop one or all of them. `words` stand behind the command.
+
+    None if the words cannot be understood.
+    """
+    verb, _, name = words.strip().lower().partition(" ")
+    number = int(name) if name.strip().isdecimal() and len(name) < 10 else None
+    if verb not in ("", "stop") or (name.strip() and number is None):
+        return None
+    stopped = None
+    if verb == "stop":
+        conversation = await asyncio.to_thread(find_conversation, store, session_id)
+        stopped = [] if running is None else running.stop(conversation, number)
+    listed = await asyncio.to_thread(list_subagents, store, running, session_id)
+    return AgentsReply(listed, stopped)
+
+
+# ---------------------------------------------------------------- in a line
+
+
+def describe_work(progress: SubagentProgress) -> str:
+    """`4 steps, 3.2K tokens, $0.02, 12s`: what it took so far."""
+    tokens = progress.input_tokens + progress.output_tokens
+    parts = [
+        format_plural(progress.steps, "step"),
+        *([f"{shorten_number(tokens)} tokens"] if tokens else []),
+        *([format_dollars(progress.cost_usd)] if progress.cost_usd else []),
+        format_duration(progress.seconds),
+    ]
+    return ", ".join(parts)
+
+
+def summarize_states(subagents: Iterable[SubagentProgress]) -> str:
+    """`3 subagents, 1 over: terminal, read_file`: what they do now."""
+    listed = list(subagents)
+    over = [progress for progress in listed if progress.is_over]
+    activities = dict.fromkeys(progress.activity for progress in listed if progress.activity)
+    ended = f", {len(over)} over" if over else ""
+    doing = f": {', '.join(activities)}" if activities else ""
+    return f"{format_plural(len(listed), 'subagent')}{ended}{doing}"
