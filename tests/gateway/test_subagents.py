@@ -12,7 +12,7 @@ from hermes.agent.factory import StandardFactory
 from hermes.conversation.agents import StandardAgentProvider
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.settings import GatewaySettings
-from tests.agent.delegating import TaskServer, choose_server, delegate
+from tests.agent.task_server import TaskServer, choose_server, delegate
 from tests.gateway.approval_gateway import OWNED, name_in
 from tests.gateway.local_gateway import ANN, BOB, LocalGateway, in_group, settings_of
 from tests.stored_rows import read_rows
