@@ -91,7 +91,7 @@ from hermes.gateway.platforms.telegram import Telegram
 from hermes.gateway.settings import PlatformSettings
 from hermes.conversation.agents import StandardAgentProvider
 from tests.gateway.telegram_server import TelegramServer
-from tests.gateway.world import Brain, WithBrain, settings_of
+from tests.gateway.local_gateway import Brain, WithBrain, settings_of
 
 spine = {}
 

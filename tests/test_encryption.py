@@ -18,7 +18,7 @@ from hermes import errors
 from hermes.store.sqlite.encryption import encryption
 from hermes.store.sqlite.encryption.recognition import looks_encrypted
 from hermes_state import SessionDB
-from tests.installing import installed_apart
+from tests.separate_packages import installed_apart
 
 ROOT = Path(__file__).parent.parent
 WITH_CIPHERS = ("apsw-sqlite3mc>=3.51.3", "keyring>=25")

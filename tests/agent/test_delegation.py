@@ -23,7 +23,7 @@ from hermes.agent.models.replay import replay
 from hermes.agent.subagents import MOST_REMEMBERED, Subagent, Subagents, list_subagents, run_agents_command
 from hermes.agent.transcript import StoredRecord
 from hermes_state import SessionDB
-from tests.agent.delegating import (
+from tests.agent.task_server import (
     Following,
     TaskServer,
     choose_server,
@@ -371,7 +371,7 @@ async def test_after_kill_9_the_conversation_replays_and_the_subagent_can_be_res
         [
             sys.executable,
             "-m",
-            "tests.agent.delegating",
+            "tests.agent.task_server",
             str(db.db_path),
             server.base_url,
             delegate("hold a", "hold b"),

@@ -7,7 +7,7 @@ import pytest
 from hermes.gateway.sessions.topics import UserTopics
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 from hermes_state import SessionDB
-from tests.gateway.here import OWNED, Chat, dm, group, thread
+from tests.gateway.command_chat import OWNED, Chat, dm, group, thread
 
 
 def at(db: SessionDB, who: str, topic: str | None = None) -> Chat:

@@ -11,7 +11,7 @@ import pytest
 
 from hermes.store.sqlite.process_fairness import Turnstile
 from hermes_state import SessionDB
-from tests import reference_databases
+from tests.store.sqlite import reference_databases
 from tests.survival.processes import LONG, Worker
 
 

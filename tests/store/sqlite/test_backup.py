@@ -31,7 +31,7 @@ from hermes.store.sqlite.migrations import APPLICATION_ID, LAYOUT
 from hermes.store.sqlite.upkeep.restore import is_alone
 from hermes.store.sqlite.upkeep.restore import restore as restore_backup
 from hermes.store.values import Backup
-from tests.reference_databases import build, build_marked, build_newer
+from tests.store.sqlite.reference_databases import build, build_marked, build_newer
 
 ADD_SESSION = "INSERT INTO sessions (id, source, started_at, root_id, listed) VALUES (?, 'cli', 1, ?, 1)"
 ADD_MESSAGE = (

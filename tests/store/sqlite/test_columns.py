@@ -14,7 +14,7 @@ from hermes.store.sqlite.schema import declared
 from hermes_state import SessionDB
 
 SOURCES = Path(hermes.__file__).parents[1]
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WORKER = Path(__file__).with_name("column_worker.py")
 
 SCHEMA, COLUMNS = Path("hermes/store/sqlite/schema.sql"), Path("hermes/store/columns.py")

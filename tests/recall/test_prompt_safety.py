@@ -139,9 +139,8 @@ def test_a_cut_falls_between_what_readers_see_as_characters(cluster: str) -> Non
     edges = {0}
     for piece in [*["a", "b", cluster, "c", "d"] * 3]:
         edges.add(max(edges) + len(piece))
-    if (
-        cluster == "\u0915\u094d\u0937"
-    ):  # a virama joins by its look alone; the letter after it may begin a line
+    # A virama joins by its look alone; the letter after it may begin a line.
+    if cluster == "\u0915\u094d\u0937":
         edges |= {edge + 4 for edge in range(0, 21, 7)}
     for most in range(len(text)):
         part = make_excerpt(text, most)
