@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hermes.agent.agent import Agent
 from hermes.agent.events import Event
-from hermes.agent.models.model import Model
+from hermes.agent.models.model import Model, Price
 from hermes.agent.tool import Tool
 from hermes.agent.transcript import StoredRecord
-from hermes.agent.turn import MOST_STEPS, Compressor, Price
+from hermes.agent.turn import MOST_STEPS, Compressor
 
 if TYPE_CHECKING:
     from hermes.db.session_db import AnyStore

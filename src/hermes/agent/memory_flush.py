@@ -17,11 +17,11 @@ from hermes.agent.components import LEAST_SAID
 from hermes.agent.context.boundaries import Row, is_summary, take_tail
 from hermes.agent.context.tool_output_limits import shorten_rows
 from hermes.agent.events import Done
-from hermes.agent.models.model import Model
+from hermes.agent.models.model import Model, Price
 from hermes.agent.prompt.participants import UNKNOWN, Speaker, is_marked, list_speakers
 from hermes.agent.tool import Tool, ToolContext
 from hermes.agent.transcript import IncognitoRecord
-from hermes.agent.turn import Price, Turn
+from hermes.agent.turn import Turn
 from hermes.logs import get_logger
 
 if TYPE_CHECKING:

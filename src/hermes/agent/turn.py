@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
@@ -35,7 +35,7 @@ from hermes.agent.events import (
 )
 from hermes.agent.models import model as models
 from hermes.agent.models.finish_reasons import explain_reason, normalize_reason
-from hermes.agent.models.model import Model, ModelError, Request
+from hermes.agent.models.model import Model, ModelError, Price, Request
 from hermes.agent.models.replay import replay
 from hermes.agent.streamed_answer import ModelAnswer, StreamedAnswer
 from hermes.agent.tool import Tool, ToolContext, ToolFailed, make_schema, shorten_middle
@@ -51,9 +51,6 @@ STOPPED = "[stopped by the person; effect unknown]"
 LAST_STEP = (
     "You have used all the steps of this turn. Answer now, with what you have, and say what is left to do."
 )
-
-Price = Callable[[str, models.Used], tuple[float | None, Mapping[str, Any]]]
-"""What a model call costs (None: unknown), and how that is told in the accounts."""
 
 
 class Compressor(Protocol):

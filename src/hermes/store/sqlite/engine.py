@@ -19,7 +19,7 @@ import apsw
 from hermes import errors
 from hermes.config import config_file
 from hermes.logs import get_logger
-from hermes.store.engine import Reader, Writer
+from hermes.store.engine import Reader, Secret, Writer
 from hermes.store.sessions.blobs import Blobs
 from hermes.store.sqlite.connection import (
     SqliteReader,
@@ -39,8 +39,6 @@ from hermes.store.sqlite.wal.log_lock import NAP_S, LogLock
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
     from hermes.store.query_tree import Node
-    from hermes.store.retention.fingerprints import Fingerprint
-    from hermes.store.retention.secret_spellings import Spellings
     from hermes.store.sealing.sealed_files import SealedFiles
     from hermes.store.sqlite.raw import RawConnection
     from hermes.store.sqlite.scope import Owners, ScopedEngine
@@ -48,6 +46,7 @@ if TYPE_CHECKING:
     from hermes.store.values import (
         Backup,
         Candidates,
+        Fingerprint,
         Health,
         Hit,
         MessageFilter,
@@ -374,7 +373,7 @@ class SqliteEngine:
                 f"{sentence}; run `{upkeep_command(self.path, 'optimize')}` when that has ended",
             )
 
-    def scrub(self, secret: Spellings, *, dry_run: bool) -> ScrubReceipt:
+    def scrub(self, secret: Secret, *, dry_run: bool) -> ScrubReceipt:
         from hermes.store.sqlite.erasure import scrub_store
 
         return scrub_store.scrub(self, self._rewrite_file, secret, dry_run=dry_run)

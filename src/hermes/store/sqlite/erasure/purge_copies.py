@@ -29,7 +29,6 @@ from hermes.atomic_files import (
 )
 from hermes.store.file_walk import find_files
 from hermes.store.retention.deletion import LEAVE_CHILDREN
-from hermes.store.retention.fingerprints import Fingerprint
 from hermes.store.sessions import blobs
 from hermes.store.sessions.carried_context import rehome_messages
 from hermes.store.sqlite.connection import (
@@ -50,7 +49,7 @@ from hermes.store.sqlite.upkeep import copy_cache, file_swap
 from hermes.store.sqlite.upkeep.restore import WAIT_S, is_alone
 from hermes.store.sqlite.wal import file_guard
 from hermes.store.sqlite.wal.file_identity import identity_of
-from hermes.store.values import Erased
+from hermes.store.values import Erased, Fingerprint
 
 HOLDS = "SELECT 1 FROM sessions WHERE id = ? UNION ALL SELECT 1 FROM messages WHERE session_id = ? LIMIT 1"
 FORGET_TERMS = "DELETE FROM messages_fts_words WHERE rowid IN (SELECT id FROM messages WHERE session_id = ?)"
