@@ -81,9 +81,8 @@ class MemorySaver:
         new = [message_id for message_id in prompts if message_id not in self._seen]
         if not self._enabled or len(new) < least:
             return None
-        if not self._shared and is_marked(
-            rows
-        ):  # a room's conversation, taken up by one person: it is not about them
+        # A room's conversation, taken up by one person: it is not about them.
+        if not self._shared and is_marked(rows):
             return None
         numbers = {message_id for message_id in new if message_id is not None}
         self._seen |= numbers

@@ -28,9 +28,8 @@ def browse(
     subagents, tool sessions and the archive are shown from the start. Raises KeyboardInterrupt after Ctrl-C.
     """
     for name in ("COLUMNS", "LINES"):
-        os.environ.pop(
-            name, None
-        )  # left there by some parents; the terminal itself knows better, and says when it changes
+        # Left there by some parents; the terminal itself knows better, and says when it changes.
+        os.environ.pop(name, None)
     from hermes.browser.app import INTERRUPTED, Browser
     from hermes.browser.view_state import View, show_everything
     from hermes.errors import HermesError

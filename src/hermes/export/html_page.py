@@ -262,9 +262,8 @@ def _render_blocks(lines: list[str]) -> Iterator[str]:
 def _render_paragraph(lines: list[str]) -> Iterator[str]:
     if lines:
         joined = "\n".join(lines)
-        is_code = lines[0].startswith(
-            ("    ", "\t")
-        )  # or the rest of a list item: its marks stay as they are
+        # Or the rest of a list item: its marks stay as they are.
+        is_code = lines[0].startswith(("    ", "\t"))
         yield f"<p>{escape(joined, quote=False) if is_code else _render_inline(joined)}</p>"
 
 

@@ -211,10 +211,8 @@ def _back_up(path: Path) -> Path:
     except OSError as problem:
         if problem.errno not in NO_LINKS:
             raise
-        with (
-            path.open("rb") as source,
-            write_new_file(backup, replace=True) as copy,
-        ):  # a file system without links
+        # A file system without links.
+        with path.open("rb") as source, write_new_file(backup, replace=True) as copy:
             copyfileobj(source, copy)
     return backup
 

@@ -12,8 +12,6 @@ from typing import Any, Literal, NamedTuple
 
 from hermes.text import format_count
 
-Kind = Literal["chat", "job", "child", "tool"]
-
 
 class MessageFilter(NamedTuple):
     """Which messages a search may find. None means no restriction; an empty `sources` matches nothing."""

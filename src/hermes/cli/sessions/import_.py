@@ -144,9 +144,8 @@ def _decode(text: bytes) -> Any:
     except (ValueError, RecursionError):
         import json
 
-        return json.loads(
-            text
-        )  # numbers that are not finite or too large, and odd escapes: Python writes them
+        # Numbers that are not finite or too large, and odd escapes: Python writes them.
+        return json.loads(text)
 
 
 def _report(taking: Import, unreadable: list[Unreadable], arguments: argparse.Namespace) -> None:

@@ -121,9 +121,8 @@ class Purge:
             deleted: dict[str, Fingerprint | None] = {
                 session_id: marks
                 for session_id, marks in _merge_sessions(notes.values()).items()
-                if not marks.is_proof_of(
-                    self._engine.fingerprint(reader, session_id)
-                )  # or somebody has brought it back
+                # Otherwise the session was brought back.
+                if not marks.is_proof_of(self._engine.fingerprint(reader, session_id))
             }
             deleted |= {
                 session_id: None

@@ -36,8 +36,7 @@ from hermes.store.sqlite.migrations import check_documented_version
 from hermes.store.sqlite.opener import make_durable, open_database, take_log_away
 from hermes.store.sqlite.process_fairness import Turnstile
 from hermes.store.sqlite.reader_pool import ReaderPool
-from hermes.store.sqlite.wal import file_guard as guards
-from hermes.store.sqlite.wal import log_recovery
+from hermes.store.sqlite.wal import file_guard, log_recovery
 from hermes.store.sqlite.wal.file_identity import NO_DESCRIPTORS
 from hermes.store.sqlite.wal.log_lock import NAP_S, LogLock
 
@@ -65,7 +64,7 @@ class ConnectionSet:
 
     connection: apsw.Connection
     """The writing connection; in a read-only store a reading one."""
-    guard: guards.Guard
+    guard: file_guard.Guard
     journal: str
     log_lock: LogLock
     checkpointer: Checkpointer
@@ -350,7 +349,7 @@ class ConnectionSet:
     def _close_all(self) -> None:
         self.guard.stores.discard(self)
         self.log_lock.close()
-        last = guards.begin_leaving(self.guard)
+        last = file_guard.begin_leaving(self.guard)
         for connection in self.readers.empty():
             connection.close(True)
         for side in self.raw_connections:
@@ -358,7 +357,7 @@ class ConnectionSet:
         self.raw_connections.clear()
         self.connection.close(True)
         if last:
-            guards.finish_leaving(self.guard)
+            file_guard.finish_leaving(self.guard)
             if self.read_only and not self._found_log:
                 take_log_away(self.path)
 
@@ -456,7 +455,7 @@ _PARENTS: list[Any] = []
 
 def _close_at_exit() -> None:
     """What a removed log holds is saved, or said to be lost, while the modules that do so still work."""
-    for store in guards.list_endangered_stores():
+    for store in file_guard.list_endangered_stores():
         try:
             store.close_at_exit()
         except errors.HermesError as problem:

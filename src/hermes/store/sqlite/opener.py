@@ -48,8 +48,7 @@ from hermes.store.sqlite.migrations import (
 )
 from hermes.store.sqlite.process_fairness import PATIENCE_S, Turnstile
 from hermes.store.sqlite.schema import missing_in
-from hermes.store.sqlite.wal import file_guard as guards
-from hermes.store.sqlite.wal import sidecars
+from hermes.store.sqlite.wal import file_guard, sidecars
 from hermes.store.sqlite.wal.file_identity import NO_DESCRIPTORS, identity_of
 from hermes.store.sqlite.wal.journal_choice import Journal, journal_for
 from hermes.store.sqlite.wal.log_lock import FoundFiles, LogLock, claim_lock, end_entry, enter_log
@@ -78,7 +77,7 @@ JOURNAL_AT = 18
 IS_WAL = b"\2\2"
 """Where the header of the file says which journal it has, and how it says so."""
 
-Opened = tuple[apsw.Connection, guards.Guard, Journal]
+Opened = tuple[apsw.Connection, file_guard.Guard, Journal]
 
 
 def open_database(
@@ -174,7 +173,7 @@ def _open(path: Path, claimed: LogLock | None, *, joins: bool) -> Opened:
         _create(path)
     sidecars.mend_modes(path)
     found_log = _has_log_to_keep(path)
-    guard = guards.acquire_guard(path)
+    guard = file_guard.acquire_guard(path)
     connection, lock, in_use = None, claimed, None
     try:
         if lock is None:
@@ -192,18 +191,18 @@ def _open(path: Path, claimed: LogLock | None, *, joins: bool) -> Opened:
             _hold(guard, in_use, writes=True)
         return connection, guard, journal
     except BaseException:
-        guards.begin_leaving(guard)
+        file_guard.begin_leaving(guard)
         if connection is not None:
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, found_log)
             connection.close()
-        guards.finish_leaving(guard)
+        file_guard.finish_leaving(guard)
         raise
     finally:
         if lock is not None and lock is not claimed:
             end_entry(guard, lock)
 
 
-def _make_current(path: Path, connection: apsw.Connection, guard: guards.Guard, lock: LogLock) -> None:
+def _make_current(path: Path, connection: apsw.Connection, guard: file_guard.Guard, lock: LogLock) -> None:
     """Bring a file of an earlier version up to date, and add what a current one lacks."""
     application, layout, cookie = _read_marks(connection)
     if (application, layout) != (APPLICATION_ID, LAYOUT):
@@ -221,7 +220,7 @@ def _open_read_only(path: Path, claimed: LogLock | None, *, joins: bool) -> Open
     if not _has_file(path):
         raise errors.make_error(errors.StoreFailed, f"{path} does not exist")
     found_log = _has_log_to_keep(path)
-    guard = guards.acquire_guard(path)
+    guard = file_guard.acquire_guard(path)
     connection, lock, in_use = None, claimed, None
     try:
         if lock is None:
@@ -244,10 +243,10 @@ def _open_read_only(path: Path, claimed: LogLock | None, *, joins: bool) -> Open
             _hold(guard, in_use, writes=False)
         return connection, guard, journal
     except BaseException:
-        guards.begin_leaving(guard)
+        file_guard.begin_leaving(guard)
         if connection is not None:
             connection.close()
-        guards.finish_leaving(guard)
+        file_guard.finish_leaving(guard)
         if not found_log:
             take_log_away(path)
         raise
@@ -290,7 +289,7 @@ def take_log_away(path: Path) -> None:
     sidecars.mend_modes(path, always=True)  # where the store may not be written, they stay
 
 
-def _hold(guard: guards.Guard, in_use: FoundFiles | None, *, writes: bool) -> None:
+def _hold(guard: file_guard.Guard, in_use: FoundFiles | None, *, writes: bool) -> None:
     """Take the guard's locks after SQLite has set its shared memory up, which it does when something is read: a lock
     on a stale -shm, left beside the file by a crash, would make SQLite take what is in it for current. `in_use` are the
     files that others have open."""

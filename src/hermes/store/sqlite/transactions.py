@@ -22,7 +22,7 @@ from hermes.store.sqlite.damage_mark import read_damage_mark
 from hermes.store.sqlite.fork_safety import Inside
 from hermes.store.sqlite.group_commit import CommitQueue, Ticket, interrupted_writes, writes_at_work
 from hermes.store.sqlite.process_fairness import PATIENCE_S
-from hermes.store.sqlite.wal import file_guard as guards
+from hermes.store.sqlite.wal import file_guard
 
 if TYPE_CHECKING:
     from hermes.store.sqlite.scope import Owners, ScopedConnection
@@ -68,7 +68,7 @@ class Transactions:
             path, self.queue, read_only=read_only, synchronous=synchronous, deadline=deadline
         )
         if recovers:
-            guards.recover_log_of(path)
+            file_guard.recover_log_of(path)
         self.connections.open()
 
     # ---------------------------------------------------------------- reading
@@ -311,15 +311,15 @@ class Transactions:
             batch[0].result = batch[0].work(connections.writer)
             return
         for ticket in batch:
-            connections.connection.execute("SAVEPOINT one")
+            connections.connection.execute("SAVEPOINT follower")
             try:
                 ticket.result = ticket.work(connections.writer)
             except Exception as problem:
                 if not connections.connection.in_transaction:
                     raise  # SQLite gave the whole transaction up (a full disk, a failing one): all fail with it
-                connections.connection.execute("ROLLBACK TO one")
+                connections.connection.execute("ROLLBACK TO follower")
                 ticket.error = self._translate(problem)
-            connections.connection.execute("RELEASE one")
+            connections.connection.execute("RELEASE follower")
 
     def _roll_back(self) -> None:
         connections = self.connections
@@ -386,9 +386,8 @@ class Snapshot:
             connections.check_usable()
             if connections.loss is not None:
                 connections.check_loss()
-            if (
-                connections.guard.log_is_missing()
-            ):  # of a log that was cut, a read fails: see `translate_error`
+            # Only a missing log: a read of a log that was cut fails by itself (see `translate_error`).
+            if connections.guard.log_is_missing():
                 connections.settle_log(reading=True)
             if self._owners is None:
                 connection, self._generation = connections.readers.take(connections.open_reader)
