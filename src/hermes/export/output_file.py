@@ -168,12 +168,12 @@ def refuse_store_files(store: Path, *files: Path, is_store: bool = False) -> Non
     A file that is itself a store (`is_store`) may lie among the backups, and where a store is missing. Symbolic links
     are refused, too: somebody else may have put one there, or may change where it leads.
     """
-    from hermes.store.engine_choice import list_store_files
+    from hermes.store.engine_choice import has_store, list_store_files
 
     for path in dict.fromkeys((store, home.get_default_db_path())):
         own = list_store_files(path)
         for file in files:
-            if is_store and file.absolute() == path.absolute() and _is_missing(path):
+            if is_store and file.absolute() == path.absolute() and not has_store(path):
                 continue
             if (description := own.called(file, is_copy=is_store)) is not None:
                 raise OutputRefused(f"{file} is {description}; name another file")
@@ -191,11 +191,6 @@ def choose_backup_name(path: Path) -> Path:
     raise OutputRefused(
         f"{path} cannot be replaced: no name such as {path.name}~ is free for the earlier export"
     )
-
-
-def _is_missing(store: Path) -> bool:
-    """Its log alone is no less than all of it."""
-    return not any(os.path.lexists(f"{store}{ending}") for ending in ("", "-wal"))
 
 
 def _may_replace(kind: FileKind, replace: Replace) -> bool:

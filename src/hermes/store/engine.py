@@ -179,6 +179,9 @@ class Engine(Access, Protocol):
     def raw(self) -> Any:
         """Plain SQL on a connection of its own: execute, fetchone, fetchall, rows by index and by name."""
 
+    def write_raw(self, work: Callable[[Any], T]) -> T:
+        """Do `work` in one transaction with such a connection, which is then closed."""
+
     def sealed_files(self) -> FileReader:
         """How the files beside the store are read, which may be sealed with its key."""
 

@@ -249,9 +249,10 @@ def _find_workspace(directory: Path, person: Path) -> Path:
 
 def _list_agent_files(store: Path | None) -> list[Path]:
     """The agent's home, that of all profiles, and the session database with what lies beside it."""
+    from hermes.store.engine_choice import list_own_files
+
     database = (store or home.get_default_db_path()).resolve()
     beside = [path for path in _list_folder(database.parent) if path.name.startswith(database.name)]
-    named = [database.with_name(f"{database.name}{end}") for end in ("", "-wal", "-shm", "-journal")]
     agent = home.get_hermes_home()
     return [
         agent,
@@ -259,7 +260,7 @@ def _list_agent_files(store: Path | None) -> list[Path]:
         agent / "config.yaml",
         home.get_default_hermes_root(),
         Path.home() / ".hermes",
-        *named,
+        *list_own_files(database),
         *beside,
         database.parent / "spool",
     ]

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from hermes.store.values import Imported
 
 STDIN = "-"
-STORE_MARK = b"SQLite format 3\0"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLANK = b"\0 \t\r\n"
 """What may stand around an object: also the zeros that a crash leaves at the end of a file."""
@@ -260,10 +259,9 @@ def _describe_merges(imported: Imported, *, dry_run: bool, trusted: bool) -> lis
 def _is_store(path: Path) -> bool:
     if not path.is_file():  # what is read from a pipe is gone
         return False
-    from hermes.store.engine_choice import is_encrypted
+    from hermes.store.engine_choice import is_store
 
-    with path.open("rb") as file:
-        return file.read(len(STORE_MARK)) == STORE_MARK or is_encrypted(path)
+    return is_store(path)
 
 
 def describe_trust(imported: Imported, *, dry_run: bool = False) -> list[str]:

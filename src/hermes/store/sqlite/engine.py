@@ -420,6 +420,15 @@ class SqliteEngine:
         self._connections.raw_connections.append(raw)
         return raw
 
+    def write_raw(self, work: Callable[[RawConnection], T]) -> T:
+        connection = self.raw()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            with connection:
+                return work(connection)
+        finally:
+            connection.close()
+
     def _settle_removed_log(self) -> None:
         self._connections.check_usable()
         if self._connections.guard.log_was_removed():

@@ -21,6 +21,7 @@ from hermes.store.sqlite.copies.page_copy import copy_into, find_damage
 from hermes.store.sqlite.copies.store_files import StoreFiles
 from hermes.store.sqlite.encryption import encryption
 from hermes.store.sqlite.fork_safety import Inside
+from hermes.store.sqlite.wal.sidecars import BESIDE_COPY
 from hermes.store.values import Backup
 
 KEEP = 5
@@ -60,7 +61,7 @@ def write_copy(connection: apsw.Connection, path: Path, target: Path | None, rea
     folder, name = _choose_place(path, target)
     try:
         prepare_folder(folder, own=target is None)
-        with open_partial_file(folder, name or "state") as (partial, descriptor):
+        with open_partial_file(folder, name or "state", BESIDE_COPY) as (partial, descriptor):
             sessions, messages = copy_into(connection, path, partial)
             os.fsync(descriptor)
             size = os.fstat(descriptor).st_size

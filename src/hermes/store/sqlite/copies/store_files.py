@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from hermes.atomic_files import BACKUPS, DAMAGE_MARK, KEY_NOTE, LOCK, SIDECARS
+from hermes.atomic_files import BACKUPS, DAMAGE_MARK, KEY_NOTE, LOCK
 from hermes.config import config_file, dotenv
 from hermes.store.spool.spool import FOLDER
 from hermes.store.sqlite.encryption import encryption
 from hermes.store.sqlite.wal.file_identity import identity_of
+from hermes.store.sqlite.wal.sidecars import SIDECARS
 
 
 class StoreFiles:

@@ -22,7 +22,6 @@ from hermes.atomic_files import (
     KEY_NOTE,
     LONGEST_NAME,
     PARTIAL,
-    SIDECARS,
     clear_partials,
     open_partial_file,
     sync_folder,
@@ -49,6 +48,7 @@ from hermes.store.sqlite.upkeep import copy_cache, file_swap
 from hermes.store.sqlite.upkeep.restore import WAIT_S, is_alone
 from hermes.store.sqlite.wal import file_guard
 from hermes.store.sqlite.wal.file_identity import identity_of
+from hermes.store.sqlite.wal.sidecars import BESIDE_COPY, SIDECARS
 from hermes.store.values import Erased, Fingerprint
 
 HOLDS = "SELECT 1 FROM sessions WHERE id = ? UNION ALL SELECT 1 FROM messages WHERE session_id = ? LIMIT 1"
@@ -202,7 +202,7 @@ class CopyEraser:
             if not is_alone(live):
                 raise damage_error(copy, "it is not a SQLite database")
             session_ids = choose(find_sessions(live, self._gone))
-            with open_partial_file(copy.parent, copy.name[:LONGEST_NAME]) as (fresh, descriptor):
+            with open_partial_file(copy.parent, copy.name[:LONGEST_NAME], BESIDE_COPY) as (fresh, descriptor):
                 copy_into(live, copy, fresh)
                 _forget_sessions(fresh, session_ids)
                 os.fsync(descriptor)

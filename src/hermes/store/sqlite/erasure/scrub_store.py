@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 import apsw
 
 from hermes import errors, home
-from hermes.atomic_files import PARTIAL, SIDECARS, clear_partials, replace_file
+from hermes.atomic_files import PARTIAL, clear_partials, replace_file
 from hermes.store import derived
 from hermes.store.columns import list_message_names, list_session_names
 from hermes.store.engine import Engine, Secret, Writer
@@ -31,6 +31,7 @@ from hermes.store.sqlite.opener import is_current
 from hermes.store.sqlite.repair.store_rebuild import refresh_all
 from hermes.store.sqlite.search import substring
 from hermes.store.sqlite.upkeep import copy_cache
+from hermes.store.sqlite.wal.sidecars import SIDECARS
 from hermes.store.values import Scrubbed, ScrubReceipt
 from hermes.text import format_count
 

@@ -38,6 +38,7 @@ from hermes.store.sqlite.migrations.shape import read_columns
 from hermes.store.sqlite.upkeep import file_swap
 from hermes.store.sqlite.upkeep.restore import WAIT_S, in_use_error, is_alone
 from hermes.store.sqlite.wal import file_guard
+from hermes.store.sqlite.wal.sidecars import BESIDE_COPY
 from hermes.store.values import Converted, PlainFiles
 from hermes.text import format_count
 
@@ -255,7 +256,7 @@ def _copy_verified(
     """A verified copy, on the disk: whole, and with every row and every byte of text that the source has."""
     if wrong := find_damage(source):
         raise damage_error(file, wrong)
-    with open_partial_file(folder, name) as (partial, descriptor):
+    with open_partial_file(folder, name, BESIDE_COPY) as (partial, descriptor):
         key = None
         if note is not None:
             encryption.write_note(partial, note._replace(settled=False))

@@ -34,6 +34,7 @@ from hermes.store.sqlite.search import index, substring
 from hermes.store.sqlite.upkeep import copy_cache
 from hermes.store.sqlite.upkeep.copy_cache import CopyHold
 from hermes.store.sqlite.wal import file_guard
+from hermes.store.sqlite.wal.sidecars import BESIDE_COPY
 
 if TYPE_CHECKING:
     from hermes.store.values import Backup
@@ -86,7 +87,10 @@ def _make_copy(path: Path, copy: Path) -> CopyHold:
     try:
         home.make_private_folder(folder)
         clear_partials(folder)
-        with Inside(), open_partial_file(folder, path.stem[:LONGEST_NAME]) as (partial, descriptor):
+        with (
+            Inside(),
+            open_partial_file(folder, path.stem[:LONGEST_NAME], BESIDE_COPY) as (partial, descriptor),
+        ):
             with _reading(path) as source:
                 copy_into(source, path, partial)
             _convert(partial)

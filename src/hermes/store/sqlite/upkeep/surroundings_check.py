@@ -17,13 +17,14 @@ from typing import NamedTuple
 import apsw
 
 from hermes import clock, home
-from hermes.atomic_files import DAMAGE_MARK, KEY_NOTE, SIDECARS
+from hermes.atomic_files import DAMAGE_MARK, KEY_NOTE
 from hermes.store.findings import Finding
 from hermes.store.spool.spool import FOLDER, REFUSED, Spool
 from hermes.store.sqlite.connection import upkeep_command
 from hermes.store.sqlite.copies.backup import backup_folder, list_backups
 from hermes.store.sqlite.upkeep import copy_cache
 from hermes.store.sqlite.wal import sidecars
+from hermes.store.sqlite.wal.sidecars import SIDECARS
 from hermes.text import format_count
 
 WAL_RESET_FIXED = (3, 51, 3)
