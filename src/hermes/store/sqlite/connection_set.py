@@ -34,7 +34,7 @@ from hermes.store.sqlite.damage_mark import mark_damaged
 from hermes.store.sqlite.group_commit import CommitQueue, Ticket, interrupted_writes, is_main_thread
 from hermes.store.sqlite.migrations import check_documented_version
 from hermes.store.sqlite.opener import make_durable, open_database, take_log_away
-from hermes.store.sqlite.process_fairness import Turnstile
+from hermes.store.sqlite.process_fairness import WriterQueue
 from hermes.store.sqlite.reader_pool import ReaderPool
 from hermes.store.sqlite.wal import file_guard, log_recovery
 from hermes.store.sqlite.wal.file_identity import NO_DESCRIPTORS
@@ -84,7 +84,7 @@ class ConnectionSet:
         self.synchronous = synchronous
         self.deadline = deadline
         self.patience = Patience(deadline)
-        self.turnstile = Turnstile(path)
+        self.writer_queue = WriterQueue(path)
         self.column_names: dict[str, tuple[str, ...]] = {}
         self.readers = ReaderPool(path, deadline)
         self.raw_connections: list[RawConnection] = []
@@ -341,7 +341,7 @@ class ConnectionSet:
                         self.checkpoint_all(log_recovery.STOP_FOR_READ_S)
             self.readers.close()
             self._close_all()
-            self.turnstile.close()
+            self.writer_queue.close()
             if problem is not None:
                 raise problem
             self.check_loss()

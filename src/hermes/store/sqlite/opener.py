@@ -46,7 +46,7 @@ from hermes.store.sqlite.migrations import (
     has_former_layout,
     migrate,
 )
-from hermes.store.sqlite.process_fairness import PATIENCE_S, Turnstile
+from hermes.store.sqlite.process_fairness import PATIENCE_S, WriterQueue
 from hermes.store.sqlite.schema import missing_in
 from hermes.store.sqlite.wal import file_guard, sidecars
 from hermes.store.sqlite.wal.file_identity import NO_DESCRIPTORS, identity_of
@@ -141,9 +141,9 @@ def _attempt_in_turn(path: Path, *, read_only: bool, until: float, lock: LogLock
                 if time.monotonic() >= until:
                     raise
             # Those who write let somebody pass who stands in line.
-            line = line or Turnstile(path)
-            if not read_only and not line.occupied():
-                line.enter(min(until, time.monotonic() + PATIENCE_S))
+            line = line or WriterQueue(path)
+            if not read_only and not line.is_occupied():
+                line.join(min(until, time.monotonic() + PATIENCE_S))
             time.sleep(RETRY_S)
     finally:
         if line is not None:

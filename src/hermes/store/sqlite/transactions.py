@@ -250,7 +250,7 @@ class Transactions:
         if not connections.is_durable:
             connections.ensure_durable()
         if impatient:
-            if connections.turnstile.occupied():
+            if connections.writer_queue.is_occupied():
                 raise apsw.BusyError("others are waiting")
             self._begin_within(0)
             return
@@ -258,14 +258,14 @@ class Transactions:
         until, alone = started + connections.deadline, started + min(AT_FIRST_S, connections.deadline)
         # Somebody who has waited long goes first. Only who has waited as long joins the line: a line that everybody
         # stood in would never end, and each handing-over costs a nap.
-        if connections.turnstile.clears_before(alone):
+        if connections.writer_queue.wait_until_free(alone):
             try:
                 self._begin_within(alone - time.monotonic())
                 return
             except apsw.BusyError:
                 pass
         try:
-            connections.turnstile.enter(min(until, time.monotonic() + PATIENCE_S))
+            connections.writer_queue.join(min(until, time.monotonic() + PATIENCE_S))
             for attempt in range(1, self._max_retries + 1):
                 try:
                     self._begin_within(until - time.monotonic())
@@ -276,7 +276,7 @@ class Transactions:
                 least, most = self._retry_s
                 time.sleep(least + (most - least) * os.urandom(1)[0] / 255)
         finally:
-            connections.turnstile.leave()
+            connections.writer_queue.leave()
 
     def _begin_within(self, seconds: float) -> None:
         connections = self.connections

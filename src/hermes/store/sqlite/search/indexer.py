@@ -142,12 +142,12 @@ class Indexer:
         """Whether no other thread or process is indexing: two would queue up for the same rows."""
         alone = self._at_work.acquire(blocking=False)
         try:
-            first = alone and self._connections.turnstile.start_indexing()
+            first = alone and self._connections.writer_queue.start_indexing()
             try:
                 yield first
             finally:
                 if first:
-                    self._connections.turnstile.stop_indexing()
+                    self._connections.writer_queue.stop_indexing()
         finally:
             if alone:
                 self._at_work.release()
