@@ -1,4 +1,4 @@
-"""What a chat is made of: who answers, with which tools, at which price. `standard` says which they are."""
+"""What a chat is made of: who answers, with which tools, at which price. `factory` makes them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ManualCompressor(Compressor, Protocol):
 
 
 LEAST_SAID = 4
-"""New messages by the person from which a conversation that ends is worth a turn to save; see `saving`."""
+"""New messages by the person from which a conversation that ends is worth a turn to save; see `memory_flush`."""
 
 
 class SaveMemory(Protocol):

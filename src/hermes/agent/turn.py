@@ -95,7 +95,7 @@ class Turn:
         self._compressor = compressor
         self._most_steps = most_steps
         self._used: models.Used | None = None
-        self._said_meanwhile: list[tuple[Any, dict[str, Any]]] = []
+        self._steering: list[tuple[Any, dict[str, Any]]] = []
         self._over = False
 
     def steer(self, content: Any, **fields: Any) -> bool:
@@ -105,7 +105,7 @@ class Turn:
         message with these `fields` was stored.
         """
         if not self._over:
-            self._said_meanwhile.append((content, fields))
+            self._steering.append((content, fields))
         return not self._over
 
     def stop(self) -> None:
@@ -203,12 +203,12 @@ class Turn:
             is_empty = not answer.visible_text.strip() and not answer.calls
             if explanation := explain_reason(answer.reason, is_empty=is_empty):
                 await self._emit(Note(explanation))
-            if (not answer.calls and not self._said_meanwhile) or last:
+            if (not answer.calls and not self._steering) or last:
                 self._over = True
                 await self._emit(Done(text, answer.reason))
                 return
-            while self._said_meanwhile:
-                content, fields = self._said_meanwhile.pop(0)
+            while self._steering:
+                content, fields = self._steering.pop(0)
                 await self._emit(*await self._store("user", content, **fields))
 
     async def _store(self, role: str, content: Any, **fields: Any) -> list[Note | Stored | NotStored]:

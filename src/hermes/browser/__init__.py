@@ -1,6 +1,7 @@
-"""The full-screen browser of `hermes sessions browse`: find a conversation, read it, look after it, choose it.
+"""The full-screen browser of `hermes sessions browse`: find, read, label, export and choose a conversation.
 
-Nothing here is loaded before `browse` is called, for Textual is an extra and takes its time to load.
+Owns the screens and their keys. Textual is an optional extra: nothing here is loaded before `browse` is called.
+Imports reading, export and the store; no agent and no other surface.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def import_files(arguments: argparse.Namespace) -> int:
     with open_store(arguments, makes=True) as db:
         taking = db.importing(dry_run=arguments.dry_run, trusted=arguments.trusted)
         try:
-            with Progress("Importing", total, is_shown=None not in paths) as progress, taking:
+            with Progress("Importing", total, is_visible=None not in paths) as progress, taking:
                 for name, path in zip(arguments.files, paths, strict=True):
                     if path is not None and _is_store(path):
                         unreadable += _import_store(taking, name, path, progress)

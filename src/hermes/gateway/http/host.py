@@ -186,7 +186,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._ready = ready
-        self._told_to_end = asyncio.Event()
+        self._stop_requested = asyncio.Event()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -203,11 +203,11 @@ class _Server(uvicorn.Server):
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
-                    await self._told_to_end.wait()
+                    await self._stop_requested.wait()
 
     def end(self) -> None:
         self.should_exit = True
-        self._told_to_end.set()
+        self._stop_requested.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)

@@ -39,8 +39,8 @@ from hermes.recall.tool.tool_schema import LARGEST_ID, SCHEMA, ToolArguments, pa
 
 __all__ = ["SCHEMA", "RecallStore", "session_search"]
 
-SHOWN = Bounds(said=LONGEST, tool=300, match=LONGEST)
-AT_LENGTH = Bounds(said=LONGEST, tool=300, match=LARGEST)
+SHOWN = Bounds(speech=LONGEST, tool=300, match=LONGEST)
+AT_LENGTH = Bounds(speech=LONGEST, tool=300, match=LARGEST)
 RADIUS = 5
 """Messages on each side of a match, if there is room."""
 SUMMARY_SECONDS = 60.0

@@ -25,7 +25,7 @@ Summarise = Callable[[str, str], str]
 
 TRANSCRIPT = 100_000
 """Characters of a session that a summary is made from, about."""
-IN_A_TRANSCRIPT = Bounds(said=10_000, tool=500, match=20_000)
+IN_A_TRANSCRIPT = Bounds(speech=10_000, tool=500, match=20_000)
 AT_ONCE = 3
 LONGEST_PROBLEM = 300
 

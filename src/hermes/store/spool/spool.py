@@ -3,7 +3,7 @@
 `<folder of the store>/spool/<microseconds>_<pid>_<random>.jsonl`: one file per handle, one JSON object per line, on the
 disk before anybody is told that it is kept. A file is locked for the moment in which a line is added to it, and for
 the moment in which it is removed, so that no line is ever added to a file that is gone. One process at a time hands
-the lines over to the store, and a file goes only after all of it was taken. `spooling` decides what is kept.
+the lines over to the store, and a file goes only after all of it was taken. `spool_writer` decides what is kept.
 """
 
 from __future__ import annotations

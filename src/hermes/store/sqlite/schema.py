@@ -28,7 +28,7 @@ TOPIC_COLUMNS = {
         ]
     ),
 }
-"""The tables that `store.topics` makes when topics are turned on, for a store in which that was done."""
+"""The tables that `store.chats.telegram_topics` makes when topics are turned on, for a store in which that was done."""
 HAS_TOPICS = "SELECT 1 FROM state_meta WHERE key = 'telegram_dm_topic_columns'"
 CONSTRAINTS = ("FOREIGN", "PRIMARY", "UNIQUE", "CHECK", "CONSTRAINT")
 """How lines of a table begin that declare no column."""

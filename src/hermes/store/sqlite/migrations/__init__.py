@@ -1,8 +1,9 @@
 """How an older database becomes ours: recognised, copied aside, then changed in named steps, each one transaction.
 
-`schema.sql` is what a new store gets; the steps are what an old one gets; a test builds both ways and compares. A step
-is kept whole or not at all, so that a killed migration is taken up where it stopped. Whoever calls `migrate` holds
-the lock beside the store: one process migrates, the others wait and find the work done.
+Owns the layouts and the steps between them. `schema.sql` is what a new store gets; the steps are what an old one
+gets; a test builds both ways and compares. A step is kept whole or not at all, so that a killed migration is taken up
+where it stopped. Whoever calls `migrate` holds the lock beside the store: one process migrates, the others wait and
+find the work done.
 
 This module is imported at every open and stays small; the steps are imported when there is something to do.
 """

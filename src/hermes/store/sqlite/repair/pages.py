@@ -113,7 +113,7 @@ class Image:
         return b"" if self._descriptor is None else self._read(100, 0).ljust(100, b"\0")
 
     def _read(self, size: int, at: int) -> bytes:
-        """Bytes of the file; of an encrypted one, see `sealed`."""
+        """Bytes of the file; of an encrypted one, see `file_access`."""
         return b"" if self._descriptor is None else os.pread(self._descriptor, size, at)
 
     def _page_size(self, header: bytes) -> int:

@@ -171,7 +171,7 @@ def _is_in_use(guard: file_guard.Guard) -> bool:
 
 
 def _hold_open(guard: file_guard.Guard, name: str, descriptors: dict[Identity, int]) -> int | None:
-    """A descriptor of the file; None if there is none. It is kept open: see `guard`."""
+    """A descriptor of the file; None if there is none. It is kept open: see `file_guard`."""
     identity = identity_of(name)
     try:
         if identity is not None and identity not in descriptors:
