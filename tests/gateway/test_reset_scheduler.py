@@ -179,9 +179,9 @@ async def test_a_process_in_the_background_keeps_its_conversation(clock: time_ma
         await world.asks(ANN, "again")
         assert world.session_of(ANN) == old
         processes = world.gateway.context.agents.processes
-        for one in processes.of(old):
+        for one in processes.list_for(old):
             one.running.kill()
-        await world.until(lambda: all(one.running.over for one in processes.of(old)))
+        await world.until(lambda: all(one.running.over for one in processes.list_for(old)))
         clock.shift(2 * HOUR)
         await world.asks(ANN, "again")
         assert world.session_of(ANN) != old

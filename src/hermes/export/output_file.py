@@ -175,7 +175,7 @@ def refuse_store_files(store: Path, *files: Path, is_store: bool = False) -> Non
         for file in files:
             if is_store and file.absolute() == path.absolute() and not has_store(path):
                 continue
-            if (description := own.called(file, is_copy=is_store)) is not None:
+            if (description := own.describe_role(file, is_copy=is_store)) is not None:
                 raise OutputRefused(f"{file} is {description}; name another file")
     for file in files:
         if file.is_symlink() and not file.is_dir() and not is_stream(file):

@@ -109,7 +109,7 @@ class RunningCommand:
     def exit_code(self) -> int | None:
         return self._process.poll()
 
-    def when_over(self, tell: Callable[[], None]) -> None:
+    def call_when_over(self, tell: Callable[[], None]) -> None:
         """Call this, from whatever thread, once it is over."""
         self._tell.append(tell)
         if self.over:

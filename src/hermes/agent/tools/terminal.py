@@ -114,7 +114,7 @@ async def _wait_for_end(running: RunningCommand, timeout: int, stop: asyncio.Eve
     """Wait for the end of a command, and see to it that there is one. Why it was ended; empty if by itself."""
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
-    running.when_over(lambda: _signal_over(loop, over))
+    running.call_when_over(lambda: _signal_over(loop, over))
     shell_ended: float | None = None
     waiting = [asyncio.create_task(over.wait()), asyncio.create_task(stop.wait())]
     try:

@@ -73,7 +73,7 @@ class ChatResets:
         """When each process was started that this conversation has in the background."""
         from hermes.agent.tools.background_processes import find_conversation
 
-        processes = self._context.agents.processes.of(find_conversation(self._chat.store, session_id))
+        processes = self._context.agents.processes.list_for(find_conversation(self._chat.store, session_id))
         age = clock.now() - monotonic()
         return [process.running.began + age for process in processes if not process.running.over]
 

@@ -168,7 +168,7 @@ class ConnectionSet:
 
     def has_lasted(self) -> bool:
         """Whether what was just committed is where other processes will read it."""
-        return self.journal != "wal" or self.guard.log_in_place()
+        return self.journal != "wal" or self.guard.is_log_in_place()
 
     # ---------------------------------------------------------------- a log that was removed; see `log_recovery`
 
@@ -178,7 +178,7 @@ class ConnectionSet:
         self.check_loss()
 
         def settle(_: object) -> None:
-            if not self.is_closed and self.guard.log_was_removed():
+            if not self.is_closed and self.guard.is_log_removed():
                 if reading and self.read_only and log_recovery.is_readable(self.guard):
                     return
                 self.restore_log(wait=log_recovery.STOP_FOR_READ_S if reading else log_recovery.STOP_S)
@@ -198,7 +198,7 @@ class ConnectionSet:
     def restore_log(self, *, committed: bool = False, wait: float = log_recovery.STOP_S) -> bool:
         """False if what was just committed has to be written again."""
         self.log_lock.release()
-        if self.guard.store_was_exchanged():
+        if self.guard.is_store_exchanged():
             self.damage = errors.make_error(
                 errors.StoreFailed,
                 f"{self.path} was moved, deleted or replaced while it was open here; the last change may not have"
@@ -327,17 +327,17 @@ class ConnectionSet:
             self.is_closed = True
             problem = None
             self.guard.examine_log()
-            was_cut = self.guard.log_was_cut()
+            was_cut = self.guard.is_log_cut()
             if self.loss is not None or was_cut:
                 self.leave_log_alone(True)
                 log_recovery.drop_foreign_log(self.guard)
-            was_removed = was_cut or self.guard.log_is_missing()
+            was_removed = was_cut or self.guard.is_log_missing()
             if self.journal == "wal" and self.damage is None and was_removed:
                 problem = log_recovery.save_before_close(self)
             elif self._has_recovered and self.journal == "wal" and self.damage is None:
                 # A program that still has the removed log open deletes, when it closes, the one in its place.
                 with suppress(apsw.Error):
-                    if self.log_lock.share() and self.guard.log_in_place():
+                    if self.log_lock.share() and self.guard.is_log_in_place():
                         self.checkpoint_all(log_recovery.STOP_FOR_READ_S)
             self.readers.close()
             self._close_all()
@@ -426,10 +426,10 @@ class ConnectionSet:
             return errors.make_error(errors.StoreFailed, sentence)
         if isinstance(problem, UNREADABLE):
             self.guard.examine_log()
-        if isinstance(problem, UNREADABLE) and self.guard.log_was_cut():
+        if isinstance(problem, UNREADABLE) and self.guard.is_log_cut():
             return log_recovery.note_cut_log(self)
         is_unreadable = isinstance(problem, apsw.IOError | apsw.CorruptError) and not is_lack_of_room(problem)
-        if is_unreadable and self.guard.log_was_removed():
+        if is_unreadable and self.guard.is_log_removed():
             sentence = f"the write-ahead log of {self.path} was removed while it was being read; try again"
             return errors.make_error(errors.StoreFailed, sentence)
         error = translate_error(problem, self.path)

@@ -431,7 +431,7 @@ class SqliteEngine:
 
     def _settle_removed_log(self) -> None:
         self._connections.check_usable()
-        if self._connections.guard.log_was_removed():
+        if self._connections.guard.is_log_removed():
             self._connections.settle_log(reading=self.read_only)
 
     def _hold_log(self) -> LogLock:
@@ -440,7 +440,7 @@ class SqliteEngine:
         while True:
             self._settle_removed_log()
             lock = LogLock(self._connections.guard, has_log=self._connections.journal == "wal")
-            if (lock.share() and not self._connections.guard.log_was_removed()) or self.read_only:
+            if (lock.share() and not self._connections.guard.is_log_removed()) or self.read_only:
                 return lock
             lock.close()
             if time.monotonic() >= until:

@@ -47,7 +47,7 @@ from hermes.store.sqlite.migrations import (
     migrate,
 )
 from hermes.store.sqlite.process_fairness import PATIENCE_S, WriterQueue
-from hermes.store.sqlite.schema import missing_in
+from hermes.store.sqlite.schema import find_schema_gaps
 from hermes.store.sqlite.wal import file_guard, sidecars
 from hermes.store.sqlite.wal.file_identity import NO_DESCRIPTORS, identity_of
 from hermes.store.sqlite.wal.journal_choice import Journal, journal_for
@@ -233,7 +233,7 @@ def _open_read_only(path: Path, claimed: LogLock | None, *, joins: bool) -> Open
             raise errors.make_error(
                 errors.StoreTooOld, f"{path} is of an older version; open it once for writing to migrate it"
             )
-        if unreadable := missing_in(SqliteReader(connection, {})).unreadable:
+        if unreadable := find_schema_gaps(SqliteReader(connection, {})).unreadable:
             raise errors.make_error(
                 errors.StoreReadOnly,
                 f"{path} lacks {', '.join(unreadable)}; open it once for writing to add that",
@@ -357,7 +357,7 @@ def _check_schema(path: Path, connection: apsw.Connection, identity: tuple[int, 
     check_documented_version(connection, path)
     for name in drop_foreign_search(connection):
         log.warning("%s: removed %s, which another program had made; ours replaces it", path, name)
-    if any(missing_in(SqliteReader(connection, {}))):
+    if any(find_schema_gaps(SqliteReader(connection, {}))):
         _complete(path, connection)
     # Another program may have dropped our index: the next search fills a new one.
     there = {row[0] for row in run(connection, KEPT_UP)}

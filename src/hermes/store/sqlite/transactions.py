@@ -87,7 +87,7 @@ class Transactions:
                 and owner._is_committing
                 and owner.queue.is_led_by(outer)
             ):
-                raise self._refused_nested()
+                raise self._make_nested_error()
 
     # ---------------------------------------------------------------- writing
 
@@ -128,7 +128,7 @@ class Transactions:
                 result = work(connections.connection)
                 if connections.has_lasted() or connections.restore_log(committed=True):
                     return result
-                raise self._removed_again()
+                raise self._make_removed_again_error()
             finally:
                 connections.log_lock.release()
 
@@ -156,7 +156,7 @@ class Transactions:
                 self._is_committing = True
                 committed.extend(map(connections.connection.execute, COMMIT))
                 self._is_committing = False
-                if connections.journal == "wal" and not connections.guard.log_in_place():
+                if connections.journal == "wal" and not connections.guard.is_log_in_place():
                     committed.clear()  # it is as if it had never been, until it is written again
                     self._write_again(batch)
                     committed.append(None)
@@ -198,11 +198,11 @@ class Transactions:
                 and owner.connections.guard is self.connections.guard
                 and owner._holds_lock(outer)
             ):
-                raise self._refused_nested()
+                raise self._make_nested_error()
         if self not in owners:
             return None
         if ticket.outside or ticket.impatient:
-            raise self._refused_nested()
+            raise self._make_nested_error()
         return self._write_beside
 
     def _holds_lock(self, ticket: Ticket) -> bool:
@@ -212,7 +212,7 @@ class Transactions:
             and (self._at_work or self.connections.connection.in_transaction)
         )
 
-    def _refused_nested(self) -> errors.HermesError:
+    def _make_nested_error(self) -> errors.HermesError:
         return errors.make_error(
             errors.StoreBusy,
             f"{self.connections.path}: a signal handler interrupted a write of the same thread; nothing was read or"
@@ -222,8 +222,8 @@ class Transactions:
     def _write_beside(self, ticket: Ticket) -> object:
         """By a store of its own, for this one write."""
         connections = self.connections
-        if connections.guard.log_was_removed():  # it is saved through the connection of the interrupted frame
-            raise self._refused_nested()
+        if connections.guard.is_log_removed():  # it is saved through the connection of the interrupted frame
+            raise self._make_nested_error()
         beside = Transactions(
             connections.path,
             synchronous=connections.synchronous,
@@ -286,7 +286,7 @@ class Transactions:
                 # From here on the log stays the one that others use, until the lock is released.
                 if connections.log_lock.share() or connections.share_log(seconds):
                     connections.connection.execute("BEGIN IMMEDIATE")
-                    if connections.journal != "wal" or connections.guard.log_in_place(to_begin=True):
+                    if connections.journal != "wal" or connections.guard.is_log_in_place(to_begin=True):
                         return
                     connections.connection.execute("ROLLBACK")
             except (apsw.IOError, apsw.CorruptError, apsw.NotADBError):
@@ -297,9 +297,9 @@ class Transactions:
             # The log was removed. Nothing was read through the connection that this transaction could be based on.
             connections.restore_log()
             connections.ensure_durable()
-        raise self._removed_again()
+        raise self._make_removed_again_error()
 
-    def _removed_again(self) -> errors.HermesError:
+    def _make_removed_again_error(self) -> errors.HermesError:
         return errors.make_error(
             errors.StoreFailed,
             f"the write-ahead log of {self.connections.path} was removed again and again; nothing was written",
@@ -350,7 +350,7 @@ class Transactions:
                 connections.writer.repeating = False
             if connections.has_lasted():
                 return
-        raise self._removed_again()
+        raise self._make_removed_again_error()
 
 
 class Snapshot:
@@ -387,7 +387,7 @@ class Snapshot:
             if connections.loss is not None:
                 connections.check_loss()
             # Only a missing log: a read of a log that was cut fails by itself (see `translate_error`).
-            if connections.guard.log_is_missing():
+            if connections.guard.is_log_missing():
                 connections.settle_log(reading=True)
             if self._owners is None:
                 connection, self._generation = connections.readers.take(connections.open_reader)

@@ -77,7 +77,7 @@ def _choose_place(path: Path, target: Path | None) -> tuple[Path, str | None]:
         return backup_folder(path), None
     if target.is_dir():
         return target, None
-    if (role := StoreFiles(path).called(target, is_copy=True)) is not None:
+    if (role := StoreFiles(path).describe_role(target, is_copy=True)) is not None:
         raise errors.make_error(errors.BackupFailed, f"{target} is {role}; name another file for the backup")
     if target.is_symlink():
         sentence = f"{target} is a symbolic link; name the file that it leads to"

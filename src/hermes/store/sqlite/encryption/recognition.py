@@ -23,7 +23,7 @@ _ALWAYS_ZERO = slice(72, 92)
 
 def adopt_encrypted(path: Path, *, read_only: bool = False) -> bool:
     """Write the note of an encrypted file that came without one, if a key opens it; False if it is not encrypted."""
-    if encryption.read_note(path) is not None or not looks_encrypted(_read_header(path)):
+    if encryption.read_note(path) is not None or not is_probably_encrypted(_read_header(path)):
         return False
     if not encryption.can_encrypt():
         raise encryption.missing_cipher_error(f"{path} is encrypted")
@@ -64,7 +64,7 @@ def explain_unreadable(path: Path) -> errors.HermesError | None:
     """Why SQLite calls a file no database although it is not damaged; None if that is not why."""
     header = _read_header(path)
     note = encryption.read_note(path)
-    if note is None and looks_encrypted(header):
+    if note is None and is_probably_encrypted(header):
         if not encryption.can_encrypt():
             return encryption.missing_cipher_error(f"{path} is encrypted")
         return encryption.no_key_error(path, os.path.realpath(path))
@@ -79,7 +79,7 @@ def explain_unreadable(path: Path) -> errors.HermesError | None:
 def is_database(path: Path) -> bool:
     """Whether a file that nobody has open here begins as a SQLite database does, plain or encrypted."""
     header = _read_header(path)
-    return header.startswith(_PLAIN) or looks_encrypted(header)
+    return header.startswith(_PLAIN) or is_probably_encrypted(header)
 
 
 def _read_header(path: Path) -> bytes:
@@ -94,7 +94,7 @@ def _read_header(path: Path) -> bytes:
         return b""
 
 
-def looks_encrypted(header: bytes) -> bool:
+def is_probably_encrypted(header: bytes) -> bool:
     """Whether these first bytes are of an encrypted database: what the cipher leaves readable is, and the rest is not.
     Garbage has one chance in billions."""
     return (

@@ -146,7 +146,7 @@ def _convert(path: Path, note: encryption.Note | None, *, done: bool, keep_backu
 def _is_plain(file: Path) -> bool:
     """Of a file that is not a live store: by its first bytes."""
     with open(file, "rb") as opened:
-        return not recognition.looks_encrypted(opened.read(100))
+        return not recognition.is_probably_encrypted(opened.read(100))
 
 
 def _set_aside(path: Path) -> list[Path]:
@@ -225,7 +225,7 @@ def _replace_file(file: Path, note: encryption.Note | None, left: list[str]) -> 
             raise damage_error(file, "it is not a SQLite database")
         with _copy_verified(live, real.parent, real.name, file, note) as (copy, kept):
             old = os.open(real, os.O_RDWR | os.O_CLOEXEC)
-            with encryption.replacing(real, note):
+            with encryption.unsettle_note(real, note):
                 os.replace(copy, real)
                 sync_folder(real.parent)
             file_swap.retire(old)

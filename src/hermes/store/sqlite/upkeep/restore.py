@@ -218,7 +218,7 @@ def _restore_by_name(path: Path, backup: apsw.Connection) -> None:
         os.fsync(descriptor)
         with _lock_others_out(path) as there:
             _set_files_aside(path)
-            with encryption.replacing(path, encryption.read_note(partial)):
+            with encryption.unsettle_note(path, encryption.read_note(partial)):
                 if there:
                     os.replace(partial, path)
                 else:

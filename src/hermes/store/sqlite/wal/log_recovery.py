@@ -40,9 +40,9 @@ from hermes.store.sqlite.wal.byte_locks import F_OFD_SETLK, IN_USE_BYTE, PENDING
 from hermes.store.sqlite.wal.file_identity import identity_of
 from hermes.store.sqlite.wal.log_index import (
     LogIndex,
-    bears_salts,
     count_outstanding_commits,
-    describes_log,
+    has_salts,
+    is_index_of_log,
     read_index,
 )
 from hermes.store.sqlite.wal.log_lock import LogLock
@@ -82,7 +82,7 @@ def restore_log(store: ConnectionSet, *, committed: bool = False, wait: float = 
         if guard.recovering is not None:
             guard.has_unsure_commit = guard.has_unsure_commit or committed
             _wait_while_recovering(guard, store)
-            if store.guard is guard and guard.log_was_removed():
+            if store.guard is guard and guard.is_log_removed():
                 raise _cannot_stop(store, committed=committed)
             return guard.saved_all
         guard.recovering = store
@@ -142,7 +142,7 @@ def save_before_close(store: ConnectionSet) -> errors.HermesError | None:
 def note_cut_log(store: ConnectionSet) -> errors.HermesError:
     """A read has failed because the log was emptied or shortened: the error to raise."""
     index = read_index(store.guard.index)
-    problem = _cut(store)
+    problem = _make_cut_error(store)
     if index is None or index.outstanding:
         store.stop_for_good(problem)
     return problem
@@ -152,10 +152,10 @@ def drop_foreign_log(guard: file_guard.Guard) -> None:
     """Empty a log that another program has written over with that of another store. SQLite would put it into the file
     when the store is next opened. The index tells the two apart: when SQLite begins a log anew, it names no frames."""
     observed, index = guard.log, read_index(guard.index)
-    if observed is None or index is None or not index.frames or not guard.log_was_cut():
+    if observed is None or index is None or not index.frames or not guard.is_log_cut():
         return
     try:
-        if os.fstat(observed.descriptor).st_size and not bears_salts(index, observed.descriptor):
+        if os.fstat(observed.descriptor).st_size and not has_salts(index, observed.descriptor):
             os.truncate(guard.log_name, 0)
     except OSError as problem:
         log.error("%s: the log of another store is in the place of its own: %s", guard.path, problem)
@@ -269,13 +269,13 @@ def _decide(guard: file_guard.Guard, store: ConnectionSet, *, committed: bool) -
     observed, index = guard.log, read_index(guard.index)
     if observed is None or index is None:
         return None
-    if guard.log_was_cut():
+    if guard.is_log_cut():
         # With nothing left to move, a checkpoint only begins the log anew.
         return Rescue(saved=False, can_leave=False, lost=True) if index.outstanding else None
-    ours = describes_log(index, observed.descriptor)
+    ours = is_index_of_log(index, observed.descriptor)
     nothing_to_do = Rescue(saved=True, can_leave=True)
     if _is_same(guard.index_name, guard.index):
-        if not ours and bears_salts(index, observed.descriptor):
+        if not ours and has_salts(index, observed.descriptor):
             # A program that did not notice has written on behind our frames, into a file that lacks them.
             return Rescue(saved=False, can_leave=False, lost=True)
         # Everybody shares this index. If it describes another log, somebody has saved ours and begun a new one.
@@ -286,7 +286,7 @@ def _decide(guard: file_guard.Guard, store: ConnectionSet, *, committed: bool) -
         if not _index_in_use(guard.index_name):
             return None
         # Whoever made the new index saw everything that was acknowledged before.
-        return Rescue(saved=not committed or _names_commit(guard, index), can_leave=True)
+        return Rescue(saved=not committed or _has_commit(guard, index), can_leave=True)
     if not ours:  # somebody had saved it and begun a new log before the index was removed, too
         return nothing_to_do
     if not _has_successor(guard, store, observed.descriptor):
@@ -296,7 +296,7 @@ def _decide(guard: file_guard.Guard, store: ConnectionSet, *, committed: bool) -
     return Rescue(saved=False, can_leave=False, lost=True)
 
 
-def _names_commit(guard: file_guard.Guard, index: LogIndex) -> bool:
+def _has_commit(guard: file_guard.Guard, index: LogIndex) -> bool:
     """Whether the index in its place names the last commit that was made by ours, into the same log."""
     descriptor = guard.hold_descriptor(guard.index_name, os.O_RDONLY)
     other = read_index(descriptor)
@@ -355,7 +355,7 @@ def is_readable(guard: file_guard.Guard) -> bool:
     observed, index = guard.log, read_index(guard.index)
     if observed is None or index is None or not guard.is_in_place():
         return False
-    if not describes_log(index, observed.descriptor) or guard.log_was_cut():
+    if not is_index_of_log(index, observed.descriptor) or guard.is_log_cut():
         return False
     return (
         _is_same(guard.index_name, guard.index)
@@ -398,10 +398,10 @@ def _cannot_save(store: ConnectionSet, problem: Exception) -> errors.HermesError
 
 
 def _explain_loss(store: ConnectionSet) -> errors.HermesError:
-    return _cut(store) if store.guard.log_was_cut() else _lost(store)
+    return _make_cut_error(store) if store.guard.is_log_cut() else _make_lost_error(store)
 
 
-def _cut(store: ConnectionSet) -> errors.HermesError:
+def _make_cut_error(store: ConnectionSet) -> errors.HermesError:
     return errors.make_error(
         errors.StoreFailed,
         f"another program emptied or shortened the write-ahead log of {store.path}: the last changes made here are"
@@ -410,7 +410,7 @@ def _cut(store: ConnectionSet) -> errors.HermesError:
     )
 
 
-def _lost(store: ConnectionSet) -> errors.HermesError:
+def _make_lost_error(store: ConnectionSet) -> errors.HermesError:
     return errors.make_error(
         errors.StoreFailed,
         f"another program took the write-ahead log of {store.path} away, and the store was changed without it: the last"
