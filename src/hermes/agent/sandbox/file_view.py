@@ -101,7 +101,7 @@ class View:
         return self.person.is_relative_to(self.workspace)
 
     @cached_property
-    def holds_hidden(self) -> bool:
+    def has_hidden_files(self) -> bool:
         """Whether hidden files lie inside the workspace, so that only a sandbox which can mask them will do."""
         return any(path.is_relative_to(self.workspace) for path in self.hidden)
 

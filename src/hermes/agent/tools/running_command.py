@@ -98,7 +98,7 @@ class RunningCommand:
         return self._ended.is_set()
 
     @property
-    def shell_over(self) -> bool:
+    def is_shell_over(self) -> bool:
         return self._process.poll() is not None
 
     @property

@@ -300,7 +300,7 @@ def _hold(guard: file_guard.Guard, in_use: FoundFiles | None, *, writes: bool) -
         was not in (None, now) for was, now in zip(in_use, opened, strict=True)
     )
     is_gone = writes and None in opened
-    if is_other or is_gone or (guard.users == 1 and not guard.shares_files()):
+    if is_other or is_gone or (guard.users == 1 and not guard.has_observed_files()):
         raise _Replaced("the write-ahead log was replaced while it was being opened")
 
 

@@ -196,7 +196,7 @@ class Transactions:
             if (
                 isinstance(owner, Transactions)
                 and owner.connections.guard is self.connections.guard
-                and owner._holds_lock(outer)
+                and owner._has_lock(outer)
             ):
                 raise self._make_nested_error()
         if self not in owners:
@@ -205,7 +205,7 @@ class Transactions:
             raise self._make_nested_error()
         return self._write_beside
 
-    def _holds_lock(self, ticket: Ticket) -> bool:
+    def _has_lock(self, ticket: Ticket) -> bool:
         return (
             self.queue.is_led_by(ticket)
             and not self._committed

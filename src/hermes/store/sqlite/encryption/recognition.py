@@ -31,7 +31,7 @@ def adopt_encrypted(path: Path, *, read_only: bool = False) -> bool:
 
     account, refused = os.path.realpath(path), []
     for found in store_keys.candidates(account, None):
-        if _opens(path, found.key):
+        if _can_open(path, found.key):
             if read_only:
                 sentence = (
                     f"{path} is encrypted and has lost its note {Path(encryption.note_path(path)).name}"
@@ -47,7 +47,7 @@ def adopt_encrypted(path: Path, *, read_only: bool = False) -> bool:
     raise encryption.wrong_key_error(path, refused) if refused else encryption.no_key_error(path, account)
 
 
-def _opens(path: Path, key: bytes) -> bool:
+def _can_open(path: Path, key: bytes) -> bool:
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         connection.set_busy_timeout(encryption.PROBE_MS)

@@ -78,7 +78,7 @@ def check_version(connection: apsw.Connection, path: Path) -> Standing:
     if (
         not found
         or not (marked or "sessions" in found)
-        or any(not _looks_like(connection, name) for name in found)
+        or any(not _has_signs(connection, name) for name in found)
     ):
         raise errors.make_error(errors.StoreFailed, f"{path} is not a session store; it was left untouched")
     return "ours" if marked and layout == LAYOUT else "older"
@@ -127,7 +127,7 @@ def _parse_version(version: Any, path: Path) -> int | None:
     )
 
 
-def _looks_like(connection: apsw.Connection, table: str) -> bool:
+def _has_signs(connection: apsw.Connection, table: str) -> bool:
     return SIGNS[table] <= {row[0].lower() for row in run(connection, COLUMNS, table)}
 
 

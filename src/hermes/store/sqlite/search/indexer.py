@@ -122,7 +122,7 @@ class Indexer:
 
         with self._transactions.read() as reader:
             mark, above, changed = index.measure_lag(cast(SqliteReader, reader), 1)
-            return bool(above or changed) or blocks.are_behind(cast(SqliteReader, reader), mark)
+            return bool(above or changed) or blocks.is_behind(cast(SqliteReader, reader), mark)
 
     def _index_some(self, *, late: bool = False) -> bool:
         """Index a batch, if the write lock can be had and nobody else is at it; True if that was done.

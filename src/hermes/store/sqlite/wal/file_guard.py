@@ -139,7 +139,7 @@ class Guard:
         index, log_file = map(identify, descriptors)
         return index, log_file
 
-    def shares_files(self) -> bool:
+    def has_observed_files(self) -> bool:
         """Whether SQLite has the very log and index open that were observed: they may have been replaced in between.
         Where there is no /proc, that cannot be told."""
         if self.log is None:
