@@ -13,6 +13,7 @@ import pytest
 
 from hermes import audit_log, errors
 from hermes import home as homes
+from hermes.append_files import lock_file
 from hermes.atomic_files import lock_private_folder
 from hermes.chat.input.prompt_line import open_history_file
 from hermes.config import config_file, dotenv
@@ -20,7 +21,6 @@ from hermes.gateway.inbound.pairing import Pairings
 from hermes.gateway.ops.status_file import lock_gateway
 from hermes.home_check import _is_writable_by_others, check_home
 from hermes.server.history_index import HistoryIndex
-from hermes.store.spool.append_files import lock_file
 from hermes_state import SessionDB
 
 STRANGER = 12_345

@@ -13,10 +13,10 @@ from hermes.recall.snippets.excerpts import Excerpt, make_excerpt
 from hermes.recall.tool.prompt_safety import (
     LARGEST,
     fit_excerpt,
-    make_name,
     neutralise,
     quote_excerpt,
     serialise_answer,
+    to_one_line,
 )
 
 ANYTHING = st.text(st.characters(exclude_categories=[]), max_size=300)
@@ -113,7 +113,7 @@ def test_no_text_takes_longer_than_its_length_tells(piece: str) -> None:
 
 @given(ANYTHING | HOSTILE)
 def test_a_name_is_one_short_line(text: str) -> None:
-    line = make_name(text, 50)
+    line = to_one_line(text, 50)
     assert len(line) <= 50
     assert len(line.splitlines()) <= 1
 

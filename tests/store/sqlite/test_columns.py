@@ -10,7 +10,7 @@ from pathlib import Path
 
 import hermes
 from hermes.store.columns import MESSAGES, SESSIONS
-from hermes.store.sqlite.schema import declared
+from hermes.store.sqlite.schema import read_declared
 from hermes_state import SessionDB
 
 SOURCES = Path(hermes.__file__).parents[1]
@@ -34,7 +34,7 @@ NEW_LINES = {
 
 
 def test_the_lists_name_the_columns_of_the_schema() -> None:
-    columns = declared().columns
+    columns = read_declared().columns
     for table, listed in (("sessions", SESSIONS), ("messages", MESSAGES)):
         names = [column.name for column in listed]
         assert len(set(names)) == len(names)
