@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "hermes"
-LARGER_FOLDERS = (".", "agent/tools", "server", "store/sessions", "store/sqlite")
+LARGER_FOLDERS = ("agent", ".", "agent/tools", "server", "store/sessions", "store/sqlite")
 """Folders of sixteen to eighteen modules, which belong together."""
 
 
