@@ -437,6 +437,13 @@ async def test_the_help_names_every_command(typing: Typing) -> None:
     assert sorted(load_commands()) == sorted(wanted.split())
 
 
+async def test_the_help_of_one_command(typing: Typing) -> None:
+    shown = await typing("/help insights", "/help /undo")
+    assert re.search(r"/insights .*\n +what you did in the last 30 days", shown)
+    assert re.search(r"/undo \[n\]  take back the last exchange", shown)
+    assert "/redo " not in shown
+
+
 async def test_what_only_shows_something(typing: Typing) -> None:
     shown = await typing(
         *("use shout hi", "/history", "/status", "/usage", "/insights", "/search shout", "/sessions"),

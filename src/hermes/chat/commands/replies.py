@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import textwrap
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,10 @@ from hermes.text import make_printable
 
 if TYPE_CHECKING:
     from hermes.chat.terminal_loop import Chat
+
+
+LONGEST_USAGE = 30
+"""Columns. A longer usage stands on a line of its own in the help."""
 
 
 async def show_reply(chat: Chat, reply: Reply) -> None:
@@ -245,9 +250,14 @@ async def _show_help(chat: Chat, reply: replies.Help) -> None:
     commands = load_commands()
     asked = next((command for command in commands.values() if reply.name in command.names), None)
     listed: list[Command] = list(commands.values()) if asked is None else [asked]
-    width = max(len(command.usage) for command in listed)
+    width = min(LONGEST_USAGE, max(len(command.usage) for command in listed))
+    room = max(20, chat.screen.console.width - width - 2)
     for command in listed:
-        chat.screen.print_line(f"{command.usage:<{width}}  {command.help}")
+        first, *others = textwrap.wrap(command.help, room)
+        gap = "  " if len(command.usage) <= width else f"\n{'':<{width}}  "
+        chat.screen.print_line(f"{command.usage:<{width}}{gap}{first}")
+        for line in others:
+            chat.screen.print_line(f"{'':<{width}}  {line}")
     if asked is not None:
         return
     chat.screen.print_line()
