@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+TRANSACTION_CONTROL = "BEGIN|START TRANSACTION|SAVEPOINT|RELEASE|COMMIT|ROLLBACK"
 SQL = re.compile(
     r"\b(SELECT|INSERT|REPLACE INTO|DESC|LIMIT|UPDATE \w+ SET|DELETE FROM|WHERE|ORDER BY|GROUP BY|CREATE TABLE|EXISTS"
     r"|(AND|OR|CASE WHEN) [(\w.,? ]+ (=|<|>|<>|IS|IN|LIKE))\b"
+    rf"|\A\s*({TRANSACTION_CONTROL})\b"
 )
 FUNCTIONS = (
     "changes char date datetime format glob group_concat hex ifnull iif instr julianday last_insert_rowid like likely"
@@ -19,6 +21,7 @@ REFUSED = {
     "a function that only SQLite has": rf"\b(?:{'|'.join(FUNCTIONS)}|json\w*)\s*\(",
     "a name that only SQLite has": r"\b_?rowid_?\b|\bsqlite_\w+|\bPRAGMA\b|\bNOCASE\b|\bAUTOINCREMENT\b",
     "a clause that only SQLite has": r"\b(?:INSERT|UPDATE) OR\b|\bREPLACE INTO\b|\bINDEXED\b",
+    "transaction control, which is the engine's": rf"(?:\A|;)\s*(?:{TRANSACTION_CONTROL})\b",
     "a trigger": r"\b(?:CREATE|DROP) TRIGGER\b",
     "an operator that only SQLite has": r"\bGLOB\b|\bMATCH\b|\bREGEXP\b|==|(?<=[\s(])\+\w+\.\w+",
     "the order of types": r"<=?\s*''|(?<!<)>=?\s*''|(?<![\w'])x'",

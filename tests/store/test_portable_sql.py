@@ -87,6 +87,12 @@ def test_sqlite_only_tests_are_marked_and_their_places_described(request: pytest
         "SELECT CAST(content AS BLOB) FROM messages",
         "SELECT 1 FROM messages m WHERE +m.session_id = ?",
         "SELECT CASE WHEN id % 2 THEN 'odd' END FROM messages",
+        "BEGIN IMMEDIATE",
+        "SAVEPOINT follower",
+        "RELEASE follower",
+        "COMMIT",
+        "ROLLBACK TO follower",
+        "DELETE FROM tags; COMMIT",
         "CREATE TRIGGER t BEFORE INSERT ON tags BEGIN SELECT RAISE(ABORT, 'no'); END",
     ],
 )
@@ -104,6 +110,7 @@ def test_what_only_sqlite_takes_is_refused(sql: str) -> None:
         "SELECT 1 FROM sessions s WHERE NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id)",
         "SELECT id FROM sessions ORDER BY last_active DESC NULLS LAST, id",
         "INSERT INTO tags (tag) VALUES (?) ON CONFLICT DO NOTHING",
+        "UPDATE sessions SET title = 'begin' WHERE title = 'Commit; then roll back'",
         "SELECT replace(?, title, '') FROM sessions WHERE coalesce(a = ?, TRUE)",
     ],
 )
