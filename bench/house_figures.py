@@ -57,7 +57,7 @@ from hermes_state import SessionDB
 from hermes.agent.components import ModelChoice
 from hermes.agent.events import TextDelta
 from hermes.agent.factory import make_standard_components
-from hermes.conversation.local import open_local_conversation
+from hermes.conversation.local_conversation import open_local_conversation
 
 async def main(db):
     conversation = open_local_conversation(db, make_standard_components(), wish=ModelChoice("offline"))

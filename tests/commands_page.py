@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hermes.chat.commands.table import load_commands
-from hermes.conversation.commands.table import COMMANDS as CORE
+from hermes.conversation.commands.shared_commands import COMMANDS as CORE
 from hermes.gateway.commands.command_table import COMMANDS as IN_CHATS
 
 PAGE = Path(__file__).parents[1] / "docs" / "commands.md"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from hermes.config.key_lookup import find_setting, find_variable, list_keys
-from hermes.config.schema import PlatformSection
+from hermes.config.settings_schema import PlatformSection
 from tools.settings_tables import DOCS, make_table, update_page
 
 HOW = "the tables are not up to date: run `python -m tools.settings_tables`"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hermes.cli.gateway.setup import list_flags
 from hermes.config.declarations import Setting, list_settings, make_variable
-from hermes.config.schema import GATEWAY_SETTINGS, SETTINGS, PlatformSection, get_default
+from hermes.config.settings_schema import GATEWAY_SETTINGS, SETTINGS, PlatformSection, get_default
 from hermes.gateway.registry import PLATFORMS, list_missing
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -9,7 +9,7 @@ from hermes.agent import events
 from hermes.agent.context.compression import ContextCompressor
 from hermes.agent.models.model import Finished, Piece, Request, Text, Used
 from hermes.agent.transcript import Record
-from hermes.config.schema import CompressionSettings
+from hermes.config.settings_schema import CompressionSettings
 from hermes.db.session_db import SessionDB
 
 Row = dict[str, Any]

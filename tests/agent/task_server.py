@@ -25,7 +25,7 @@ from hermes.agent.events import Event
 from hermes.agent.factory import make_standard_components
 from hermes.config import config_file
 from hermes.conversation.conversation import Conversation
-from hermes.conversation.local import open_local_conversation
+from hermes.conversation.local_conversation import open_local_conversation
 from hermes_state import SessionDB
 from tests.agent.openai_server import Asked, ModelServer, Reply, calls, chunk, refuses, says, usage
 

@@ -29,7 +29,7 @@ from hermes.agent.context.summary import END, SECTIONS, fit_lines, parse_section
 from hermes.agent.models.model import ContextOverflow, Finished, Piece, Request, Text, Unreachable, Used
 from hermes.agent.models.replay import replay
 from hermes.agent.transcript import IncognitoRecord, StoredRecord
-from hermes.config.schema import CompressionSettings
+from hermes.config.settings_schema import CompressionSettings
 from hermes.recall.tool.search_tool import session_search
 from hermes_state import SessionDB
 from tests.agent.long_talk import SUMMARY, Summarizer, Window, compressor, done, notes, say, stored, talk

@@ -14,7 +14,7 @@ from hermes.agent.context.boundaries import is_summary
 from hermes.agent.models.model import CallPiece, ContextOverflow, Finished, Piece, Request, Text, Used
 from hermes.agent.tool import ToolContext
 from hermes.agent.transcript import IncognitoRecord, Record, StoredRecord
-from hermes.config.schema import CompressionSettings
+from hermes.config.settings_schema import CompressionSettings
 from hermes_state import SessionDB
 from tests.agent.long_talk import Summarizer, compressor
 from tests.agent.test_replay import check

@@ -36,7 +36,7 @@ from hermes.agent.title_generation import TitleMaker
 from hermes.agent.tool import ToolContext
 from hermes.agent.transcript import StoredRecord
 from hermes.agent.turn import Turn
-from hermes.config.schema import AuxiliarySettings, ModelSettings, Settings
+from hermes.config.settings_schema import AuxiliarySettings, ModelSettings, Settings
 from hermes_state import SessionDB
 from tests.agent.test_turn import Echo
 from tests.separate_packages import installed_apart

@@ -10,8 +10,8 @@ from hermes.agent.models.choice import choose_endpoint, open_auxiliary_model, op
 from hermes.agent.models.endpoints import find_servers, list_models
 from hermes.agent.models.model import BadRequest, ModelError, NotAuthorized, Request, Text, Unreachable
 from hermes.config import dotenv
-from hermes.config.schema import AuxiliarySettings, ModelSettings, Settings
 from hermes.config.settings import read_settings
+from hermes.config.settings_schema import AuxiliarySettings, ModelSettings, Settings
 from tests.agent.openai_server import ModelServer, Reply, refuses, says
 
 HELLO = Request([{"role": "user", "content": "hello"}])

@@ -10,8 +10,8 @@ import pytest
 from hermes import errors
 from hermes.agent.models.endpoints import PROVIDERS
 from hermes.config import dotenv
-from hermes.config.schema import SECTIONS, SETTINGS, Settings, get_default
 from hermes.config.settings import read_settings
+from hermes.config.settings_schema import SECTIONS, SETTINGS, Settings, get_default
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
 

@@ -256,7 +256,7 @@ def test_of_an_incognito_question_not_a_byte_is_written(hermes: Run, home: Path,
 def test_what_takes_long_is_not_imported_before_the_first_prompt() -> None:
     program = (
         "import sys, hermes.cli.chat, hermes.chat.terminal_loop, hermes.chat.input.prompt_line,"
-        " hermes.chat.view.screen, hermes.chat.input.prompt_line, hermes.conversation.local,"
+        " hermes.chat.view.screen, hermes.chat.input.prompt_line, hermes.conversation.local_conversation,"
         " hermes.agent.factory\n"
         "hermes.agent.factory.make_standard_components()\n"
         "print({'openai', 'httpx2', 'pydantic', 'rich.markdown', 'markdown_it'} & set(sys.modules))"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import get_args
 
-from hermes.chat.commands import replies as on_screen
+from hermes.chat.commands import reply_views as on_screen
 from hermes.conversation.commands.replies import AskAgain, Compressing, Reply
-from hermes.gateway.commands import replies as in_chats
+from hermes.gateway.commands import reply_markdown as in_chats
 from tests.commands_page import PAGE, make_page
 
 

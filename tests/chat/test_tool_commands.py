@@ -19,7 +19,7 @@ from hermes.chat.commands.table import load_commands
 from hermes.chat.input.prompt_line import ChatCompleter, PromptLine
 from hermes.chat.terminal_loop import Chat
 from hermes.chat.view.screen import Screen
-from hermes.conversation.local import open_local_conversation
+from hermes.conversation.local_conversation import open_local_conversation
 from hermes_state import SessionDB
 from tests.chat.conftest import ENTER, INTERRUPT, LEAVE, SEEN, Typing
 from tests.chat.echo import PARTS

@@ -11,7 +11,7 @@ import pytest
 from hermes.agent.events import Done, Event, Note, NotStored, TextDelta, ToolStarted
 from hermes.chat.one_shot import ask
 from hermes.conversation.conversation import Conversation
-from hermes.conversation.local import open_local_conversation
+from hermes.conversation.local_conversation import open_local_conversation
 from hermes_state import SessionDB
 from tests.chat.echo import PARTS
 

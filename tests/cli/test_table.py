@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.cli.io.columns import format_table, measure_text, widen_columns
+from hermes.cli.io.text_columns import format_table, measure_text, widen_columns
 from hermes.cli.sessions.list import PLAIN_COLUMNS, TITLED_COLUMNS
 
 CELL = st.text(alphabet=st.sampled_from("abc 世界🍜é\u0301ก"), max_size=80)

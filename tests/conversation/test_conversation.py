@@ -21,7 +21,7 @@ from hermes.agent.models.openai import OpenAIModel
 from hermes.agent.transcript import LEASE_S
 from hermes.conversation.agents import AgentScope
 from hermes.conversation.conversation import Conversation
-from hermes.conversation.local import LocalAgentProvider, open_local_conversation
+from hermes.conversation.local_conversation import LocalAgentProvider, open_local_conversation
 from hermes.conversation.model_choice import ModelSelector
 from hermes.conversation.surface import Surface
 from hermes.store.people import Principal

@@ -7,7 +7,7 @@ from hermes.agent.models.finish_reasons import CUT_AT_LENGTH, NO_ANSWER_WITHIN_L
 from hermes.agent.transcript import StoredRecord
 from hermes.gateway.inbound.inbox_recovery import find_answer
 from hermes.gateway.ops.metrics import GatewayMetrics
-from hermes.gateway.outbound.answer import ChatReply, collect_reply
+from hermes.gateway.outbound.chat_reply import ChatReply, collect_reply
 from hermes_state import SessionDB
 from tests.agent.openai_server import ModelServer, Reply, chunk, says
 from tests.agent.test_turn_over_http import a_turn

@@ -484,7 +484,7 @@ def test_a_machine_without_time_zones_says_so() -> None:
 import sys
 sys.modules["tzdata"] = None
 from hermes import errors
-from hermes.config.schema import ResetPolicy
+from hermes.config.settings_schema import ResetPolicy
 from hermes.config.time_zones import load_zone
 from hermes.gateway.sessions.reset_policy import find_due
 assert find_due(ResetPolicy("daily"), 0.0, 86400.0)

@@ -21,7 +21,7 @@ from hermes.agent.transcript import StoredRecord
 from hermes.chat.terminal_loop import Chat
 from hermes.chat.view.screen import Screen
 from hermes.conversation.agents import AgentScope, StandardAgentProvider
-from hermes.conversation.local import open_local_conversation
+from hermes.conversation.local_conversation import open_local_conversation
 from hermes_state import SessionDB
 from tests.chat.echo import PARTS, EchoModel
 from tests.gateway.local_gateway import ANN, LocalGateway, WithBrain

@@ -16,7 +16,9 @@ from hermes.config import dotenv
 from hermes.config.declarations import Section, Setting, list_settings
 from hermes.config.key_lookup import find_key, find_setting, find_variable, list_keys
 from hermes.config.redaction import is_secret_name
-from hermes.config.schema import (
+from hermes.config.setting_kinds import TEXT
+from hermes.config.settings import read_settings
+from hermes.config.settings_schema import (
     CHAT_TYPES,
     GATEWAY_SECTIONS,
     GATEWAY_SETTINGS,
@@ -24,8 +26,6 @@ from hermes.config.schema import (
     PlatformSection,
     get_default,
 )
-from hermes.config.setting_kinds import TEXT
-from hermes.config.settings import read_settings
 from hermes.gateway import inbound_events, registry
 from hermes.gateway.platform_options import read_options
 from hermes.gateway.platforms.webhook.declaration import WebhookOptions

@@ -38,7 +38,7 @@ from hermes.agent.subagents import (
 from hermes.agent.tool import Caller, Tool, ToolContext, ToolFailed
 from hermes.agent.transcript import IncognitoRecord, StoredRecord
 from hermes.agent.turn import Compressor, Turn
-from hermes.config.schema import DelegationSettings
+from hermes.config.settings_schema import DelegationSettings
 from hermes.logs import get_logger
 from hermes.text import make_printable
 

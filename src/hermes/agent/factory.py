@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hermes.agent.subagents import Subagents
     from hermes.agent.tools.access import Access
     from hermes.agent.tools.background_processes import BackgroundProcesses
-    from hermes.config.schema import Settings
+    from hermes.config.settings_schema import Settings
     from hermes.db.session_db import AnyStore
 
 SAVING = ("memory", "skills_list", "skill_view", "skill_manage")

@@ -298,7 +298,7 @@ def _make_conversation(
     db: SessionDB, arguments: argparse.Namespace, *, can_ask: bool
 ) -> Conversation[SessionDB]:
     from hermes.agent.components import ModelChoice
-    from hermes.conversation.local import open_local_conversation
+    from hermes.conversation.local_conversation import open_local_conversation
 
     return open_local_conversation(
         db,

@@ -79,7 +79,7 @@ def _show_resume(name: str) -> None:
     from hermes.agent.factory import make_standard_components
     from hermes.chat.terminal_loop import Chat
     from hermes.chat.view.screen import Screen
-    from hermes.conversation.local import open_local_conversation
+    from hermes.conversation.local_conversation import open_local_conversation
     from hermes.db.session_db import SessionDB
 
     async def look(db: SessionDB) -> None:

@@ -28,9 +28,9 @@ from hermes.cli.io.output import apply_style, confirm, print_error, print_lines
 from hermes.cli.io.prompts import ask_choice, ask_hidden, ask_line
 from hermes.config import config_file, dotenv
 from hermes.config.redaction import redact_text
-from hermes.config.schema import SETTINGS
 from hermes.config.setting_kinds import URL, VARIABLE
 from hermes.config.settings import read_settings
+from hermes.config.settings_schema import SETTINGS
 from hermes.text import format_count, make_printable
 
 OWN_KEY = "HERMES_MODEL_API_KEY"

@@ -8,7 +8,8 @@ from typing import Any
 
 from hermes.config.declarations import Setting, list_settings, make_variable
 from hermes.config.platforms import list_platforms
-from hermes.config.schema import (
+from hermes.config.setting_kinds import ANY_TEXT
+from hermes.config.settings_schema import (
     CHAT_TYPES,
     GATEWAY_SECTIONS,
     GATEWAY_SETTINGS,
@@ -19,7 +20,6 @@ from hermes.config.schema import (
     PlatformSection,
     ResetPolicy,
 )
-from hermes.config.setting_kinds import ANY_TEXT
 from hermes.session_kinds import canonical_source
 
 PRICES = "prices"

@@ -12,9 +12,9 @@ from typing import Any
 from hermes import errors
 from hermes.config import config_file, key_lookup
 from hermes.config.redaction import describe_type, redact_text
-from hermes.config.schema import SECTIONS, SETTINGS, Settings
 from hermes.config.setting_kinds import RATE, RATES
 from hermes.config.settings_reader import SettingsReader, expand_variables
+from hermes.config.settings_schema import SECTIONS, SETTINGS, Settings
 
 MODEL, WINDOW = "model.default", "model.context_window"
 

@@ -21,10 +21,10 @@ from hermes.agent.transcript import IncognitoRecord, StoredRecord
 from hermes.agent.turn import Turn
 from hermes.conversation import working_directory
 from hermes.conversation.agents import AgentProvider, AgentScope, LiveRecord, PreparedAgent
-from hermes.conversation.background import BackgroundTasks
+from hermes.conversation.background_tasks import BackgroundTasks
 from hermes.conversation.model_choice import ModelSelector
+from hermes.conversation.results import NOTHING_YET, RewindResult, add_usage
 from hermes.conversation.surface import Surface
-from hermes.conversation.values import NOTHING_YET, RewindResult, add_usage
 from hermes.store.processes import identify_process
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ from hermes import errors
 from hermes.config import config_file
 from hermes.config.declarations import list_settings, make_variable
 from hermes.config.redaction import describe_type, find_secrets
-from hermes.config.schema import (
+from hermes.config.settings_reader import SettingsReader
+from hermes.config.settings_schema import (
     CHAT_TYPES,
     GATEWAY_SECTIONS,
     GatewaySection,
     PlatformSection,
 )
-from hermes.config.schema import Keying as Keying
-from hermes.config.schema import ResetPolicy as ResetPolicy
-from hermes.config.settings_reader import SettingsReader
+from hermes.config.settings_schema import Keying as Keying
+from hermes.config.settings_schema import ResetPolicy as ResetPolicy
 from hermes.gateway import registry
 from hermes.gateway.http.limits import Limits
 from hermes.session_kinds import canonical_source

@@ -18,7 +18,7 @@ from hermes.agent.subagents import Subagents
 from hermes.agent.tool import MOST_OUTPUT, Tool, ToolContext, ToolFailed, make_schema
 from hermes.agent.tools import make_standard_tools
 from hermes.agent.tools.argument_check import check_arguments
-from hermes.config.schema import DelegationSettings
+from hermes.config.settings_schema import DelegationSettings
 from hermes.errors import HermesError
 from hermes_state import SessionDB
 from tests.agent.tools.conftest import Person

@@ -31,7 +31,7 @@ from hermes.agent.events import Event, Moved, Note
 from hermes.agent.models.model import Model, Price, Used
 from hermes.agent.tool import Tool, make_schema
 from hermes.agent.transcript import Record
-from hermes.config.schema import CompressionSettings
+from hermes.config.settings_schema import CompressionSettings
 
 LEAST_THRESHOLD, MOST_OF_WINDOW = 64_000, 0.85
 """Compression costs more than it gives in a short conversation; but a small window is full before that."""

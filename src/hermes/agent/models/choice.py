@@ -9,7 +9,7 @@ from hermes.agent.models import local
 from hermes.agent.models.endpoints import OPENAI, OPENROUTER, find_servers, get_key_variable
 from hermes.agent.models.model import Model, ModelError
 from hermes.config import dotenv
-from hermes.config.schema import Settings
+from hermes.config.settings_schema import Settings
 
 __all__ = [
     "OFFLINE",

@@ -47,11 +47,11 @@ def show_history(screen: Screen, rows: Sequence[Row]) -> None:
                 f"  ⚙ {make_printable(str(row.get('tool_name') or 'tool'))}: {format_plural(len(text), 'character')}"
             )
             continue
-        shown_text = "\n".join(filter(None, (_shorten(text), format_call_names(list_call_names(row)))))
-        if shown_text:
+        summary = "\n".join(filter(None, (_shorten(text), format_call_names(list_call_names(row)))))
+        if summary:
             speaker, colour = _SPEAKERS.get(row["role"], (f"○ {row['role']}", "cyan"))
             screen.print_line(speaker, f"bold {colour}")
-            screen.print_line("\n".join(f"  {line}" for line in shown_text.splitlines()))
+            screen.print_line("\n".join(f"  {line}" for line in summary.splitlines()))
 
 
 _SPEAKERS = {"user": ("● You", GOLD), "assistant": ("◆ Hermes", GREEN)}

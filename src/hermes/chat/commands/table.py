@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from hermes.chat.terminal_loop import Chat
-    from hermes.conversation.commands.context import Command as CoreCommand
+    from hermes.conversation.commands.command_types import Command as CoreCommand
 
 Run = Callable[["Chat", str], Awaitable[None]]
 
@@ -41,7 +41,7 @@ class Command(NamedTuple):
 def load_commands() -> dict[str, Command]:
     """All of them, in the order of the help, which is the last."""
     from hermes.chat.commands import display, handoff_command, tool_output, window
-    from hermes.conversation.commands.table import COMMANDS
+    from hermes.conversation.commands.shared_commands import COMMANDS
 
     *core, show_help = map(_adapt, COMMANDS)
     own = (*handoff_command.COMMANDS, *tool_output.COMMANDS, *display.COMMANDS, *window.COMMANDS)
@@ -52,8 +52,8 @@ def _adapt(core: CoreCommand) -> Command:
     """A command that every surface has, in the terminal."""
 
     async def run(chat: Chat, argument: str) -> None:
-        from hermes.chat.commands.core_context import make_core_context
-        from hermes.chat.commands.replies import show_reply
+        from hermes.chat.commands.reply_views import show_reply
+        from hermes.chat.commands.terminal_surface import make_core_context
 
         patience = None
         if core.takes_session:

@@ -53,7 +53,7 @@ class RunningCall(NamedTuple):
 
 class RunningSubagent(NamedTuple):
     progress: events.SubagentProgress
-    told_at: float
+    reported_at: float
 
 
 class Screen:
@@ -264,7 +264,7 @@ class Screen:
         return []
 
     def _render_subagent(self, subagent: RunningSubagent, spinner: str, now: float) -> RenderableType:
-        since = now - subagent.told_at if subagent.progress.state == "running" else 0.0
+        since = now - subagent.reported_at if subagent.progress.state == "running" else 0.0
         return view_subagent(subagent.progress, spinner, subagent.progress.seconds + since)
 
     def _forget_subagents(self) -> None:

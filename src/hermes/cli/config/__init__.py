@@ -84,7 +84,7 @@ def print_setting(arguments: argparse.Namespace) -> int:
 
 def list_settings(arguments: argparse.Namespace) -> int:
     from hermes.agent.models.endpoints import PROVIDERS
-    from hermes.config.schema import GATEWAY_SETTINGS, SETTINGS
+    from hermes.config.settings_schema import GATEWAY_SETTINGS, SETTINGS
     from hermes.gateway.settings import read_gateway_settings
 
     settings, gateway = _read_settings(), read_gateway_settings()
@@ -134,7 +134,7 @@ def _make_gateway_row(key: str, gateway: Any) -> dict[str, Any]:
 
 def _make_row(key: str, settings: Any = None) -> dict[str, Any]:
     from hermes.config.key_lookup import find_setting
-    from hermes.config.schema import SETTINGS
+    from hermes.config.settings_schema import SETTINGS
 
     settings = settings or _read_settings()
     if key in SETTINGS:

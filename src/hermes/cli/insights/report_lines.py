@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from hermes import clock
-from hermes.cli.io.columns import Column, fit_text, measure_text
 from hermes.cli.io.output import apply_style
+from hermes.cli.io.text_columns import Column, fit_text, measure_text
 from hermes.insights import number_format
 from hermes.insights.number_format import (
     format_amount,

@@ -14,9 +14,9 @@ from hermes import clock
 from hermes.cli.command import Words, add_store_option, parse_row_count
 from hermes.cli.exit_codes import Refused
 from hermes.cli.filters import add_source_option
-from hermes.cli.io.columns import Column, fit_text
 from hermes.cli.io.output import get_terminal_width, print_error, print_lines
 from hermes.cli.io.prompts import CANCELLED
+from hermes.cli.io.text_columns import Column, fit_text
 from hermes.cli.store_access import open_store
 from hermes.text import make_printable
 

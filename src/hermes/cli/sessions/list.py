@@ -16,8 +16,8 @@ from hermes.cli.filters import (
     describe_hidden,
     parse_times,
 )
-from hermes.cli.io.columns import Column, format_table, measure_table, widen_columns
 from hermes.cli.io.output import fold_line, get_terminal_width, print_json, print_lines
+from hermes.cli.io.text_columns import Column, format_table, measure_table, widen_columns
 from hermes.cli.store_access import open_store
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from hermes import clock
 from hermes.cli.command import Words, add_json_option, add_store_option, parse_row_count, parse_text
 from hermes.cli.exit_codes import DONE, REFUSED, Refused
 from hermes.cli.filters import add_source_option, describe_hidden, parse_times
-from hermes.cli.io.columns import measure_text
 from hermes.cli.io.output import (
     apply_style,
     fold_line,
@@ -19,6 +18,7 @@ from hermes.cli.io.output import (
     print_json,
     print_lines,
 )
+from hermes.cli.io.text_columns import measure_text
 from hermes.cli.store_access import open_store
 from hermes.text import make_printable
 

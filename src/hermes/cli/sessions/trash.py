@@ -18,9 +18,9 @@ from hermes.cli.command import (
     parse_text,
 )
 from hermes.cli.exit_codes import DONE, Refused
-from hermes.cli.io.columns import Column, format_table, measure_table, widen_columns
 from hermes.cli.io.output import get_terminal_width, print_json, print_lines
 from hermes.cli.io.prompts import require_consent
+from hermes.cli.io.text_columns import Column, format_table, measure_table, widen_columns
 from hermes.cli.store_access import get_sessions_folder, open_store, read_trash_days
 from hermes.text import format_count, make_printable
 

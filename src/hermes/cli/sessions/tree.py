@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from hermes import clock
 from hermes.cli.command import Words, add_json_option, add_store_option, parse_text
 from hermes.cli.exit_codes import DONE, Refused
-from hermes.cli.io.columns import measure_text
 from hermes.cli.io.output import apply_style, get_terminal_width, print_json, print_paged
+from hermes.cli.io.text_columns import measure_text
 from hermes.cli.store_access import find_session, open_store
 from hermes.text import format_count, make_printable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from hermes.conversation.commands.context import CommandContext
+from hermes.conversation.commands.command_types import CommandContext
 from hermes.conversation.commands.replies import Ambiguous, ConversationList, NotFound, Refused
 from hermes.message_content import read_text
 from hermes.store.sessions.titles import make_one_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from hermes.agent.subagents import AGENTS_USAGE, run_agents_command
-from hermes.conversation.commands.context import Command, CommandContext
+from hermes.conversation.commands.command_types import Command, CommandContext
 from hermes.conversation.commands.lookup import list_conversations
 from hermes.conversation.commands.replies import (
     Help,

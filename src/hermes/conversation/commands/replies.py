@@ -9,7 +9,7 @@ from hermes.agent.subagents import AgentsReply
 
 if TYPE_CHECKING:
     from hermes.agent.events import Event
-    from hermes.conversation.commands.context import ModelDescription
+    from hermes.conversation.commands.command_types import ModelDescription
     from hermes.recall.interactive_search import FoundConversations
     from hermes.store.chats.leases import Lease
     from hermes.store.reports.usage import UsageTotals

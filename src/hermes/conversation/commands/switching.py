@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from hermes import errors
-from hermes.conversation.commands.context import Command, CommandContext, Option, Row
+from hermes.conversation.commands.command_types import Command, CommandContext, Option, Row
 from hermes.conversation.commands.lookup import (
     list_conversations,
     list_spoken,

@@ -8,9 +8,9 @@ from hermes import clock, errors
 from hermes.conversation.commands.lookup import resolve_conversation
 from hermes.conversation.commands.replies import Busy
 from hermes.conversation.commands.switching import switch_to
+from hermes.gateway.commands.chat_conversation import make_core_context
 from hermes.gateway.commands.command_context import ChatCommandContext, Command, CommandReply
-from hermes.gateway.commands.core_context import make_core_context
-from hermes.gateway.commands.replies import format_reply
+from hermes.gateway.commands.reply_markdown import format_reply
 from hermes.gateway.commands.visible_conversations import ChatVisibility, describe_empty
 from hermes.gateway.outbound.markdown_format import escape_line, format_code, format_conversation
 from hermes.gateway.sessions.topics import UserTopics

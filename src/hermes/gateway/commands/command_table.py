@@ -7,12 +7,12 @@ import re
 from collections.abc import Awaitable, Callable
 
 from hermes import errors
-from hermes.conversation.commands.context import Command as CoreCommand
-from hermes.conversation.commands.table import COMMANDS as CORE_COMMANDS
+from hermes.conversation.commands.command_types import Command as CoreCommand
+from hermes.conversation.commands.shared_commands import COMMANDS as CORE_COMMANDS
 from hermes.gateway.commands import chat_settings, why
+from hermes.gateway.commands.chat_conversation import make_core_context
 from hermes.gateway.commands.command_context import ChatCommandContext, Command, CommandReply
-from hermes.gateway.commands.core_context import make_core_context
-from hermes.gateway.commands.replies import format_reply
+from hermes.gateway.commands.reply_markdown import format_reply
 from hermes.gateway.commands.visible_conversations import NOT_FOUND
 from hermes.gateway.outbound.markdown_format import escape_line, format_code
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hermes import clock
 from hermes.gateway.commands.command_context import ChatCommandContext, Command, CommandReply
-from hermes.gateway.commands.replies import describe_resets
+from hermes.gateway.commands.reply_markdown import describe_resets
 from hermes.gateway.commands.visible_conversations import ChatVisibility, describe_empty, is_from_this_chat
 from hermes.gateway.incidents import Incident
 from hermes.gateway.outbound.markdown_format import escape_line, format_code, format_name, format_time

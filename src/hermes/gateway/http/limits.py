@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from hermes import clock
-from hermes.config.schema import GatewaySection
+from hermes.config.settings_schema import GatewaySection
 from hermes.gateway.rate_limit import TokenBuckets
 
 MB = 1024 * 1024

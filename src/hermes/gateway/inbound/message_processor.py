@@ -21,7 +21,7 @@ from hermes.gateway.inbound import inbox_recovery, received_files
 from hermes.gateway.inbound.chat_approvals import RESTARTED, STOPPED
 from hermes.gateway.inbound.chat_state import Chat
 from hermes.gateway.inbound_events import Event, original_message_id
-from hermes.gateway.outbound.answer import collect_reply
+from hermes.gateway.outbound.chat_reply import collect_reply
 from hermes.gateway.outbound.retry import until_stored
 from hermes.gateway.outbound.streaming import LiveMessage
 from hermes.gateway.sessions.prompt_context import format_speaker

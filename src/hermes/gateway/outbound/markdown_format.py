@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hermes import clock
-from hermes.config.schema import ResetPolicy
+from hermes.config.settings_schema import ResetPolicy
 from hermes.config.time_zones import UnknownZone, find_zone
 from hermes.insights.number_format import format_duration
 from hermes.recall.snippets.goals import MARKED, fit_snippet

@@ -19,7 +19,7 @@ from hermes.clock import HOUR, MINUTE
 from hermes.config.time_zones import load_zone
 
 if TYPE_CHECKING:
-    from hermes.config.schema import ResetPolicy
+    from hermes.config.settings_schema import ResetPolicy
 
 
 class DueReset(NamedTuple):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hermes.chat.conversation_lookup import describe_candidates
 from hermes.chat.input import question
 from hermes.config.redaction import redact_text
-from hermes.conversation.commands.context import CommandContext, ModelDescription, Option
+from hermes.conversation.commands.command_types import CommandContext, ModelDescription, Option
 from hermes.text import make_printable
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class TerminalSurface:
         rows = [option.row for option in options if option.row is not None]
         if len(rows) == len(options):  # also whose they are
             texts = describe_candidates(rows)
-        shown = [question.Option(option.id, text) for option, text in zip(options, texts, strict=True)]
-        return await self._chat.choose(make_printable(question_text), shown)
+        choices = [question.Option(option.id, text) for option, text in zip(options, texts, strict=True)]
+        return await self._chat.choose(make_printable(question_text), choices)
 
     def _lose_patience(self) -> None:
         if self._patience is not None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes import errors
-from hermes.conversation.commands.context import CommandContext, ModelDescription, Option
+from hermes.conversation.commands.command_types import CommandContext, ModelDescription, Option
 from hermes.gateway.commands.command_context import ChatCommandContext, CommandChat
 from hermes.gateway.commands.visible_conversations import ChatVisibility
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hermes.conversation.commands import history, overview, switching
-from hermes.conversation.commands.context import Command
+from hermes.conversation.commands.command_types import Command
 
 COMMANDS: tuple[Command, ...] = (
     *switching.COMMANDS,

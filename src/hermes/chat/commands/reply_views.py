@@ -126,8 +126,8 @@ async def _show_titled(chat: Chat, reply: replies.Titled) -> None:
 async def _show_title(chat: Chat, reply: replies.TitleShown) -> None:
     chat.screen.print_line(f"Session: {reply.session_id}")
     state = " (when the first message is stored)" if reply.is_queued else ""
-    shown = f"Title:   {make_printable(reply.title)}{state}" if reply.title else None
-    chat.screen.print_line(shown or "No title yet. Usage: /title <name>")
+    line = f"Title:   {make_printable(reply.title)}{state}" if reply.title else None
+    chat.screen.print_line(line or "No title yet. Usage: /title <name>")
 
 
 async def _show_switched(chat: Chat, reply: replies.Switched) -> None:

@@ -34,7 +34,7 @@ from hermes.message_content import read_text
 from hermes.text import make_preview, spell_controls
 
 if TYPE_CHECKING:
-    from hermes.conversation.commands.context import ModelDescription
+    from hermes.conversation.commands.command_types import ModelDescription
     from hermes.store.reports.usage import UsageLine
 
 BUSY = "That conversation is being worked in elsewhere just now; try again when that is done."
