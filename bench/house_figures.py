@@ -87,7 +87,7 @@ import asyncio, sys
 from pathlib import Path
 from hermes_state import SessionDB
 from hermes.gateway.app import Gateway
-from hermes.gateway.platforms.telegram import Telegram
+from hermes.gateway.platforms.telegram.adapter import Telegram
 from hermes.gateway.settings import PlatformSettings
 from hermes.conversation.agents import StandardAgentProvider
 from tests.gateway.telegram_server import TelegramServer
