@@ -20,12 +20,7 @@ from hermes.agent.models.model import Model, NoSuchModel, Unreachable, strip_add
 from hermes.agent.transcript import IncognitoRecord, StoredRecord
 from hermes.agent.turn import Turn
 from hermes.conversation import working_directory
-from hermes.conversation.agents import (
-    AgentProvider,
-    AgentScope,
-    LiveRecord,
-    PreparedAgent,
-)
+from hermes.conversation.agents import AgentProvider, AgentScope, LiveRecord, PreparedAgent
 from hermes.conversation.background import BackgroundTasks
 from hermes.conversation.model_choice import ModelSelector
 from hermes.conversation.surface import Surface
