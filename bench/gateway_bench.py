@@ -33,16 +33,16 @@ sys.path.insert(0, str(ROOT / "src"))
 
 
 class QuickModel:
-    """Answers at once, with what it was told."""
+    """Answers at once, with the text of the prompt."""
 
     name, provider, base_url, context_window = "quick", "bench", None, 128_000
 
     async def stream(self, request: Any) -> AsyncIterator[Any]:
         from hermes.agent.models.model import Finished, Text, Used
 
-        said = request.messages[-1]["content"]
+        prompt = request.messages[-1]["content"]
         await asyncio.sleep(random.uniform(0.005, 0.05))
-        yield Text(f"answer to {said}")
+        yield Text(f"answer to {prompt}")
         yield Used(input_tokens=len(request.messages), output_tokens=3)
         yield Finished("stop")
 
@@ -69,21 +69,23 @@ class Socket:
         self._say(ready=os.getpid())
         handling: set[asyncio.Task[None]] = set()
         while line := await reader.readline():
-            told = json.loads(line)
-            if "memory" in told:
+            record = json.loads(line)
+            if "memory" in record:
                 self._say(memory=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
                 continue
-            task = asyncio.create_task(self._hear(receive, told))
+            task = asyncio.create_task(self._hear(receive, record))
             handling.add(task)
             task.add_done_callback(handling.discard)
 
-    async def _hear(self, receive: Callable[..., Any], told: dict[str, Any]) -> None:
+    async def _hear(self, receive: Callable[..., Any], record: dict[str, Any]) -> None:
         from hermes.gateway.inbound_events import Event, Source
 
-        source = Source("telegram", told["chat"], chat_type="dm", user_id=told["chat"], message_id=told["id"])
+        source = Source(
+            "telegram", record["chat"], chat_type="dm", user_id=record["chat"], message_id=record["id"]
+        )
         began = monotonic()
-        receipt = await receive(Event(source, told["text"], told["at"]), ())
-        self._say(ack=told["id"], state=receipt.state, seconds=monotonic() - began)
+        receipt = await receive(Event(source, record["text"], record["at"]), ())
+        self._say(ack=record["id"], state=receipt.state, seconds=monotonic() - began)
 
     async def send(
         self, to: Any, text: str, *, idempotency_key: str, reply_to: Any = None, silent: bool = False
@@ -108,9 +110,9 @@ class Socket:
         if self._writer is not None:
             self._writer.close()
 
-    def _say(self, **told: Any) -> None:
+    def _say(self, **record: Any) -> None:
         assert self._writer is not None
-        self._writer.write(json.dumps(told).encode() + b"\n")
+        self._writer.write(json.dumps(record).encode() + b"\n")
 
 
 async def serve(path: str) -> None:
@@ -148,7 +150,7 @@ class Platform:
         self.work = work
         self.acked: dict[str, float] = {}
         self.states: Counter[str] = Counter()
-        self.handle_arrival: Counter[str] = Counter()
+        self.arrived: Counter[str] = Counter()
         self.notices = 0
         self.memory: asyncio.Future[int] | None = None
         self.connected = asyncio.Event()
@@ -161,21 +163,21 @@ class Platform:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
         while line := await reader.readline():
-            told = json.loads(line)
-            if "ready" in told:
+            record = json.loads(line)
+            if "ready" in record:
                 self.connected.set()
-            elif "ack" in told:
-                self.states[told["state"]] += 1
-                if told["state"] in ("accepted", "duplicate"):
-                    self.acked.setdefault(told["ack"], told["seconds"])
-            elif "memory" in told and self.memory is not None:
-                self.memory.set_result(told["memory"])
-            elif "text" in told:
-                self._heard(told["text"])
+            elif "ack" in record:
+                self.states[record["state"]] += 1
+                if record["state"] in ("accepted", "duplicate"):
+                    self.acked.setdefault(record["ack"], record["seconds"])
+            elif "memory" in record and self.memory is not None:
+                self.memory.set_result(record["memory"])
+            elif "text" in record:
+                self._heard(record["text"])
 
     def _heard(self, text: str) -> None:
         if text.startswith("answer to "):
-            self.handle_arrival[text.removeprefix("answer to ")] += 1
+            self.arrived[text.removeprefix("answer to ")] += 1
         else:
             self.notices += 1
 
@@ -211,7 +213,7 @@ async def settled(platform: Platform, wanted: Callable[[], bool], patience: floa
     """Until it is as wanted, or nothing has happened for a while."""
     last, since = None, monotonic()
     while not wanted() and monotonic() - since < patience:
-        now = (len(platform.acked), sum(platform.handle_arrival.values()), platform.notices)
+        now = (len(platform.acked), sum(platform.arrived.values()), platform.notices)
         if now != last:
             last, since = now, monotonic()
         await asyncio.sleep(0.05)
@@ -237,11 +239,11 @@ async def measure(arguments: argparse.Namespace, work: Path) -> int:
     began = monotonic()
     for message in first:
         platform.deliver(message)
-    await settled(platform, lambda: sum(platform.handle_arrival.values()) >= len(first))
+    await settled(platform, lambda: sum(platform.arrived.values()) >= len(first))
     seconds = monotonic() - began
     taken = sorted(platform.acked.values())
     print("everything at once")
-    print(f"  messages answered        {sum(platform.handle_arrival.values()):>8,} of {len(first):,}")
+    print(f"  messages answered        {sum(platform.arrived.values()):>8,} of {len(first):,}")
     print(f"  messages per second      {len(first) / seconds:>8.0f}")
     print(f"  receipt to stored, p50   {taken[len(taken) // 2] * 1000:>8.0f} ms")
     print(f"  receipt to stored, p99   {taken[int(len(taken) * 0.99)] * 1000:>8.0f} ms")
@@ -251,7 +253,7 @@ async def measure(arguments: argparse.Namespace, work: Path) -> int:
     for message in steady:  # about a hundred a second, as people would
         platform.deliver(message)
         await asyncio.sleep(0.01)
-    await settled(platform, lambda: all(platform.handle_arrival[one["id"]] for one in steady))
+    await settled(platform, lambda: all(platform.arrived[message["id"]] for message in steady))
     taken = sorted(platform.acked.values())
     print("a hundred a second")
     print(f"  receipt to stored, p50   {taken[len(taken) // 2] * 1000:>8.1f} ms")
@@ -262,16 +264,16 @@ async def measure(arguments: argparse.Namespace, work: Path) -> int:
     platform.acked.clear()
     for message in second:
         platform.deliver(message)
-    ids = [one["id"] for one in second]
-    await settled(platform, lambda: sum(platform.handle_arrival[one] for one in ids) >= len(ids) // 4)
+    ids = [message["id"] for message in second]
+    await settled(platform, lambda: sum(platform.arrived[message_id] for message_id in ids) >= len(ids) // 4)
     await platform.kill()
     acked_before = len(platform.acked)
-    arrived_before = sum(platform.handle_arrival[one] for one in ids)
+    arrived_before = sum(platform.arrived[message_id] for message_id in ids)
     await platform.start_gateway()
     for message in second:  # what was not acknowledged is delivered again
         if message["id"] not in platform.acked:
             platform.deliver(message)
-    await settled(platform, lambda: all(platform.handle_arrival[one["id"]] for one in second), 20.0)
+    await settled(platform, lambda: all(platform.arrived[message["id"]] for message in second), 20.0)
     await platform.end()
     print("killed (-9) in the middle, and started again")
     print(f"  acknowledged, answered before the kill  {acked_before:,}, {arrived_before:,}")
@@ -297,18 +299,20 @@ def report(work: Path, platform: Platform, messages: list[dict[str, Any]]) -> in
         json.loads(row[0])["text"].removeprefix("answer to ")
         for row in db.raw().execute("SELECT payload_json FROM outbox WHERE state = 'unknown'")
     }
-    ids = [one["id"] for one in messages]
-    lost = [one for one in ids if not with_mark[one]]
-    twice = [one for one in ids if with_mark[one] > 1 or answers[one] > 1]
-    unanswered = [one for one in ids if not platform.handle_arrival[one] and one not in unknown]
-    shown_twice = [one for one in ids if platform.handle_arrival[one] > 1]
+    ids = [message["id"] for message in messages]
+    lost = [message_id for message_id in ids if not with_mark[message_id]]
+    twice = [message_id for message_id in ids if with_mark[message_id] > 1 or answers[message_id] > 1]
+    unanswered = [
+        message_id for message_id in ids if not platform.arrived[message_id] and message_id not in unknown
+    ]
+    delivered_twice = [message_id for message_id in ids if platform.arrived[message_id] > 1]
     print(f"  lost                     {len(lost):>8,}")
     print(f"  worked on twice          {len(twice):>8,}")
-    print(f"  delivery unknown         {len(unknown):>8,}  (told: {platform.notices:,})")
+    print(f"  delivery unknown         {len(unknown):>8,}  (notices sent: {platform.notices:,})")
     print(f"  unanswered otherwise     {len(unanswered):>8,}")
-    print(f"  delivered twice          {len(shown_twice):>8,}")
+    print(f"  delivered twice          {len(delivered_twice):>8,}")
     db.close()
-    return 1 if lost or twice or unanswered or shown_twice else 0
+    return 1 if lost or twice or unanswered or delivered_twice else 0
 
 
 def main() -> int:

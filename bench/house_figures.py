@@ -18,8 +18,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-WORDS_OF_THE_DIALECT = ("told", "shown", "said", "one")
-# Entered at the fsync of the first append: apsw calls back into Python from `execute`, with our frames below it.
+WORDS_OF_THE_DIALECT = {"told", "shown", "said"}
+# Our frames below each call of apsw during one append, seen by a profile function; the deepest stack is printed.
 STACK = """
 import sys
 import apsw
@@ -91,7 +91,7 @@ from hermes.gateway.platforms.telegram.adapter import Telegram
 from hermes.gateway.settings import PlatformSettings
 from hermes.conversation.agents import StandardAgentProvider
 from tests.gateway.telegram_server import TelegramServer
-from tests.gateway.world import Brain, WithBrain, settings_of
+from tests.gateway.local_gateway import Brain, WithBrain, settings_of
 
 spine = {}
 
@@ -165,11 +165,14 @@ def imports(name: str, tree: ast.AST, known: dict[str, Path]) -> Iterator[str]:
                     yield node.module
 
 
-def count_dialect(trees: dict[str, ast.Module]) -> tuple[Counter[str], int]:
-    """Functions named with a word of the old dialect, and variables called `one` outside comprehensions."""
-    functions: Counter[str] = Counter()
+def list_dialect(trees: dict[str, ast.Module]) -> tuple[list[str], int]:
+    """Functions, attributes and variables named with a word of the old dialect; variables called `one`.
+
+    Constants and variables inside comprehensions are left out.
+    """
+    found: list[str] = []
     ones = 0
-    for tree in trees.values():
+    for module, tree in trees.items():
         inside = {
             id(name)
             for node in ast.walk(tree)
@@ -178,13 +181,16 @@ def count_dialect(trees: dict[str, ast.Module]) -> tuple[Counter[str], int]:
         }
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                word = node.name.strip("_").split("_")[0]
-                if word in WORDS_OF_THE_DIALECT:
-                    functions[word] += 1
-                ones += sum(argument.arg == "one" for argument in [*node.args.args, *node.args.kwonlyargs])
-            elif isinstance(node, ast.Name) and node.id == "one" and isinstance(node.ctx, ast.Store):
-                ones += id(node) not in inside
-    return functions, ones
+                names = [node.name, *(argument.arg for argument in [*node.args.args, *node.args.kwonlyargs])]
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                names = [node.attr]
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in inside:
+                names = [node.id]
+            else:
+                continue
+            ones += sum(name.strip("_") == "one" for name in names)
+            found += [f"{module}.{name}" for name in names if WORDS_OF_THE_DIALECT & set(name.split("_"))]
+    return found, ones
 
 
 def run_program(program: str, source: Path) -> str:
@@ -219,7 +225,7 @@ def main() -> None:
     names = Counter(path.stem for path in files.values())
     repeated = {name: count for name, count in names.items() if count > 1}
     folders = Counter(str(path.parent.relative_to(source)) for path in files.values())
-    functions, ones = count_dialect(trees)
+    dialect, ones = list_dialect(trees)
     participles = sorted(name for name in files if re.search(r"(ing|ed)$", name.rpartition(".")[2]))
 
     print(f"modules                       {len(files)}")
@@ -234,7 +240,7 @@ def main() -> None:
         f"largest folders               {', '.join(f'{name} {count}' for name, count in folders.most_common(5))}"
     )
     print(f"modules named by a participle {len(participles)}: {', '.join(participles)}")
-    print(f"functions told/shown/said/one {sum(functions.values())}: {dict(functions)}")
+    print(f"names with told/shown/said    {len(dialect)}: {', '.join(dialect)}")
     print(f"variables called `one`        {ones}")
     print(f"own frames of an append       {run_program(STACK, source)}")
     print(f"generators on a delta's way   {run_program(GENERATORS, source)}")

@@ -37,7 +37,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if IN_CI els
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "sqlite: for the SQLite engine alone (set by the place of the test)")
     is_worker = hasattr(config, "workerinput")
     if IN_CI and not is_worker:
         config.pluginmanager.register(SkipPolicy(Path(__file__).with_name("allowed_skips.txt")))

@@ -11,9 +11,20 @@ FOLDER = "sqlite"
 PLACES = ("encrypted", "previous_version", "survival", "test_encryption.py", "test_reference_databases.py")
 """Folders and modules directly below `tests/`."""
 
-# `output.raw()` is the output of a command.
-PLAIN_SQL = re.compile(r"(?<!\boutput)[.]raw\(\)|[.](?:_conn|_execute_write)\b")
-"""The ways to SQLite's own connection."""
+REACHES_SQLITE = re.compile(
+    r"(?<!\boutput)[.]raw\(\)"  # `output.raw()` is the output of a command
+    r"|[.](?:_conn|_execute_write)\b"
+    r"|\b_?engine[.]_(?!_)"
+    r"|\bsqlite3[.]connect\b"
+    r"|(?:^|;)[ \t]*(?:import|from) apsw\b(?![.]unicode)"
+    r"|(?:^|;)[ \t]*(?:import|from) (?:hermes|tests)[.](?:\w+[.])*sqlite\b"
+    r"|(?:^|;)[ \t]*from (?:hermes|tests)[.](?:\w+[.])*\w+ import (?:.*\W)?sqlite\b",
+    re.MULTILINE,
+)
+"""The ways to SQLite itself: its connections and files, its modules, and the helpers of its tests.
+
+Exceptions of `sqlite3` are part of the documented interface, and `apsw.unicode` knows of no store.
+"""
 
 
 def is_sqlite_only(file: Path) -> bool:

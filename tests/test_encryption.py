@@ -16,9 +16,9 @@ import pytest
 
 from hermes import errors
 from hermes.store.sqlite.encryption import encryption
-from hermes.store.sqlite.encryption.recognition import looks_encrypted
+from hermes.store.sqlite.encryption.recognition import is_probably_encrypted
 from hermes_state import SessionDB
-from tests.installing import installed_apart
+from tests.separate_packages import installed_apart
 
 ROOT = Path(__file__).parent.parent
 WITH_CIPHERS = ("apsw-sqlite3mc>=3.51.3", "keyring>=25")
@@ -118,12 +118,12 @@ def test_no_store_is_in_use_encrypted_until_one_is(home: Path) -> None:
 
 
 def test_only_what_a_cipher_leaves_readable_looks_encrypted() -> None:
-    assert looks_encrypted(header()[:100])
-    assert looks_encrypted(header(journal=1)[:100])
-    assert not looks_encrypted(b"SQLite format 3\x00" + header()[16:100])
-    assert not looks_encrypted(header(journal=7)[:100])
-    assert not looks_encrypted(
+    assert is_probably_encrypted(header()[:100])
+    assert is_probably_encrypted(header(journal=1)[:100])
+    assert not is_probably_encrypted(b"SQLite format 3\x00" + header()[16:100])
+    assert not is_probably_encrypted(header(journal=7)[:100])
+    assert not is_probably_encrypted(
         b"\0" * 16 + header()[16:72] + b"\0" * 28
     )  # a plain file that lost its first bytes
-    assert not looks_encrypted(b"")
-    assert not any(looks_encrypted(secrets.token_bytes(100)) for _ in range(2000))
+    assert not is_probably_encrypted(b"")
+    assert not any(is_probably_encrypted(secrets.token_bytes(100)) for _ in range(2000))

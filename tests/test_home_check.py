@@ -13,6 +13,7 @@ import pytest
 
 from hermes import audit_log, errors
 from hermes import home as homes
+from hermes.append_files import lock_file
 from hermes.atomic_files import lock_private_folder
 from hermes.chat.input.prompt_line import open_history_file
 from hermes.config import config_file, dotenv
@@ -20,8 +21,6 @@ from hermes.gateway.inbound.pairing import Pairings
 from hermes.gateway.ops.status_file import lock_gateway
 from hermes.home_check import _is_writable_by_others, check_home
 from hermes.server.history_index import HistoryIndex
-from hermes.store.spool.append_files import lock_file
-from hermes.store.sqlite.damage_mark import mark_damaged
 from hermes_state import SessionDB
 
 STRANGER = 12_345
@@ -175,7 +174,6 @@ def lock_spool_file(home: Path) -> None:
 
 OPENED: list[tuple[str, Callable[[Path], object]]] = [
     ("state.db.lock", lambda home: SessionDB(home / "state.db")),
-    ("state.db.damaged", lambda home: mark_damaged(home / "state.db", "damage")),
     ("gateway/.lock", lock_pairings),
     ("gateway/running.lock", run_gateway),
     ("memories/.lock", lock_folder),
@@ -191,6 +189,11 @@ OPENED: list[tuple[str, Callable[[Path], object]]] = [
 def test_a_planted_link_is_not_followed(
     home: Path, tmp_path: Path, name: str, use: Callable[[Path], object]
 ) -> None:
+    check_planted_link(home, tmp_path, name, use)
+
+
+def check_planted_link(home: Path, tmp_path: Path, name: str, use: Callable[[Path], object]) -> None:
+    """A file of a home is a link to another one: `use` refuses it, and the other one stays as it is."""
     target = tmp_path / "precious"
     target.write_text("mine")
     target.chmod(0o644)

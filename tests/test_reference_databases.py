@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import foreign_writer
-from tests.reference_databases import (
+from tests.store.sqlite import foreign_writer
+from tests.store.sqlite.reference_databases import (
     DELETED_WORD,
     JSON_PREFIX,
     LONG_TEXT_LENGTH,

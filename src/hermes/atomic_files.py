@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -18,8 +18,6 @@ from hermes import errors, home
 
 PARTIAL = ".hermes-partial"
 LOCK = ".lock"
-SIDECARS = ("-wal", "-shm", "-journal")
-"""What SQLite puts beside a file, also beside a partial one."""
 KEY_NOTE = ".key.json"
 """What stands beside an encrypted file and says with which key, though not the key."""
 DAMAGE_MARK = ".damaged"
@@ -32,8 +30,11 @@ LONGEST_NAME = 50
 
 
 @contextmanager
-def open_partial_file(folder: Path, name: str) -> Iterator[tuple[Path, int]]:
-    """A private file to write to, locked while its writer lives, gone afterwards unless it was published."""
+def open_partial_file(folder: Path, name: str, beside: Sequence[str] = ()) -> Iterator[tuple[Path, int]]:
+    """A private file to write to, locked while its writer lives, gone afterwards unless it was published.
+
+    `beside` are the endings of files that its writer makes beside it, which go with it.
+    """
     partial = folder / f".{name}.{os.urandom(6).hex()}{PARTIAL}"
     descriptor = -1
     try:  # from the first moment on: an interrupt may come as soon as there is a file
@@ -42,7 +43,7 @@ def open_partial_file(folder: Path, name: str) -> Iterator[tuple[Path, int]]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield partial, descriptor
     finally:
-        for ending in ("", *SIDECARS, KEY_NOTE):
+        for ending in ("", *beside):
             with suppress(OSError):
                 os.unlink(f"{partial}{ending}")
         if descriptor >= 0:
@@ -114,16 +115,20 @@ def link_or_rename(partial: Path, file: Path) -> None:
 
 def clear_partials(folder: Path) -> None:
     """Remove what killed backups left. The lock tells them from those that are being written."""
-    for stale in folder.glob(f".*{PARTIAL}"):
+    found = sorted(folder.glob(f".*{PARTIAL}*"))
+    for stale in found:
+        if not stale.name.endswith(PARTIAL):
+            continue
         try:
             descriptor = os.open(stale, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for ending in ("", *SIDECARS, KEY_NOTE):
-                with suppress(FileNotFoundError):
-                    os.unlink(f"{stale}{ending}")
+            for file in found:
+                if file.name.startswith(stale.name):  # itself, and what its writer made beside it
+                    with suppress(FileNotFoundError):
+                        file.unlink()
         except OSError:
             pass
         finally:

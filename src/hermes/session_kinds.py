@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Literal
 
-if TYPE_CHECKING:
-    from hermes.store.values import Kind
+Kind = Literal["chat", "job", "child", "tool"]
 
 PLATFORMS = (
     *(

@@ -20,7 +20,7 @@ from hermes.agent.tools.todo import TodoItem, read_todo
 from hermes.agent.transcript import StoredRecord
 from hermes.agent.turn import Turn
 from hermes_state import SessionDB
-from tests.agent.approving import events_of
+from tests.agent.approval_answers import events_of
 from tests.agent.scripted import ScriptedModel, calls, says
 from tests.agent.tools.processes import eventually, runs
 

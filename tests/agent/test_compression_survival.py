@@ -15,12 +15,12 @@ from hermes.agent.context.boundaries import is_summary
 from hermes.agent.models.replay import replay
 from hermes.agent.transcript import StoredRecord
 from hermes_state import SessionDB
-from tests.agent.compressing import DIED
+from tests.agent.compression_worker import DIED
 from tests.agent.long_talk import Summarizer, compressor, done, stored, talk
 from tests.agent.test_replay import check
 from tests.survival.processes import LONG
 
-PROGRAM = Path(__file__).with_name("compressing.py")
+PROGRAM = Path(__file__).with_name("compression_worker.py")
 
 
 def start(path: Path, *mode: str) -> subprocess.Popen[str]:

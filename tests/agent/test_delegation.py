@@ -23,7 +23,7 @@ from hermes.agent.models.replay import replay
 from hermes.agent.subagents import MOST_REMEMBERED, Subagent, Subagents, list_subagents, run_agents_command
 from hermes.agent.transcript import StoredRecord
 from hermes_state import SessionDB
-from tests.agent.delegating import (
+from tests.agent.task_server import (
     Following,
     TaskServer,
     choose_server,
@@ -287,8 +287,8 @@ async def test_agents_lists_and_stops_one_of_them(server: TaskServer, db: Sessio
             (3, "queued"),
         ]
         assert (await agents("stop 7")).stopped == []
-        assert (await agents("start")).is_misspelt
-        assert (await agents("stop all")).is_misspelt
+        assert await agents("start") is None
+        assert await agents("stop all") is None
         assert [progress.number for progress in (await agents("stop 2")).stopped] == [2]
         assert [progress.number for progress in (await agents("stop 1")).stopped] == [1]
         happened = await turn.task
@@ -371,7 +371,7 @@ async def test_after_kill_9_the_conversation_replays_and_the_subagent_can_be_res
         [
             sys.executable,
             "-m",
-            "tests.agent.delegating",
+            "tests.agent.task_server",
             str(db.db_path),
             server.base_url,
             delegate("hold a", "hold b"),

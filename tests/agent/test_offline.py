@@ -14,7 +14,7 @@ from hermes.agent.models.offline import OfflineModel
 from hermes.agent.tools import make_standard_tools
 from hermes.agent.transcript import StoredRecord
 from hermes_state import SessionDB
-from tests.agent.approving import events_of
+from tests.agent.approval_answers import events_of
 
 Say = Any
 

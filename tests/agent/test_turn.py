@@ -16,7 +16,7 @@ from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.transcript import IncognitoRecord, Record, StoredRecord
 from hermes.agent.turn import LAST_STEP, STOPPED, Turn
 from hermes_state import SessionDB
-from tests.agent.approving import events_of
+from tests.agent.approval_answers import events_of
 from tests.agent.scripted import Script, ScriptedModel, calls, says
 
 Row = dict[str, Any]

@@ -15,13 +15,13 @@ from hermes.agent.events import Done
 from hermes.agent.models.replay import replay
 from hermes.agent.transcript import StoredRecord
 from hermes_state import SessionDB
-from tests.agent.compressing import DIED
+from tests.agent.compression_worker import DIED
 from tests.agent.scripted import ScriptedModel, says
 from tests.agent.test_replay import check
-from tests.agent.turning import ANSWER, NEVER, QUESTION, turn_of
+from tests.agent.turn_worker import ANSWER, NEVER, QUESTION, turn_of
 from tests.survival.processes import LONG
 
-PROGRAM = Path(__file__).with_name("turning.py")
+PROGRAM = Path(__file__).with_name("turn_worker.py")
 WHOLE = ["user", "assistant", "tool", "tool", "assistant"]
 """What a turn that nobody kills leaves behind."""
 

@@ -12,7 +12,7 @@ from hermes.recall.tool.message_excerpt import Bounds, MessageExcerpt, make_mess
 from tests.rendered_texts import TEXTS, assert_in_order
 
 PALETTE = preview.Palette(*[Style() for _ in preview.Palette._fields])
-BOUNDS = Bounds(said=6_000, tool=300, match=8_000)
+BOUNDS = Bounds(speech=6_000, tool=300, match=8_000)
 THINKING = "<think>a secret plan</think>\n\nThe answer."
 
 

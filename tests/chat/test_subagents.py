@@ -12,7 +12,7 @@ from hermes.agent.events import SubagentProgress
 from hermes.agent.factory import make_standard_components
 from hermes.chat.view.call_view import view_ended, view_subagent
 from hermes.chat.view.calls import Call, describe_call
-from tests.agent.delegating import TaskServer, choose_server, delegate
+from tests.agent.task_server import TaskServer, choose_server, delegate
 from tests.chat.conftest import Typing
 
 HERMES = [sys.executable, "-W", "error", "-m", "hermes.cli.main"]

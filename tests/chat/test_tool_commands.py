@@ -24,7 +24,7 @@ from hermes_state import SessionDB
 from tests.chat.conftest import ENTER, INTERRUPT, LEAVE, SEEN, Typing
 from tests.chat.echo import PARTS
 from tests.chat.test_chat import Compressing
-from tests.chat.tooling import call, calls, with_tools
+from tests.chat.tool_chat import call, calls, with_tools
 
 CTRL_O = "\x0f"
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ import pytest
 from hermes_state import SessionDB
 from tests.agent.openai_server import ModelServer, says
 from tests.cli.conftest import Hermes
-from tests.reference_databases import PLANTED_WORD, build
 
 T = 1_780_000_000.0
 
@@ -470,31 +467,6 @@ def test_another_store_is_imported_like_its_export(hermes: Hermes, elsewhere: Se
 
 def uids(exported: dict[str, Any]) -> tuple[str, list[str]]:
     return exported["id"], [message["uid"] for message in exported["messages"]]
-
-
-@pytest.mark.parametrize("version", [1, 7, 11, 22])
-def test_a_store_of_any_version_is_imported_once_and_left_as_it_is(
-    hermes: Hermes, tmp_path: Path, version: int
-) -> None:
-    file = tmp_path / "other" / "state.db"
-    file.parent.mkdir()
-    expected = build(file, min(version, 11))
-    if version > 11:
-        with closing(sqlite3.connect(file)) as connection:
-            connection.execute("UPDATE schema_version SET version = ?", (version,))
-            connection.commit()
-    before = file.read_bytes()
-    for _ in range(2):
-        done = hermes("sessions", "import", "--trusted", str(file))
-        assert done.returncode == 0
-        with SessionDB() as db:
-            assert (db.session_count(), db.message_count()) == (
-                expected.total_sessions,
-                expected.total_messages,
-            )
-            assert len(db.search_messages(PLANTED_WORD)) == 1
-    assert [entry.name for entry in file.parent.iterdir()] == [file.name]
-    assert file.read_bytes() == before
 
 
 def test_a_store_is_not_imported_into_itself(hermes: Hermes, home: Path) -> None:

@@ -11,7 +11,7 @@ from hermes.gateway.mirror.sessions_json import IndexFile
 from hermes.gateway.mirror.transcripts import Transcripts
 from hermes_state import SessionDB
 from tests.cli.conftest import Hermes
-from tests.gateway.mirroring import ANN, ROOM, begun, contexts, everything
+from tests.gateway.mirror_samples import ANN, ROOM, begun, contexts, everything
 
 REBUILD = ("sessions", "rebuild", "--from-transcripts")
 

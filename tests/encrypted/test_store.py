@@ -19,7 +19,7 @@ from hermes.store.sqlite.search.indexer import BATCH, LOOK_EVERY_N_WRITES
 from hermes.store.sqlite.upkeep.conversion import encrypt_file
 from hermes_state import SessionDB
 from tests.encrypted.conftest import MESSAGES, SECRET, content, files_that_tell, fill
-from tests.reference_databases import build
+from tests.store.sqlite.reference_databases import build
 from tests.survival.processes import impatient
 
 PAGES = "SELECT pageno FROM dbstat WHERE name = ? AND pagetype = 'leaf' ORDER BY path"

@@ -13,7 +13,7 @@ from hermes_state import SessionDB
 from tests.browser.conftest import Browsing
 from tests.chat.conftest import Typing
 from tests.cli.conftest import Hermes
-from tests.server.house import ANNA, BERT, PEOPLE, ask, open_house, user
+from tests.server.api_gateway import ANNA, BERT, PEOPLE, ask, open_api_gateway, user
 
 STATE = {"ended_at", "end_reason", "lease_epoch", "cwd", "workspace", "git_branch", "model", "model_config"}
 """Fields that a chat changes when it resumes a conversation and leaves it."""
@@ -22,8 +22,8 @@ NOT_FOR_CLIENTS = {"system_prompt", "owner", "origin_json", "process", "session_
 
 async def make_conversation(db: SessionDB) -> str:
     """Two sessions of a client of the API, with text that every format has to escape; the id of the second."""
-    async with open_house() as house:
-        _, first = await ask(house, [user("plans <b>for</b> `Löve` & \u2028 [x](javascript:y)")])
+    async with open_api_gateway() as gateway:
+        _, first = await ask(gateway, [user("plans <b>for</b> `Löve` & \u2028 [x](javascript:y)")])
     db.set_session_title(first, "Große Pläne")
     carried = [row["id"] for row in db.get_messages(first)][-1:]
     second = db.begin_continuation(first, "the summary", carried, session_id="second")
@@ -58,7 +58,7 @@ async def test_every_surface_writes_the_same(
         async with browsing() as screen:
             await screen.press("ctrl+e", "ctrl+u", *f"browsed.{ending}", "enter")
             assert screen.status.startswith("Exported “Große Pläne #2” to /")
-    async with open_house() as house, house.http() as client:
+    async with open_api_gateway() as gateway, gateway.http() as client:
         fetched = {
             name: (await client.get(f"/api/sessions/{session_id}/export", params={"format": name})).content
             for name in FORMATS
@@ -78,12 +78,12 @@ async def test_every_surface_writes_the_same(
 
 
 async def test_the_api_exports_what_belongs_to_the_key_and_names_a_file() -> None:
-    async with open_house({"keys": PEOPLE, "key": None}) as house:
-        _, mine = await ask(house, [user("a secret of anna")], key=ANNA)
-        house.db.set_session_title(mine, "Ä/b")
-        async with house.http(BERT) as client:
+    async with open_api_gateway({"keys": PEOPLE, "key": None}) as gateway:
+        _, mine = await ask(gateway, [user("a secret of anna")], key=ANNA)
+        gateway.db.set_session_title(mine, "Ä/b")
+        async with gateway.http(BERT) as client:
             assert (await client.get(f"/api/sessions/{mine}/export")).status_code == 404
-        async with house.http(ANNA) as client:
+        async with gateway.http(ANNA) as client:
             for name, kind in (
                 ("md", "text/markdown"),
                 ("html", "text/html"),
@@ -100,10 +100,10 @@ async def test_the_api_exports_what_belongs_to_the_key_and_names_a_file() -> Non
 
 
 async def test_a_large_conversation_is_sent_in_pieces_and_a_client_may_leave() -> None:
-    async with open_house() as house, house.http() as client:
-        _, session = await ask(house, [user("begin")])
+    async with open_api_gateway() as gateway, gateway.http() as client:
+        _, session = await ask(gateway, [user("begin")])
         for number in range(40):
-            house.db.append_message(session, "assistant", f"{number} " + "x" * 100_000)
+            gateway.db.append_message(session, "assistant", f"{number} " + "x" * 100_000)
         async with client.stream("GET", f"/api/sessions/{session}/export?format=md") as answer:
             async for _ in answer.aiter_bytes():
                 break

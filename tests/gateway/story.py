@@ -11,7 +11,7 @@ from pathlib import Path
 from hermes import errors
 from hermes.gateway.mirror.transcripts import Transcripts
 from hermes_state import SessionDB
-from tests.gateway.mirroring import ANN, ROOM, begun
+from tests.gateway.mirror_samples import ANN, ROOM, begun
 
 
 class Story:

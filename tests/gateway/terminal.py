@@ -13,7 +13,7 @@ import termios
 import threading
 from collections.abc import Mapping
 
-from tests.gateway.conformance.running import HERMES
+from tests.gateway.conformance.gateway_process import HERMES
 from tests.gateway.conformance.stage import until
 from tests.terminal import END_OF_OUTPUT, mark_end
 

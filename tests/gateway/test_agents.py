@@ -10,7 +10,7 @@ from hermes import errors
 from hermes.agent.components import ModelChoice
 from hermes.agent.models.model import Model, NoSuchModel
 from hermes.conversation.agents import StandardAgentProvider, private_folder
-from tests.gateway.world import ANN, BOB, WithBrain, World, in_group, in_thread
+from tests.gateway.local_gateway import ANN, BOB, LocalGateway, WithBrain, in_group, in_thread
 
 
 def test_nothing_of_who_it_is_can_be_read_off_a_folder(home: Path) -> None:
@@ -29,11 +29,11 @@ def test_the_machine_is_nobody_among_the_people() -> None:
 
 async def test_one_person_is_remembered_wherever_they_are_alone_with_the_agent() -> None:
     add = 'use memory {"action": "add", "target": "user", "content": "likes owls"}'
-    async with World() as world:
-        await world.asks(ANN, add)
+    async with LocalGateway() as gateway:
+        await gateway.asks(ANN, add)
         for who, knows in ((in_group(ANN), True), (in_thread(ANN), False), (BOB, False)):
-            await world.asks(who, "hello")
-            assert ("likes owls" in world.brain.requests[-1].messages[0]["content"]) is knows
+            await gateway.asks(who, "hello")
+            assert ("likes owls" in gateway.brain.requests[-1].messages[0]["content"]) is knows
 
 
 async def test_a_model_that_cannot_be_had_is_tried_again_with_the_next_message() -> None:
@@ -46,20 +46,20 @@ async def test_a_model_that_cannot_be_had_is_tried_again_with_the_next_message()
                 raise NoSuchModel("there is no such model yet")
             return super().make_model(wish)
 
-    class LateWorld(World):
+    class LateGateway(LocalGateway):
         def agents(self) -> StandardAgentProvider:
             return StandardAgentProvider(Late(self.brain))
 
-    async with LateWorld() as world:
-        told = await world.asks(ANN, "hello")
+    async with LateGateway() as gateway:
+        told = await gateway.asks(ANN, "hello")
         assert "no such model yet" in told[0]
-        assert world.talk(ANN) == ["hello"]
-        assert (await world.asks(ANN, "again"))[0].endswith("again")
+        assert gateway.talk(ANN) == ["hello"]
+        assert (await gateway.asks(ANN, "again"))[0].endswith("again")
 
 
 async def test_who_does_not_own_the_machine_gets_the_tools_that_are_named_for_everybody() -> None:
-    async with World() as world:
-        await world.asks(ANN, "hello")
-        given = {tool["function"]["name"] for tool in world.brain.requests[-1].tools}
+    async with LocalGateway() as gateway:
+        await gateway.asks(ANN, "hello")
+        given = {tool["function"]["name"] for tool in gateway.brain.requests[-1].tools}
     own = {"memory", "skills_list", "skill_view", "skill_manage", "session_search", "todo"}
     assert given == {*own, "delegate_task"}

@@ -11,85 +11,85 @@ import pytest
 from hermes.gateway.adapter import Unreachable
 from hermes.gateway.app import make_adapters
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
-from tests.gateway.world import ANN, BOB, World, full_disk, in_thread, settings_of
+from tests.gateway.local_gateway import ANN, BOB, LocalGateway, full_disk, in_thread, settings_of
 
 
 async def test_a_message_is_answered() -> None:
-    async with World() as world:
-        assert await world.asks(ANN, "hello") == ["you said: hello"]
-        assert world.talk(ANN) == ["hello", "you said: hello"]
+    async with LocalGateway() as gateway:
+        assert await gateway.asks(ANN, "hello") == ["you said: hello"]
+        assert gateway.talk(ANN) == ["hello", "you said: hello"]
 
 
 async def test_conversations_go_on_after_a_restart() -> None:
-    async with World() as world:
+    async with LocalGateway() as gateway:
         for who in (ANN, BOB, in_thread(ANN)):
-            await world.asks(who, "hello")
-        before = [world.session_of(who) for who in (ANN, BOB, in_thread(ANN))]
-        await world.restart()
+            await gateway.asks(who, "hello")
+        before = [gateway.session_of(who) for who in (ANN, BOB, in_thread(ANN))]
+        await gateway.restart()
         for who in (ANN, BOB, in_thread(ANN)):
-            await world.asks(who, "again")
-        assert [world.session_of(who) for who in (ANN, BOB, in_thread(ANN))] == before
-        assert len(world.talk(ANN)) == 4
+            await gateway.asks(who, "again")
+        assert [gateway.session_of(who) for who in (ANN, BOB, in_thread(ANN))] == before
+        assert len(gateway.talk(ANN)) == 4
 
 
 async def test_it_ends_when_what_is_answered_is_answered_and_begins_nothing_more() -> None:
-    async with World() as world:
-        await world.says(ANN, "hold on")
-        await world.holds("on")
-        await world.says(ANN, "not begun")
-        closing = asyncio.create_task(world.gateway.close())
-        await world.until(lambda: not world.platform.is_connected)
+    async with LocalGateway() as gateway:
+        await gateway.says(ANN, "hold on")
+        await gateway.holds("on")
+        await gateway.says(ANN, "not begun")
+        closing = asyncio.create_task(gateway.app.close())
+        await gateway.until(lambda: not gateway.platform.is_connected)
         with pytest.raises(Unreachable):
-            await world.says(BOB, "too late")
-        world.let_go("on")
+            await gateway.says(BOB, "too late")
+        gateway.let_go("on")
         await closing
-        assert world.heard(ANN) == ["well, you said: hold on"]
-        assert [entry.event["text"] for entry in world.db.inbox.list_waiting()] == ["not begun"]
-        assert world.platform.is_closed
+        assert gateway.heard(ANN) == ["well, you said: hold on"]
+        assert [entry.event["text"] for entry in gateway.db.inbox.list_waiting()] == ["not begun"]
+        assert gateway.platform.is_closed
 
 
 async def test_it_does_not_wait_for_ever() -> None:
-    async with World(settings_of(drain_seconds=0.05)) as world:
-        await world.says(ANN, "hold on")
-        await world.holds("on")
-        await world.gateway.close()
-        assert [entry.event["text"] for entry in world.db.inbox.list_waiting()] == ["hold on"]
-        assert world.db.leases.find_holder(world.session_of(ANN)) is None
+    async with LocalGateway(settings_of(drain_seconds=0.05)) as gateway:
+        await gateway.says(ANN, "hold on")
+        await gateway.holds("on")
+        await gateway.app.close()
+        assert [entry.event["text"] for entry in gateway.db.inbox.list_waiting()] == ["hold on"]
+        assert gateway.db.leases.find_holder(gateway.session_of(ANN)) is None
 
 
 async def test_nobody_holds_a_conversation_when_there_is_nothing_to_do() -> None:
-    async with World() as world:
-        await world.asks(ANN, "hello")
-        await world.until(lambda: world.db.leases.find_holder(world.session_of(ANN)) is None)
+    async with LocalGateway() as gateway:
+        await gateway.asks(ANN, "hello")
+        await gateway.until(lambda: gateway.db.leases.find_holder(gateway.session_of(ANN)) is None)
 
 
 async def test_the_mirrors_are_written_behind_the_store(home: Path) -> None:
-    async with World() as world:
-        await world.asks(ANN, "hello")
-        session = world.session_of(ANN)
+    async with LocalGateway() as gateway:
+        await gateway.asks(ANN, "hello")
+        session = gateway.session_of(ANN)
     index = json.loads((home / "sessions" / "sessions.json").read_text())
     assert [entry["session_id"] for entry in index.values()] == [session]
     assert "you said: hello" in (home / "sessions" / f"{session}.jsonl").read_text()
 
 
 async def test_a_store_without_room_stops_nothing_for_good() -> None:
-    async with World() as world:
+    async with LocalGateway() as gateway:
         with full_disk():
             await asyncio.sleep(0.1)
-        assert await world.asks(ANN, "hello") == ["you said: hello"]
-        assert all(not task.done() for task in world.gateway._background)
+        assert await gateway.asks(ANN, "hello") == ["you said: hello"]
+        assert all(not task.done() for task in gateway.app._background)
 
 
 async def test_a_message_that_another_version_kept_stops_neither_the_start_nor_its_chat() -> None:
-    async with World() as world:
-        key = (await world.says(ANN, "hello")).session_key
+    async with LocalGateway() as gateway:
+        key = (await gateway.says(ANN, "hello")).session_key
         assert key is not None
-        await world.quiet()
-        world.db.inbox.accept(key, "telegram", {"said": "in another shape"})
-        world.db.inbox.accept("agent:main:telegram:dm:404", "telegram", {})
-        await world.restart()
-        assert (await world.says(ANN, "and on")).state == "accepted"
-        await world.until(lambda: world.heard(ANN) == ["you said: hello", "you said: and on"])
+        await gateway.quiet()
+        gateway.db.inbox.accept(key, "telegram", {"said": "in another shape"})
+        gateway.db.inbox.accept("agent:main:telegram:dm:404", "telegram", {})
+        await gateway.restart()
+        assert (await gateway.says(ANN, "and on")).state == "accepted"
+        await gateway.until(lambda: gateway.heard(ANN) == ["you said: hello", "you said: and on"])
 
 
 def test_an_adapter_that_cannot_be_made_stops_no_other(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,12 +104,12 @@ def test_an_adapter_that_cannot_be_made_stops_no_other(home: Path, monkeypatch: 
 @pytest.mark.parametrize("later", range(4))
 async def test_it_ends_also_if_there_is_news_at_that_moment(later: int, home: Path) -> None:
     status = home / "gateway" / "status.json"
-    async with World() as world:
+    async with LocalGateway() as gateway:
         status.unlink(missing_ok=True)
-        keeping = asyncio.create_task(world.gateway._update_status())
-        await world.until(status.exists)
+        keeping = asyncio.create_task(gateway.app._update_status())
+        await gateway.until(status.exists)
         await asyncio.sleep(0.05)  # it waits for news by now
-        world.gateway._state_changed.set()
+        gateway.app._state_changed.set()
         for _ in range(later):
             await asyncio.sleep(0)
         keeping.cancel()

@@ -20,7 +20,7 @@ from hermes.gateway.inbound.approval_text import (
 from hermes.gateway.platforms.matrix.formatting import measure as in_bytes
 from hermes.gateway.platforms.telegram import formatting
 from hermes.text import make_visible
-from tests.gateway.asking_world import code_in
+from tests.gateway.approval_gateway import code_in
 from tests.gateway.telegram_markup import parsed
 
 NASTY = st.text(alphabet=st.sampled_from("`~\n\t ab>#-*|é😀\u202e\u200b\r\x1b"), max_size=400)

@@ -1,6 +1,6 @@
 """The canary: nobody gets a word of another person, whatever they try.
 
-Bob tries everything in a world in which Ann lives, and the same in one where she never was. What he sees, and what the
+Bob tries everything in a gateway that Ann uses, and the same in one where she never was. What he sees, and what the
 model is told for him, is the same in both, byte for byte: so nothing of hers is in it, and "not yours" is "not found".
 Ids that are made, and where in the store something is, are the only difference, and they are taken out.
 
@@ -25,7 +25,7 @@ from hermes.gateway.inbound_events import Source
 from hermes.gateway.ops.status_file import gateway_folder
 from hermes.gateway.settings import GatewaySettings, Keying
 from hermes_state import SessionDB
-from tests.gateway.world import ANN, BOB, World, file, in_group, in_thread, settings_of
+from tests.gateway.local_gateway import ANN, BOB, LocalGateway, file, in_group, in_thread, settings_of
 
 SECRET, TITLE = "xyzzy", "Plugh Project"
 KINDS = ("said", "title", "memory", "profile", "skill", "todo", "file-name", "file", "display", "chat-name")
@@ -61,31 +61,31 @@ def secret(place: str, kind: str) -> str:
     return f"{SECRET}{place}{kind.replace('-', '')}"
 
 
-async def ann_lives(world: World, places: list[str]) -> Known:
+async def ann_lives(gateway: LocalGateway, places: list[str]) -> Known:
     """She tells her secrets in every way in which anybody can, in each of these places."""
     ids, titles = [], []
     for name in places:
         word = {kind: secret(name, kind) for kind in KINDS}
         ann = PLACES[name](ANN)._replace(user_name=f"Ann {word['display']}", chat_name=word["chat-name"])
-        await world.asks(ann, f"my word is {word['said']}")
-        await world.asks(ann, "look", offered=[file(f"{word['file-name']}.txt", word["file"].encode())])
+        await gateway.asks(ann, f"my word is {word['said']}")
+        await gateway.asks(ann, "look", offered=[file(f"{word['file-name']}.txt", word["file"].encode())])
         for target, kind in (("memory", "memory"), ("user", "profile")):
-            await world.asks(ann, _use("memory", action="add", target=target, content=word[kind]))
-        await world.asks(
+            await gateway.asks(ann, _use("memory", action="add", target=target, content=word[kind]))
+        await gateway.asks(
             ann,
             _use(
                 "skill_manage", action="create", name=f"ann-{name}", description=word["skill"], content="Do."
             ),
         )
         item = {"id": "1", "content": word["todo"], "status": "pending"}
-        await world.asks(ann, _use("todo", items=[item]))
-        await world.asks(ann, f"/title {TITLE} {word['title']}")
-        ids.append(world.session_of(ann))
+        await gateway.asks(ann, _use("todo", items=[item]))
+        await gateway.asks(ann, f"/title {TITLE} {word['title']}")
+        ids.append(gateway.session_of(ann))
         titles.append(f"{TITLE} {word['title']}")
-        await world.asks(ann, f"/branch {TITLE} branch {name}")
-        await world.asks(ann, f"on the branch {word['said']}")
-        ids.append(world.session_of(ann))
-    rows = world.db.get_messages(ids[0])
+        await gateway.asks(ann, f"/branch {TITLE} branch {name}")
+        await gateway.asks(ann, f"on the branch {word['said']}")
+        ids.append(gateway.session_of(ann))
+    rows = gateway.db.get_messages(ids[0])
     return Known(ids, titles, rows[0]["id"])
 
 
@@ -146,19 +146,19 @@ def tried_tools(known: Known) -> list[str]:
     ]
 
 
-async def bob_tries(world: World, known: Known, places: list[str]) -> list[str]:
+async def bob_tries(gateway: LocalGateway, known: Known, places: list[str]) -> list[str]:
     """Everything, everywhere; what came of it, as he sees it and as the model was told."""
     seen = []
     for name in places:
         bob = PLACES[name](BOB)
-        await world.asks(bob, "hello")
-        await world.asks(bob, "and more", reply_to="who said what?", offered=[file("b.txt", b"mine")])
+        await gateway.asks(bob, "hello")
+        await gateway.asks(bob, "and more", reply_to="who said what?", offered=[file("b.txt", b"mine")])
         for text in (*tried_tools(known), *tried_commands(known)):
-            before = len(world.brain.requests)
-            answers = await world.asks(bob, text)
+            before = len(gateway.brain.requests)
+            answers = await gateway.asks(bob, text)
             if text.startswith("/search"):
                 answers = _without_ranks(answers)
-            told = [[one.messages, one.tools] for one in world.brain.requests[before:]]
+            told = [[one.messages, one.tools] for one in gateway.brain.requests[before:]]
             seen.append(json.dumps([name, text, answers, told], ensure_ascii=False, default=str))
     return seen
 
@@ -193,8 +193,8 @@ async def without_ann(
     settings: GatewaySettings, known: Known, places: list[str], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:
     monkeypatch.setenv("HERMES_HOME", str(home))
-    async with World(settings) as world:
-        return leveled(await bob_tries(world, known, places), known)
+    async with LocalGateway(settings) as gateway:
+        return leveled(await bob_tries(gateway, known, places), known)
 
 
 @pytest.mark.parametrize(
@@ -219,18 +219,18 @@ async def test_it_is_as_if_she_were_not_there(
 ) -> None:
     settings = settings_of(keying=keying)
     the_machine_has_secrets(home)
-    async with World(settings) as world:
-        known = await ann_lives(world, anns)
-        hers = [world.db.export_session(one) for one in known.ids]
-        heard = [world.heard(PLACES[name](ANN)) for name in anns if name not in bobs]
+    async with LocalGateway(settings) as gateway:
+        known = await ann_lives(gateway, anns)
+        hers = [gateway.db.export_session(one) for one in known.ids]
+        heard = [gateway.heard(PLACES[name](ANN)) for name in anns if name not in bobs]
         assert SECRET in json.dumps(hers)
-        tried = await bob_tries(world, known, bobs)
+        tried = await bob_tries(gateway, known, bobs)
         seen = leveled(tried, known)
         typed = "\n".join(known.words)
         words = [secret(name, kind) for name in anns for kind in KINDS]
         assert not [word for word in words if word not in typed and word in "\n".join(tried)]
-        assert [world.db.export_session(one) for one in known.ids] == hers
-        assert [world.heard(PLACES[name](ANN)) for name in anns if name not in bobs] == heard
+        assert [gateway.db.export_session(one) for one in known.ids] == hers
+        assert [gateway.heard(PLACES[name](ANN)) for name in anns if name not in bobs] == heard
     alone = await without_ann(settings, known, bobs, tmp_path / "alone", monkeypatch)
     for with_her, without_her in zip(seen, alone, strict=True):
         assert with_her == without_her, differing(with_her, without_her)
@@ -242,35 +242,35 @@ async def test_it_is_as_if_she_were_not_there(
 @pytest.mark.parametrize("place", [in_group, in_thread])
 async def test_a_room_knows_what_was_said_in_it_and_nobodys_private_words(place: Place) -> None:
     """Not even who said them gets them told there: others read along."""
-    async with World(settings_of(keying=ROOMS, platform={"owners": frozenset({"1"})})) as world:
-        known = await ann_lives(world, ["dm"])
-        await world.asks(place(BOB), "the word of this room is mellon")
-        await world.asks(place(BOB), "/new")
-        found = await world.asks(place(ANN), _use("session_search", query="word of this room"))
+    async with LocalGateway(settings_of(keying=ROOMS, platform={"owners": frozenset({"1"})})) as gateway:
+        known = await ann_lives(gateway, ["dm"])
+        await gateway.asks(place(BOB), "the word of this room is mellon")
+        await gateway.asks(place(BOB), "/new")
+        found = await gateway.asks(place(ANN), _use("session_search", query="word of this room"))
         assert "mellon" in found[0]
-        outside = await world.asks(BOB, _use("session_search", query="word of this room"))
+        outside = await gateway.asks(BOB, _use("session_search", query="word of this room"))
         assert "mellon" not in outside[0]
-        before = len(world.brain.requests)
+        before = len(gateway.brain.requests)
         for who in (ANN, BOB):
-            await world.restart()  # whoever speaks first there gets no more than the others
+            await gateway.restart()  # whoever speaks first there gets no more than the others
             for one in command_table.COMMANDS:
                 for words in ("", " 1", " my word", f" {TITLE}", f" {known.ids[0]}"):
-                    await world.asks(place(who), f"/{one.name}{words}")
-            await world.asks(place(who), _use("session_search", query="my word"))
-            await world.asks(place(who), _use("memory", action="read", target="memory"))
-            await world.asks(place(who), _use("skills_list"))
-        assert SECRET not in "\n".join(world.heard(place(ANN)))
-        assert not any(SECRET in str(one.messages) for one in world.brain.requests[before:])
+                    await gateway.asks(place(who), f"/{one.name}{words}")
+            await gateway.asks(place(who), _use("session_search", query="my word"))
+            await gateway.asks(place(who), _use("memory", action="read", target="memory"))
+            await gateway.asks(place(who), _use("skills_list"))
+        assert SECRET not in "\n".join(gateway.heard(place(ANN)))
+        assert not any(SECRET in str(one.messages) for one in gateway.brain.requests[before:])
 
 
 async def test_what_one_tells_the_agent_in_private_it_remembers_for_them_only() -> None:
-    async with World() as world:
+    async with LocalGateway() as gateway:
         add = _use("memory", action="add", target="user", content=SECRET)
-        await world.asks(ANN, add)
+        await gateway.asks(ANN, add)
         for who in (ANN, BOB, in_thread(ANN)):
-            await world.asks(who, "/new")
-            await world.asks(who, "hello")
-            system = world.brain.requests[-1].messages[0]
+            await gateway.asks(who, "/new")
+            await gateway.asks(who, "hello")
+            system = gateway.brain.requests[-1].messages[0]
             assert system["role"] == "system"
             assert (SECRET in system["content"]) is (who == ANN)
 
@@ -278,11 +278,11 @@ async def test_what_one_tells_the_agent_in_private_it_remembers_for_them_only() 
 @pytest.mark.parametrize("keying", [DEFAULT, ALONE, ROOMS, THREADS_ALONE], ids=str)
 async def test_only_its_owner_alone_reaches_the_machine(keying: Keying) -> None:
     settings = settings_of(keying=keying, platform={"owners": frozenset({"1"})})
-    async with World(settings) as world:
+    async with LocalGateway(settings) as gateway:
         for who in (ANN, BOB):
             for place in PLACES.values():
-                await world.asks(place(who), "hello")
-                request = world.brain.requests[-1]
+                await gateway.asks(place(who), "hello")
+                request = gateway.brain.requests[-1]
                 tools = {one["function"]["name"] for one in request.tools}
                 theirs = place(who) == ANN
                 assert tools.isdisjoint(OF_THE_MACHINE) is not theirs
@@ -291,20 +291,20 @@ async def test_only_its_owner_alone_reaches_the_machine(keying: Keying) -> None:
 
 
 async def test_who_is_no_owner_any_more_has_no_machine_any_more() -> None:
-    async with World() as world:
+    async with LocalGateway() as gateway:
         pairings = Pairings(gateway_folder())
         code = pairings.make_code("telegram", owner=True)
-        await world.asks(ANN, f"/pair {code}")
-        await world.asks(ANN, "hello")
-        assert any(one["function"]["name"] == "terminal" for one in world.brain.requests[-1].tools)
+        await gateway.asks(ANN, f"/pair {code}")
+        await gateway.asks(ANN, "hello")
+        assert any(one["function"]["name"] == "terminal" for one in gateway.brain.requests[-1].tools)
         pairings.revoke("telegram", "1")
-        await world.asks(ANN, "hello")
-        assert not any(one["function"]["name"] == "terminal" for one in world.brain.requests[-1].tools)
+        await gateway.asks(ANN, "hello")
+        assert not any(one["function"]["name"] == "terminal" for one in gateway.brain.requests[-1].tools)
 
 
 async def test_the_files_of_the_operator_are_nobody_elses(home: Path) -> None:
-    async with World() as world:
-        await ann_lives(world, ["dm"])
+    async with LocalGateway() as gateway:
+        await ann_lives(gateway, ["dm"])
     kept = [
         path for path in home.rglob("*") if path.is_file() and SECRET in path.read_text("utf-8", "ignore")
     ]

@@ -14,7 +14,7 @@ from hermes import errors
 from hermes.gateway.commands.command_context import Command
 from hermes.gateway.commands.command_table import COMMANDS, find_command
 from hermes_state import SessionDB
-from tests.gateway.here import Chat, dm, group
+from tests.gateway.command_chat import Chat, dm, group
 
 NAMES = sorted(name for one in COMMANDS for name in (one.name, *one.aliases))
 HOLDS = """

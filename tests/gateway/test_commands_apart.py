@@ -14,7 +14,7 @@ from hermes.gateway.commands.command_table import COMMANDS
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.sessions.topics import UserTopics
 from hermes_state import SessionDB
-from tests.gateway.here import Chat, dm, group, thread
+from tests.gateway.command_chat import Chat, dm, group, thread
 
 SECRET = "xyzzy"
 TITLE = "Plugh Project"

@@ -7,7 +7,7 @@ import pytest
 from hermes.gateway.sessions.topics import UserTopics
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 from hermes_state import SessionDB
-from tests.gateway.here import OWNED, Chat, dm, group, thread
+from tests.gateway.command_chat import OWNED, Chat, dm, group, thread
 
 
 def at(db: SessionDB, who: str, topic: str | None = None) -> Chat:
@@ -97,7 +97,7 @@ async def test_a_conversation_goes_on_in_a_topic(db: SessionDB) -> None:
     assert (await chat.types("/topic Rome")).startswith("Say that in the topic")
     assert "Back in **Rome** (2 messages)" in await topic.types("/topic Rome")
     assert topic.session_id == old
-    bound = topic.topics.binding("5")
+    bound = topic.topics.find_binding("5")
     assert bound is not None
     assert (bound["session_id"], bound["session_key"]) == (old, "agent:main:telegram:dm:dm-ann:5")
     assert old not in await chat.types("/topic")
@@ -118,4 +118,4 @@ async def test_conversations_of_rooms_and_of_others_are_not_offered(db: SessionD
         assert await topic.types(f"/topic {guess}") == missing
     assert topic.session_id is None
     assert topic.topics is not None
-    assert topic.topics.binding("5") is None
+    assert topic.topics.find_binding("5") is None

@@ -8,7 +8,7 @@ from hermes import clock
 from hermes.gateway.incidents import Incident
 from hermes.gateway.settings import ResetPolicy
 from hermes_state import SessionDB
-from tests.gateway.here import OWNED, Chat, dm, group, thread
+from tests.gateway.command_chat import OWNED, Chat, dm, group, thread
 
 DAILY, IDLE = "`session_reset: daily`", "`session_reset: idle`"
 

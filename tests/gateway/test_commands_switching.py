@@ -6,7 +6,7 @@ import pytest
 
 from hermes.gateway.settings import Keying
 from hermes_state import SessionDB
-from tests.gateway.here import OWNED, Chat, dm, group, thread
+from tests.gateway.command_chat import OWNED, Chat, dm, group, thread
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hermes.gateway.inbound_events import Event
 from hermes.gateway.platform_connections import Connections, PlatformState
 from hermes.gateway.settings import PlatformSettings
 from tests.gateway.fake_adapter import FakeAdapter
-from tests.gateway.world import ANN, Platform, World, settings_of
+from tests.gateway.local_gateway import ANN, LocalGateway, Platform, settings_of
 
 
 @pytest.fixture(autouse=True)
@@ -109,8 +109,8 @@ async def test_a_broken_platform_next_to_a_good_one() -> None:
     settings = settings.replace(
         platforms={**settings.platforms, "matrix": PlatformSettings("matrix", allow_all=True)}
     )
-    async with World(settings, matrix=broken) as world:
-        assert await world.asks(ANN, "hello") == ["you said: hello"]
-        states = world.gateway.connections.states
+    async with LocalGateway(settings, matrix=broken) as gateway:
+        assert await gateway.asks(ANN, "hello") == ["you said: hello"]
+        states = gateway.app.connections.states
         assert states["telegram"].state == "up"
         assert states["matrix"].state == "down"

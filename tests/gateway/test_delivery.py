@@ -16,23 +16,31 @@ from hermes.gateway.adapter import (
 )
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.outbound.delivery import UNKNOWN, OutgoingMessage
-from tests.gateway.world import ANN, BOB, Platform, World, another_program, full_disk, settings_of
+from tests.gateway.local_gateway import (
+    ANN,
+    BOB,
+    LocalGateway,
+    Platform,
+    another_program,
+    full_disk,
+    settings_of,
+)
 from tests.stored_rows import read_rows
 
 
-def states(world: World) -> list[str]:
-    return [row[0] for row in read_rows(world.db, "SELECT state FROM outbox ORDER BY id")]
+def states(gateway: LocalGateway) -> list[str]:
+    return [row[0] for row in read_rows(gateway.db, "SELECT state FROM outbox ORDER BY id")]
 
 
 async def test_what_did_not_arrive_is_sent_again_and_keeps_its_place() -> None:
-    async with World() as world:
-        world.platform.fail("send", Unreachable("no net"), times=1)
-        await world.says(ANN, "first")
-        await world.says(ANN, "second")
-        await world.until(lambda: world.platform.told("send"))
-        world.gateway.delivery.retry_now("telegram")
-        await world.quiet()
-        assert world.heard(ANN) == ["you said: first", "you said: second"]
+    async with LocalGateway() as gateway:
+        gateway.platform.fail("send", Unreachable("no net"), times=1)
+        await gateway.says(ANN, "first")
+        await gateway.says(ANN, "second")
+        await gateway.until(lambda: gateway.platform.told("send"))
+        gateway.app.delivery.retry_now("telegram")
+        await gateway.quiet()
+        assert gateway.heard(ANN) == ["you said: first", "you said: second"]
 
 
 HOLDS_THE_LOCK = """
@@ -47,49 +55,49 @@ with SessionDB() as db:
 
 
 async def test_what_was_not_handed_over_when_the_gateway_ended_is_sent_by_the_next() -> None:
-    async with World(settings_of(drain_seconds=0.01)) as world:
-        await world.asks(ANN, "hello")
-        (key,) = {row[0] for row in read_rows(world.db, "SELECT session_key FROM outbox")}
+    async with LocalGateway(settings_of(drain_seconds=0.01)) as gateway:
+        await gateway.asks(ANN, "hello")
+        (key,) = {row[0] for row in read_rows(gateway.db, "SELECT session_key FROM outbox")}
         news = OutgoingMessage(ANN, "news")
-        world.db.outbox.enqueue(key, "telegram", news.to_dict(), "news")
+        gateway.db.outbox.enqueue(key, "telegram", news.to_dict(), "news")
         with another_program(HOLDS_THE_LOCK, "") as release:
-            world.gateway.delivery.wake(key)
-            ending = asyncio.create_task(world.restart())
+            gateway.app.delivery.wake(key)
+            ending = asyncio.create_task(gateway.restart())
             await asyncio.sleep(0.5)  # longer than the time that deliveries are given to end
             await asyncio.to_thread(release)
         await ending
-        await world.quiet()
-        assert world.heard(ANN) == ["you said: hello", "news"]
+        await gateway.quiet()
+        assert gateway.heard(ANN) == ["you said: hello", "news"]
 
 
 async def test_one_chat_that_cannot_be_reached_does_not_hold_up_another() -> None:
-    async with World() as world:
-        world.platform.fail("send", RateLimited("slow down", 600), times=1)
-        await world.says(ANN, "first")
-        await world.until(lambda: world.platform.told("send"))
-        await world.says(BOB, "hello")
-        await world.until(lambda: world.heard(BOB) == ["you said: hello"])
-        assert world.heard(ANN) == []
-        world.gateway.delivery.retry_now("telegram")
-        await world.quiet()
-        assert world.heard(ANN) == ["you said: first"]
+    async with LocalGateway() as gateway:
+        gateway.platform.fail("send", RateLimited("slow down", 600), times=1)
+        await gateway.says(ANN, "first")
+        await gateway.until(lambda: gateway.platform.told("send"))
+        await gateway.says(BOB, "hello")
+        await gateway.until(lambda: gateway.heard(BOB) == ["you said: hello"])
+        assert gateway.heard(ANN) == []
+        gateway.app.delivery.retry_now("telegram")
+        await gateway.quiet()
+        assert gateway.heard(ANN) == ["you said: first"]
 
 
 async def test_who_is_limited_waits_as_long_as_the_platform_says() -> None:
-    async with World() as world:
-        world.platform.fail("send", RateLimited("slow down", 0.3), times=2)
-        await world.asks(ANN, "hello")
-        first, second, third = world.platform.told("send")
+    async with LocalGateway() as gateway:
+        gateway.platform.fail("send", RateLimited("slow down", 0.3), times=2)
+        await gateway.asks(ANN, "hello")
+        first, second, third = gateway.platform.told("send")
         assert second.at - first.at >= 0.3
         assert third.at - second.at >= 0.3
 
 
 async def test_what_will_never_arrive_is_given_up_and_the_next_is_sent() -> None:
-    async with World() as world:
-        world.platform.fail("send", Undeliverable("we were thrown out"))
-        await world.asks(ANN, "first")
-        assert await world.asks(ANN, "second") == ["you said: second"]
-        assert states(world) == ["failed", "sent"]
+    async with LocalGateway() as gateway:
+        gateway.platform.fail("send", Undeliverable("we were thrown out"))
+        await gateway.asks(ANN, "first")
+        assert await gateway.asks(ANN, "second") == ["you said: second"]
+        assert states(gateway) == ["failed", "sent"]
 
 
 @pytest.mark.parametrize(
@@ -99,93 +107,93 @@ async def test_what_will_never_arrive_is_given_up_and_the_next_is_sent() -> None
 async def test_what_may_have_arrived_is_not_sent_twice_but_told_once(
     problem: Exception, arrives: bool
 ) -> None:
-    async with World() as world:
-        world.platform.fail("send", problem, arrives=arrives)
-        told = await world.asks(ANN, "hello")
+    async with LocalGateway() as gateway:
+        gateway.platform.fail("send", problem, arrives=arrives)
+        told = await gateway.asks(ANN, "hello")
         assert told == [*(["you said: hello"] if arrives else []), UNKNOWN]
-        assert "unknown" in (await world.asks(ANN, "/why"))[0]
-        assert await world.asks(ANN, "/resend") == ["you said: hello"]
+        assert "unknown" in (await gateway.asks(ANN, "/why"))[0]
+        assert await gateway.asks(ANN, "/resend") == ["you said: hello"]
 
 
 async def test_that_a_notice_is_in_doubt_is_not_told() -> None:
-    async with World() as world:
-        world.platform.fail("send", DeliveryUnknown("no answer came"), times=2)
-        assert await world.asks(ANN, "hello") == []
-        assert states(world) == ["unknown", "unknown"]
+    async with LocalGateway() as gateway:
+        gateway.platform.fail("send", DeliveryUnknown("no answer came"), times=2)
+        assert await gateway.asks(ANN, "hello") == []
+        assert states(gateway) == ["unknown", "unknown"]
 
 
 @pytest.mark.parametrize("problem", [DeliveryUnknown("no answer came"), Unreachable("no net")])
 async def test_where_it_does_not_show_what_is_in_doubt_is_sent_again(problem: AdapterError) -> None:
-    async with World(platform=Platform(can=Capabilities(idempotent=True))) as world:
-        world.platform.fail("send", problem, arrives=True)
-        await world.says(ANN, "hello")
-        await world.until(lambda: world.platform.told("send"))
-        await world.until(lambda: "sending" not in states(world))
-        world.gateway.delivery.retry_now("telegram")
-        await world.quiet()
-        assert world.heard(ANN) == ["you said: hello"]
-        assert len(world.platform.told("send")) == 2
+    async with LocalGateway(platform=Platform(can=Capabilities(idempotent=True))) as gateway:
+        gateway.platform.fail("send", problem, arrives=True)
+        await gateway.says(ANN, "hello")
+        await gateway.until(lambda: gateway.platform.told("send"))
+        await gateway.until(lambda: "sending" not in states(gateway))
+        gateway.app.delivery.retry_now("telegram")
+        await gateway.quiet()
+        assert gateway.heard(ANN) == ["you said: hello"]
+        assert len(gateway.platform.told("send")) == 2
 
 
 async def test_a_long_answer_comes_in_parts_in_order() -> None:
-    async with World(platform=Platform(can=Capabilities(max_length=100))) as world:
+    async with LocalGateway(platform=Platform(can=Capabilities(max_length=100))) as gateway:
         words = " ".join(f"word{number}" for number in range(60))
-        parts = await world.asks(ANN, words)
+        parts = await gateway.asks(ANN, words)
         assert len(parts) > 4
         assert all(len(part) <= 100 for part in parts)
         assert " ".join(parts).split() == f"you said: {words}".split()
 
 
 async def test_what_was_sent_is_known_to_be_sent_also_if_the_store_has_no_room_just_then() -> None:
-    async with World() as world:
-        world.platform.slow = 0.2
-        await world.says(ANN, "hello")
-        await world.until(lambda: world.platform.told("send"))
+    async with LocalGateway() as gateway:
+        gateway.platform.slow = 0.2
+        await gateway.says(ANN, "hello")
+        await gateway.until(lambda: gateway.platform.told("send"))
         with full_disk():
-            await world.until(lambda: world.heard(ANN))
+            await gateway.until(lambda: gateway.heard(ANN))
             await asyncio.sleep(0.05)
-        await world.quiet()
-        world.platform.slow = 0.0
-        assert await world.asks(ANN, "again") == ["you said: again"]
-        assert states(world) == ["sent", "sent"]
+        await gateway.quiet()
+        gateway.platform.slow = 0.0
+        assert await gateway.asks(ANN, "again") == ["you said: again"]
+        assert states(gateway) == ["sent", "sent"]
 
 
 async def test_what_is_answered_while_the_gateway_ends_is_still_sent() -> None:
-    async with World() as world:
-        await world.says(ANN, "hold on")
-        await world.says(BOB, "hold on")
-        await world.until(lambda: len(world.brain.held) == 2)
-        closing = asyncio.create_task(world.gateway.close())
-        await world.until(lambda: not world.platform.is_connected)
-        world.let_go("on")
+    async with LocalGateway() as gateway:
+        await gateway.says(ANN, "hold on")
+        await gateway.says(BOB, "hold on")
+        await gateway.until(lambda: len(gateway.brain.held) == 2)
+        closing = asyncio.create_task(gateway.app.close())
+        await gateway.until(lambda: not gateway.platform.is_connected)
+        gateway.let_go("on")
         await closing
-        assert world.heard(ANN) == world.heard(BOB) == ["well, you said: hold on"]
-        assert world.db.inbox.list_waiting() == []
+        assert gateway.heard(ANN) == gateway.heard(BOB) == ["well, you said: hold on"]
+        assert gateway.db.inbox.list_waiting() == []
 
 
 async def test_what_could_not_be_sent_is_sent_by_the_next_process() -> None:
-    async with World(settings_of(drain_seconds=0.5)) as world:
-        world.platform.fail("send", Unreachable("no net"), times=1)
-        await world.says(ANN, "hello")
-        await world.until(lambda: states(world) == ["queued"] and world.platform.told("send"))
-        await world.restart()
-        await world.quiet()
-        assert world.heard(ANN) == ["you said: hello"]
+    async with LocalGateway(settings_of(drain_seconds=0.5)) as gateway:
+        gateway.platform.fail("send", Unreachable("no net"), times=1)
+        await gateway.says(ANN, "hello")
+        await gateway.until(lambda: states(gateway) == ["queued"] and gateway.platform.told("send"))
+        await gateway.restart()
+        await gateway.quiet()
+        assert gateway.heard(ANN) == ["you said: hello"]
 
 
 async def test_what_is_for_a_platform_that_is_not_connected_waits_and_hurts_nobody() -> None:
-    async with World() as world:
+    async with LocalGateway() as gateway:
         letter = OutgoingMessage(Source("matrix", "!a"), "hello").to_dict()
-        world.db.outbox.enqueue("agent:main:matrix:dm:!a", "matrix", letter, "once")
-        await world.restart()
+        gateway.db.outbox.enqueue("agent:main:matrix:dm:!a", "matrix", letter, "once")
+        await gateway.restart()
 
         def waits() -> float:
-            (entry,) = [one for one in world.db.outbox.list_waiting() if one.platform == "matrix"]
+            (entry,) = [one for one in gateway.db.outbox.list_waiting() if one.platform == "matrix"]
             return 0.0 if entry.error is None else entry.changed_at
 
-        await world.until(waits)
+        await gateway.until(waits)
         tried = waits()
-        world.gateway.delivery.retry_now("telegram")
-        await world.says(ANN, "hello")
-        await world.until(lambda: world.heard(ANN) == ["you said: hello"])
+        gateway.app.delivery.retry_now("telegram")
+        await gateway.says(ANN, "hello")
+        await gateway.until(lambda: gateway.heard(ANN) == ["you said: hello"])
         assert waits() == tried

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.conformance.echoing import EchoModel, echo
+from tests.gateway.conformance.echo_model import EchoModel, echo
+from tests.gateway.conformance.gateway_process import Gateway, key_of
 from tests.gateway.conformance.on_telegram import OnTelegram
-from tests.gateway.conformance.running import Gateway, key_of
 from tests.gateway.conformance.stage import Person, until
 from tests.gateway.terminal import INTERRUPT, LEAVE, Terminal
 
 WORDS = count(1)
 
 
-class Office:
+class HandoffSetup:
     """A gateway whose home channel is Ann's private chat, and terminals beside it."""
 
     def __init__(
@@ -54,44 +54,44 @@ class Office:
 
 
 @pytest.fixture(scope="module")
-def offices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Office]]:
+def make_handoff(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., HandoffSetup]]:
     with ExitStack() as running:
         model = EchoModel()
         running.callback(model.close)
 
-        def open_one(*, home: bool) -> Office:
+        def make(*, home: bool) -> HandoffSetup:
             stage = OnTelegram()
             running.callback(stage.close)
             ann = stage.person("Ann")
             settings = {"home_channel": ann.id} if home else {"owners": [ann.id]}
-            office = Office(tmp_path_factory.mktemp("office"), stage, model, ann, **settings)
-            running.callback(office.close)
-            return office
+            handoff = HandoffSetup(tmp_path_factory.mktemp("handoff"), stage, model, ann, **settings)
+            running.callback(handoff.close)
+            return handoff
 
-        yield open_one
+        yield make
 
 
 @pytest.fixture(scope="module")
-def usual(offices: Callable[..., Office]) -> Office:
-    return offices(home=True)
+def usual(make_handoff: Callable[..., HandoffSetup]) -> HandoffSetup:
+    return make_handoff(home=True)
 
 
 @pytest.fixture
-def office(usual: Office) -> Office:
+def handoff(usual: HandoffSetup) -> HandoffSetup:
     usual.gateway.be_up()
     return usual
 
 
-def test_a_conversation_goes_to_telegram_and_comes_back(office: Office) -> None:
-    stage, model, ann = office.stage, office.model, office.ann
+def test_a_conversation_goes_to_telegram_and_comes_back(handoff: HandoffSetup) -> None:
+    stage, model, ann = handoff.stage, handoff.model, handoff.ann
     here, key = stage.dm(ann), key_of(stage, stage.dm(ann))
-    terminal, session, apple = office.conversation()
+    terminal, session, apple = handoff.conversation()
     before = len(stage.heard(here))
 
     terminal.says("/handoff telegram")
     terminal.sees("The conversation continues on telegram.")
     assert terminal.ended() == 0
-    assert office.state(session) == {"state": "completed", "platform": "telegram", "error": None}
+    assert handoff.state(session) == {"state": "completed", "platform": "telegram", "error": None}
     [arrived] = stage.heard(here)[before:]
     assert f"hermes -r {session}" in arrived
 
@@ -99,9 +99,9 @@ def test_a_conversation_goes_to_telegram_and_comes_back(office: Office) -> None:
     stage.say(ann, here, pear)
     until(lambda: stage.heard(here)[before + 1 :] == [echo(pear)], lambda: stage.heard(here))
     assert apple in model.shown(pear), "it is the same conversation"
-    assert office.gateway.session(key)["id"] == session
+    assert handoff.gateway.session(key)["id"] == session
 
-    back = office.terminal("-r", session)
+    back = handoff.terminal("-r", session)
     back.sees(echo(pear))
     plum = f"plum{apple}"
     back.says(plum)
@@ -114,40 +114,40 @@ def test_a_conversation_goes_to_telegram_and_comes_back(office: Office) -> None:
     assert back.ended() == 0
     until(lambda: stage.heard(here)[-1] == echo(meanwhile), lambda: stage.heard(here))
     assert plum in model.shown(meanwhile)
-    people = [text for role, text in office.gateway.said(key) if role == "user"]
+    people = [text for role, text in handoff.gateway.said(key) if role == "user"]
     assert people == [apple, pear, plum, meanwhile]
 
 
-def test_a_platform_that_is_not_connected(office: Office) -> None:
-    terminal, session, apple = office.conversation()
+def test_a_platform_that_is_not_connected(handoff: HandoffSetup) -> None:
+    terminal, session, apple = handoff.conversation()
     terminal.says("/handoff matrix")
     terminal.sees("the gateway is connected to telegram")
-    assert office.state(session).get("state") is None
-    _goes_on(office, terminal, apple)
+    assert handoff.state(session).get("state") is None
+    _goes_on(handoff, terminal, apple)
 
 
-def test_a_platform_that_cannot_be_reached(office: Office) -> None:
-    terminal, session, apple = office.conversation()
-    office.stage.refuse_everything()
+def test_a_platform_that_cannot_be_reached(handoff: HandoffSetup) -> None:
+    terminal, session, apple = handoff.conversation()
+    handoff.stage.refuse_everything()
     terminal.says("/handoff telegram")
     terminal.sees("Not handed over: Telegram could not send a message")
-    assert office.state(session)["state"] == "failed"
-    _goes_on(office, terminal, apple)
+    assert handoff.state(session)["state"] == "failed"
+    _goes_on(handoff, terminal, apple)
 
 
-def test_given_up_at_the_terminal(office: Office) -> None:
-    stage, here = office.stage, office.stage.dm(office.ann)
-    terminal, session, apple = office.conversation()
+def test_given_up_at_the_terminal(handoff: HandoffSetup) -> None:
+    stage, here = handoff.stage, handoff.stage.dm(handoff.ann)
+    terminal, session, apple = handoff.conversation()
     before = len(stage.heard(here))
-    with office.gateway.frozen():
+    with handoff.gateway.frozen():
         terminal.says("/handoff telegram")
-        until(lambda: office.state(session).get("state") == "pending")
+        until(lambda: handoff.state(session).get("state") == "pending")
         terminal.says("", INTERRUPT)
         terminal.sees("Not handed over: given up at the terminal")
-    _goes_on(office, terminal, apple)
-    stage.say(office.ann, here, f"barrier{apple}")
+    _goes_on(handoff, terminal, apple)
+    stage.say(handoff.ann, here, f"barrier{apple}")
     until(lambda: echo(f"barrier{apple}") in stage.heard(here))
-    assert office.state(session) == {
+    assert handoff.state(session) == {
         "state": "failed",
         "platform": "telegram",
         "error": "given up at the terminal",
@@ -155,16 +155,16 @@ def test_given_up_at_the_terminal(office: Office) -> None:
     assert stage.heard(here)[before:] == [echo(f"barrier{apple}")]
 
 
-def test_without_a_home_channel_until_somebody_names_one(offices: Callable[..., Office]) -> None:
-    office = offices(home=False)
-    office.gateway.be_up()
-    stage, here = office.stage, office.stage.dm(office.ann)
-    terminal, session, apple = office.conversation()
+def test_without_a_home_channel_until_somebody_names_one(make_handoff: Callable[..., HandoffSetup]) -> None:
+    handoff = make_handoff(home=False)
+    handoff.gateway.be_up()
+    stage, here = handoff.stage, handoff.stage.dm(handoff.ann)
+    terminal, session, apple = handoff.conversation()
     terminal.says("/handoff telegram")
     terminal.sees("Not handed over: telegram has no home channel")
-    assert office.state(session)["state"] == "failed"
-    _goes_on(office, terminal, apple)
-    stage.say(office.ann, here, "/sethome")
+    assert handoff.state(session)["state"] == "failed"
+    _goes_on(handoff, terminal, apple)
+    stage.say(handoff.ann, here, "/sethome")
     until(lambda: stage.heard(here))
     assert "This chat is the home of telegram now" in stage.heard(here)[0]
     terminal.says("/handoff telegram")
@@ -173,18 +173,18 @@ def test_without_a_home_channel_until_somebody_names_one(offices: Callable[..., 
     until(lambda: f"hermes -r {session}" in stage.heard(here)[-1], lambda: stage.heard(here))
 
 
-def test_without_a_gateway(offices: Callable[..., Office]) -> None:
-    office = offices(home=True)
-    terminal, session, apple = office.conversation()
+def test_without_a_gateway(make_handoff: Callable[..., HandoffSetup]) -> None:
+    handoff = make_handoff(home=True)
+    terminal, session, apple = handoff.conversation()
     terminal.says("/handoff telegram")
     terminal.sees("No gateway runs for this home")
-    assert office.state(session).get("state") is None
-    _goes_on(office, terminal, apple)
+    assert handoff.state(session).get("state") is None
+    _goes_on(handoff, terminal, apple)
 
 
-def _goes_on(office: Office, terminal: Terminal, apple: str) -> None:
+def _goes_on(handoff: HandoffSetup, terminal: Terminal, apple: str) -> None:
     """What was not handed over goes on where it was."""
     more = f"more{apple}"
     terminal.says(more)
     terminal.sees(echo(more))
-    assert apple in office.model.shown(more)
+    assert apple in handoff.model.shown(more)

@@ -13,12 +13,12 @@ from hermes.gateway.sessions.legacy_routing import read_entries
 from hermes.gateway.sessions.session_keys import find_owner
 from hermes.gateway.sessions.session_lookup import restore_source
 from hermes.gateway.settings import GatewaySettings, Keying, ResetPolicy
-from tests.gateway.world import (
+from tests.gateway.local_gateway import (
     ANN,
     BOB,
     WORKS_IN,
+    LocalGateway,
     Platform,
-    World,
     another_program,
     in_group,
     in_thread,
@@ -36,78 +36,80 @@ def at_home(channel: str | None = "1", **more: object) -> GatewaySettings:
     return settings_of(platform={"home_channel": channel, **more})
 
 
-def begun(world: World) -> str:
+def begun(gateway: LocalGateway) -> str:
     """A conversation at the terminal."""
-    session = world.db.create_session(
+    session = gateway.db.create_session(
         "20260504_120000_aaaaaaaa", "cli", system_prompt="the machine has a secret"
     )
-    world.db.append_message(session, "user", "from the terminal")
-    world.db.append_message(session, "assistant", "so it is")
-    world.db.set_session_title(session, "Rome")
+    gateway.db.append_message(session, "user", "from the terminal")
+    gateway.db.append_message(session, "assistant", "so it is")
+    gateway.db.set_session_title(session, "Rome")
     return session
 
 
-async def handed_over(world: World, session: str, platform: str = "telegram") -> dict[str, str | None]:
-    assert world.db.request_handoff(session, platform)
+async def handed_over(
+    gateway: LocalGateway, session: str, platform: str = "telegram"
+) -> dict[str, str | None]:
+    assert gateway.db.request_handoff(session, platform)
 
     def ended() -> bool:
-        state = world.db.get_handoff_state(session)
+        state = gateway.db.get_handoff_state(session)
         return state is not None and state["state"] in ("completed", "failed")
 
-    await world.until(ended)
-    state = world.db.get_handoff_state(session)
+    await gateway.until(ended)
+    state = gateway.db.get_handoff_state(session)
     assert state is not None
     return state
 
 
 async def test_it_goes_on_in_the_private_chat_of_its_new_owner() -> None:
-    async with World(at_home()) as world:
-        await world.asks(ANN, "hello")
-        before = world.session_of(ANN)
-        session = begun(world)
-        assert (await handed_over(world, session))["state"] == "completed"
-        assert "Rome" in world.heard(ANN)[-1]
-        assert world.session_of(ANN) == session != before
-        assert world.talk(ANN)[:2] == ["from the terminal", "so it is"]
-        assert await world.asks(ANN, "and on") == ["you said: and on"]
-        assert "the machine has a secret" not in world.brain.told
+    async with LocalGateway(at_home()) as gateway:
+        await gateway.asks(ANN, "hello")
+        before = gateway.session_of(ANN)
+        session = begun(gateway)
+        assert (await handed_over(gateway, session))["state"] == "completed"
+        assert "Rome" in gateway.heard(ANN)[-1]
+        assert gateway.session_of(ANN) == session != before
+        assert gateway.talk(ANN)[:2] == ["from the terminal", "so it is"]
+        assert await gateway.asks(ANN, "and on") == ["you said: and on"]
+        assert "the machine has a secret" not in gateway.brain.told
 
 
 async def test_whose_it_is_now_is_known_without_a_word_of_theirs() -> None:
     """A reset that nobody's message sets off asks for it, and so does a store that is made from the mirrors."""
-    async with World(at_home()) as world:
-        session = begun(world)
-        await handed_over(world, session)
-        [route] = world.db.routing.list_by_session(session)
-        keying = world.gateway.settings.keying
-        owner = (world.db.get_session(session) or {})["owner"]
-        assert owner == find_owner(ANN) == find_owner(restore_source(world.db, route, keying), keying)
-        mirror = IndexFile(world.db, world.db.db_path.parent / "elsewhere")
+    async with LocalGateway(at_home()) as gateway:
+        session = begun(gateway)
+        await handed_over(gateway, session)
+        [route] = gateway.db.routing.list_by_session(session)
+        keying = gateway.app.settings.keying
+        owner = (gateway.db.get_session(session) or {})["owner"]
+        assert owner == find_owner(ANN) == find_owner(restore_source(gateway.db, route, keying), keying)
+        mirror = IndexFile(gateway.db, gateway.db.db_path.parent / "elsewhere")
         await asyncio.to_thread(mirror.write)
-        entries, _ = read_entries(world.db.db_path.parent / "elsewhere" / "sessions.json")
+        entries, _ = read_entries(gateway.db.db_path.parent / "elsewhere" / "sessions.json")
         assert entries[route.session_key]["origin"]["user_id"] == ANN.user_id
 
 
 async def test_what_begins_there_afterwards_is_of_that_platform() -> None:
-    async with World(at_home()) as world:
-        await handed_over(world, begun(world))
-        await world.asks(ANN, "/new")
-        await world.asks(ANN, "hello")
-        fresh = world.db.get_session(world.session_of(ANN)) or {}
+    async with LocalGateway(at_home()) as gateway:
+        await handed_over(gateway, begun(gateway))
+        await gateway.asks(ANN, "/new")
+        await gateway.asks(ANN, "hello")
+        fresh = gateway.db.get_session(gateway.session_of(ANN)) or {}
         assert (fresh["source"], fresh["chat_type"], fresh["chat_id"]) == ("telegram", "dm", ANN.chat_id)
         assert fresh["owner"] == find_owner(ANN)
 
 
 async def test_in_a_group_it_goes_on_in_a_thread_of_its_own_that_all_share() -> None:
-    async with World(at_home("-9")) as world:
-        session = begun(world)
-        assert (await handed_over(world, session))["state"] == "completed"
+    async with LocalGateway(at_home("-9")) as gateway:
+        session = begun(gateway)
+        assert (await handed_over(gateway, session))["state"] == "completed"
         room = in_thread(BOB, "t1")
-        assert "Rome" in world.heard(room)[0]
-        assert world.session_of(room) == session
-        answer = await world.asks(room, "and on")
+        assert "Rome" in gateway.heard(room)[0]
+        assert gateway.session_of(room) == session
+        answer = await gateway.asks(room, "and on")
         assert answer[0].endswith("and on")
-        assert world.session_of(room) == session
+        assert gateway.session_of(room) == session
 
 
 @pytest.mark.parametrize(
@@ -118,19 +120,19 @@ async def test_in_a_group_it_goes_on_in_a_thread_of_its_own_that_all_share() -> 
     ],
 )
 async def test_where_it_cannot_go_it_stays(settings: GatewaySettings, platform: str, why: str) -> None:
-    async with World(settings) as world:
-        session = begun(world)
-        state = await handed_over(world, session, platform)
+    async with LocalGateway(settings) as gateway:
+        session = begun(gateway)
+        state = await handed_over(gateway, session, platform)
         assert state["state"] == "failed"
         assert why in str(state["error"])
-        assert world.db.routing.list_by_session(session) == []
-        assert world.db.get_session(session) is not None
-        assert (world.db.get_session(session) or {})["owner"] == ""
+        assert gateway.db.routing.list_by_session(session) == []
+        assert gateway.db.get_session(session) is not None
+        assert (gateway.db.get_session(session) or {})["owner"] == ""
 
 
 async def test_a_group_without_threads_is_no_home() -> None:
-    async with World(at_home("-9"), Platform(threads=False)) as world:
-        state = await handed_over(world, begun(world))
+    async with LocalGateway(at_home("-9"), Platform(threads=False)) as gateway:
+        state = await handed_over(gateway, begun(gateway))
         assert state["state"] == "failed"
         assert "without threads" in str(state["error"])
 
@@ -139,92 +141,92 @@ async def test_a_group_without_threads_is_no_home() -> None:
     "problem", [Undeliverable("we were thrown out"), ZeroDivisionError("a mistake of ours")]
 )
 async def test_what_was_not_told_is_not_handed_over_and_the_next_is(problem: Exception) -> None:
-    async with World(at_home()) as world:
-        session = begun(world)
-        world.platform.fail("send", problem)
-        assert (await handed_over(world, session))["state"] == "failed"
-        assert world.db.routing.list_by_session(session) == []
-        assert (await handed_over(world, session))["state"] == "completed"
-        assert world.session_of(ANN) == session
+    async with LocalGateway(at_home()) as gateway:
+        session = begun(gateway)
+        gateway.platform.fail("send", problem)
+        assert (await handed_over(gateway, session))["state"] == "failed"
+        assert gateway.db.routing.list_by_session(session) == []
+        assert (await handed_over(gateway, session))["state"] == "completed"
+        assert gateway.session_of(ANN) == session
 
 
 async def test_what_somebody_works_in_is_not_taken_away() -> None:
-    async with World(at_home()) as world:
-        session = begun(world)
+    async with LocalGateway(at_home()) as gateway:
+        session = begun(gateway)
         with another_program(WORKS_IN, session):
-            state = await handed_over(world, session)
+            state = await handed_over(gateway, session)
         assert state["state"] == "failed"
         assert "another program" in str(state["error"])
 
 
 async def test_into_a_chat_that_is_busy_it_goes_when_that_is_done() -> None:
-    async with World(at_home()) as world:
-        await world.says(ANN, "hold on")
-        await world.holds("on")
-        session = begun(world)
-        assert (await handed_over(world, session))["state"] == "completed"
-        await world.says(ANN, "next")
-        world.let_go("on")
-        await world.quiet()
-        assert world.heard(ANN)[-2:] == ["well, you said: hold on", "you said: next"]
-        assert world.talk(ANN)[-2:] == ["next", "you said: next"]
-        assert world.session_of(ANN) == session
+    async with LocalGateway(at_home()) as gateway:
+        await gateway.says(ANN, "hold on")
+        await gateway.holds("on")
+        session = begun(gateway)
+        assert (await handed_over(gateway, session))["state"] == "completed"
+        await gateway.says(ANN, "next")
+        gateway.let_go("on")
+        await gateway.quiet()
+        assert gateway.heard(ANN)[-2:] == ["well, you said: hold on", "you said: next"]
+        assert gateway.talk(ANN)[-2:] == ["next", "you said: next"]
+        assert gateway.session_of(ANN) == session
 
 
 async def test_who_had_it_before_is_in_another_conversation_from_then_on() -> None:
     """It came to the terminal from another chat."""
-    async with World(at_home(BOB.chat_id)) as world:
-        await world.asks(ANN, "hello")
-        session = world.session_of(ANN)
-        assert (await handed_over(world, session))["state"] == "completed"
-        assert world.session_of(BOB) == session
-        assert session not in str(await world.asks(ANN, "/status"))
-        assert await world.asks(ANN, "still there?") == ["you said: still there?"]
-        assert world.session_of(ANN) != session
-        assert world.session_of(BOB) == session
+    async with LocalGateway(at_home(BOB.chat_id)) as gateway:
+        await gateway.asks(ANN, "hello")
+        session = gateway.session_of(ANN)
+        assert (await handed_over(gateway, session))["state"] == "completed"
+        assert gateway.session_of(BOB) == session
+        assert session not in str(await gateway.asks(ANN, "/status"))
+        assert await gateway.asks(ANN, "still there?") == ["you said: still there?"]
+        assert gateway.session_of(ANN) != session
+        assert gateway.session_of(BOB) == session
 
 
 async def test_the_chats_of_its_owner_stay_in_what_is_handed_to_them() -> None:
-    async with World(at_home(ANN.chat_id)) as world:
+    async with LocalGateway(at_home(ANN.chat_id)) as gateway:
         in_topic = ANN._replace(thread_id="3")
-        await world.asks(in_topic, "hello")
-        session = world.session_of(in_topic)
-        assert (await handed_over(world, session))["state"] == "completed"
-        assert world.session_of(ANN) == world.session_of(in_topic) == session
+        await gateway.asks(in_topic, "hello")
+        session = gateway.session_of(in_topic)
+        assert (await handed_over(gateway, session))["state"] == "completed"
+        assert gateway.session_of(ANN) == gateway.session_of(in_topic) == session
 
 
 async def test_a_thread_that_is_spelled_as_a_person_there_has_a_key_of_its_own() -> None:
     somebody = in_group(BOB._replace(user_id="t1"))
-    async with World(at_home("-9")) as world:
-        await world.asks(somebody, "hello")
-        before, session = world.session_of(somebody), begun(world)
-        assert (await handed_over(world, session))["state"] == "completed"
-        assert world.session_of(in_thread(BOB, "t1")) == session
-        assert world.session_of(somebody) == before
+    async with LocalGateway(at_home("-9")) as gateway:
+        await gateway.asks(somebody, "hello")
+        before, session = gateway.session_of(somebody), begun(gateway)
+        assert (await handed_over(gateway, session))["state"] == "completed"
+        assert gateway.session_of(in_thread(BOB, "t1")) == session
+        assert gateway.session_of(somebody) == before
 
 
 async def test_where_nobody_shares_a_thread_it_stays() -> None:
     settings = at_home("-9").replace(keying=Keying(thread_sessions_per_user=True))
-    async with World(settings) as world:
-        state = await handed_over(world, begun(world))
+    async with LocalGateway(settings) as gateway:
+        state = await handed_over(gateway, begun(gateway))
         assert state["state"] == "failed"
         assert "thread_sessions_per_user" in str(state["error"])
-        assert not world.platform.messages
+        assert not gateway.platform.messages
 
 
 async def test_what_was_handed_over_is_reset_in_the_name_of_its_new_owner() -> None:
     """After a restart nobody has spoken yet who would say whose the chat is."""
     rule = ResetPolicy("idle", idle_minutes=1)
-    async with World(at_home().replace(reset=rule)) as world:
-        session = begun(world)
-        assert (await handed_over(world, session))["state"] == "completed"
-        await world.restart()
-        change_rows(world.db, "UPDATE sessions SET last_person_at = 1 WHERE id = ?", session)
+    async with LocalGateway(at_home().replace(reset=rule)) as gateway:
+        session = begun(gateway)
+        assert (await handed_over(gateway, session))["state"] == "completed"
+        await gateway.restart()
+        change_rows(gateway.db, "UPDATE sessions SET last_person_at = 1 WHERE id = ?", session)
         key = "agent:main:telegram:dm:1"
-        await world.gateway.router.wake(key)
-        await world.until(lambda: "automatically reset" in world.heard(ANN)[-1])
-        afresh = world.db.get_session(world.session_of(ANN))
+        await gateway.app.router.wake(key)
+        await gateway.until(lambda: "automatically reset" in gateway.heard(ANN)[-1])
+        afresh = gateway.db.get_session(gateway.session_of(ANN))
         assert afresh is not None
         assert (afresh["parent_session_id"], afresh["relation"]) == (session, "reset")
-        assert await world.asks(ANN, "and on") == ["you said: and on"]
-        assert "Back in" in (await world.asks(ANN, f"/resume {session}"))[0]
+        assert await gateway.asks(ANN, "and on") == ["you said: and on"]
+        assert "Back in" in (await gateway.asks(ANN, f"/resume {session}"))[0]

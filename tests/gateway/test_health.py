@@ -17,7 +17,7 @@ from hermes.gateway.ops.metrics import GatewayMetrics
 from hermes.gateway.platform_connections import PlatformState
 from hermes.secrets import join_example
 from hermes_state import SessionDB
-from tests.gateway.serving import client_of, served
+from tests.gateway.loopback_server import client_of, served
 
 SINCE = 1_700_000_000.0
 KEY = join_example("sk-", "0123456789abcdef" * 2)

@@ -22,7 +22,7 @@ from hermes.gateway.adapter import Misconfigured
 from hermes.gateway.http import host
 from hermes.gateway.http.host import error_handlers, serve
 from hermes.gateway.http.limits import BodyPool, Limits, set_limits
-from tests.gateway.serving import client_of, served
+from tests.gateway.loopback_server import client_of, served
 
 Connected = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

@@ -13,13 +13,13 @@ from hermes.gateway.adapter import Capabilities, Unreachable
 from hermes.gateway.inbound import received_files
 from hermes.gateway.inbound.message_processor import NO_STORE
 from hermes.gateway.inbound_events import OfferedFile, Source
-from tests.gateway.world import (
+from tests.gateway.local_gateway import (
     ANN,
     BOB,
     WORKS_IN,
+    LocalGateway,
     Platform,
     WithBrain,
-    World,
     another_program,
     file,
     full_disk,
@@ -32,44 +32,44 @@ from tests.gateway.world import (
 
 
 async def test_within_a_chat_in_order_and_one_at_a_time() -> None:
-    async with World() as world:
-        await world.says(ANN, "hold first")
-        await world.holds("first")
+    async with LocalGateway() as gateway:
+        await gateway.says(ANN, "hold first")
+        await gateway.holds("first")
         for number in range(5):
-            await world.says(ANN, f"then {number}")
-        assert world.talk(ANN) == ["hold first"]
-        world.let_go("first")
-        await world.quiet()
-        assert world.heard(ANN) == [
+            await gateway.says(ANN, f"then {number}")
+        assert gateway.talk(ANN) == ["hold first"]
+        gateway.let_go("first")
+        await gateway.quiet()
+        assert gateway.heard(ANN) == [
             "well, you said: hold first",
             *(f"you said: then {number}" for number in range(5)),
         ]
 
 
 async def test_chats_do_not_wait_for_each_other() -> None:
-    async with World() as world:
-        await world.says(ANN, "hold ann")
-        await world.holds("ann")
-        await world.says(BOB, "hello")
-        await world.until(lambda: world.heard(BOB) == ["you said: hello"])
-        assert world.heard(ANN) == []
+    async with LocalGateway() as gateway:
+        await gateway.says(ANN, "hold ann")
+        await gateway.holds("ann")
+        await gateway.says(BOB, "hello")
+        await gateway.until(lambda: gateway.heard(BOB) == ["you said: hello"])
+        assert gateway.heard(ANN) == []
 
 
 async def test_two_chats_in_one_conversation_wait_for_each_other() -> None:
     """A private chat and a topic of it: the second may go on where the first is, but never at the same moment."""
     topic = ANN._replace(thread_id="3")
-    async with World() as world:
-        await world.asks(ANN, "hello")
-        there = world.session_of(ANN)
-        assert "Back in" in (await world.asks(topic, f"/resume {there}"))[0]
-        await world.says(ANN, "hold ann")
-        await world.holds("ann")
-        await world.says(topic, "me, too")
-        await world.until(lambda: any("in another chat" in text for text in world.heard(topic)))
-        assert world.talk(ANN)[-1] == "hold ann"
-        world.let_go("ann")
-        await world.quiet()
-        assert world.talk(ANN)[-4:] == [
+    async with LocalGateway() as gateway:
+        await gateway.asks(ANN, "hello")
+        there = gateway.session_of(ANN)
+        assert "Back in" in (await gateway.asks(topic, f"/resume {there}"))[0]
+        await gateway.says(ANN, "hold ann")
+        await gateway.holds("ann")
+        await gateway.says(topic, "me, too")
+        await gateway.until(lambda: any("in another chat" in text for text in gateway.heard(topic)))
+        assert gateway.talk(ANN)[-1] == "hold ann"
+        gateway.let_go("ann")
+        await gateway.quiet()
+        assert gateway.talk(ANN)[-4:] == [
             "hold ann",
             "well, you said: hold ann",
             "me, too",
@@ -78,17 +78,17 @@ async def test_two_chats_in_one_conversation_wait_for_each_other() -> None:
 
 
 async def test_what_waits_is_worked_on_after_a_restart() -> None:
-    async with World(settings_of(drain_seconds=0.05)) as world:
-        await world.says(ANN, "hold first")
-        await world.holds("first")
-        await world.says(ANN, "second")
-        world.brain.gates["first"] = asyncio.Event()
-        await world.restart()
-        await world.until(lambda: world.brain.held.count("first") == 2)
-        world.let_go("first")
-        await world.quiet()
-        assert world.heard(ANN) == ["well, you said: hold first", "you said: second"]
-        assert world.talk(ANN) == [
+    async with LocalGateway(settings_of(drain_seconds=0.05)) as gateway:
+        await gateway.says(ANN, "hold first")
+        await gateway.holds("first")
+        await gateway.says(ANN, "second")
+        gateway.brain.gates["first"] = asyncio.Event()
+        await gateway.restart()
+        await gateway.until(lambda: gateway.brain.held.count("first") == 2)
+        gateway.let_go("first")
+        await gateway.quiet()
+        assert gateway.heard(ANN) == ["well, you said: hold first", "you said: second"]
+        assert gateway.talk(ANN) == [
             "hold first",
             "well, you said: hold first",
             "second",
@@ -100,71 +100,71 @@ async def test_what_waits_is_worked_on_after_a_restart() -> None:
 
 
 async def test_a_command_is_answered_while_an_answer_is_made() -> None:
-    async with World() as world:
-        await world.says(ANN, "hold on")
-        await world.holds("on")
-        await world.says(ANN, "waits")
-        receipt = await world.says(ANN, "/status")
+    async with LocalGateway() as gateway:
+        await gateway.says(ANN, "hold on")
+        await gateway.holds("on")
+        await gateway.says(ANN, "waits")
+        receipt = await gateway.says(ANN, "/status")
         assert receipt.state == "answered"
-        await world.until(lambda: len(world.heard(ANN)) == 1)
-        assert "1 message" in world.heard(ANN)[0]
-        world.let_go("on")
+        await gateway.until(lambda: len(gateway.heard(ANN)) == 1)
+        assert "1 message" in gateway.heard(ANN)[0]
+        gateway.let_go("on")
 
 
 async def test_stop_ends_the_answer_and_keeps_what_was_said() -> None:
-    async with World() as world:
-        await world.says(ANN, "hold on")
-        await world.holds("on")
-        await world.says(ANN, "/stop")
-        await world.quiet()
-        assert sorted(world.heard(ANN)) == sorted(["⏹ Stopped.", "well, \n\n_(stopped)_"])
-        assert world.talk(ANN)[0] == "hold on"
-        assert await world.asks(ANN, "next") == ["you said: next"]
+    async with LocalGateway() as gateway:
+        await gateway.says(ANN, "hold on")
+        await gateway.holds("on")
+        await gateway.says(ANN, "/stop")
+        await gateway.quiet()
+        assert sorted(gateway.heard(ANN)) == sorted(["⏹ Stopped.", "well, \n\n_(stopped)_"])
+        assert gateway.talk(ANN)[0] == "hold on"
+        assert await gateway.asks(ANN, "next") == ["you said: next"]
 
 
 async def test_new_does_not_wait_for_the_answer() -> None:
-    async with World() as world:
-        await world.says(ANN, "hold on")
-        await world.holds("on")
-        old = world.session_of(ANN)
-        await world.says(ANN, "/new")
-        await world.quiet()
-        assert world.session_of(ANN) != old
+    async with LocalGateway() as gateway:
+        await gateway.says(ANN, "hold on")
+        await gateway.holds("on")
+        old = gateway.session_of(ANN)
+        await gateway.says(ANN, "/new")
+        await gateway.quiet()
+        assert gateway.session_of(ANN) != old
 
 
 async def test_interrupt_lets_the_newest_message_go_first() -> None:
-    async with World(settings_of(platform={"busy": "interrupt"})) as world:
-        await world.says(ANN, "hold on")
-        await world.holds("on")
-        await world.says(ANN, "rather this")
-        await world.quiet()
-        assert world.heard(ANN) == ["well, \n\n_(stopped)_", "you said: rather this"]
+    async with LocalGateway(settings_of(platform={"busy": "interrupt"})) as gateway:
+        await gateway.says(ANN, "hold on")
+        await gateway.holds("on")
+        await gateway.says(ANN, "rather this")
+        await gateway.quiet()
+        assert gateway.heard(ANN) == ["well, \n\n_(stopped)_", "you said: rather this"]
 
 
 async def test_steer_says_it_into_the_answer() -> None:
-    async with World(settings_of(platform={"busy": "steer"})) as world:
-        world.brain.gate("b").set()
-        await world.says(ANN, "twice a todo {}")
-        await world.holds("a")
-        await world.says(ANN, "but briefly")
-        await world.until(lambda: len(world.db.inbox.list_waiting()) == 2)
-        world.let_go("a")
-        await world.quiet()
-        assert "but briefly" in world.talk(ANN)
-        assert sum(text == "but briefly" for text in world.talk(ANN)) == 1
-        assert await world.asks(ANN, "next") == ["you said: next"]
+    async with LocalGateway(settings_of(platform={"busy": "steer"})) as gateway:
+        gateway.brain.gate("b").set()
+        await gateway.says(ANN, "twice a todo {}")
+        await gateway.holds("a")
+        await gateway.says(ANN, "but briefly")
+        await gateway.until(lambda: len(gateway.db.inbox.list_waiting()) == 2)
+        gateway.let_go("a")
+        await gateway.quiet()
+        assert "but briefly" in gateway.talk(ANN)
+        assert sum(text == "but briefly" for text in gateway.talk(ANN)) == 1
+        assert await gateway.asks(ANN, "next") == ["you said: next"]
 
 
 async def test_no_answer_is_swallowed_by_what_is_said_into_it() -> None:
-    async with World(settings_of(platform={"busy": "steer"})) as world:
-        await world.says(ANN, "hold on")
-        await world.holds("on")
-        await world.says(ANN, "one more")
-        await world.says(ANN, "/title Named")
-        await world.says(ANN, "and another")
-        world.let_go("on")
-        await world.quiet()
-        assert world.heard(ANN) == [
+    async with LocalGateway(settings_of(platform={"busy": "steer"})) as gateway:
+        await gateway.says(ANN, "hold on")
+        await gateway.holds("on")
+        await gateway.says(ANN, "one more")
+        await gateway.says(ANN, "/title Named")
+        await gateway.says(ANN, "and another")
+        gateway.let_go("on")
+        await gateway.quiet()
+        assert gateway.heard(ANN) == [
             "well, you said: hold on",
             "you said: one more",
             "Session title set: Named",
@@ -173,68 +173,68 @@ async def test_no_answer_is_swallowed_by_what_is_said_into_it() -> None:
 
 
 async def test_a_change_of_a_message_is_not_said_into_an_answer() -> None:
-    async with World(settings_of(platform={"busy": "steer"})) as world:
-        await world.asks(ANN, "older", number="m")
-        await world.asks(ANN, "newer")
-        await world.says(ANN, "hold on")
-        await world.holds("on")
-        await world.says(ANN, "changed", edits="m")
-        await world.says(ANN, "one more")
-        world.let_go("on")
-        await world.quiet()
-        assert "changed" not in world.talk(ANN)
-        assert world.heard(ANN)[-1] == "you said: one more"
+    async with LocalGateway(settings_of(platform={"busy": "steer"})) as gateway:
+        await gateway.asks(ANN, "older", number="m")
+        await gateway.asks(ANN, "newer")
+        await gateway.says(ANN, "hold on")
+        await gateway.holds("on")
+        await gateway.says(ANN, "changed", edits="m")
+        await gateway.says(ANN, "one more")
+        gateway.let_go("on")
+        await gateway.quiet()
+        assert "changed" not in gateway.talk(ANN)
+        assert gateway.heard(ANN)[-1] == "you said: one more"
 
 
 # ---------------------------------------------------------------- edits
 
 
 async def test_an_edit_of_the_last_message_takes_its_place() -> None:
-    async with World() as world:
-        await world.asks(ANN, "first")
-        await world.asks(ANN, "secnd", number="m")
-        assert await world.asks(ANN, "second", edits="m") == ["you said: second"]
-        assert world.talk(ANN) == ["first", "you said: first", "second", "you said: second"]
-        assert await world.asks(ANN, "second!", edits="m", sent_at=4e9) == ["you said: second!"]
-        assert world.talk(ANN)[2:] == ["second!", "you said: second!"]
+    async with LocalGateway() as gateway:
+        await gateway.asks(ANN, "first")
+        await gateway.asks(ANN, "secnd", number="m")
+        assert await gateway.asks(ANN, "second", edits="m") == ["you said: second"]
+        assert gateway.talk(ANN) == ["first", "you said: first", "second", "you said: second"]
+        assert await gateway.asks(ANN, "second!", edits="m", sent_at=4e9) == ["you said: second!"]
+        assert gateway.talk(ANN)[2:] == ["second!", "you said: second!"]
 
 
 async def test_an_edit_of_the_message_that_is_answered_begins_the_answer_again() -> None:
-    async with World() as world:
-        await world.says(ANN, "hold on", number="m")
-        await world.holds("on")
-        await world.says(ANN, "rather this", edits="m")
-        await world.quiet()
-        assert world.heard(ANN)[-1] == "you said: rather this"
-        assert world.talk(ANN) == ["rather this", "you said: rather this"]
+    async with LocalGateway() as gateway:
+        await gateway.says(ANN, "hold on", number="m")
+        await gateway.holds("on")
+        await gateway.says(ANN, "rather this", edits="m")
+        await gateway.quiet()
+        assert gateway.heard(ANN)[-1] == "you said: rather this"
+        assert gateway.talk(ANN) == ["rather this", "you said: rather this"]
 
 
 async def test_of_several_edits_only_the_last_is_answered() -> None:
-    async with World() as world:
-        await world.asks(ANN, "first")
-        await world.says(ANN, "hold on", number="m")
-        await world.holds("on")
-        await world.says(ANN, "hold that", edits="m")
-        await world.says(ANN, "this", edits="m", sent_at=4e9)
-        await world.quiet()
-        assert world.heard(ANN)[-1] == "you said: this"
-        assert world.talk(ANN)[2:] == ["this", "you said: this"]
-        assert world.brain.told.count("hold that") == 0
+    async with LocalGateway() as gateway:
+        await gateway.asks(ANN, "first")
+        await gateway.says(ANN, "hold on", number="m")
+        await gateway.holds("on")
+        await gateway.says(ANN, "hold that", edits="m")
+        await gateway.says(ANN, "this", edits="m", sent_at=4e9)
+        await gateway.quiet()
+        assert gateway.heard(ANN)[-1] == "you said: this"
+        assert gateway.talk(ANN)[2:] == ["this", "you said: this"]
+        assert gateway.brain.told.count("hold that") == 0
 
 
-class LateWorld(World):
+class LateGateway(LocalGateway):
     """In which it takes a while to know whom to ask: until then there is no answer that could be stopped."""
 
     def agents(self) -> StandardAgentProvider:
         self.asked, self.known = asyncio.Event(), asyncio.Event()
-        world = self
+        gateway = self
 
         class Late(StandardAgentProvider):
             async def prepare_agent(
                 self, whose: AgentScope, store: AnyStore, record: LiveRecord
             ) -> PreparedAgent:
-                world.asked.set()
-                await world.known.wait()
+                gateway.asked.set()
+                await gateway.known.wait()
                 return await super().prepare_agent(whose, store, record)
 
         return Late(WithBrain(self.brain))
@@ -252,47 +252,47 @@ class LateWorld(World):
 async def test_an_answer_can_be_stopped_before_it_has_begun(
     busy: str, text: str, edits: str | None, answer: str
 ) -> None:
-    world = LateWorld(settings_of(platform={"busy": busy}))
-    async with world:
-        await world.says(ANN, "one", number="m")
-        await world.asked.wait()
-        await world.says(ANN, text, edits=edits)
-        world.known.set()
-        await world.until(lambda: answer in world.heard(ANN))
-        await world.quiet()
-        assert "you said: one" not in world.heard(ANN)
+    gateway = LateGateway(settings_of(platform={"busy": busy}))
+    async with gateway:
+        await gateway.says(ANN, "one", number="m")
+        await gateway.asked.wait()
+        await gateway.says(ANN, text, edits=edits)
+        gateway.known.set()
+        await gateway.until(lambda: answer in gateway.heard(ANN))
+        await gateway.quiet()
+        assert "you said: one" not in gateway.heard(ANN)
 
 
 async def test_an_edit_of_an_older_message_is_let_be() -> None:
-    async with World() as world:
-        await world.asks(ANN, "first", number="m")
-        await world.asks(ANN, "second")
-        assert await world.asks(ANN, "the first", edits="m") == []
-        assert world.talk(ANN) == ["first", "you said: first", "second", "you said: second"]
+    async with LocalGateway() as gateway:
+        await gateway.asks(ANN, "first", number="m")
+        await gateway.asks(ANN, "second")
+        assert await gateway.asks(ANN, "the first", edits="m") == []
+        assert gateway.talk(ANN) == ["first", "you said: first", "second", "you said: second"]
 
 
 async def test_in_a_room_nobody_edits_what_another_said_last() -> None:
-    async with World() as world:
-        await world.asks(in_thread(ANN), "ann's", number="m")
-        await world.asks(in_thread(BOB), "bob's")
-        assert await world.asks(in_thread(ANN), "changed", edits="m") == []
+    async with LocalGateway() as gateway:
+        await gateway.asks(in_thread(ANN), "ann's", number="m")
+        await gateway.asks(in_thread(BOB), "bob's")
+        assert await gateway.asks(in_thread(ANN), "changed", edits="m") == []
 
 
 # ---------------------------------------------------------------- files
 
 
 async def test_a_text_file_is_in_the_conversation_and_gone_afterwards() -> None:
-    async with World() as world:
-        answer = await world.asks(ANN, "look", offered=[file("a.txt", b"all of it")])
+    async with LocalGateway() as gateway:
+        answer = await gateway.asks(ANN, "look", offered=[file("a.txt", b"all of it")])
         assert "all of it" in answer[0]
-        await world.until(lambda: list(received_files.incoming_folder().iterdir()) == [])
-        assert "a.txt" in world.talk(ANN)[0]
+        await gateway.until(lambda: list(received_files.incoming_folder().iterdir()) == [])
+        assert "a.txt" in gateway.talk(ANN)[0]
 
 
 async def test_a_picture_is_shown_to_the_model() -> None:
-    async with World() as world:
-        await world.asks(ANN, "look", offered=[file("a.png", b"\x89PNG", "image", "image/png")])
-        last = world.brain.requests[-1].messages[-1]["content"]
+    async with LocalGateway() as gateway:
+        await gateway.asks(ANN, "look", offered=[file("a.png", b"\x89PNG", "image", "image/png")])
+        last = gateway.brain.requests[-1].messages[-1]["content"]
         assert last[1]["image_url"]["url"] == "data:image/png;base64,iVBORw=="
 
 
@@ -308,8 +308,8 @@ async def test_what_is_too_large_or_cannot_be_fetched_is_told() -> None:
         OfferedFile("file", "lost.txt", "text/plain", 3, breaks),
         OfferedFile("file", "liar.txt", "text/plain", 3, lies),
     ]
-    async with World(settings_of(largest_attachment_mb=1.0)) as world:
-        answer = (await world.asks(ANN, "look", offered=offered))[0]
+    async with LocalGateway(settings_of(largest_attachment_mb=1.0)) as gateway:
+        answer = (await gateway.asks(ANN, "look", offered=offered))[0]
         assert "[file big.bin: larger than 1 MB, not fetched]" in answer
         assert "[file lost.txt: could not be fetched" in answer
         assert "[file liar.txt: larger than 1 MB, not kept]" in answer
@@ -337,108 +337,108 @@ async def test_a_file_that_never_comes_uses_up_the_time_of_the_others(
 
     names = {"first.txt": at_once, "never.txt": never, "last.txt": soon}
     offered = [OfferedFile("file", name, "text/plain", 4, fetch) for name, fetch in names.items()]
-    async with World() as world:
-        answer = (await world.asks(ANN, "look", offered=offered))[0]
+    async with LocalGateway() as gateway:
+        answer = (await gateway.asks(ANN, "look", offered=offered))[0]
         assert "[file first.txt]" in answer
         for name in ("never.txt", "last.txt"):
             assert f"[file {name}: could not be fetched (TimeoutError)]" in answer
 
 
 async def test_a_message_that_is_only_a_file_is_a_message() -> None:
-    async with World() as world:
-        receipt = await world.says(ANN, "", offered=[file("a.txt", b"hello")])
+    async with LocalGateway() as gateway:
+        receipt = await gateway.says(ANN, "", offered=[file("a.txt", b"hello")])
         assert receipt.state == "accepted"
-        assert (await world.says(ANN, "  ")).state == "ignored"
+        assert (await gateway.says(ANN, "  ")).state == "ignored"
 
 
 # ---------------------------------------------------------------- elsewhere
 
 
 async def test_a_conversation_that_is_open_in_a_terminal_is_waited_for_and_told_once() -> None:
-    async with World() as world:
-        await world.asks(ANN, "hello")
-        with another_program(WORKS_IN, world.session_of(ANN)) as leave:
-            await world.says(ANN, "and now?")
-            await world.until(lambda: len(world.heard(ANN)) == 2)
-            await world.says(ANN, "still there?")
+    async with LocalGateway() as gateway:
+        await gateway.asks(ANN, "hello")
+        with another_program(WORKS_IN, gateway.session_of(ANN)) as leave:
+            await gateway.says(ANN, "and now?")
+            await gateway.until(lambda: len(gateway.heard(ANN)) == 2)
+            await gateway.says(ANN, "still there?")
             await asyncio.sleep(0.7)
-            told = world.heard(ANN)[1:]
+            told = gateway.heard(ANN)[1:]
             assert len(told) == 1
             assert "open elsewhere (terminal)" in told[0]
             await asyncio.to_thread(leave)
-            await world.quiet()
-        assert world.heard(ANN)[2:] == ["you said: and now?", "you said: still there?"]
+            await gateway.quiet()
+        assert gateway.heard(ANN)[2:] == ["you said: and now?", "you said: still there?"]
 
 
 async def test_an_answer_that_a_terminal_took_over_is_made_when_it_is_left() -> None:
-    async with World() as world:
-        await world.says(ANN, "hold on")
-        await world.holds("on")
-        with another_program(WORKS_IN, world.session_of(ANN)) as leave:
-            world.let_go("on")
-            await world.until(lambda: world.heard(ANN))
-            assert "open elsewhere (terminal)" in world.heard(ANN)[0]
+    async with LocalGateway() as gateway:
+        await gateway.says(ANN, "hold on")
+        await gateway.holds("on")
+        with another_program(WORKS_IN, gateway.session_of(ANN)) as leave:
+            gateway.let_go("on")
+            await gateway.until(lambda: gateway.heard(ANN))
+            assert "open elsewhere (terminal)" in gateway.heard(ANN)[0]
             await asyncio.to_thread(leave)
-            await world.quiet()
-        assert world.heard(ANN)[1:] == ["well, you said: hold on"]
-        assert world.talk(ANN) == ["hold on", "well, you said: hold on"]
+            await gateway.quiet()
+        assert gateway.heard(ANN)[1:] == ["well, you said: hold on"]
+        assert gateway.talk(ANN) == ["hold on", "well, you said: hold on"]
 
 
 # ---------------------------------------------------------------- what goes wrong
 
 
 async def test_a_model_that_does_not_answer_is_told_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:
-    async with World() as world:
-        told = await world.asks(ANN, "fail")
+    async with LocalGateway() as gateway:
+        told = await gateway.asks(ANN, "fail")
         assert "got no answer: nobody answers" in caplog.text
         assert "nobody answers" in told[0]
         assert "/retry" in told[0]
-        assert world.talk(ANN) == ["fail"]
-        assert "well?" in (await world.asks(ANN, "well?"))[0]
+        assert gateway.talk(ANN) == ["fail"]
+        assert "well?" in (await gateway.asks(ANN, "well?"))[0]
 
 
 async def test_in_a_group_the_answer_answers_the_message(home: Path) -> None:
-    async with World() as world:
-        await world.asks(in_group(ANN), "hello", number="m5")
-        assert world.platform.told("send")[-1].message_id == "m5"
-        await world.asks(ANN, "hello")
-        assert world.platform.told("send")[-1].message_id is None
+    async with LocalGateway() as gateway:
+        await gateway.asks(in_group(ANN), "hello", number="m5")
+        assert gateway.platform.told("send")[-1].message_id == "m5"
+        await gateway.asks(ANN, "hello")
+        assert gateway.platform.told("send")[-1].message_id is None
 
 
 @pytest.mark.parametrize("where", [ANN, in_group(ANN), in_thread(ANN)])
 async def test_what_is_quoted_is_told(where: Source) -> None:
-    async with World() as world:
-        await world.asks(where, "yes", reply_to="shall we?")
-        assert "shall we?" in world.talk(where)[0]
+    async with LocalGateway() as gateway:
+        await gateway.asks(where, "yes", reply_to="shall we?")
+        assert "shall we?" in gateway.talk(where)[0]
 
 
 async def test_a_store_without_room_is_told_in_the_same_turn_and_nothing_is_lost() -> None:
-    async with World() as world:
-        await world.asks(ANN, "hello")
-        await world.says(ANN, "hold on")
-        await world.holds("on")
+    async with LocalGateway() as gateway:
+        await gateway.asks(ANN, "hello")
+        await gateway.says(ANN, "hold on")
+        await gateway.holds("on")
         with full_disk():
-            world.let_go("on")
-            await world.until(lambda: len(world.heard(ANN)) == 2)
-            assert world.heard(ANN)[1] == NO_STORE
-        await world.quiet()
-        assert world.heard(ANN)[2].startswith("well, you said: hold on")
-        assert "Not stored" in world.heard(ANN)[2]
-        assert await world.asks(ANN, "again") == ["you said: again"]
-        assert world.talk(ANN)[2:] == ["hold on", "well, you said: hold on", "again", "you said: again"]
+            gateway.let_go("on")
+            await gateway.until(lambda: len(gateway.heard(ANN)) == 2)
+            assert gateway.heard(ANN)[1] == NO_STORE
+        await gateway.quiet()
+        assert gateway.heard(ANN)[2].startswith("well, you said: hold on")
+        assert "Not stored" in gateway.heard(ANN)[2]
+        assert await gateway.asks(ANN, "again") == ["you said: again"]
+        assert gateway.talk(ANN)[2:] == ["hold on", "well, you said: hold on", "again", "you said: again"]
 
 
 async def test_a_store_without_room_before_the_turn_is_waited_for() -> None:
-    async with World() as world:
-        await world.says(ANN, "hold on")
-        await world.holds("on")
-        await world.says(ANN, "second")
-        await world.says(ANN, "/title Third")
+    async with LocalGateway() as gateway:
+        await gateway.says(ANN, "hold on")
+        await gateway.holds("on")
+        await gateway.says(ANN, "second")
+        await gateway.says(ANN, "/title Third")
         with full_disk():
-            world.let_go("on")
-            await world.until(lambda: world.heard(ANN))
-        await world.quiet()
-        assert world.heard(ANN)[-2:] == ["you said: second", "Session title set: Third"]
+            gateway.let_go("on")
+            await gateway.until(lambda: gateway.heard(ANN))
+        await gateway.quiet()
+        assert gateway.heard(ANN)[-2:] == ["you said: second", "Session title set: Third"]
 
 
 # ---------------------------------------------------------------- asked again, taken back, made shorter
@@ -446,129 +446,129 @@ async def test_a_store_without_room_before_the_turn_is_waited_for() -> None:
 
 @pytest.mark.parametrize("where", [ANN, in_thread(ANN)])
 async def test_retry_asks_the_same_again(where: Source) -> None:
-    async with World() as world:
-        await world.asks(where, "hello")
-        before = world.talk(where)
-        told = await world.asks(where, "/retry")
+    async with LocalGateway() as gateway:
+        await gateway.asks(where, "hello")
+        before = gateway.talk(where)
+        told = await gateway.asks(where, "/retry")
         assert len(told) == 2
         assert told[1].endswith("hello")
-        assert world.talk(where) == before
-        assert (await world.asks(where, "/retry"))[1] == told[1]
+        assert gateway.talk(where) == before
+        assert (await gateway.asks(where, "/retry"))[1] == told[1]
 
 
 async def test_what_was_compressed_goes_on_and_its_last_message_can_be_changed() -> None:
-    async with World() as world:
+    async with LocalGateway() as gateway:
         for number in range(12):
-            await world.asks(ANN, f"fact {number} " + "and so on " * 50, number=f"m{number}")
-        old = world.session_of(ANN)
-        assert "Compressed" in (await world.asks(ANN, "/compress"))[0]
-        assert world.session_of(ANN) != old
-        assert await world.asks(ANN, "next", number="n") == ["you said: next"]
-        assert await world.asks(ANN, "rather this", edits="n") == ["you said: rather this"]
-        assert world.talk(ANN)[-2:] == ["rather this", "you said: rather this"]
+            await gateway.asks(ANN, f"fact {number} " + "and so on " * 50, number=f"m{number}")
+        old = gateway.session_of(ANN)
+        assert "Compressed" in (await gateway.asks(ANN, "/compress"))[0]
+        assert gateway.session_of(ANN) != old
+        assert await gateway.asks(ANN, "next", number="n") == ["you said: next"]
+        assert await gateway.asks(ANN, "rather this", edits="n") == ["you said: rather this"]
+        assert gateway.talk(ANN)[-2:] == ["rather this", "you said: rather this"]
 
 
 # ---------------------------------------------------------------- answers that are seen as they come
 
 
-def streaming(**more: object) -> World:
-    return World(settings_of(platform={"stream": True, **more}))
+def streaming(**more: object) -> LocalGateway:
+    return LocalGateway(settings_of(platform={"stream": True, **more}))
 
 
 async def test_an_answer_is_seen_as_it_comes_and_is_one_message_in_the_end() -> None:
-    async with streaming() as world:
-        await world.says(ANN, "hold on")
-        await world.holds("on")
-        await world.until(lambda: world.heard(ANN))
-        assert world.heard(ANN)[0].startswith("well,")
-        assert "you said" not in world.heard(ANN)[0]
-        world.let_go("on")
-        await world.quiet()
-        assert world.heard(ANN) == ["well, you said: hold on"]
-        assert world.platform.told("typing")
+    async with streaming() as gateway:
+        await gateway.says(ANN, "hold on")
+        await gateway.holds("on")
+        await gateway.until(lambda: gateway.heard(ANN))
+        assert gateway.heard(ANN)[0].startswith("well,")
+        assert "you said" not in gateway.heard(ANN)[0]
+        gateway.let_go("on")
+        await gateway.quiet()
+        assert gateway.heard(ANN) == ["well, you said: hold on"]
+        assert gateway.platform.told("typing")
 
 
 async def test_an_answer_that_is_stopped_says_so_in_its_message() -> None:
-    async with streaming() as world:
-        await world.says(ANN, "hold on")
-        await world.until(lambda: world.heard(ANN))
-        await world.says(ANN, "/stop")
-        await world.quiet()
-        assert sorted(world.heard(ANN)) == sorted(["well, \n\n_(stopped)_", "⏹ Stopped."])
+    async with streaming() as gateway:
+        await gateway.says(ANN, "hold on")
+        await gateway.until(lambda: gateway.heard(ANN))
+        await gateway.says(ANN, "/stop")
+        await gateway.quiet()
+        assert sorted(gateway.heard(ANN)) == sorted(["well, \n\n_(stopped)_", "⏹ Stopped."])
 
 
 async def test_if_somebody_deletes_what_was_seen_the_answer_comes_as_another_message() -> None:
-    async with streaming() as world:
-        await world.says(ANN, "hold on")
-        await world.until(lambda: world.heard(ANN))
-        world.platform.messages.clear()
-        world.let_go("on")
-        await world.quiet()
-        assert world.heard(ANN) == ["well, you said: hold on"]
+    async with streaming() as gateway:
+        await gateway.says(ANN, "hold on")
+        await gateway.until(lambda: gateway.heard(ANN))
+        gateway.platform.messages.clear()
+        gateway.let_go("on")
+        await gateway.quiet()
+        assert gateway.heard(ANN) == ["well, you said: hold on"]
 
 
 async def test_nothing_is_seen_of_an_answer_before_the_one_that_came_first() -> None:
-    async with streaming() as world:
-        world.platform.fail("send", Unreachable("no net"), times=1)
-        await world.says(ANN, "first")
-        await world.until(lambda: world.platform.told("send"))
-        await world.says(ANN, "hold on")
-        await world.holds("on")
-        await world.until(lambda: len(world.heard(ANN)) == 2)
-        assert world.heard(ANN)[0] == "you said: first"
+    async with streaming() as gateway:
+        gateway.platform.fail("send", Unreachable("no net"), times=1)
+        await gateway.says(ANN, "first")
+        await gateway.until(lambda: gateway.platform.told("send"))
+        await gateway.says(ANN, "hold on")
+        await gateway.holds("on")
+        await gateway.until(lambda: len(gateway.heard(ANN)) == 2)
+        assert gateway.heard(ANN)[0] == "you said: first"
 
 
 async def test_a_preview_that_cannot_be_shown_changes_nothing() -> None:
-    async with streaming() as world:
+    async with streaming() as gateway:
         for verb in ("send", "edit", "typing"):
-            world.platform.fail(verb, Unreachable("no net"), times=2)
-        await world.says(ANN, "hold on")
-        await world.holds("on")
-        await world.until(lambda: world.platform.told("send"))
-        world.let_go("on")
-        await world.until(lambda: not world.db.inbox.list_waiting())
-        world.gateway.delivery.retry_now("telegram")
-        await world.quiet()
-        assert world.heard(ANN) == ["well, you said: hold on"]
+            gateway.platform.fail(verb, Unreachable("no net"), times=2)
+        await gateway.says(ANN, "hold on")
+        await gateway.holds("on")
+        await gateway.until(lambda: gateway.platform.told("send"))
+        gateway.let_go("on")
+        await gateway.until(lambda: not gateway.db.inbox.list_waiting())
+        gateway.app.delivery.retry_now("telegram")
+        await gateway.quiet()
+        assert gateway.heard(ANN) == ["well, you said: hold on"]
 
 
 @pytest.mark.parametrize("says_more", [True, False])
 async def test_where_a_message_gets_one_answer_it_is_the_one_that_counts(says_more: bool) -> None:
-    async with World(platform=Platform(can=Capabilities(allows_many_replies=says_more))) as world:
-        await world.asks(ANN, "hello")
-        told = await world.asks(ANN, "/retry")
+    async with LocalGateway(platform=Platform(can=Capabilities(allows_many_replies=says_more))) as gateway:
+        await gateway.asks(ANN, "hello")
+        told = await gateway.asks(ANN, "/retry")
         assert told[-1] == "you said: hello"
         assert len(told) == (2 if says_more else 1)
 
 
 async def test_a_message_that_was_claimed_without_our_hearing_of_it_is_answered() -> None:
     """The store breaks off between the commit and the answer: the message is ours, and nobody knows."""
-    async with World() as world:
-        await world.says(ANN, "hold on")
-        await world.holds("on")
-        key = (await world.says(ANN, "and this")).session_key
-        (first, *_) = world.db.inbox.list_waiting(key)
-        world.db.inbox.claim(first.session_key, first.epoch, first.session_id, alongside=True)
-        world.let_go("on")
-        await world.quiet()
-        assert world.heard(ANN) == ["well, you said: hold on", "you said: and this"]
+    async with LocalGateway() as gateway:
+        await gateway.says(ANN, "hold on")
+        await gateway.holds("on")
+        key = (await gateway.says(ANN, "and this")).session_key
+        (first, *_) = gateway.db.inbox.list_waiting(key)
+        gateway.db.inbox.claim(first.session_key, first.epoch, first.session_id, alongside=True)
+        gateway.let_go("on")
+        await gateway.quiet()
+        assert gateway.heard(ANN) == ["well, you said: hold on", "you said: and this"]
 
 
 @pytest.mark.parametrize("begin", ["/new", "/branch"])
 async def test_what_begins_in_a_private_chat_is_private_whatever_it_comes_out_of(begin: str) -> None:
     """Somebody takes up, in private, what they began in a group, and starts afresh there: the group stays behind."""
     group = in_group(ANN)
-    async with World() as world:
-        await world.asks(group, "said to all")
-        old = world.session_of(group)
-        await world.asks(ANN, f"/resume {old}")
-        assert world.session_of(ANN) == old
-        await world.asks(ANN, begin)
-        await world.asks(ANN, "between us")
-        assert world.session_of(group) == old != world.session_of(ANN)
+    async with LocalGateway() as gateway:
+        await gateway.asks(group, "said to all")
+        old = gateway.session_of(group)
+        await gateway.asks(ANN, f"/resume {old}")
+        assert gateway.session_of(ANN) == old
+        await gateway.asks(ANN, begin)
+        await gateway.asks(ANN, "between us")
+        assert gateway.session_of(group) == old != gateway.session_of(ANN)
         for command in ("/sessions", "/search between", "/resume"):
-            [told] = await world.asks(group, command)
+            [told] = await gateway.asks(group, command)
             assert "between us" not in told
-            assert world.session_of(ANN) not in told
-        assert await world.asks(group, "go on") == ["you said: go on"]
-        assert world.talk(group) == ["said to all", "you said: said to all", "go on", "you said: go on"]
+            assert gateway.session_of(ANN) not in told
+        assert await gateway.asks(group, "go on") == ["you said: go on"]
+        assert gateway.talk(group) == ["said to all", "you said: said to all", "go on", "you said: go on"]

@@ -22,7 +22,7 @@ from hermes.gateway.outbound.markdown_format import (
 )
 from hermes.gateway.settings import ResetPolicy
 from hermes_state import SessionDB
-from tests.gateway.here import Chat, dm
+from tests.gateway.command_chat import Chat, dm
 
 NASTY = st.text(st.sampled_from(list("ab @/.:`*_[]<>#|\\\n\r\t\u202e\x1b(){}-!")), max_size=40)
 AT = datetime(2026, 11, 15, 12, 0, tzinfo=UTC).timestamp()

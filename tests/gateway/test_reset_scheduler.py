@@ -11,7 +11,16 @@ import time_machine
 from hermes.config import config_file
 from hermes.gateway.sessions import reset_scheduler
 from hermes.gateway.settings import GatewaySettings, ResetPolicy
-from tests.gateway.world import ANN, BOB, WORKS_IN, World, another_program, in_group, in_thread, settings_of
+from tests.gateway.local_gateway import (
+    ANN,
+    BOB,
+    WORKS_IN,
+    LocalGateway,
+    another_program,
+    in_group,
+    in_thread,
+    settings_of,
+)
 from tests.stored_rows import change_rows
 
 IDLE = ResetPolicy("idle", idle_minutes=60)
@@ -36,115 +45,115 @@ def idle(**changed: object) -> GatewaySettings:
     return settings_of(reset=IDLE.replace(**changed))
 
 
-async def looks(world: World) -> None:
+async def looks(gateway: LocalGateway) -> None:
     """Whoever watches the clocks looks once."""
-    for key in reset_scheduler._find_due_chats(world.gateway.context):
-        await world.gateway.router.wake(key)
+    for key in reset_scheduler._find_due_chats(gateway.app.context):
+        await gateway.app.router.wake(key)
 
 
 async def test_without_a_policy_nothing_is_reset(clock: time_machine.Traveller) -> None:
-    async with World() as world:
-        await world.asks(ANN, "hello")
-        old = world.session_of(ANN)
+    async with LocalGateway() as gateway:
+        await gateway.asks(ANN, "hello")
+        old = gateway.session_of(ANN)
         clock.shift(400 * DAY)
-        await looks(world)
-        await world.asks(ANN, "again")
-        assert world.session_of(ANN) == old
+        await looks(gateway)
+        await gateway.asks(ANN, "again")
+        assert gateway.session_of(ANN) == old
 
 
 async def test_the_next_message_after_a_long_time_begins_afresh(clock: time_machine.Traveller) -> None:
-    async with World(idle()) as world:
-        await world.asks(ANN, "hello")
-        old = world.session_of(ANN)
+    async with LocalGateway(idle()) as gateway:
+        await gateway.asks(ANN, "hello")
+        old = gateway.session_of(ANN)
         clock.shift(59 * 60)
-        await world.asks(ANN, "still here")
-        assert world.session_of(ANN) == old
+        await gateway.asks(ANN, "still here")
+        assert gateway.session_of(ANN) == old
         clock.shift(61 * 60)
-        told = await world.asks(ANN, "again")
+        told = await gateway.asks(ANN, "again")
         assert len(told) == 2
         assert told[1] == "you said: again"
-        assert world.talk(ANN) == ["again", "you said: again"]
-        row = world.db.get_session(world.session_of(ANN))
+        assert gateway.talk(ANN) == ["again", "you said: again"]
+        row = gateway.db.get_session(gateway.session_of(ANN))
         assert row is not None
         assert row["parent_session_id"] == old
-        notice = next(call for call in world.platform.told("send") if call.text == told[0])
+        notice = next(call for call in gateway.platform.told("send") if call.text == told[0])
         assert notice.silent
-        assert "idle" in (await world.asks(ANN, "/why"))[0].lower()
+        assert "idle" in (await gateway.asks(ANN, "/why"))[0].lower()
 
 
 async def test_a_thread_has_a_policy_of_its_own(clock: time_machine.Traveller) -> None:
-    async with World(settings_of(reset_by_type={"thread": IDLE})) as world:
+    async with LocalGateway(settings_of(reset_by_type={"thread": IDLE})) as gateway:
         places = (in_thread(ANN), in_group(ANN), ANN)
         for where in places:
-            await world.asks(where, "hello")
-        old = [world.session_of(where) for where in places]
+            await gateway.asks(where, "hello")
+        old = [gateway.session_of(where) for where in places]
         clock.shift(2 * HOUR)
-        await looks(world)
-        await world.until(lambda: world.session_of(places[0]) != old[0])
-        assert [world.session_of(where) for where in places[1:]] == old[1:]
-        await world.until(lambda: "reset_by_type.thread" in world.heard(places[0])[-1])
+        await looks(gateway)
+        await gateway.until(lambda: gateway.session_of(places[0]) != old[0])
+        assert [gateway.session_of(where) for where in places[1:]] == old[1:]
+        await gateway.until(lambda: "reset_by_type.thread" in gateway.heard(places[0])[-1])
 
 
 async def test_who_watches_resets_without_a_message_and_tells_once(clock: time_machine.Traveller) -> None:
-    async with World(idle()) as world:
-        await world.asks(ANN, "hello")
-        await world.asks(BOB, "hello")
-        old = world.session_of(ANN)
+    async with LocalGateway(idle()) as gateway:
+        await gateway.asks(ANN, "hello")
+        await gateway.asks(BOB, "hello")
+        old = gateway.session_of(ANN)
         clock.shift(HOUR / 2)
-        await world.asks(BOB, "and again")
-        bobs = world.session_of(BOB)
+        await gateway.asks(BOB, "and again")
+        bobs = gateway.session_of(BOB)
         clock.shift(HOUR / 2 + 10)
         for _ in range(3):
-            await looks(world)
-            await world.until(lambda: len(world.heard(ANN)) == 2)
-            await world.quiet()
-        assert len(world.heard(ANN)) == 2
-        assert world.session_of(ANN) != old
-        assert world.session_of(BOB) == bobs
-        assert await world.asks(ANN, "again") == ["you said: again"]
+            await looks(gateway)
+            await gateway.until(lambda: len(gateway.heard(ANN)) == 2)
+            await gateway.quiet()
+        assert len(gateway.heard(ANN)) == 2
+        assert gateway.session_of(ANN) != old
+        assert gateway.session_of(BOB) == bobs
+        assert await gateway.asks(ANN, "again") == ["you said: again"]
 
 
 async def test_a_daily_reset_is_made_by_whoever_comes_after_a_restart(clock: time_machine.Traveller) -> None:
-    async with World(settings_of(reset=DAILY)) as world:
-        await world.asks(ANN, "hello")
-        old = world.session_of(ANN)
+    async with LocalGateway(settings_of(reset=DAILY)) as gateway:
+        await gateway.asks(ANN, "hello")
+        old = gateway.session_of(ANN)
         clock.shift(10 * HOUR)
-        await world.restart()
-        await world.asks(ANN, "the same day")
-        assert world.session_of(ANN) == old
+        await gateway.restart()
+        await gateway.asks(ANN, "the same day")
+        assert gateway.session_of(ANN) == old
         clock.shift(10 * HOUR)
-        await world.restart()
-        await world.asks(ANN, "the next day")
-        assert world.session_of(ANN) != old
+        await gateway.restart()
+        await gateway.asks(ANN, "the next day")
+        assert gateway.session_of(ANN) != old
 
 
 async def test_a_message_that_waited_is_judged_by_when_it_was_sent(clock: time_machine.Traveller) -> None:
-    async with World(settings_of(reset=DAILY, drain_seconds=0.01)) as world:
-        await world.asks(ANN, "hello")
-        old = world.session_of(ANN)
+    async with LocalGateway(settings_of(reset=DAILY, drain_seconds=0.01)) as gateway:
+        await gateway.asks(ANN, "hello")
+        old = gateway.session_of(ANN)
         with another_program(WORKS_IN, old) as leave:
             clock.shift(10 * HOUR)
-            await world.says(ANN, "sent before four")
-            await world.until(lambda: len(world.heard(ANN)) == 2)
+            await gateway.says(ANN, "sent before four")
+            await gateway.until(lambda: len(gateway.heard(ANN)) == 2)
             leave()
-            await world.restart()
+            await gateway.restart()
             clock.shift(10 * HOUR)
-        await world.restart()
-        await world.quiet()
-        assert "sent before four" in [row["content"] for row in world.db.get_messages(old)]
+        await gateway.restart()
+        await gateway.quiet()
+        assert "sent before four" in [row["content"] for row in gateway.db.get_messages(old)]
 
 
 async def test_an_answer_that_is_being_made_is_not_reset_away(clock: time_machine.Traveller) -> None:
-    async with World(idle()) as world:
-        await world.says(ANN, "hold on")
-        await world.holds("on")
-        old = world.session_of(ANN)
+    async with LocalGateway(idle()) as gateway:
+        await gateway.says(ANN, "hold on")
+        await gateway.holds("on")
+        old = gateway.session_of(ANN)
         clock.shift(2 * HOUR)
-        await looks(world)
-        world.let_go("on")
-        await world.quiet()
-        assert "well, you said: hold on" in world.heard(ANN)
-        assert [row["content"] for row in world.db.get_messages(old)] == [
+        await looks(gateway)
+        gateway.let_go("on")
+        await gateway.quiet()
+        assert "well, you said: hold on" in gateway.heard(ANN)
+        assert [row["content"] for row in gateway.db.get_messages(old)] == [
             "hold on",
             "well, you said: hold on",
         ]
@@ -153,56 +162,56 @@ async def test_an_answer_that_is_being_made_is_not_reset_away(clock: time_machin
 async def test_what_is_open_in_a_terminal_is_not_reset_and_nobody_is_told_of_that(
     clock: time_machine.Traveller,
 ) -> None:
-    async with World(idle()) as world:
-        await world.asks(ANN, "hello")
-        old = world.session_of(ANN)
+    async with LocalGateway(idle()) as gateway:
+        await gateway.asks(ANN, "hello")
+        old = gateway.session_of(ANN)
         with another_program(WORKS_IN, old):
             clock.shift(2 * HOUR)
-            change_rows(world.db, "UPDATE leases SET expires_at = expires_at + 10000")
-            await looks(world)
-            mailbox = world.gateway.router._mailboxes[next(iter(world.gateway.router._mailboxes))]
-            await world.until(lambda: mailbox.is_idle)
-            assert world.session_of(ANN) == old
-        assert len(world.heard(ANN)) == 1
-        await looks(world)
-        await world.until(lambda: world.session_of(ANN) != old)
+            change_rows(gateway.db, "UPDATE leases SET expires_at = expires_at + 10000")
+            await looks(gateway)
+            mailbox = gateway.app.router._mailboxes[next(iter(gateway.app.router._mailboxes))]
+            await gateway.until(lambda: mailbox.is_idle)
+            assert gateway.session_of(ANN) == old
+        assert len(gateway.heard(ANN)) == 1
+        await looks(gateway)
+        await gateway.until(lambda: gateway.session_of(ANN) != old)
 
 
 async def test_a_process_in_the_background_keeps_its_conversation(clock: time_machine.Traveller) -> None:
     config_file.change("approvals.mode", "off")
     settings = settings_of(reset=IDLE, platform={"owners": frozenset({"1"})})
-    async with World(settings) as world:
-        await world.asks(ANN, 'use terminal {"command": "sleep 60", "background": true}')
-        old = world.session_of(ANN)
+    async with LocalGateway(settings) as gateway:
+        await gateway.asks(ANN, 'use terminal {"command": "sleep 60", "background": true}')
+        old = gateway.session_of(ANN)
         clock.shift(2 * HOUR)
-        await looks(world)
-        await world.asks(ANN, "again")
-        assert world.session_of(ANN) == old
-        processes = world.gateway.context.agents.processes
-        for one in processes.of(old):
+        await looks(gateway)
+        await gateway.asks(ANN, "again")
+        assert gateway.session_of(ANN) == old
+        processes = gateway.app.context.agents.processes
+        for one in processes.list_for(old):
             one.running.kill()
-        await world.until(lambda: all(one.running.over for one in processes.of(old)))
+        await gateway.until(lambda: all(one.running.over for one in processes.list_for(old)))
         clock.shift(2 * HOUR)
-        await world.asks(ANN, "again")
-        assert world.session_of(ANN) != old
+        await gateway.asks(ANN, "again")
+        assert gateway.session_of(ANN) != old
 
 
 async def test_before_a_reset_the_agent_saves_what_matters(clock: time_machine.Traveller) -> None:
-    async with World(idle()) as world:
+    async with LocalGateway(idle()) as gateway:
         for number in range(5):
-            await world.asks(ANN, f"fact {number}")
-        asked = len(world.brain.requests)
+            await gateway.asks(ANN, f"fact {number}")
+        asked = len(gateway.brain.requests)
         clock.shift(2 * HOUR)
-        await looks(world)
-        await world.until(lambda: len(world.heard(ANN)) == 6)
-        saving = world.brain.requests[asked]
+        await looks(gateway)
+        await gateway.until(lambda: len(gateway.heard(ANN)) == 6)
+        saving = gateway.brain.requests[asked]
         assert "about to leave your context" in str(saving.messages[-1]["content"])
         assert "fact 4" in str(saving.messages)
-        assert not any("about to leave" in text for text in world.heard(ANN))
+        assert not any("about to leave" in text for text in gateway.heard(ANN))
 
 
-def savings(world: World) -> list[str]:
-    asked = (str(request.messages[-1]["content"]) for request in world.brain.requests)
+def savings(gateway: LocalGateway) -> list[str]:
+    asked = (str(request.messages[-1]["content"]) for request in gateway.brain.requests)
     return [text for text in asked if "about to leave your context" in text]
 
 
@@ -210,137 +219,137 @@ def savings(world: World) -> list[str]:
 async def test_the_agent_saves_before_every_reset_in_which_anything_was_said(
     clock: time_machine.Traveller, policy: ResetPolicy
 ) -> None:
-    async with World(settings_of(reset=policy)) as world:
+    async with LocalGateway(settings_of(reset=policy)) as gateway:
         for number in range(1, 4):
-            await world.asks(ANN, f"my name is Ann {number}")
-            old = world.session_of(ANN)
+            await gateway.asks(ANN, f"my name is Ann {number}")
+            old = gateway.session_of(ANN)
             clock.shift(DAY)
-            await looks(world)
-            await world.until(lambda old=old: world.session_of(ANN) != old)  # type: ignore[misc]
-            assert len(savings(world)) == number
+            await looks(gateway)
+            await gateway.until(lambda old=old: gateway.session_of(ANN) != old)  # type: ignore[misc]
+            assert len(savings(gateway)) == number
         clock.shift(DAY)
-        await looks(world)  # nobody spoke since: nothing is due
-        assert len(savings(world)) == 3
+        await looks(gateway)  # nobody spoke since: nothing is due
+        assert len(savings(gateway)) == 3
 
 
 async def test_the_agent_saves_when_the_next_message_makes_the_reset(clock: time_machine.Traveller) -> None:
-    async with World(idle()) as world:
-        await world.asks(ANN, "my name is Ann")
-        old = world.session_of(ANN)
-        await world.restart()
+    async with LocalGateway(idle()) as gateway:
+        await gateway.asks(ANN, "my name is Ann")
+        old = gateway.session_of(ANN)
+        await gateway.restart()
         clock.shift(DAY)
-        await world.asks(ANN, "again")
-        assert world.session_of(ANN) != old
-        assert len(savings(world)) == 1
+        await gateway.asks(ANN, "again")
+        assert gateway.session_of(ANN) != old
+        assert len(savings(gateway)) == 1
 
 
 async def test_a_model_that_cannot_be_reached_keeps_no_reset_from_being_made_and_told(
     clock: time_machine.Traveller,
 ) -> None:
-    async with World(idle()) as world:
-        await world.asks(ANN, "my name is Ann")
-        old = world.session_of(ANN)
-        world.brain.is_away = True
+    async with LocalGateway(idle()) as gateway:
+        await gateway.asks(ANN, "my name is Ann")
+        old = gateway.session_of(ANN)
+        gateway.brain.is_away = True
         clock.shift(DAY)
-        await looks(world)
-        await world.until(lambda: world.session_of(ANN) != old)
-        await world.until(lambda: len(world.heard(ANN)) == 2)
-        assert "automatically reset" in world.heard(ANN)[1]
-        assert [row["content"] for row in world.db.get_messages(old)] == [
+        await looks(gateway)
+        await gateway.until(lambda: gateway.session_of(ANN) != old)
+        await gateway.until(lambda: len(gateway.heard(ANN)) == 2)
+        assert "automatically reset" in gateway.heard(ANN)[1]
+        assert [row["content"] for row in gateway.db.get_messages(old)] == [
             "my name is Ann",
             "you said: my name is Ann",
         ]
 
 
 async def test_undo_brings_the_conversation_back_and_it_stays(clock: time_machine.Traveller) -> None:
-    async with World(idle()) as world:
-        await world.asks(ANN, "hello")
-        old = world.session_of(ANN)
+    async with LocalGateway(idle()) as gateway:
+        await gateway.asks(ANN, "hello")
+        old = gateway.session_of(ANN)
         clock.shift(2 * HOUR)
-        await looks(world)
-        await world.until(lambda: len(world.heard(ANN)) == 2)
-        assert "undone" in (await world.asks(ANN, "/undo"))[0]
-        assert world.session_of(ANN) == old
-        await looks(world)
-        await world.asks(ANN, "where were we?")
-        assert world.session_of(ANN) == old
-        assert world.talk(ANN)[0] == "hello"
+        await looks(gateway)
+        await gateway.until(lambda: len(gateway.heard(ANN)) == 2)
+        assert "undone" in (await gateway.asks(ANN, "/undo"))[0]
+        assert gateway.session_of(ANN) == old
+        await looks(gateway)
+        await gateway.asks(ANN, "where were we?")
+        assert gateway.session_of(ANN) == old
+        assert gateway.talk(ANN)[0] == "hello"
 
 
 async def test_an_old_conversation_that_somebody_goes_back_to_is_not_reset_at_once(
     clock: time_machine.Traveller,
 ) -> None:
-    async with World(idle()) as world:
-        await world.asks(ANN, "hello")
-        old = world.session_of(ANN)
-        await world.asks(ANN, "/new")
+    async with LocalGateway(idle()) as gateway:
+        await gateway.asks(ANN, "hello")
+        old = gateway.session_of(ANN)
+        await gateway.asks(ANN, "/new")
         clock.shift(10 * DAY)
-        await world.asks(ANN, "something else")
-        await world.asks(ANN, f"/resume {old}")
-        await world.asks(ANN, "where were we?")
-        assert world.session_of(ANN) == old
+        await gateway.asks(ANN, "something else")
+        await gateway.asks(ANN, f"/resume {old}")
+        await gateway.asks(ANN, "where were we?")
+        assert gateway.session_of(ANN) == old
         clock.shift(2 * HOUR)
-        await world.asks(ANN, "much later")
-        assert world.session_of(ANN) != old
+        await gateway.asks(ANN, "much later")
+        assert gateway.session_of(ANN) != old
 
 
 async def test_undo_works_after_a_restart(
     clock: time_machine.Traveller,
 ) -> None:
-    async with World(idle()) as world:
-        await world.asks(ANN, "hello")
-        old = world.session_of(ANN)
+    async with LocalGateway(idle()) as gateway:
+        await gateway.asks(ANN, "hello")
+        old = gateway.session_of(ANN)
         clock.shift(2 * HOUR)
-        await looks(world)
-        await world.until(lambda: world.session_of(ANN) != old)
-        await world.restart()
-        await world.asks(ANN, "/undo")
-        assert world.session_of(ANN) == old
+        await looks(gateway)
+        await gateway.until(lambda: gateway.session_of(ANN) != old)
+        await gateway.restart()
+        await gateway.asks(ANN, "/undo")
+        assert gateway.session_of(ANN) == old
 
 
 async def test_a_command_is_no_activity_but_what_it_is_about_is_what_is_there_now(
     clock: time_machine.Traveller,
 ) -> None:
-    async with World(idle()) as world:
-        await world.asks(ANN, "hello")
-        old = world.session_of(ANN)
+    async with LocalGateway(idle()) as gateway:
+        await gateway.asks(ANN, "hello")
+        old = gateway.session_of(ANN)
         clock.shift(HOUR - 60)
-        await world.asks(ANN, "/title Named")
+        await gateway.asks(ANN, "/title Named")
         clock.shift(120)
-        await world.asks(ANN, "again")
-        assert world.session_of(ANN) != old
+        await gateway.asks(ANN, "again")
+        assert gateway.session_of(ANN) != old
 
 
 async def test_silent_if_it_is_to_be(clock: time_machine.Traveller) -> None:
-    async with World(idle(notify=False)) as world:
-        await world.asks(ANN, "hello")
+    async with LocalGateway(idle(notify=False)) as gateway:
+        await gateway.asks(ANN, "hello")
         clock.shift(2 * HOUR)
-        assert await world.asks(ANN, "again") == ["you said: again"]
-        assert world.talk(ANN) == ["again", "you said: again"]
+        assert await gateway.asks(ANN, "again") == ["you said: again"]
+        assert gateway.talk(ANN) == ["again", "you said: again"]
 
 
 async def test_each_type_of_chat_has_its_policy(clock: time_machine.Traveller) -> None:
-    async with World(settings_of(reset_by_type={"group": IDLE})) as world:
+    async with LocalGateway(settings_of(reset_by_type={"group": IDLE})) as gateway:
         group = in_group(ANN)
-        await world.asks(ANN, "hello")
-        await world.asks(group, "hello")
-        private, public = world.session_of(ANN), world.session_of(group)
+        await gateway.asks(ANN, "hello")
+        await gateway.asks(group, "hello")
+        private, public = gateway.session_of(ANN), gateway.session_of(group)
         clock.shift(2 * HOUR)
-        await looks(world)
-        await world.until(lambda: world.session_of(group) != public)
-        assert world.session_of(ANN) == private
+        await looks(gateway)
+        await gateway.until(lambda: gateway.session_of(group) != public)
+        assert gateway.session_of(ANN) == private
 
 
 async def test_where_several_have_their_own_it_is_said_whose_it_is_and_what_decided(
     clock: time_machine.Traveller,
 ) -> None:
-    async with World(settings_of(reset_by_type={"group": IDLE})) as world:
+    async with LocalGateway(settings_of(reset_by_type={"group": IDLE})) as gateway:
         for who in (ANN, BOB):
-            await world.asks(in_group(who), "hello")
+            await gateway.asks(in_group(who), "hello")
         clock.shift(2 * HOUR)
-        await looks(world)
-        await world.until(lambda: len(world.heard(in_group(ANN))) == 4)
-        notices = [text.splitlines() for text in world.heard(in_group(ANN))[-2:]]
+        await looks(gateway)
+        await gateway.until(lambda: len(gateway.heard(in_group(ANN))) == 4)
+        notices = [text.splitlines() for text in gateway.heard(in_group(ANN))[-2:]]
         assert {lines[0] for lines in notices} == {
             f"◐ Session of {name} automatically reset (inactive for 1h)." for name in ("Ann", "Bob")
         }

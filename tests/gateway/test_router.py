@@ -15,10 +15,10 @@ from hermes.gateway.inbound.message_processor import BROKEN
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.sessions.session_keys import make_session_key
 from hermes.gateway.settings import Keying
-from tests.gateway.world import (
+from tests.gateway.local_gateway import (
     ANN,
     BOB,
-    World,
+    LocalGateway,
     file,
     full_disk,
     in_group,
@@ -28,195 +28,197 @@ from tests.gateway.world import (
 
 
 async def test_a_hundred_messages_of_a_new_chat_make_one_session() -> None:
-    async with World() as world:
-        receipts = await asyncio.gather(*(world.says(ANN, f"{number}") for number in range(100)))
+    async with LocalGateway() as gateway:
+        receipts = await asyncio.gather(*(gateway.says(ANN, f"{number}") for number in range(100)))
         assert {receipt.state for receipt in receipts} == {"accepted"}
-        await world.quiet()
-        assert len(world.heard(ANN)) == 100
-        assert world.db.session_count() == 1
+        await gateway.quiet()
+        assert len(gateway.heard(ANN)) == 100
+        assert gateway.db.session_count() == 1
 
 
 async def test_a_message_that_is_delivered_twice_is_answered_once() -> None:
-    async with World() as world:
-        assert (await world.says(ANN, "hello", number="5")).state == "accepted"
-        assert (await world.says(ANN, "hello", number="5")).state == "duplicate"
-        await world.quiet()
-        assert (await world.says(ANN, "hello", number="5")).state == "duplicate"
-        await world.restart()
-        assert (await world.says(ANN, "hello", number="5")).state == "duplicate"
-        await world.quiet()
-        assert world.heard(ANN) == ["you said: hello"]
+    async with LocalGateway() as gateway:
+        assert (await gateway.says(ANN, "hello", number="5")).state == "accepted"
+        assert (await gateway.says(ANN, "hello", number="5")).state == "duplicate"
+        await gateway.quiet()
+        assert (await gateway.says(ANN, "hello", number="5")).state == "duplicate"
+        await gateway.restart()
+        assert (await gateway.says(ANN, "hello", number="5")).state == "duplicate"
+        await gateway.quiet()
+        assert gateway.heard(ANN) == ["you said: hello"]
 
 
 async def test_the_same_number_in_another_chat_is_another_message() -> None:
-    async with World() as world:
-        await world.says(ANN, "hello", number="5")
-        assert (await world.says(BOB, "hello", number="5")).state == "accepted"
-        await world.quiet()
-        assert world.heard(BOB) == ["you said: hello"]
+    async with LocalGateway() as gateway:
+        await gateway.says(ANN, "hello", number="5")
+        assert (await gateway.says(BOB, "hello", number="5")).state == "accepted"
+        await gateway.quiet()
+        assert gateway.heard(BOB) == ["you said: hello"]
 
 
 async def test_a_command_that_is_delivered_twice_is_answered_once() -> None:
-    async with World() as world:
-        await world.asks(ANN, "hello")
+    async with LocalGateway() as gateway:
+        await gateway.asks(ANN, "hello")
         for number in ("6", "7"):
             for _ in range(2):
-                await world.says(ANN, "/status" if number == "6" else "/title Rome", number=number)
-                await world.quiet()
-        assert len(world.heard(ANN)) == 3
+                await gateway.says(ANN, "/status" if number == "6" else "/title Rome", number=number)
+                await gateway.quiet()
+        assert len(gateway.heard(ANN)) == 3
 
 
 async def test_strangers_leave_no_trace() -> None:
-    async with World(settings_of(platform={"allow_all": False, "allowed_users": frozenset({"1"})})) as world:
+    async with LocalGateway(
+        settings_of(platform={"allow_all": False, "allowed_users": frozenset({"1"})})
+    ) as gateway:
         fetched = file("a.txt", b"mischief")
         for text in ("hello", "/help", "/new", "/pair 123", "/status"):
-            receipt = await world.says(BOB, text, offered=[fetched])
+            receipt = await gateway.says(BOB, text, offered=[fetched])
             assert receipt.state == "unauthorised"
-        assert await world.asks(ANN, "hello") == ["you said: hello"]
-        assert world.heard(BOB) == []
-        assert world.db.session_count() == 1
-        assert "mischief" not in world.brain.told
+        assert await gateway.asks(ANN, "hello") == ["you said: hello"]
+        assert gateway.heard(BOB) == []
+        assert gateway.db.session_count() == 1
+        assert "mischief" not in gateway.brain.told
         assert not received_files.incoming_folder().exists()
 
 
 async def test_bots_are_strangers() -> None:
-    async with World() as world:
-        assert (await world.says(ANN._replace(is_bot=True), "hello")).state == "unauthorised"
+    async with LocalGateway() as gateway:
+        assert (await gateway.says(ANN._replace(is_bot=True), "hello")).state == "unauthorised"
 
 
 async def test_too_many_messages_are_left_and_told_once() -> None:
-    async with World(settings_of(messages_per_minute=3)) as world:
-        states = [(await world.says(ANN, f"{number}")).state for number in range(6)]
+    async with LocalGateway(settings_of(messages_per_minute=3)) as gateway:
+        states = [(await gateway.says(ANN, f"{number}")).state for number in range(6)]
         assert states == ["accepted"] * 3 + ["limited"] * 3
-        assert (await world.says(BOB, "hello")).state == "accepted"
-        await world.quiet()
-        assert sum("more than 3 messages" in text for text in world.heard(ANN)) == 1
+        assert (await gateway.says(BOB, "hello")).state == "accepted"
+        await gateway.quiet()
+        assert sum("more than 3 messages" in text for text in gateway.heard(ANN)) == 1
 
 
 @pytest.mark.parametrize("group", [True, False])
 @pytest.mark.parametrize("thread", [True, False])
 async def test_who_shares_a_conversation(group: bool, thread: bool) -> None:
     keying = Keying(group_sessions_per_user=group, thread_sessions_per_user=thread)
-    async with World(settings_of(keying=keying)) as world:
+    async with LocalGateway(settings_of(keying=keying)) as gateway:
         for place in (in_group, in_thread):
             for who in (ANN, BOB):
-                await world.asks(place(who), f"{who.user_name} says so")
-        assert (world.session_of(in_group(ANN)) == world.session_of(in_group(BOB))) is not group
+                await gateway.asks(place(who), f"{who.user_name} says so")
+        assert (gateway.session_of(in_group(ANN)) == gateway.session_of(in_group(BOB))) is not group
         shares_threads = not thread
-        assert (world.session_of(in_thread(ANN)) == world.session_of(in_thread(BOB))) is shares_threads
-        assert ("Ann" in " ".join(world.talk(in_thread(BOB)))) is shares_threads
-        assert world.session_of(in_group(ANN)) != world.session_of(in_thread(ANN))
+        assert (gateway.session_of(in_thread(ANN)) == gateway.session_of(in_thread(BOB))) is shares_threads
+        assert ("Ann" in " ".join(gateway.talk(in_thread(BOB)))) is shares_threads
+        assert gateway.session_of(in_group(ANN)) != gateway.session_of(in_thread(ANN))
 
 
 async def test_what_waits_is_found_again_when_the_settings_of_who_shares_have_changed() -> None:
-    async with World(settings_of(drain_seconds=0.01)) as world:
+    async with LocalGateway(settings_of(drain_seconds=0.01)) as gateway:
         for who in (ANN, BOB):
-            await world.says(in_group(who), "hold on")
-        await world.until(lambda: len(world.brain.held) == 2)
-        await world.restart(settings_of(keying=Keying(group_sessions_per_user=False)))
-        world.let_go("on")
-        await world.quiet()
-        assert len(world.heard(in_group(ANN))) == 2
+            await gateway.says(in_group(who), "hold on")
+        await gateway.until(lambda: len(gateway.brain.held) == 2)
+        await gateway.restart(settings_of(keying=Keying(group_sessions_per_user=False)))
+        gateway.let_go("on")
+        await gateway.quiet()
+        assert len(gateway.heard(in_group(ANN))) == 2
 
 
 async def test_a_message_that_cannot_be_stored_is_not_accepted() -> None:
-    async with World() as world:
-        await world.asks(ANN, "hello")
+    async with LocalGateway() as gateway:
+        await gateway.asks(ANN, "hello")
         with full_disk():
             with pytest.raises(errors.StoreError):
-                await world.says(ANN, "lost?", number="9", offered=[file("a.txt", b"a")])
+                await gateway.says(ANN, "lost?", number="9", offered=[file("a.txt", b"a")])
             assert list(received_files.incoming_folder().iterdir()) == []
-        assert await world.asks(ANN, "lost?", number="9") == ["you said: lost?"]
+        assert await gateway.asks(ANN, "lost?", number="9") == ["you said: lost?"]
 
 
 async def test_a_chat_whose_conversation_was_thrown_away_begins_another() -> None:
-    async with World() as world:
-        await world.asks(ANN, "hello")
-        old = world.session_of(ANN)
-        world.db.trash_session(old)
-        assert await world.asks(ANN, "again") == [REPLACED, "you said: again"]
-        new = world.session_of(ANN)
+    async with LocalGateway() as gateway:
+        await gateway.asks(ANN, "hello")
+        old = gateway.session_of(ANN)
+        gateway.db.trash_session(old)
+        assert await gateway.asks(ANN, "again") == [REPLACED, "you said: again"]
+        new = gateway.session_of(ANN)
         assert new != old
-        assert [row["content"] for row in world.db.get_messages(new)][:1] == ["again"]
-        assert await world.asks(ANN, "and again") == ["you said: and again"]
-        world.db.restore_session(old)
-        assert world.session_of(ANN) == new
+        assert [row["content"] for row in gateway.db.get_messages(new)][:1] == ["again"]
+        assert await gateway.asks(ANN, "and again") == ["you said: and again"]
+        gateway.db.restore_session(old)
+        assert gateway.session_of(ANN) == new
 
 
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_commands_tell_that_the_conversation_of_a_chat_is_in_the_trash(restarted: bool) -> None:
-    async with World() as world:
-        await world.asks(ANN, "hello")
-        world.db.trash_session(world.session_of(ANN))
+    async with LocalGateway() as gateway:
+        await gateway.asks(ANN, "hello")
+        gateway.db.trash_session(gateway.session_of(ANN))
         if restarted:
-            await world.restart()
+            await gateway.restart()
         for command in ("/status", "/why", "/usage"):
-            (answer,) = await world.asks(ANN, command)
+            (answer,) = await gateway.asks(ANN, command)
             assert IN_TRASH in answer
             assert "Nothing was said" not in answer
-        (told, _) = await world.asks(ANN, "/title Fresh")
+        (told, _) = await gateway.asks(ANN, "/title Fresh")
         assert told == REPLACED
-        (answer,) = await world.asks(ANN, "/why")
+        (answer,) = await gateway.asks(ANN, "/why")
         assert TRASHED in answer
         assert IN_TRASH not in answer
 
 
 async def test_a_restarted_gateway_tells_that_a_conversation_was_thrown_away() -> None:
-    async with World() as world:
-        await world.asks(in_group(ANN), "hello")
-        world.db.trash_session(world.session_of(in_group(ANN)))
-        await world.restart()
-        assert await world.asks(in_group(ANN), "again") == [REPLACED, "you said: again"]
+    async with LocalGateway() as gateway:
+        await gateway.asks(in_group(ANN), "hello")
+        gateway.db.trash_session(gateway.session_of(in_group(ANN)))
+        await gateway.restart()
+        assert await gateway.asks(in_group(ANN), "again") == [REPLACED, "you said: again"]
 
 
 async def test_a_conversation_thrown_away_during_an_answer_goes_on_in_another() -> None:
-    async with World() as world:
-        await world.asks(ANN, "hello")
-        old = world.session_of(ANN)
-        await world.says(ANN, "hold gate")
-        await world.holds("gate")
-        world.db.trash_session(old)
-        world.brain.gate("gate").set()
-        await world.quiet()
-        answer, new = world.heard(ANN)[-1], world.session_of(ANN)
+    async with LocalGateway() as gateway:
+        await gateway.asks(ANN, "hello")
+        old = gateway.session_of(ANN)
+        await gateway.says(ANN, "hold gate")
+        await gateway.holds("gate")
+        gateway.db.trash_session(old)
+        gateway.brain.gate("gate").set()
+        await gateway.quiet()
+        answer, new = gateway.heard(ANN)[-1], gateway.session_of(ANN)
         assert new != old
         assert f"continues in a new session, {new}" in answer
         assert "hermes sessions" not in answer  # nobody on a platform can run it
-        assert TRASHED in str(await world.asks(ANN, "/why"))
-        rows = world.db.get_messages(new)
+        assert TRASHED in str(await gateway.asks(ANN, "/why"))
+        rows = gateway.db.get_messages(new)
         assert [row["role"] for row in rows] == ["user", "assistant"]
         assert rows[0]["content"] == "hold gate"
         assert answer.startswith(rows[1]["content"])
-        assert await world.asks(ANN, "next") == ["you said: next"]
-        assert world.db.inbox.list_waiting(make_session_key(ANN)) == []
+        assert await gateway.asks(ANN, "next") == ["you said: next"]
+        assert gateway.db.inbox.list_waiting(make_session_key(ANN)) == []
 
 
 async def test_a_private_chat_is_of_one_person_whoever_else_speaks_in_it() -> None:
     """A program may send what several people say under one name of a private chat."""
     ann, bob = (who._replace(chat_id="support") for who in (ANN, BOB))
-    async with World() as world:
-        await world.asks(ann, "my word is OSTRICH")
+    async with LocalGateway() as gateway:
+        await gateway.asks(ann, "my word is OSTRICH")
         for _ in range(2):
-            told = len(world.brain.requests)
-            assert (await world.asks(bob, "and mine is HERON"))[-1].endswith("HERON")
-            assert "OSTRICH" not in str(world.brain.requests[told:])
+            told = len(gateway.brain.requests)
+            assert (await gateway.asks(bob, "and mine is HERON"))[-1].endswith("HERON")
+            assert "OSTRICH" not in str(gateway.brain.requests[told:])
             for command in ("/status", "/title", "/why", "/resend"):
-                answer = str(await world.asks(bob, command))
+                answer = str(await gateway.asks(bob, command))
                 assert "OSTRICH" not in answer
-                assert world.session_of(ann) not in answer
-            await world.restart()
-        told = len(world.brain.requests)
-        await world.asks(ann, "and again")
-        assert "HERON" not in str(world.brain.requests[told:])
-        assert "OSTRICH" in str(world.brain.requests[told:])
+                assert gateway.session_of(ann) not in answer
+            await gateway.restart()
+        told = len(gateway.brain.requests)
+        await gateway.asks(ann, "and again")
+        assert "HERON" not in str(gateway.brain.requests[told:])
+        assert "OSTRICH" in str(gateway.brain.requests[told:])
 
 
 async def test_two_people_who_begin_a_private_chat_at_the_same_moment_are_two() -> None:
     people = [who._replace(chat_id="support") for who in (ANN, BOB)]
-    async with World() as world:
-        await asyncio.gather(*(world.says(who, f"I am {who.user_name}") for who in people))
-        await world.quiet()
-        for request in world.brain.requests:
+    async with LocalGateway() as gateway:
+        await asyncio.gather(*(gateway.says(who, f"I am {who.user_name}") for who in people))
+        await gateway.quiet()
+        for request in gateway.brain.requests:
             said = str(request.messages)
             assert ("I am Ann" in said) != ("I am Bob" in said)
 
@@ -224,11 +226,11 @@ async def test_two_people_who_begin_a_private_chat_at_the_same_moment_are_two() 
 async def test_halves_of_characters_in_the_names_of_chats_stop_nobody() -> None:
     half = "\ud83d"
     who = Source("telegram", f"{half}1", half, "group", f"{half}2", half, f"{half}3", half)
-    async with World() as world:
-        receipt = await world.says(who, f"hello {half}", number=half, reply_to=half)
+    async with LocalGateway() as gateway:
+        receipt = await gateway.says(who, f"hello {half}", number=half, reply_to=half)
         assert receipt.state == "accepted"
-        await world.quiet()
-        assert len(world.platform.messages) == 1
+        await gateway.quiet()
+        assert len(gateway.platform.messages) == 1
 
 
 async def test_a_message_that_we_always_break_at_is_left_and_told() -> None:
@@ -236,11 +238,11 @@ async def test_a_message_that_we_always_break_at_is_left_and_told() -> None:
         raise ZeroDivisionError
 
     offered = [file("a.txt", b"a")._replace(fetch=wrong)]
-    async with World() as world:
+    async with LocalGateway() as gateway:
         for _ in range(MOST_TRIES - 1):
             with pytest.raises(ZeroDivisionError):
-                await world.says(ANN, "look", number="5", offered=offered)
-        assert (await world.says(ANN, "look", number="5", offered=offered)).state == "failed"
-        await world.quiet()
-        assert world.heard(ANN) == [BROKEN]
-        assert await world.asks(ANN, "hello") == ["you said: hello"]
+                await gateway.says(ANN, "look", number="5", offered=offered)
+        assert (await gateway.says(ANN, "look", number="5", offered=offered)).state == "failed"
+        await gateway.quiet()
+        assert gateway.heard(ANN) == [BROKEN]
+        assert await gateway.asks(ANN, "hello") == ["you said: hello"]

@@ -24,7 +24,7 @@ from hermes.conversation.agents import AgentScope, StandardAgentProvider
 from hermes.conversation.local import open_local_conversation
 from hermes_state import SessionDB
 from tests.chat.echo import PARTS, EchoModel
-from tests.gateway.world import ANN, WithBrain, World
+from tests.gateway.local_gateway import ANN, LocalGateway, WithBrain
 from tests.stored_rows import read_rows
 
 Row = dict[str, Any]
@@ -79,7 +79,7 @@ class EchoAgents(StandardAgentProvider):
         return COMPONENTS, Path.home()
 
 
-class EchoWorld(World):
+class EchoGateway(LocalGateway):
     def agents(self) -> StandardAgentProvider:
         return EchoAgents(Echo(self.brain))
 
@@ -135,12 +135,12 @@ def make_terminal(db: SessionDB, cwd: Path) -> Chat:
 async def test_both_surfaces_store_the_same(steps: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, HERMES_HOME=folder):
         (Path(folder) / "config.yaml").write_text(NO_QUESTIONS)
-        async with EchoWorld() as world:
+        async with EchoGateway() as gateway:
             with SessionDB(Path(folder) / "terminal.db") as db:
-                await compare(steps, world, db, Path(folder))
+                await compare(steps, gateway, db, Path(folder))
 
 
-async def compare(steps: list[str], world: World, db: SessionDB, cwd: Path) -> None:
+async def compare(steps: list[str], gateway: LocalGateway, db: SessionDB, cwd: Path) -> None:
     terminal = make_terminal(db, cwd)
     for number, step in enumerate(steps):
         # A chat stores a title at once, the terminal with the first message: one that is left before that differs.
@@ -148,6 +148,6 @@ async def compare(steps: list[str], world: World, db: SessionDB, cwd: Path) -> N
             continue
         typed = f"m{number}" if step == SAY else step
         await terminal._handle_input(typed)
-        await world.asks(ANN, typed)
-        assert read_conversations(db) == read_conversations(world.db), steps[: number + 1]
+        await gateway.asks(ANN, typed)
+        assert read_conversations(db) == read_conversations(gateway.db), steps[: number + 1]
     await terminal.conversation.leave()

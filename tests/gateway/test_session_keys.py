@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -262,26 +260,6 @@ def test_the_same_chat_is_the_same_row_and_another_chat_is_another(
                     assert route.session_id == row
                     assert db.routing.find_live_session(route.session_key) == row
             assert len(db.routing.list_routes()) == len(with_rows)
-
-
-ANOTHER_PROGRAM = """
-import sqlite3, sys
-with sqlite3.connect(sys.argv[1]) as other:
-    other.execute("DELETE FROM sessions")
-other.close()
-"""
-
-
-def test_a_key_is_taken_even_if_another_program_deleted_the_session_of_its_chat(home: Path) -> None:
-    thread, person = Chat.of("telegram", "group", 1, 2, None), Chat.of("telegram", "group", 1, None, 2)
-    with SessionDB() as db:
-        first = opened(db, thread)
-    subprocess.run([sys.executable, "-c", ANOTHER_PROGRAM, str(home / "state.db")], check=True)
-    with SessionDB() as db:
-        assert db.routing.get(first.session_key) is None
-        assert db.routing.find_chat(first.session_key) == thread
-        assert opened(db, person).session_key == f"{first.session_key}:%chat+participant"
-        assert db.routing.find_chat("nobody's") is None
 
 
 # --- sources as they are stored

@@ -18,7 +18,7 @@ from hermes.gateway.inbound_events import Source
 from hermes.gateway.mirror import sessions_json
 from hermes.gateway.mirror.sessions_json import IndexFile
 from hermes_state import SessionDB
-from tests.gateway.mirroring import ANN, ROOM, begun
+from tests.gateway.mirror_samples import ANN, ROOM, begun
 
 DOCUMENTED = [
     *("session_key", "session_id", "created_at", "updated_at", "display_name", "platform", "chat_type"),

@@ -9,7 +9,7 @@ import pytest
 from hermes.gateway import platform_connections
 from hermes.gateway.adapter import RateLimited, Unreachable
 from hermes.gateway.outbound import delivery
-from tests.gateway.world import ANN, BOB, World, in_group, in_thread, settings_of
+from tests.gateway.local_gateway import ANN, BOB, LocalGateway, in_group, in_thread, settings_of
 
 CHATS = (ANN, BOB, in_group(ANN), in_group(BOB), in_thread(ANN))
 COMMANDS = ("/status", "/title T", "/branch", "/undo", "/redo", "/sessions", "/compress", "/resume 1", "/why")
@@ -28,31 +28,31 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_each_message_is_answered_once_and_in_order(seed: int, busy: str) -> None:
     dice = random.Random(seed)
     said: dict[int, list[str]] = {number: [] for number in range(len(CHATS))}
-    async with World(settings_of(platform={"busy": busy, "stream": dice.random() < 0.5})) as world:
+    async with LocalGateway(settings_of(platform={"busy": busy, "stream": dice.random() < 0.5})) as gateway:
         for step in range(STEPS):
             match dice.choice(("say", "say", "say", "say", "twice", "command", "break", "restart", "lose")):
                 case "say" | "twice" as how:
                     number = dice.randrange(len(CHATS))
                     text = f"word{step}"
                     for _ in range(1 if how == "say" else 2):
-                        await world.says(CHATS[number], text, number=f"n{step}")
+                        await gateway.says(CHATS[number], text, number=f"n{step}")
                     said[number].append(text)
                 case "command":
-                    await world.says(dice.choice(CHATS), dice.choice(COMMANDS), number=f"n{step}")
+                    await gateway.says(dice.choice(CHATS), dice.choice(COMMANDS), number=f"n{step}")
                 case "break":
                     problem = dice.choice((Unreachable("no net"), RateLimited("slow down", 0.01)))
-                    world.platform.fail("send", problem)
+                    gateway.platform.fail("send", problem)
                 case "restart" if dice.random() < 0.3:
-                    await world.restart()
+                    await gateway.restart()
                 case "lose":
-                    world.platform.disconnect()
-                    await world.until(lambda: not world.platform.is_connected)
-                    await world.until(lambda: world.platform.is_connected)
+                    gateway.platform.disconnect()
+                    await gateway.until(lambda: not gateway.platform.is_connected)
+                    await gateway.until(lambda: gateway.platform.is_connected)
                 case _:
                     pass
-        await world.quiet()
+        await gateway.quiet()
         for number, texts in said.items():
-            heard = [answer.split() for answer in world.heard(CHATS[number]) if "you said" in answer]
+            heard = [answer.split() for answer in gateway.heard(CHATS[number]) if "you said" in answer]
             first = [next((at for at, words in enumerate(heard) if text in words), -1) for text in texts]
             assert first == sorted(first), (texts, heard)
             assert -1 not in first, (texts, heard)

@@ -12,15 +12,15 @@ from hermes.agent.factory import StandardFactory
 from hermes.conversation.agents import StandardAgentProvider
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.settings import GatewaySettings
-from tests.agent.delegating import TaskServer, choose_server, delegate
-from tests.gateway.asking_world import OWNED, name_in
-from tests.gateway.world import ANN, BOB, World, in_group, settings_of
+from tests.agent.task_server import TaskServer, choose_server, delegate
+from tests.gateway.approval_gateway import OWNED, name_in
+from tests.gateway.local_gateway import ANN, BOB, LocalGateway, in_group, settings_of
 from tests.stored_rows import read_rows
 
 BELONGING = "SELECT owner, user_id, source, chat_id, session_key FROM sessions WHERE id IN (?, ?)"
 
 
-class WireWorld(World):
+class WireGateway(LocalGateway):
     def __init__(self, settings: GatewaySettings | None = None) -> None:
         super().__init__(settings)
 
@@ -44,68 +44,68 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskServer]:
 
 
 async def test_a_subagent_belongs_to_whom_the_conversation_belongs_to(server: TaskServer) -> None:
-    async with WireWorld() as world:
+    async with WireGateway() as gateway:
         for who in (ANN, in_group(BOB)):
-            told = await world.asks(who, delegate("say three owls"))
+            told = await gateway.asks(who, delegate("say three owls"))
             assert "three owls" in told[-1]
-            (child,) = world.children(who)
-            family = read_rows(world.db, BELONGING, child["id"], world.session_of(who))
+            (child,) = gateway.children(who)
+            family = read_rows(gateway.db, BELONGING, child["id"], gateway.session_of(who))
             assert family[0] == family[1]
             assert family[0][0]
             assert (child["relation"], child["kind"]) == ("delegate", "child")
             names = {tool["function"]["name"] for tool in server.requests[-2].body["tools"]}
             assert names == {"skills_list", "skill_view", "session_search", "todo"}
-        assert await world.asks(BOB, "/agents") == [
+        assert await gateway.asks(BOB, "/agents") == [
             "Nothing was said here yet. No subagent has worked for it."
         ]
-        assert "say three owls · done" in (await world.asks(ANN, "/agents"))[0]
-        assert (await world.asks(ANN, "/usage"))[0].startswith("**This conversation** · 3 calls")
+        assert "say three owls · done" in (await gateway.asks(ANN, "/agents"))[0]
+        assert (await gateway.asks(ANN, "/usage"))[0].startswith("**This conversation** · 3 calls")
 
 
 async def test_agents_lists_and_stops_while_they_work(server: TaskServer) -> None:
-    async with WireWorld() as world:
-        await world.says(ANN, delegate("hold a", "hold b"))
-        await world.until(lambda: {"hold a", "hold b"} <= set(server.heard))
-        await world.says(ANN, "/agents")
-        await world.until(lambda: any("hold b · running" in text for text in world.heard(ANN)))
-        assert "**1** hold a · running" in world.heard(ANN)[-1]
-        await world.says(BOB, "/agents stop")
-        await world.says(ANN, "/agents stop 2")
-        await world.until(lambda: "Stopping subagent 2." in world.heard(ANN))
-        await world.says(ANN, "/agents never")
-        await world.until(lambda: "Usage: `/agents [stop [n]]`" in world.heard(ANN))
+    async with WireGateway() as gateway:
+        await gateway.says(ANN, delegate("hold a", "hold b"))
+        await gateway.until(lambda: {"hold a", "hold b"} <= set(server.heard))
+        await gateway.says(ANN, "/agents")
+        await gateway.until(lambda: any("hold b · running" in text for text in gateway.heard(ANN)))
+        assert "**1** hold a · running" in gateway.heard(ANN)[-1]
+        await gateway.says(BOB, "/agents stop")
+        await gateway.says(ANN, "/agents stop 2")
+        await gateway.until(lambda: "Stopping subagent 2." in gateway.heard(ANN))
+        await gateway.says(ANN, "/agents never")
+        await gateway.until(lambda: "Usage: `/agents [stop [n]]`" in gateway.heard(ANN))
         server.let_go("a")
-        await world.quiet()
-        assert "1 of 2 tasks done" in world.heard(ANN)[-1]
-        assert "the person stopped it" in world.heard(ANN)[-1]
+        await gateway.quiet()
+        assert "1 of 2 tasks done" in gateway.heard(ANN)[-1]
+        assert "the person stopped it" in gateway.heard(ANN)[-1]
 
 
 async def test_stop_stops_the_subagents_too(server: TaskServer) -> None:
-    async with WireWorld() as world:
-        await world.says(ANN, delegate("hold a"))
-        await world.until(lambda: "hold a" in server.heard)
-        await world.asks(ANN, "/stop")
-        (child,) = world.children(ANN)
+    async with WireGateway() as gateway:
+        await gateway.says(ANN, delegate("hold a"))
+        await gateway.until(lambda: "hold a" in server.heard)
+        await gateway.asks(ANN, "/stop")
+        (child,) = gateway.children(ANN)
         assert child["end_reason"] == "subagent_stopped"
-        assert (await world.asks(ANN, "say on we go"))[-1] == "on we go"
+        assert (await gateway.asks(ANN, "say on we go"))[-1] == "on we go"
 
 
 async def test_the_live_message_says_what_they_do(server: TaskServer) -> None:
-    async with WireWorld(settings_of(platform={"stream": True})) as world:
-        await world.says(ANN, delegate("hold a", "hold b", "say c"))
-        await world.until(lambda: any("3 subagents, 1 over" in text for text in world.heard(ANN)))
+    async with WireGateway(settings_of(platform={"stream": True})) as gateway:
+        await gateway.says(ANN, delegate("hold a", "hold b", "say c"))
+        await gateway.until(lambda: any("3 subagents, 1 over" in text for text in gateway.heard(ANN)))
         server.let_go("a")
         server.let_go("b")
-        await world.quiet()
-        assert "3 of 3 tasks done" in world.heard(ANN)[-1]
+        await gateway.quiet()
+        assert "3 of 3 tasks done" in gateway.heard(ANN)[-1]
 
 
 async def test_the_owner_is_asked_and_told_which_subagent_asks(server: TaskServer, home: Path) -> None:
-    async with WireWorld(OWNED) as world:
-        await world.says(ANN, delegate('use write_file {"path": "~/owls.txt", "content": "three"}'))
-        await world.until(lambda: any("May I do this?" in text for text in world.heard(ANN)))
-        question = world.heard(ANN)[-1]
+    async with WireGateway(OWNED) as gateway:
+        await gateway.says(ANN, delegate('use write_file {"path": "~/owls.txt", "content": "three"}'))
+        await gateway.until(lambda: any("May I do this?" in text for text in gateway.heard(ANN)))
+        question = gateway.heard(ANN)[-1]
         assert "subagent 1" in question
-        await world.asks(ANN, f"/approve {name_in(question)}")
-        assert "1 of 1 task done" in world.heard(ANN)[-1]
+        await gateway.asks(ANN, f"/approve {name_in(question)}")
+        assert "1 of 1 task done" in gateway.heard(ANN)[-1]
     assert (Path.home() / "owls.txt").read_text() == "three"

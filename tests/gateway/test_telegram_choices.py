@@ -17,9 +17,9 @@ from hermes.gateway.inbound_events import Event, OfferedFile, Source
 from hermes.gateway.platforms.telegram.adapter import Telegram
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 from hermes_state import SessionDB
-from tests.gateway.asking_world import Asker, AskingAgents, AskingBrain
+from tests.gateway.approval_gateway import ApprovalAgents, ApprovalBrain, Asker
+from tests.gateway.local_gateway import WithBrain
 from tests.gateway.telegram_server import BLOCKED, Person, Sent, TelegramServer
-from tests.gateway.world import WithBrain
 
 CHOICES = (Choice("✓ Once", "/approve k7f2"), Choice("✗ No", "/deny k7f2"))
 
@@ -147,15 +147,15 @@ async def test_a_text_that_no_button_can_carry_is_sent_without_buttons(
 # ---------------------------------------------------------------- the whole gateway
 
 
-class Telegrammed:
+class TelegramGateway:
     """A gateway on Telegram whose owner is Ann, and to which Bob may talk."""
 
     def __init__(self, server: TelegramServer, folder: Path) -> None:
         self.server, self.folder = server, folder
         self.ann, self.bob = server.person("Ann"), server.person("Bob")
-        self.asker, self.brain = Asker(), AskingBrain()
+        self.asker, self.brain = Asker(), ApprovalBrain()
 
-    async def __aenter__(self) -> Telegrammed:
+    async def __aenter__(self) -> TelegramGateway:
         await self.start()
         return self
 
@@ -170,11 +170,11 @@ class Telegrammed:
         )
         self.db = SessionDB(spool=True)
         adapters = {"telegram": adapter_of(self.server, self.folder)}
-        self.gateway = Gateway(self.db, settings, adapters, AskingAgents(WithBrain(self.brain), self.asker))
-        await self.gateway.start()
+        self.app = Gateway(self.db, settings, adapters, ApprovalAgents(WithBrain(self.brain), self.asker))
+        await self.app.start()
 
     async def end(self) -> None:
-        await self.gateway.close()
+        await self.app.close()
         await asyncio.to_thread(self.db.close)
 
     async def asked(self, subject: str) -> Sent:
@@ -196,55 +196,55 @@ def _now(server: TelegramServer, sent: Sent) -> Sent:
 
 
 async def test_the_owner_taps_and_it_is_done(server: TelegramServer, tmp_path: Path) -> None:
-    async with Telegrammed(server, tmp_path) as world:
-        sent = await world.asked("rm -rf `ls` <b>&amp;</b>")
+    async with TelegramGateway(server, tmp_path) as gateway:
+        sent = await gateway.asked("rm -rf `ls` <b>&amp;</b>")
         assert "rm -rf `ls` <b>&amp;</b>" in sent.text
         assert "<pre>rm -rf `ls` &lt;b&gt;&amp;amp;&lt;/b&gt;</pre>" in sent.source
-        server.press(world.ann, sent, sent.buttons[0][1])
-        await world.until_shown(world.ann, "the tool said: done rm -rf")
-        await world.until_shown(world.ann, "it is not done.\n\n✓ Approved, once.")
+        server.press(gateway.ann, sent, sent.buttons[0][1])
+        await gateway.until_shown(gateway.ann, "the tool said: done rm -rf")
+        await gateway.until_shown(gateway.ann, "it is not done.\n\n✓ Approved, once.")
         assert not any(one.buttons for one in server.sent)
         assert len(server.chosen) == 1
 
 
 async def test_what_another_taps_or_types_does_nothing(server: TelegramServer, tmp_path: Path) -> None:
-    async with Telegrammed(server, tmp_path) as world:
-        sent = await world.asked("ls")
+    async with TelegramGateway(server, tmp_path) as gateway:
+        sent = await gateway.asked("ls")
         stranger = server.person("Mallory")
-        for who in (world.bob, stranger):
+        for who in (gateway.bob, stranger):
             server.press(who, sent, sent.buttons[0][1])
             server.say(who, sent.buttons[0][1])
-        await world.until_shown(world.bob, "Nothing is waiting for an approval.")
+        await gateway.until_shown(gateway.bob, "Nothing is waiting for an approval.")
         await server.until_acknowledged()
-        assert world.asker.done == []
-        assert world.texts(stranger) == []
-        server.press(world.ann, sent, sent.buttons[-1][1])
-        await world.until_shown(world.ann, "the tool said: error: refused:")
-        assert world.asker.done == []
+        assert gateway.asker.done == []
+        assert gateway.texts(stranger) == []
+        server.press(gateway.ann, sent, sent.buttons[-1][1])
+        await gateway.until_shown(gateway.ann, "the tool said: error: refused:")
+        assert gateway.asker.done == []
 
 
 async def test_typed_on_telegram(server: TelegramServer, tmp_path: Path) -> None:
-    async with Telegrammed(server, tmp_path) as world:
-        sent = await world.asked("ls")
-        server.say(world.ann, "yes")
-        server.say(world.ann, sent.buttons[0][1])
-        await world.until_shown(world.ann, "you said: yes")
-        assert world.asker.done == ["ls"]
+    async with TelegramGateway(server, tmp_path) as gateway:
+        sent = await gateway.asked("ls")
+        server.say(gateway.ann, "yes")
+        server.say(gateway.ann, sent.buttons[0][1])
+        await gateway.until_shown(gateway.ann, "you said: yes")
+        assert gateway.asker.done == ["ls"]
         await server.until(lambda: not any(one.buttons for one in server.sent))
 
 
 async def test_buttons_of_before_a_restart_are_dead_and_go_away(
     server: TelegramServer, tmp_path: Path
 ) -> None:
-    async with Telegrammed(server, tmp_path) as world:
-        sent = await world.asked("ls")
-        await world.end()
-        await world.start()  # the outcome of the question is delivered by whichever gateway has the time
+    async with TelegramGateway(server, tmp_path) as gateway:
+        sent = await gateway.asked("ls")
+        await gateway.end()
+        await gateway.start()  # the outcome of the question is delivered by whichever gateway has the time
         await server.until(lambda: not _now(server, sent).buttons)
         assert "Not done: I was restarted." in _now(server, sent).text
-        server.press(world.ann, sent, sent.buttons[0][1])
-        await world.until_shown(world.ann, f"No request {sent.buttons[0][1].split()[1]} is waiting.")
-        assert world.asker.done == []
+        server.press(gateway.ann, sent, sent.buttons[0][1])
+        await gateway.until_shown(gateway.ann, f"No request {sent.buttons[0][1].split()[1]} is waiting.")
+        assert gateway.asker.done == []
 
 
 # ---------------------------------------------------------------- the server that these tests talk to

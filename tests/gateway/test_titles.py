@@ -11,7 +11,7 @@ import pytest
 from hermes.agent.factory import StandardFactory
 from hermes.conversation.agents import StandardAgentProvider
 from tests.agent.openai_server import ModelServer, Reply, says
-from tests.gateway.world import ANN, World
+from tests.gateway.local_gateway import ANN, LocalGateway
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def server() -> Iterator[ModelServer]:
     server.close()
 
 
-class WithServer(World):
+class WithServer(LocalGateway):
     def agents(self) -> StandardAgentProvider:
         return StandardAgentProvider(StandardFactory())
 
@@ -37,15 +37,15 @@ async def test_a_message_that_comes_while_a_title_is_made_asks_for_no_other(
     title = says("Naming of things")
     server.will(says("first answer"), Reply([go_on, *title.steps]), says("second answer"))
     try:
-        async with WithServer() as world:
-            await world.says(ANN, "hello there")
-            await world.until(lambda: len(server.requests) == 2)
-            await world.says(ANN, "and now?")
-            await world.until(lambda: world.heard(ANN) == ["first answer", "second answer"])
+        async with WithServer() as gateway:
+            await gateway.says(ANN, "hello there")
+            await gateway.until(lambda: len(server.requests) == 2)
+            await gateway.says(ANN, "and now?")
+            await gateway.until(lambda: gateway.heard(ANN) == ["first answer", "second answer"])
             # What a second maker of titles would do is done before the gateway has ended.
             go_on.set()
-            session = world.session_of(ANN)
-            await world.until(lambda: world.db.get_session_title(session) == "Naming of things")
+            session = gateway.session_of(ANN)
+            await gateway.until(lambda: gateway.db.get_session_title(session) == "Naming of things")
     finally:
         go_on.set()
     asked = [str(one.body["messages"][0]["content"]) for one in server.requests]

@@ -24,7 +24,7 @@ from hermes.gateway.mirror.transcripts import ALL, OFF, Transcripts, choose_tran
 from hermes.store.transfer import incoming_session
 from hermes.store.transfer.mirror_source import LARGE_COLUMNS, SMALL_COLUMNS
 from hermes_state import SessionDB
-from tests.gateway.mirroring import ANN, ROOM, begun, contexts, everything
+from tests.gateway.mirror_samples import ANN, ROOM, begun, contexts, everything
 from tests.gateway.story import STEPS, Story
 from tests.survival.processes import Worker
 

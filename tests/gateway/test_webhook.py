@@ -47,7 +47,7 @@ from hermes.gateway.platforms.webhook.signed_request import SeenRequests, check_
 from hermes.gateway.sessions.session_keys import make_session_key
 from hermes.gateway.settings import PlatformSettings
 from hermes_state import SessionDB
-from tests.gateway.serving import client_of, served
+from tests.gateway.loopback_server import client_of, served
 
 SECRET = "correct horse battery staple"
 

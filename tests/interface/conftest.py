@@ -1,14 +1,10 @@
-"""What the tests of the documented interface share: a store for many examples, and another program's hands."""
+"""What the tests of the documented interface share: a store for many examples, and short ways to fill it."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,39 +12,6 @@ import pytest
 from hermes_state import SessionDB
 
 Row = dict[str, Any]
-Outside = Callable[..., list[list[Any]]]
-
-# Another program: it knows the file and the interpreter's own sqlite3, and nothing of ours.
-PROGRAM = """
-import json, sqlite3, sys
-path, statements = sys.argv[1], json.load(sys.stdin)
-connection = sqlite3.connect(path, isolation_level=None, timeout=20)
-rows = []
-for statement, values in statements:
-    rows = connection.execute(statement, values).fetchall()
-connection.close()
-json.dump(rows, sys.stdout)
-"""
-
-
-@pytest.fixture
-def outside() -> Outside:
-    """`outside(path, sql, (sql, values), …)`: plain SQL from another process; the rows of the last statement."""
-
-    def run(path: Path, *statements: str | tuple[str, tuple[Any, ...]]) -> list[list[Any]]:
-        work = [(one, ()) if isinstance(one, str) else one for one in statements]
-        result = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(path)],
-            input=json.dumps(work),
-            capture_output=True,
-            encoding="utf-8",
-            timeout=60,
-        )
-        assert result.returncode == 0, result.stderr
-        rows: list[list[Any]] = json.loads(result.stdout)
-        return rows
-
-    return run
 
 
 @pytest.fixture(scope="module")

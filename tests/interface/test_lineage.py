@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hermes_state import SessionDB
-from tests.interface.conftest import Outside, compress, ids, say, session
+from tests.interface.conftest import compress, ids, say, session
 from tests.stored_rows import change_rows
 
 
@@ -113,15 +113,13 @@ def test_a_subagent_stays_one_even_if_the_clock_went_back(db: SessionDB, reason:
 
 
 def test_a_continuation_that_another_program_wrote_is_known_by_the_documented_rule(
-    db: SessionDB, outside: Outside
+    db: SessionDB,
 ) -> None:
     say(db, "root", "x", started_at=10)
-    outside(
-        db.db_path,
-        "UPDATE sessions SET ended_at=20, end_reason='compression' WHERE id='root'",
-        "INSERT INTO sessions (id, source, started_at, parent_session_id) VALUES ('sub', 'cli', 15, 'root')",
-        "INSERT INTO sessions (id, source, started_at, parent_session_id) VALUES ('tip', 'cli', 20, 'root')",
-    )
+    change_rows(db, "UPDATE sessions SET ended_at = 20, end_reason = 'compression' WHERE id = 'root'")
+    insert = "INSERT INTO sessions (id, source, started_at, parent_session_id) VALUES (?, 'cli', ?, 'root')"
+    change_rows(db, insert, "sub", 15)
+    change_rows(db, insert, "tip", 20)
     assert db.get_compression_tip("root") == "tip"
     assert [(row["id"], row["_lineage_root_id"]) for row in db.list_sessions_rich()] == [("tip", "root")]
 

@@ -11,9 +11,7 @@ import pytest
 
 from hermes.recall.tool.search_tool import session_search
 from hermes.store.people import Principal
-from hermes.store.sqlite.search.substring import MOST_TERMS
 from hermes_state import SessionDB
-from tests.stored_rows import change_each
 
 ANN = Principal("telegram", "ann", "dm", "dm-ann")
 CALL = [{"id": "c1", "function": {"name": "run_pipeline", "arguments": '{"target": "fooQuxBarService"}'}}]
@@ -108,15 +106,6 @@ def test_a_question_is_tried_so_before_the_nearest_are_shown(db: SessionDB, said
     assert (near.partial, near.relaxed) == (False, True)
     found = db.search_messages("serById unheardof", relax=True)
     assert (found.partial, bool(found)) == (False, found.relaxed)
-
-
-def test_of_very_many_words_the_most_frequent_are_looked_for(db: SessionDB) -> None:
-    db.create_session("s", "cli")
-    insert = "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('s', 'user', ?, 1000)"
-    change_each(db, insert, ((f"prefix{number}",) for number in range(MOST_TERMS + 9)))
-    db._engine.catch_up(5)
-    found = db.search_messages("refix", limit=1000)
-    assert (found.partial, found.cut, len(found)) == (True, ("refix",), MOST_TERMS)
 
 
 def test_conversations_are_found_so_and_every_surface_says_it(db: SessionDB, said: dict[str, int]) -> None:

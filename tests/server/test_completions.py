@@ -12,13 +12,13 @@ import pytest
 from openai import OpenAI
 
 from hermes.server.request_handler import SESSION
-from tests.server.house import KEY, ask, assistant, open_house, user
+from tests.server.api_gateway import KEY, ask, assistant, open_api_gateway, user
 
 PICTURE = "data:image/png;base64," + base64.b64encode(b"\x89PNG" + b"x" * 100).decode()
 
 
 async def test_a_question_is_answered_with_everything_a_client_looks_for() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as gateway, gateway.openai() as client:
         made = await client.chat.completions.create(model="hermes", messages=[user("hello")])
         assert made.object == "chat.completion"
         assert made.model == "hermes"
@@ -31,10 +31,10 @@ async def test_a_question_is_answered_with_everything_a_client_looks_for() -> No
 
 
 async def test_the_sync_client_works_too() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as gateway:
 
         def talk() -> tuple[str, list[str], list[str]]:
-            with OpenAI(base_url=f"{house.address}/v1", api_key=KEY) as client:
+            with OpenAI(base_url=f"{gateway.address}/v1", api_key=KEY) as client:
                 whole = client.chat.completions.create(model="hermes", messages=[user("a b")])
                 with client.chat.completions.create(
                     model="hermes", messages=[user("slow 3")], stream=True
@@ -53,7 +53,7 @@ async def test_the_sync_client_works_too() -> None:
 
 
 async def test_a_stream_tells_the_answer_as_it_comes_and_what_it_took() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as gateway, gateway.openai() as client:
         stream = await client.chat.completions.create(
             model="hermes",
             messages=[user("slow 3")],
@@ -72,27 +72,27 @@ async def test_a_stream_tells_the_answer_as_it_comes_and_what_it_took() -> None:
 
 
 async def test_without_being_asked_a_stream_does_not_tell_what_it_took() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as gateway, gateway.openai() as client:
         stream = await client.chat.completions.create(model="hermes", messages=[user("hi")], stream=True)
         assert all(chunk.choices for chunk in [chunk async for chunk in stream])
 
 
 async def test_steps_on_the_way_are_one_answer_whole_and_streamed_and_stored() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as gateway, gateway.openai() as client:
         messages = [user("use shout loud")]
-        whole, session = await ask(house, messages)
+        whole, session = await ask(gateway, messages)
         assert whole == "the tool said: LOUD"
         stream = await client.chat.completions.create(model="hermes", messages=messages, stream=True)
         told = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
         assert told == whole
-        assert await ask(house, [*messages, assistant(whole), user("context")], session=session) == (
+        assert await ask(gateway, [*messages, assistant(whole), user("context")], session=session) == (
             "6 messages",
             session,
         )
 
 
 async def test_models_are_listed_and_found_by_name() -> None:
-    async with open_house({"model_name": "mine"}) as house, house.openai() as client:
+    async with open_api_gateway({"model_name": "mine"}) as gateway, gateway.openai() as client:
         assert [one.id for one in (await client.models.list()).data] == ["mine"]
         assert (await client.models.retrieve("mine")).owned_by == "hermes"
         with pytest.raises(openai.NotFoundError, match="there is no model 'hermes' here; there is 'mine'"):
@@ -102,35 +102,35 @@ async def test_models_are_listed_and_found_by_name() -> None:
 
 
 async def test_the_instructions_of_a_program_are_in_the_prompt_and_can_be_changed() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as gateway:
         system: dict[str, Any] = {"role": "system", "content": "Speak like a pirate."}
-        first, session = await ask(house, [system, user("prompt")])
+        first, session = await ask(gateway, [system, user("prompt")])
         assert "Speak like a pirate." in first
-        again, same = await ask(house, [system, user("prompt"), assistant(first), user("prompt")])
+        again, same = await ask(gateway, [system, user("prompt"), assistant(first), user("prompt")])
         assert (again, same) == (first, session)
         developer: dict[str, Any] = {"role": "developer", "content": "Speak like a judge."}
         third = [user("prompt"), assistant(first), user("prompt"), assistant(again), user("prompt")]
-        told, still = await ask(house, [developer, *third])
+        told, still = await ask(gateway, [developer, *third])
         assert still == session
         assert "judge" in told
         assert "pirate" not in told
-        kept, _ = await ask(house, [user("prompt")], session=session)
+        kept, _ = await ask(gateway, [user("prompt")], session=session)
         assert kept == told  # who names a session and gives no instructions leaves those that are there
 
 
 async def test_pictures_reach_the_model_and_are_part_of_what_was_said() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as gateway:
         parts = [
             {"type": "text", "text": "look"},
             {"type": "image_url", "image_url": {"url": PICTURE}},
         ]
         said: dict[str, Any] = {"role": "user", "content": parts}
-        told, session = await ask(house, [said])
+        told, session = await ask(gateway, [said])
         assert told == "1 pictures"
-        assert (await ask(house, [said, assistant(told), user("hi")]))[1] == session
+        assert (await ask(gateway, [said, assistant(told), user("hi")]))[1] == session
         other = [parts[0], {"type": "image_url", "image_url": {"url": PICTURE + "AAAA"}}]
         changed: dict[str, Any] = {"role": "user", "content": other}
-        assert (await ask(house, [changed, assistant(told), user("hi")]))[1] != session
+        assert (await ask(gateway, [changed, assistant(told), user("hi")]))[1] != session
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -166,18 +166,18 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 async def test_what_cannot_be_asked_is_refused_clearly_and_leaves_nothing() -> None:
-    async with open_house() as house, house.http() as client:
+    async with open_api_gateway() as gateway, gateway.http() as client:
         for body, why in REFUSED:
             answer = await client.post("/v1/chat/completions", json={"model": "hermes", **body})
             assert answer.status_code == 400, body
             error = answer.json()["error"]
             assert why in error["message"], body
             assert error["type"] == "invalid_request_error"
-        assert house.db.session_count() == 0
+        assert gateway.db.session_count() == 0
 
 
 async def test_a_body_that_is_no_json_or_too_large_is_refused() -> None:
-    async with open_house() as house, house.http() as client:
+    async with open_api_gateway() as gateway, gateway.http() as client:
         for body in (b"{", b"[1]", b'"x"', b"\xff"):
             answer = await client.post("/v1/chat/completions", content=body)
             assert answer.status_code == 400
@@ -188,28 +188,28 @@ async def test_a_body_that_is_no_json_or_too_large_is_refused() -> None:
 
 
 async def test_what_the_model_refuses_has_a_status_and_one_line() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as gateway, gateway.openai() as client:
         with pytest.raises(openai.APIStatusError) as caught:
             await client.chat.completions.create(model="hermes", messages=[user("fail")])
         assert caught.value.status_code == 503
         assert "nobody answers at http://localhost:1" in str(caught.value)
         session = caught.value.response.headers[SESSION]
-        assert [row["content"] for row in house.db.get_messages(session)] == ["fail"]
+        assert [row["content"] for row in gateway.db.get_messages(session)] == ["fail"]
         with pytest.raises(openai.APIStatusError) as caught:
             await client.chat.completions.create(model="hermes", messages=[user("fail")], stream=True)
         assert caught.value.status_code == 503
 
 
 async def test_a_mistake_of_ours_tells_nothing_of_itself() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as gateway, gateway.openai() as client:
         with pytest.raises(openai.InternalServerError) as caught:
             await client.chat.completions.create(model="hermes", messages=[user("break")])
         assert "ZeroDivisionError" not in str(caught.value)
-        assert (await ask(house, [user("hello")]))[0] == "you said: hello"
+        assert (await ask(gateway, [user("hello")]))[0] == "you said: hello"
 
 
 async def test_a_failure_in_the_middle_of_a_stream_is_told_in_it() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as gateway, gateway.openai() as client:
         stream = await client.chat.completions.create(model="hermes", messages=[user("crack")], stream=True)
         told: list[str | None] = []
 
@@ -223,8 +223,8 @@ async def test_a_failure_in_the_middle_of_a_stream_is_told_in_it() -> None:
 
 
 async def test_an_answer_that_starts_again_is_whole_and_a_stream_says_so() -> None:
-    async with open_house() as house, house.openai() as client:
-        assert (await ask(house, [user("stumble")]))[0] == "right"
+    async with open_api_gateway() as gateway, gateway.openai() as client:
+        assert (await ask(gateway, [user("stumble")]))[0] == "right"
         stream = await client.chat.completions.create(model="hermes", messages=[user("stumble")], stream=True)
         told = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
         assert told == "wrong\n\n[the answer broke off here; it starts again]\n\nright"
@@ -232,27 +232,27 @@ async def test_an_answer_that_starts_again_is_whole_and_a_stream_says_so() -> No
 
 async def test_a_question_that_got_no_answer_is_not_asked_twice() -> None:
     """Clients try again by themselves."""
-    async with open_house() as house:
-        hello, session = await ask(house, [user("hello")])
-        house.agents.model.failing = 1
+    async with open_api_gateway() as gateway:
+        hello, session = await ask(gateway, [user("hello")])
+        gateway.agents.model.failing = 1
         more = [user("hello"), assistant(hello), user("history")]
-        async with house.openai(max_retries=0) as client:
+        async with gateway.openai(max_retries=0) as client:
             with pytest.raises(openai.APIStatusError):
                 await client.chat.completions.create(model="hermes", messages=more)
-        told, same = await ask(house, more)
+        told, same = await ask(gateway, more)
         assert same == session
         assert told == "user: hello|assistant: you said: hello"
-        house.agents.model.failing = 1
+        gateway.agents.model.failing = 1
         with pytest.raises(openai.APIStatusError):
-            await ask(house, [user("first words")])
-        _, begun = await ask(house, [user("first words")])
-        rows = house.db.get_messages(begun)
+            await ask(gateway, [user("first words")])
+        _, begun = await ask(gateway, [user("first words")])
+        rows = gateway.db.get_messages(begun)
         assert [row["role"] for row in rows] == ["user", "assistant"]
-        assert house.db.session_count() == 2
+        assert gateway.db.session_count() == 2
 
 
 async def test_too_much_at_once_is_told_when_to_come_back() -> None:
-    async with open_house(messages_per_minute=2) as house, house.http() as client:
+    async with open_api_gateway(messages_per_minute=2) as gateway, gateway.http() as client:
         body = {"model": "hermes", "messages": [user("hi")]}
         for status in (200, 200, 429):
             answer = await client.post("/v1/chat/completions", json=body)
@@ -263,7 +263,7 @@ async def test_too_much_at_once_is_told_when_to_come_back() -> None:
 
 
 async def test_the_wire_is_that_of_server_sent_events() -> None:
-    async with open_house() as house, house.http() as client:
+    async with open_api_gateway() as gateway, gateway.http() as client:
         body = {"model": "hermes", "messages": [user("hi")], "stream": True}
         answer = await client.post("/v1/chat/completions", json=body)
         assert answer.headers["content-type"].startswith("text/event-stream")

@@ -15,16 +15,26 @@ import pytest
 from hermes.server.request_handler import SESSION
 from hermes.store.people import Principal
 from hermes_state import SessionDB
-from tests.server.house import ANNA, BERT, KEY, PEOPLE, House, ask, assistant, open_house, user
+from tests.server.api_gateway import (
+    ANNA,
+    BERT,
+    KEY,
+    PEOPLE,
+    ApiGateway,
+    ask,
+    assistant,
+    open_api_gateway,
+    user,
+)
 
 
-async def talk(house: House, *said: str, key: str = KEY) -> tuple[list[dict[str, Any]], str]:
+async def talk(gateway: ApiGateway, *said: str, key: str = KEY) -> tuple[list[dict[str, Any]], str]:
     """A conversation held the way programs do: with all of it in each request. (All of it, its session.)"""
     messages: list[dict[str, Any]] = []
     sessions = set()
     for text in said:
         messages.append(user(text))
-        answer, session = await ask(house, messages, key=key)
+        answer, session = await ask(gateway, messages, key=key)
         messages.append(assistant(answer))
         sessions.add(session)
     assert len(sessions) == 1
@@ -32,17 +42,17 @@ async def talk(house: House, *said: str, key: str = KEY) -> tuple[list[dict[str,
 
 
 async def test_a_request_that_extends_a_conversation_exactly_continues_it_also_after_a_restart() -> None:
-    async with open_house() as house:
-        messages, session = await talk(house, "one", "two", "three")
-        assert house.db.session_count() == 1
-    async with open_house() as house:
-        assert await ask(house, [*messages, user("context")]) == ("8 messages", session)
-        assert house.db.session_count() == 1
+    async with open_api_gateway() as gateway:
+        messages, session = await talk(gateway, "one", "two", "three")
+        assert gateway.db.session_count() == 1
+    async with open_api_gateway() as gateway:
+        assert await ask(gateway, [*messages, user("context")]) == ("8 messages", session)
+        assert gateway.db.session_count() == 1
 
 
 async def test_anything_else_starts_a_session_that_begins_with_what_the_request_says() -> None:
-    async with open_house() as house:
-        messages, session = await talk(house, "one", "two")
+    async with open_api_gateway() as gateway:
+        messages, session = await talk(gateway, "one", "two")
         changed = [
             [user("ONE"), *messages[1:], user("history")],
             [messages[0], assistant("something else"), *messages[2:], user("history")],
@@ -52,53 +62,53 @@ async def test_anything_else_starts_a_session_that_begins_with_what_the_request_
         ]
         seen = {session}
         for request in changed:
-            told, other = await ask(house, request)
+            told, other = await ask(gateway, request)
             assert other not in seen
             seen.add(other)
-            rows = [(row["role"], row["content"]) for row in house.db.get_messages(other)]
+            rows = [(row["role"], row["content"]) for row in gateway.db.get_messages(other)]
             assert rows == [*((one["role"], one["content"]) for one in request), ("assistant", told)]
-        assert await ask(house, [*messages, user("context")]) == ("6 messages", session)
+        assert await ask(gateway, [*messages, user("context")]) == ("6 messages", session)
 
 
 async def test_two_equal_conversations_are_both_gone_on_with() -> None:
-    async with open_house() as house:
-        messages, first = await talk(house, "hello")
-        _, second = await talk(house, "hello")
+    async with open_api_gateway() as gateway:
+        messages, first = await talk(gateway, "hello")
+        _, second = await talk(gateway, "hello")
         assert first != second
-        continued = [await ask(house, [*messages, user(text)]) for text in ("left", "right")]
+        continued = [await ask(gateway, [*messages, user(text)]) for text in ("left", "right")]
         assert {session for _, session in continued} == {first, second}
-        assert house.db.session_count() == 2
+        assert gateway.db.session_count() == 2
 
 
 async def test_two_requests_at_once_never_work_in_the_same_conversation() -> None:
-    async with open_house() as house:
-        messages, session = await talk(house, "hello")
+    async with open_api_gateway() as gateway:
+        messages, session = await talk(gateway, "hello")
         both = [[*messages, user(f"slow 2 {name}")] for name in ("left", "right")]
-        answers = await asyncio.gather(*(ask(house, request) for request in both))
+        answers = await asyncio.gather(*(ask(gateway, request) for request in both))
         assert len({made for _, made in answers}) == 2
         assert session in {made for _, made in answers}
         for request, (_, made) in zip(both, answers, strict=True):
-            rows = house.db.get_messages(made)
+            rows = gateway.db.get_messages(made)
             assert [row["content"] for row in rows] == [*(one["content"] for one in request), "0 1 "]
 
 
 async def test_a_named_session_in_which_a_request_works_is_told() -> None:
-    async with open_house() as house:
-        _, session = await ask(house, [user("hello")], session="mine")
-        slow = asyncio.create_task(ask(house, [user("slow 10")], session="mine"))
-        while house.db.message_count(session) < 3:
+    async with open_api_gateway() as gateway:
+        _, session = await ask(gateway, [user("hello")], session="mine")
+        slow = asyncio.create_task(ask(gateway, [user("slow 10")], session="mine"))
+        while gateway.db.message_count(session) < 3:
             await asyncio.sleep(0.01)
         for name in ("mine", session):
             with pytest.raises(openai.ConflictError, match="another request is working"):
-                await ask(house, [user("me too")], session=name)
+                await ask(gateway, [user("me too")], session=name)
         await slow
-        assert (await ask(house, [user("context")], session=session))[0] == "6 messages"
+        assert (await ask(gateway, [user("context")], session=session))[0] == "6 messages"
 
 
 async def test_twenty_conversations_at_once() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as gateway:
         held = await asyncio.gather(
-            *(talk(house, f"I am {number}", "slow 1", "history") for number in range(20))
+            *(talk(gateway, f"I am {number}", "slow 1", "history") for number in range(20))
         )
         assert len({session for _, session in held}) == 20
         for number, (messages, _) in enumerate(held):
@@ -106,53 +116,53 @@ async def test_twenty_conversations_at_once() -> None:
 
 
 async def test_a_name_or_an_id_goes_on_where_the_conversation_is() -> None:
-    async with open_house() as house:
-        first, session = await ask(house, [user("one")], session="my notes")
+    async with open_api_gateway() as gateway:
+        first, session = await ask(gateway, [user("one")], session="my notes")
         assert first == "you said: one"
         assert session != "my notes"
         told = await ask(
-            house, [user("not said"), assistant("nor this"), user("history")], session="my notes"
+            gateway, [user("not said"), assistant("nor this"), user("history")], session="my notes"
         )
         assert told == ("user: one|assistant: you said: one", session)
-        assert (await ask(house, [user("context")], session=session))[1] == session
-    async with open_house() as house:
-        assert (await ask(house, [user("context")], session="my notes")) == ("8 messages", session)
-        assert house.db.session_count() == 1
+        assert (await ask(gateway, [user("context")], session=session))[1] == session
+    async with open_api_gateway() as gateway:
+        assert (await ask(gateway, [user("context")], session="my notes")) == ("8 messages", session)
+        assert gateway.db.session_count() == 1
 
 
 async def test_what_was_said_in_a_named_session_can_be_extended_without_its_name() -> None:
-    async with open_house() as house:
-        told, session = await ask(house, [user("one")], session="x")
-        assert (await ask(house, [user("one"), assistant(told), user("two")]))[1] == session
+    async with open_api_gateway() as gateway:
+        told, session = await ask(gateway, [user("one")], session="x")
+        assert (await ask(gateway, [user("one"), assistant(told), user("two")]))[1] == session
 
 
 async def test_a_new_named_session_begins_with_what_the_request_says() -> None:
-    async with open_house() as house:
-        told, _ = await ask(house, [user("before"), assistant("indeed"), user("history")], session="new")
+    async with open_api_gateway() as gateway:
+        told, _ = await ask(gateway, [user("before"), assistant("indeed"), user("history")], session="new")
         assert told == "user: before|assistant: indeed"
 
 
 async def test_an_id_of_before_a_compression_leads_to_where_the_conversation_goes_on() -> None:
-    async with open_house() as house:
-        messages, session = await talk(house, "one", "two")
-        store = house.db.scoped(Principal("api-server", house.db.get_session(session)["user_id"]))  # type: ignore[index]
+    async with open_api_gateway() as gateway:
+        messages, session = await talk(gateway, "one", "two")
+        store = gateway.db.scoped(Principal("api-server", gateway.db.get_session(session)["user_id"]))  # type: ignore[index]
         child = store.begin_continuation(session, "They counted.")
-        told, same = await ask(house, [user("history")], session=session)
+        told, same = await ask(gateway, [user("history")], session=session)
         assert "They counted." in told
         assert same == session
-        assert [row["content"] for row in house.db.get_messages(child)][1:] == ["history", told]
+        assert [row["content"] for row in gateway.db.get_messages(child)][1:] == ["history", told]
         extended = [*messages, user("history"), assistant(told), user("context")]
-        assert (await ask(house, extended))[1] == session
-        async with house.http() as client:
+        assert (await ask(gateway, extended))[1] == session
+        async with gateway.http() as client:
             answer = await client.get(f"/api/sessions/{session}/latest-descendant")
             assert answer.json() == {"requested_session_id": session, "session_id": child, "changed": True}
 
 
 async def test_a_name_that_cannot_be_one_is_refused_and_can_smuggle_nothing_into_headers() -> None:
-    async with open_house() as house:
-        assert house.adapter.port is not None
+    async with open_api_gateway() as gateway:
+        assert gateway.adapter.port is not None
         for name in (b"x" * 201, b"", b"a\0b", b"a\rb", b"a\nb", b"a\x01b", b"a\x85b"):
-            reader, writer = await asyncio.open_connection("127.0.0.1", house.adapter.port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", gateway.adapter.port)
             body = b'{"messages":[{"role":"user","content":"hi"}]}'
             writer.write(
                 b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
@@ -162,42 +172,42 @@ async def test_a_name_that_cannot_be_one_is_refused_and_can_smuggle_nothing_into
             assert (await reader.readline()).startswith(b"HTTP/1.1 400 "), name
             writer.close()
             await writer.wait_closed()
-        assert house.db.session_count() == 0
-        assert (await ask(house, [user("hi")], session="x" * 200))[0] == "you said: hi"
+        assert gateway.db.session_count() == 0
+        assert (await ask(gateway, [user("hi")], session="x" * 200))[0] == "you said: hi"
 
 
 async def test_a_session_that_was_thrown_away_does_not_come_back_by_being_named_or_extended() -> None:
-    async with open_house() as house, house.http() as client:
-        told, session = await ask(house, [user("one")], session="x")
+    async with open_api_gateway() as gateway, gateway.http() as client:
+        told, session = await ask(gateway, [user("one")], session="x")
         assert (await client.delete(f"/api/sessions/{session}")).json() == {"ok": True}
         body = {"model": "hermes", "messages": [user("two")]}
         response = await client.post("/v1/chat/completions", json=body, headers={SESSION: "x"})
         named = response.headers[SESSION]
         note = f"The session named x is in the trash. This continues in a new session, {named}."
         assert response.json()["hermes"]["notes"] == [note]
-        _, by_id = await ask(house, [user("two")], session=session)
-        _, extended = await ask(house, [user("one"), assistant(told), user("two")])
+        _, by_id = await ask(gateway, [user("two")], session=session)
+        _, extended = await ask(gateway, [user("one"), assistant(told), user("two")])
         assert session not in {named, by_id, extended}
-        assert len(house.db.get_messages(session, include_trashed=True)) == 2
+        assert len(gateway.db.get_messages(session, include_trashed=True)) == 2
         response = await client.post("/v1/chat/completions", json=body, headers={SESSION: "x"})
         assert response.headers[SESSION] == named
         assert "hermes" not in response.json()
 
 
 async def test_a_conversation_that_was_rewound_is_extended_where_it_stands() -> None:
-    async with open_house() as house:
-        messages, session = await talk(house, "one", "two")
-        second = house.db.list_recent_user_messages(session, 1)[0]["id"]
-        house.db.rewind_to_message(session, second)
-        _, other = await ask(house, [*messages, user("three")])
+    async with open_api_gateway() as gateway:
+        messages, session = await talk(gateway, "one", "two")
+        second = gateway.db.list_recent_user_messages(session, 1)[0]["id"]
+        gateway.db.rewind_to_message(session, second)
+        _, other = await ask(gateway, [*messages, user("three")])
         assert other != session
-        assert (await ask(house, [*messages, user("three")]))[1] not in {session, other}
-        assert await ask(house, [*messages[:2], user("context")]) == ("4 messages", session)
+        assert (await ask(gateway, [*messages, user("three")]))[1] not in {session, other}
+        assert await ask(gateway, [*messages[:2], user("context")]) == ("4 messages", session)
 
 
 async def test_a_terminal_that_works_in_a_conversation_is_told_of_and_not_disturbed() -> None:
-    async with open_house() as house:
-        messages, session = await talk(house, "one")
+    async with open_api_gateway() as gateway:
+        messages, session = await talk(gateway, "one")
         code = (
             "import sys; from hermes_state import SessionDB; db = SessionDB();"
             f"db.leases.acquire({session!r}, 'terminal', 600); print('held', flush=True); sys.stdin.read()"
@@ -209,12 +219,12 @@ async def test_a_terminal_that_works_in_a_conversation_is_told_of_and_not_distur
         assert terminal.stdin is not None
         assert await terminal.stdout.readline() == b"held\n"
         with pytest.raises(openai.ConflictError, match=rf"terminal \(process {terminal.pid}"):
-            await ask(house, [user("two")], session=session)
-        assert (await ask(house, [*messages, user("two")]))[1] != session
-        assert house.db.message_count(session) == 2
+            await ask(gateway, [user("two")], session=session)
+        assert (await ask(gateway, [*messages, user("two")]))[1] != session
+        assert gateway.db.message_count(session) == 2
         terminal.stdin.close()
         await terminal.wait()
-        assert (await ask(house, [user("two")], session=session))[1] == session
+        assert (await ask(gateway, [user("two")], session=session))[1] == session
 
 
 # ---------------------------------------------------------------- who leaves, and what is killed
@@ -222,45 +232,45 @@ async def test_a_terminal_that_works_in_a_conversation_is_told_of_and_not_distur
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_who_leaves_before_the_first_word_stops_the_tools_too(stream: bool) -> None:
-    async with open_house() as house:
-        async with house.http(**{SESSION: "mine"}) as client:
+    async with open_api_gateway() as gateway:
+        async with gateway.http(**{SESSION: "mine"}) as client:
             body = {"messages": [user("use shout wait")], "stream": stream}
             asking = asyncio.create_task(client.post("/v1/chat/completions", json=body))
-            while house.db.message_count() < 2:
+            while gateway.db.message_count() < 2:
                 await asyncio.sleep(0.01)
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
         async with asyncio.timeout(60):
-            while house.db.message_count() < 3:
+            while gateway.db.message_count() < 3:
                 await asyncio.sleep(0.01)
-        _, session = await ask(house, [user("hello")], session="mine", tries=5)
-        rows = house.db.get_messages(session)
+        _, session = await ask(gateway, [user("hello")], session="mine", tries=5)
+        rows = gateway.db.get_messages(session)
         assert [row["role"] for row in rows] == ["user", "assistant", "tool", "user", "assistant"]
 
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_who_leaves_stops_the_answer_and_what_happened_is_kept(stream: bool) -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as gateway:
         body = {"messages": [user("forever")], "stream": stream}
-        async with house.http(**{SESSION: "mine"}) as client:
+        async with gateway.http(**{SESSION: "mine"}) as client:
             asking = asyncio.create_task(client.post("/v1/chat/completions", json=body))
-            await house.agents.model.has_spoken.wait()
+            await gateway.agents.model.has_spoken.wait()
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
         async with asyncio.timeout(60):
-            await house.agents.model.stopped.wait()
-            while house.db.message_count() < 2:
+            await gateway.agents.model.stopped.wait()
+            while gateway.db.message_count() < 2:
                 await asyncio.sleep(0.01)
-        told, session = await ask(house, [user("history")], session="mine", tries=5)
+        told, session = await ask(gateway, [user("history")], session="mine", tries=5)
         assert told.startswith("user: forever|assistant: 0 1 ")
-        rows = house.db.get_messages(session)
+        rows = gateway.db.get_messages(session)
         assert rows[1]["finish_reason"] == "interrupted"
 
 
 async def test_the_end_of_the_gateway_stops_what_runs_and_keeps_it() -> None:
-    async with open_house(drain_seconds=0.2) as house:
-        asking = asyncio.create_task(ask(house, [user("forever")]))
-        await house.agents.model.has_spoken.wait()
+    async with open_api_gateway(drain_seconds=0.2) as gateway:
+        asking = asyncio.create_task(ask(gateway, [user("forever")]))
+        await gateway.agents.model.has_spoken.wait()
     with pytest.raises((openai.APIStatusError, openai.APIConnectionError)):
         await asking
     db = SessionDB()
@@ -269,23 +279,23 @@ async def test_the_end_of_the_gateway_stops_what_runs_and_keeps_it() -> None:
 
 
 async def test_what_runs_may_come_to_its_end_when_the_gateway_is_told_to_end() -> None:
-    async with open_house(drain_seconds=20.0) as house:
-        asking = asyncio.create_task(ask(house, [user("slow 5")]))
-        while house.db.message_count() < 1:
+    async with open_api_gateway(drain_seconds=20.0) as gateway:
+        asking = asyncio.create_task(ask(gateway, [user("slow 5")]))
+        while gateway.db.message_count() < 1:
             await asyncio.sleep(0.01)
     assert (await asking)[0] == "0 1 2 3 4 "
 
 
 async def test_a_kill_in_the_middle_of_an_answer_loses_nothing_that_was_said() -> None:
-    house = await asyncio.create_subprocess_exec(
+    gateway = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "tests.server.house",
+        "tests.server.api_gateway",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
-    assert house.stdout is not None
-    port = int(await house.stdout.readline())
+    assert gateway.stdout is not None
+    port = int(await gateway.stdout.readline())
     client = httpx2.AsyncClient(
         base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {KEY}"}, trust_env=False
     )
@@ -297,12 +307,12 @@ async def test_a_kill_in_the_middle_of_an_answer_loses_nothing_that_was_said() -
         db = SessionDB()
         while db.message_count(session) < 3:
             await asyncio.sleep(0.01)
-        os.kill(house.pid, signal.SIGKILL)
-        await house.wait()
+        os.kill(gateway.pid, signal.SIGKILL)
+        await gateway.wait()
         with pytest.raises(httpx2.HTTPError):
             await asking
     db.close()
-    async with open_house() as again:
+    async with open_api_gateway() as again:
         await ask(again, [user("two")], session=session)
         rows = [row["content"] for row in again.db.get_messages(session)]
         assert rows[:4] == ["one", "you said: one", "forever", "two"]
@@ -313,21 +323,21 @@ async def test_a_kill_in_the_middle_of_an_answer_loses_nothing_that_was_said() -
 
 async def test_nothing_of_one_key_can_be_had_with_another() -> None:
     canary = "zanzibar"
-    async with open_house({"keys": PEOPLE}) as house:
-        messages, session = await talk(house, f"the word is {canary}", "keep it", key=ANNA)
-        async with house.openai(ANNA) as client:
+    async with open_api_gateway({"keys": PEOPLE}) as gateway:
+        messages, session = await talk(gateway, f"the word is {canary}", "keep it", key=ANNA)
+        async with gateway.openai(ANNA) as client:
             made = await client.responses.create(model="hermes", input=f"again: {canary}")
         told: list[str] = []
         for name in (session, "my notes", session[:8], "../x"):
-            answer, other = await ask(house, [user("history")], session=name, key=BERT)
+            answer, other = await ask(gateway, [user("history")], session=name, key=BERT)
             assert other != session
             told.append(answer)
-        answer, other = await ask(house, [*messages, user("context")], key=BERT)
+        answer, other = await ask(gateway, [*messages, user("context")], key=BERT)
         assert (answer, other != session) == (
             "6 messages",
             True,
         )  # what Bert says himself, and in a session of his
-        async with house.http(BERT) as bert, house.http(ANNA) as anna:
+        async with gateway.http(BERT) as bert, gateway.http(ANNA) as anna:
             for path in ("", "/messages", "/latest-descendant"):
                 theirs = await bert.get(f"/api/sessions/{session}{path}")
                 nobodys = await bert.get(f"/api/sessions/nothing{path}")
@@ -350,13 +360,13 @@ async def test_nothing_of_one_key_can_be_had_with_another() -> None:
                 assert {asked.status_code, looked.status_code, deleted.status_code} == {404}
                 told += [asked.text, looked.text, deleted.text]
         assert canary not in "".join(told)
-        assert (await ask(house, [*messages, user("context")], key=ANNA)) == ("6 messages", session)
+        assert (await ask(gateway, [*messages, user("context")], key=ANNA)) == ("6 messages", session)
 
 
 async def test_whose_machine_it_is_has_to_be_said() -> None:
-    async with open_house({"keys": PEOPLE}, owners=["anna"]) as house:
+    async with open_api_gateway({"keys": PEOPLE}, owners=["anna"]) as gateway:
         for key in (ANNA, BERT, KEY):
-            await ask(house, [user("hi")], key=key)
-        assert [one.machine for one in house.agents.scope] == [True, False, False]
-        assert len({one.owner for one in house.agents.scope}) == 3
-        assert all(KEY not in one.owner for one in house.agents.scope)
+            await ask(gateway, [user("hi")], key=key)
+        assert [one.machine for one in gateway.agents.scope] == [True, False, False]
+        assert len({one.owner for one in gateway.agents.scope}) == 3
+        assert all(KEY not in one.owner for one in gateway.agents.scope)

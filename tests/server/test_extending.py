@@ -21,7 +21,16 @@ from hermes.server.completions import answer_notes
 from hermes.server.history_index import HistoryIndex
 from hermes.server.message_format import ChatMessage, encode_canonically, join_answers, messages_from_rows
 from hermes.server.request_handler import SESSION
-from tests.server.house import ANNA, BERT, PEOPLE, House, assistant, open_house, stream_to_client, user
+from tests.server.api_gateway import (
+    ANNA,
+    BERT,
+    PEOPLE,
+    ApiGateway,
+    assistant,
+    open_api_gateway,
+    stream_to_client,
+    user,
+)
 
 WORDS = st.sampled_from(["a", "b"])
 NUMBERS = st.integers(0, 7)
@@ -49,14 +58,14 @@ class Held(NamedTuple):
 
 
 @contextmanager
-def house_in_a_thread() -> Iterator[House]:
+def gateway_in_a_thread() -> Iterator[ApiGateway]:
     """So that what Hypothesis drives need not know of event loops."""
-    there: list[House] = []
+    there: list[ApiGateway] = []
     ready, done = threading.Event(), threading.Event()
 
     async def live() -> None:
-        async with open_house({"keys": PEOPLE}) as house:
-            there.append(house)
+        async with open_api_gateway({"keys": PEOPLE}) as gateway:
+            there.append(gateway)
             ready.set()
             await asyncio.to_thread(done.wait)
 
@@ -71,7 +80,7 @@ def house_in_a_thread() -> Iterator[House]:
 
 
 def test_a_request_goes_on_with_what_it_exactly_extends_and_with_nothing_else() -> None:
-    with house_in_a_thread() as house, httpx2.Client(base_url=house.address, trust_env=False) as client:
+    with gateway_in_a_thread() as gateway, httpx2.Client(base_url=gateway.address, trust_env=False) as client:
 
         def ask(key: str, messages: list[dict[str, Any]], session: str | None) -> tuple[str, str]:
             headers = {"Authorization": f"Bearer {key}"} | ({SESSION: session} if session else {})
@@ -94,11 +103,11 @@ def test_a_request_goes_on_with_what_it_exactly_extends_and_with_nothing_else() 
                 _take_in(mine, named, request, told, session)
             for key, conversations in held.items():
                 for one in conversations:
-                    rows = house.db.get_messages(one.session)
+                    rows = gateway.db.get_messages(one.session)
                     assert [(row["role"], row["content"]) for row in rows] == [
                         (message["role"], message["content"]) for message in one.messages
                     ]
-                    row = house.db.get_session(one.session)
+                    row = gateway.db.get_session(one.session)
                     assert row is not None
                     assert row["user_id"] == ("anna" if key == ANNA else "bert")
 

@@ -20,7 +20,7 @@ from hermes.server.api_errors import translate_error
 from hermes.server.message_format import ChatMessage, join_answers
 from hermes.server.request_handler import SESSION
 from hermes.store.people import Principal
-from tests.server.house import ANNA, BERT, KEY, PEOPLE, House, open_house, user
+from tests.server.api_gateway import ANNA, BERT, KEY, PEOPLE, ApiGateway, open_api_gateway, user
 
 TWO = {"key": None, "keys": PEOPLE}
 SHAPE = {"message", "type", "param", "code"}
@@ -67,9 +67,9 @@ ROUTES = [
 
 async def test_a_key_has_so_many_requests_open_and_another_key_is_not_concerned() -> None:
     async with (
-        open_house({**TWO, "concurrent_requests": 2}) as house,
-        house.http(ANNA) as anna,
-        house.http(BERT) as bert,
+        open_api_gateway({**TWO, "concurrent_requests": 2}) as gateway,
+        gateway.http(ANNA) as anna,
+        gateway.http(BERT) as bert,
         _stream(anna),
     ):
         async with _stream(anna):  # a stream counts until its end
@@ -83,9 +83,9 @@ async def test_a_key_has_so_many_requests_open_and_another_key_is_not_concerned(
 
 async def test_a_key_has_so_many_requests_in_a_minute_whatever_they_are() -> None:
     async with (
-        open_house({**TWO, "requests_per_minute": 3}) as house,
-        house.http(ANNA) as anna,
-        house.http(BERT) as bert,
+        open_api_gateway({**TWO, "requests_per_minute": 3}) as gateway,
+        gateway.http(ANNA) as anna,
+        gateway.http(BERT) as bert,
     ):
         for _ in range(3):
             assert (await anna.get("/api/sessions")).status_code == 200
@@ -95,7 +95,7 @@ async def test_a_key_has_so_many_requests_in_a_minute_whatever_they_are() -> Non
 
 
 async def test_a_search_has_so_many_words() -> None:
-    async with open_house() as house, house.http() as client:
+    async with open_api_gateway() as gateway, gateway.http() as client:
 
         async def search(query: str) -> httpx2.Response:
             return await client.get("/api/sessions/search", params={"q": query})
@@ -111,14 +111,14 @@ async def test_a_search_has_so_many_words() -> None:
             answer = await search(query)
             assert answer.status_code == 400, query[:50]
             assert answer.json()["error"]["code"] == "query_too_long"
-    async with open_house({"search_words": "2"}) as house, house.http() as client:
+    async with open_api_gateway({"search_words": "2"}) as gateway, gateway.http() as client:
         assert (await client.get("/api/sessions/search?q=one+two")).status_code == 200
         answer = await client.get("/api/sessions/search?q=one+two+three")
         assert answer.json()["error"]["message"] == "q has more than 2 words"
 
 
 async def test_a_request_has_so_many_messages() -> None:
-    async with open_house({"most_messages": 3}) as house, house.http() as client:
+    async with open_api_gateway({"most_messages": 3}) as gateway, gateway.http() as client:
         for path, name in (("/v1/chat/completions", "messages"), ("/v1/responses", "input")):
             for count, status in ((3, 200), (4, 413)):
                 body = {"model": "hermes", name: [user(str(number)) for number in range(count)]}
@@ -138,25 +138,25 @@ async def test_a_request_has_so_many_messages() -> None:
     ids=["deep", "very deep", "many"],
 )
 async def test_json_that_would_take_much_memory_is_refused(metadata: bytes, why: str) -> None:
-    async with open_house() as house, house.http() as client:
+    async with open_api_gateway() as gateway, gateway.http() as client:
         body = b'{"model": "hermes", "input": "hi", "metadata": %s}' % metadata
         answer = await client.post("/v1/responses", content=body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_complex")
         assert why in answer.json()["error"]["message"]
-        assert house.db.session_count() == 0
+        assert gateway.db.session_count() == 0
 
 
 async def test_answers_that_wait_for_a_reader_count_as_memory_of_the_key() -> None:
     async with (
-        open_house(TWO, bodies_mb=1) as house,
-        house.http(ANNA) as anna,
-        house.http(BERT) as bert,
+        open_api_gateway(TWO, bodies_mb=1) as gateway,
+        gateway.http(ANNA) as anna,
+        gateway.http(BERT) as bert,
     ):
         found: dict[str, str] = {}
         for client, name in ((anna, "anna"), (bert, "bert")):
             answer = await client.post("/v1/chat/completions", json=asking(user("x" * 60_000)))
             found[name] = answer.headers[SESSION]
-            store = house.db.scoped(Principal("api-server", name))
+            store = gateway.db.scoped(Principal("api-server", name))
             for _ in range(20):
                 store.append_message(found[name], "assistant", "y" * 500_000)
         path = f"/api/sessions/{found['anna']}/messages"
@@ -179,8 +179,8 @@ def test_many_answers_in_a_row_are_joined_once() -> None:
 # ---------------------------------------------------------------- strangers
 
 
-async def _raw(house: House, sent: bytes) -> tuple[bytes, dict[str, Any]]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", house.adapter.port)
+async def _raw(gateway: ApiGateway, sent: bytes) -> tuple[bytes, dict[str, Any]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.adapter.port)
     writer.write(sent)
     async with asyncio.timeout(60):
         head = await reader.readuntil(b"\r\n\r\n")
@@ -191,43 +191,43 @@ async def _raw(house: House, sent: bytes) -> tuple[bytes, dict[str, Any]]:
 
 
 async def test_of_a_request_without_the_key_the_body_is_not_read() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as gateway:
         for key in ("", "Authorization: Bearer nonsense\r\n", f"Authorization: Basic {KEY}\r\n"):
             for path in ("/v1/chat/completions", "/v1/responses", "/nothing"):
                 sent = f"POST {path} HTTP/1.1\r\nHost: x\r\n{key}Content-Length: 31000000\r\n\r\n"
-                head, body = await _raw(house, sent.encode())
+                head, body = await _raw(gateway, sent.encode())
                 assert head.startswith(b"HTTP/1.1 401 ")
                 assert body["error"]["code"] == "invalid_api_key"
 
 
 async def test_whoever_guesses_keys_is_told_to_stop_and_the_right_key_still_counts() -> None:
-    async with open_house(wrong_keys_per_minute=3) as house:
-        async with house.http("not the key of anybody") as stranger:
+    async with open_api_gateway(wrong_keys_per_minute=3) as gateway:
+        async with gateway.http("not the key of anybody") as stranger:
             for _ in range(3):
                 assert (await stranger.get("/v1/models")).status_code == 401
             answer = await stranger.get("/v1/models")
             assert _is_limited(answer)
             assert answer.headers["connection"] == "close"
-        async with house.http() as client:
+        async with gateway.http() as client:
             assert (await client.get("/v1/models")).status_code == 200
 
 
 async def test_what_is_not_http_is_refused_in_the_usual_shape() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as gateway:
         for sent in (b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * 40_000):
-            head, body = await _raw(house, sent)
+            head, body = await _raw(gateway, sent)
             assert head.startswith(b"HTTP/1.1 400 ")
             assert set(body["error"]) == SHAPE
 
 
 async def test_more_connections_than_there_are_is_told_in_the_usual_shape() -> None:
     async with (
-        open_house(connections_per_address=2) as house,
-        house.http() as client,
+        open_api_gateway(connections_per_address=2) as gateway,
+        gateway.http() as client,
         _stream(client),
         _stream(client),
     ):
-        head, body = await _raw(house, b"")
+        head, body = await _raw(gateway, b"")
         assert head.startswith(b"HTTP/1.1 503 ")
         assert set(body["error"]) == SHAPE
 

@@ -12,21 +12,21 @@ import pytest
 from hermes.gateway.adapter import Misconfigured
 from hermes.gateway.http.address_rules import AllowedHosts, Forbidden, is_public, resolve_targets
 from hermes.server.pictures import detect_picture_type
-from tests.gateway.serving import served
-from tests.server.house import House, ask, assistant, open_house, user
+from tests.gateway.loopback_server import served
+from tests.server.api_gateway import ApiGateway, ask, assistant, open_api_gateway, user
 from tests.server.picture_server import GIF, PNG, PictureServer, listening
 
 NOBODY = AllowedHosts("test", ())
 
 
 @asynccontextmanager
-async def pictures(**settings: Any) -> AsyncIterator[tuple[PictureServer, str, House]]:
+async def pictures(**settings: Any) -> AsyncIterator[tuple[PictureServer, str, ApiGateway]]:
     server = PictureServer()
     async with (
         served(server.app) as there,
-        open_house({"picture_hosts": [there.removeprefix("http://")]}, **settings) as house,
+        open_api_gateway({"picture_hosts": [there.removeprefix("http://")]}, **settings) as gateway,
     ):
-        yield server, there, house
+        yield server, there, gateway
 
 
 def showing(url: str) -> Any:
@@ -36,8 +36,8 @@ def showing(url: str) -> Any:
     }
 
 
-async def _refused(house: House, url: str) -> str:
-    async with house.http() as client:
+async def _refused(gateway: ApiGateway, url: str) -> str:
+    async with gateway.http() as client:
         body = {"model": "hermes", "messages": [showing(url)]}
         answer = await client.post("/v1/chat/completions", json=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_image_url"), url
@@ -45,32 +45,32 @@ async def _refused(house: House, url: str) -> str:
 
 
 async def test_a_picture_is_kept_as_data_and_the_conversation_goes_on_with_its_address() -> None:
-    async with pictures() as (server, there, house):
-        told, session = await ask(house, [showing(f"{there}/x.png")])
+    async with pictures() as (server, there, gateway):
+        told, session = await ask(gateway, [showing(f"{there}/x.png")])
         assert told == "1 pictures"
-        (row, _) = house.db.get_messages(session)
+        (row, _) = gateway.db.get_messages(session)
         url = row["content"][1]["image_url"]["url"]
         assert url == f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
         server.picture = GIF  # what is behind an address may change; what was said does not
         more = [showing(f"{there}/x.png"), assistant(told), user("hi")]
-        assert (await ask(house, more))[1] == session
+        assert (await ask(gateway, more))[1] == session
         assert server.asked == ["/x.png"]
 
 
 async def test_each_key_has_its_own_pictures() -> None:
     keys = {"keys": {"bert": "bert has a key of his own"}}
     server = PictureServer()
-    async with served(server.app) as there, open_house({"picture_hosts": there[7:], **keys}) as house:
-        await ask(house, [showing(f"{there}/x.png")])
-        await ask(house, [showing(f"{there}/x.png")], key="bert has a key of his own")
+    async with served(server.app) as there, open_api_gateway({"picture_hosts": there[7:], **keys}) as gateway:
+        await ask(gateway, [showing(f"{there}/x.png")])
+        await ask(gateway, [showing(f"{there}/x.png")], key="bert has a key of his own")
     assert len(server.asked) == 2
 
 
 async def test_nobody_can_make_us_or_the_model_reach_this_machine() -> None:
-    async with listening() as private, open_house() as house:
+    async with listening() as private, open_api_gateway() as gateway:
         port = private.port
         lines = {
-            await _refused(house, url)
+            await _refused(gateway, url)
             for url in (
                 f"http://127.0.0.1:{port}/x.png",
                 f"https://127.0.0.1:{port}/x.png",
@@ -93,33 +93,33 @@ async def test_nobody_can_make_us_or_the_model_reach_this_machine() -> None:
         }
         assert len(lines) == 1  # the answer does not tell what there is in our network
         assert private.came == 0
-        assert house.db.session_count() == 0
+        assert gateway.db.session_count() == 0
 
 
 async def test_a_redirect_leads_nowhere_that_the_address_itself_could_not() -> None:
-    async with listening() as private, pictures() as (server, there, house):
+    async with listening() as private, pictures() as (server, there, gateway):
         for server.elsewhere in (
             f"http://127.0.0.1:{private.port}/x.png",
             "https://localhost/x.png",
             "file:///etc/passwd",
             "//[",
         ):
-            await _refused(house, f"{there}/away")
-        await _refused(house, f"{there}/round")
+            await _refused(gateway, f"{there}/away")
+        await _refused(gateway, f"{there}/round")
         assert private.came == 0
-        assert (await ask(house, [showing(f"{there}/moved")]))[0] == "1 pictures"
+        assert (await ask(gateway, [showing(f"{there}/moved")]))[0] == "1 pictures"
 
 
 async def test_what_is_no_picture_or_too_large_is_refused() -> None:
-    async with pictures(largest_attachment_mb=0.01) as (server, there, house):
+    async with pictures(largest_attachment_mb=0.01) as (server, there, gateway):
         for path in ("page.png", "packed.png", "missing"):
-            await _refused(house, f"{there}/{path}")
+            await _refused(gateway, f"{there}/{path}")
         server.picture = PNG + bytes(10_000)
-        assert "at most 0.01 MB" in await _refused(house, f"{there}/x.png")
+        assert "at most 0.01 MB" in await _refused(gateway, f"{there}/x.png")
 
 
 async def test_there_are_not_too_many_in_one_request() -> None:
-    async with pictures() as (server, there, house), house.http() as client:
+    async with pictures() as (server, there, gateway), gateway.http() as client:
         messages = [showing(f"{there}/{number}.png") for number in range(17)]
         answer = await client.post("/v1/chat/completions", json={"model": "hermes", "messages": messages})
         assert (answer.status_code, server.asked) == (400, [])

@@ -6,14 +6,14 @@ from hermes.agent.events import Event, Recast, TextDelta
 from hermes.agent.models.finish_reasons import CUT_AT_LENGTH
 from hermes.conversation.answer import Answer
 from hermes.server.turns import RECAST
-from tests.server.house import ask, assistant, open_house, stream_to_client, user
+from tests.server.api_gateway import ask, assistant, open_api_gateway, stream_to_client, user
 
 ANSWER = "the List<String>\nof it"
 THOUGHT = "one\ntwo\nthree\nfour\nfive"
 
 
 async def test_reasoning_has_a_field_of_its_own_whole_and_streamed() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as gateway, gateway.openai() as client:
         made = await client.chat.completions.create(model="hermes", messages=[user("think length")])
         assert made.choices[0].message.content == ANSWER
         assert made.choices[0].message.model_dump()["reasoning_content"] == THOUGHT
@@ -30,17 +30,17 @@ async def test_reasoning_has_a_field_of_its_own_whole_and_streamed() -> None:
 
 
 async def test_a_client_that_sends_the_answer_back_is_in_its_conversation() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as gateway:
         messages = [user("think")]
-        said, session = await ask(house, messages)
+        said, session = await ask(gateway, messages)
         assert said == ANSWER
-        rows = house.db.get_messages(session)
+        rows = gateway.db.get_messages(session)
         assert rows[-1]["content"] == f"<think>{THOUGHT}</think>\n\n{ANSWER}"
-        assert await ask(house, [*messages, assistant(said), user("more")]) == ("you said: more", session)
+        assert await ask(gateway, [*messages, assistant(said), user("more")]) == ("you said: more", session)
 
 
 async def test_a_response_that_was_cut_short_is_incomplete() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as gateway, gateway.openai() as client:
         made = await client.responses.create(model="hermes", input="think length")
         assert made.output_text == ANSWER
         assert made.status == "incomplete"

@@ -10,13 +10,13 @@ import pytest
 from openai import OpenAI
 
 from hermes.server.request_handler import SESSION
-from tests.gateway.serving import served
-from tests.server.house import KEY, ask, assistant, open_house, user
+from tests.gateway.loopback_server import served
+from tests.server.api_gateway import KEY, ask, assistant, open_api_gateway, user
 from tests.server.picture_server import PictureServer
 
 
 async def test_a_response_has_everything_a_client_looks_for() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as gateway, gateway.openai() as client:
         made = await client.responses.create(model="hermes", input="hello", metadata={"a": "b"})
         assert made.object == "response"
         assert made.status == "completed"
@@ -30,19 +30,19 @@ async def test_a_response_has_everything_a_client_looks_for() -> None:
 
 
 async def test_responses_follow_each_other_and_a_restart() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as gateway, gateway.openai() as client:
         first = await client.responses.create(model="hermes", input="one")
         second = await client.responses.create(model="hermes", input="two", previous_response_id=first.id)
         assert second.previous_response_id == first.id
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as gateway, gateway.openai() as client:
         third = await client.responses.create(model="hermes", input="history", previous_response_id=second.id)
         assert third.output_text == "user: one|assistant: you said: one|user: two|assistant: you said: two"
         assert (await client.responses.retrieve(first.id)).output_text == "you said: one"
-        assert house.db.session_count() == 1
+        assert gateway.db.session_count() == 1
 
 
 async def test_going_on_from_an_earlier_response_is_a_branch() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as gateway, gateway.openai() as client:
         first = await client.responses.create(model="hermes", input="one")
         second = await client.responses.create(model="hermes", input="two", previous_response_id=first.id)
         other = await client.responses.create(model="hermes", input="history", previous_response_id=first.id)
@@ -52,11 +52,11 @@ async def test_going_on_from_an_earlier_response_is_a_branch() -> None:
         assert "two" not in more.output_text
         back = await client.responses.create(model="hermes", input="context", previous_response_id=second.id)
         assert back.output_text == "6 messages"
-        assert house.db.session_count() == 2
+        assert gateway.db.session_count() == 2
 
 
 async def test_a_stream_has_the_events_of_the_real_one_in_their_order() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as gateway, gateway.openai() as client:
         stream = await client.responses.create(model="hermes", input="slow 2", stream=True)
         events = [event async for event in stream]
         assert [event.type for event in events] == [
@@ -86,11 +86,11 @@ async def test_a_stream_has_the_events_of_the_real_one_in_their_order() -> None:
 
 async def test_the_sync_clients_own_way_of_streaming_works() -> None:
 
-    async with open_house() as house:
+    async with open_api_gateway() as gateway:
 
         def talk() -> tuple[str, str]:
             with (
-                OpenAI(base_url=f"{house.address}/v1", api_key=KEY) as client,
+                OpenAI(base_url=f"{gateway.address}/v1", api_key=KEY) as client,
                 client.responses.stream(model="hermes", input="slow 2") as stream,
             ):
                 told = "".join(one.delta for one in stream if one.type == "response.output_text.delta")
@@ -100,7 +100,7 @@ async def test_the_sync_clients_own_way_of_streaming_works() -> None:
 
 
 async def test_a_stream_that_fails_says_so() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as gateway, gateway.openai() as client:
         stream = await client.responses.create(model="hermes", input="crack", stream=True)
         last = [event async for event in stream][-1]
         assert last.type == "response.failed"
@@ -112,7 +112,7 @@ async def test_a_stream_that_fails_says_so() -> None:
 
 
 async def test_instructions_are_those_of_each_request() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as gateway, gateway.openai() as client:
         first = await client.responses.create(model="hermes", input="prompt", instructions="Be a pirate.")
         assert "Be a pirate." in first.output_text
         assert first.instructions == "Be a pirate."
@@ -129,8 +129,8 @@ async def test_instructions_are_those_of_each_request() -> None:
 async def test_input_can_be_a_list_of_items_with_pictures() -> None:
     async with (
         served(PictureServer().app) as there,
-        open_house({"picture_hosts": there.removeprefix("http://")}) as house,
-        house.openai() as client,
+        open_api_gateway({"picture_hosts": there.removeprefix("http://")}) as gateway,
+        gateway.openai() as client,
     ):
         items: Any = [
             {"role": "developer", "content": "Count."},
@@ -151,18 +151,18 @@ async def test_input_can_be_a_list_of_items_with_pictures() -> None:
 
 
 async def test_several_messages_at_once_after_a_response_are_all_said() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as gateway, gateway.openai() as client:
         first = await client.responses.create(model="hermes", input="one")
         items = [user("one"), assistant("you said: one"), user("history")]
         told = "user: one|assistant: you said: one|user: one|assistant: you said: one"
         for _ in range(2):  # the second time in a branch
             made = await client.responses.create(model="hermes", input=items, previous_response_id=first.id)
             assert made.output_text == told
-        assert house.db.session_count() == 2
+        assert gateway.db.session_count() == 2
 
 
 async def test_what_is_not_to_be_stored_is_in_no_list_and_cannot_be_gone_on_from() -> None:
-    async with open_house() as house, house.openai() as client, house.http() as http:
+    async with open_api_gateway() as gateway, gateway.openai() as client, gateway.http() as http:
         made = await client.responses.create(model="hermes", input="a secret", store=False)
         assert made.output_text == "you said: a secret"
         assert (await http.get("/api/sessions")).json()["total"] == 0
@@ -180,7 +180,7 @@ async def test_what_is_not_to_be_stored_is_in_no_list_and_cannot_be_gone_on_from
 
 
 async def test_a_response_that_is_deleted_is_taken_out_of_the_conversation() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as gateway, gateway.openai() as client:
         first = await client.responses.create(model="hermes", input="one")
         second = await client.responses.create(model="hermes", input="two", previous_response_id=first.id)
         with pytest.raises(openai.ConflictError, match="later responses build on this one"):
@@ -192,18 +192,21 @@ async def test_a_response_that_is_deleted_is_taken_out_of_the_conversation() -> 
         assert third.output_text == "user: one|assistant: you said: one"
         for made in (third, first):
             await client.responses.delete(made.id)
-        assert house.db.session_count() == 0
-        assert len(house.db.list_trash()) == 1
+        assert gateway.db.session_count() == 0
+        assert len(gateway.db.list_trash()) == 1
 
 
 async def test_a_response_can_be_in_a_named_session_and_be_extended_by_completions() -> None:
-    async with open_house() as house, house.openai() as client:
+    async with open_api_gateway() as gateway, gateway.openai() as client:
         raw = await client.responses.with_raw_response.create(
             model="hermes", input="one", extra_headers={SESSION: "mine"}
         )
         session = raw.headers[SESSION]
         told = raw.parse().output_text
-        assert (await ask(house, [user("one"), assistant(told), user("context")])) == ("4 messages", session)
+        assert (await ask(gateway, [user("one"), assistant(told), user("context")])) == (
+            "4 messages",
+            session,
+        )
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -219,16 +222,16 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 async def test_what_cannot_be_asked_is_refused() -> None:
-    async with open_house() as house, house.http() as client:
+    async with open_api_gateway() as gateway, gateway.http() as client:
         for body, why in REFUSED:
             answer = await client.post("/v1/responses", json=body)
             assert answer.status_code == 400, body
             assert why in answer.json()["error"]["message"], body
-        assert house.db.session_count() == 0
+        assert gateway.db.session_count() == 0
 
 
 async def test_a_name_and_a_previous_response_contradict_each_other() -> None:
-    async with open_house() as house, house.http(**{SESSION: "x"}) as client:
+    async with open_api_gateway() as gateway, gateway.http(**{SESSION: "x"}) as client:
         for body in ({"previous_response_id": "resp_x"}, {"store": False}):
             answer = await client.post("/v1/responses", json={"input": "hi", **body})
             assert answer.status_code == 400

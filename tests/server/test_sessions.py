@@ -18,14 +18,14 @@ from hermes.gateway.registry import load_adapter
 from hermes.gateway.settings import PlatformSettings
 from hermes.server.api import ApiServer
 from hermes.server.request_handler import SESSION
-from tests.server.house import ANNA, KEY, ask, open_house, user
+from tests.server.api_gateway import ANNA, KEY, ask, open_api_gateway, user
 
 ORIGIN = "https://app.example"
 
 
 async def test_sessions_are_listed_read_and_searched() -> None:
-    async with open_house() as house, house.http() as client:
-        made = [(await ask(house, [user(f"talk of {word}")]))[1] for word in ("apples", "pears", "plums")]
+    async with open_api_gateway() as gateway, gateway.http() as client:
+        made = [(await ask(gateway, [user(f"talk of {word}")]))[1] for word in ("apples", "pears", "plums")]
         page = (await client.get("/api/sessions", params={"limit": 2})).json()
         assert [one["id"] for one in page["sessions"]] == [made[2], made[1]]
         assert (page["total"], page["limit"], page["offset"]) == (3, 2, 0)
@@ -33,7 +33,7 @@ async def test_sessions_are_listed_read_and_searched() -> None:
         assert page["sessions"][0]["preview"] == "talk of plums"
         rest = (await client.get("/api/sessions", params={"limit": 2, "offset": 2})).json()
         assert [one["id"] for one in rest["sessions"]] == [made[0]]
-        house.db.end_session(made[0], "done")
+        gateway.db.end_session(made[0], "done")
         one = (await client.get(f"/api/sessions/{made[0]}")).json()
         assert (one["id"], one["is_active"], one["end_reason"]) == (made[0], False, "done")
         assert one["source"] == "api-server"
@@ -49,9 +49,9 @@ async def test_sessions_are_listed_read_and_searched() -> None:
 
 
 async def test_a_search_finds_beginnings_of_words_and_tells_each_session_once() -> None:
-    async with open_house() as house, house.http() as client:
-        _, apples = await ask(house, [user("talk of apples")])
-        _, pears = await ask(house, [user("talk of pears")])
+    async with open_api_gateway() as gateway, gateway.http() as client:
+        _, apples = await ask(gateway, [user("talk of apples")])
+        _, pears = await ask(gateway, [user("talk of pears")])
 
         async def found(query: str) -> set[str]:
             results = (await client.get("/api/sessions/search", params={"q": query})).json()["results"]
@@ -69,36 +69,36 @@ async def test_a_search_finds_beginnings_of_words_and_tells_each_session_once() 
 
 
 async def test_a_session_goes_to_the_trash() -> None:
-    async with open_house() as house, house.http() as client:
-        _, session = await ask(house, [user("rubbish")])
+    async with open_api_gateway() as gateway, gateway.http() as client:
+        _, session = await ask(gateway, [user("rubbish")])
         assert (await client.delete(f"/api/sessions/{session}")).json() == {"ok": True}
         assert (await client.get(f"/api/sessions/{session}")).status_code == 404
         assert (await client.delete(f"/api/sessions/{session}")).status_code == 404
         assert (await client.get("/api/sessions")).json()["total"] == 0
-        assert [row["id"] for row in house.db.list_trash()] == [session]
+        assert [row["id"] for row in gateway.db.list_trash()] == [session]
 
 
 async def test_a_conversation_thrown_away_during_an_answer_goes_on_in_another() -> None:
-    async with open_house() as house:
-        _, old = await ask(house, [user("first")], session="mine")
-        async with house.openai() as client:
+    async with open_api_gateway() as gateway:
+        _, old = await ask(gateway, [user("first")], session="mine")
+        async with gateway.openai() as client:
             stream = await client.chat.completions.create(
                 model="hermes", messages=[user("slow 3")], extra_headers={SESSION: "mine"}, stream=True
             )
             text = ""
             async for chunk in stream:
                 if not text and chunk.choices and chunk.choices[0].delta.content:
-                    house.db.trash_session(old)
+                    gateway.db.trash_session(old)
                 text += (chunk.choices[0].delta.content or "") if chunk.choices else ""
         assert text.startswith("0 1 2 ")
-        assert house.db.get_session(old) is None
-        answer, new = await ask(house, [user("history")], session="mine")
+        assert gateway.db.get_session(old) is None
+        answer, new = await ask(gateway, [user("history")], session="mine")
         assert new != old
         assert answer == "user: slow 3|assistant: 0 1 2"
 
 
 async def test_what_is_no_number_is_refused() -> None:
-    async with open_house() as house, house.http() as client:
+    async with open_api_gateway() as gateway, gateway.http() as client:
         for query in ("limit=x", "limit=-1", "offset=1.5", "limit=501", "offset=9999999999"):
             answer = await client.get(f"/api/sessions?{query}")
             assert answer.status_code == 422
@@ -127,29 +127,29 @@ PATHS = [
 
 
 async def test_nothing_is_answered_without_the_key() -> None:
-    async with open_house() as house:
+    async with open_api_gateway() as gateway:
         for given in (None, "x", KEY[:-1], f"{KEY}x", "ключ"):
             headers = {} if given is None else {"Authorization": f"Bearer {given}".encode()}
-            async with house.http(None) as client:
+            async with gateway.http(None) as client:
                 for method, path in PATHS:
                     answer = await client.request(method, path, headers=headers)  # type: ignore[arg-type]
                     assert answer.status_code == 401, (given, path)
                     assert answer.headers["www-authenticate"] == "Bearer"
                     assert answer.json()["error"]["code"] == "invalid_api_key"
-        async with house.http(None, Authorization=f"Basic {KEY}") as client:
+        async with gateway.http(None, Authorization=f"Basic {KEY}") as client:
             assert (await client.get("/v1/models")).status_code == 401
 
         def asking() -> None:
-            with OpenAI(base_url=f"{house.address}/v1", api_key="not the key at all") as client:
+            with OpenAI(base_url=f"{gateway.address}/v1", api_key="not the key at all") as client:
                 client.models.list()
 
         with pytest.raises(openai.AuthenticationError):
             await asyncio.to_thread(asking)
-        assert house.db.session_count() == 0
+        assert gateway.db.session_count() == 0
 
 
 async def test_what_is_not_there_is_told_in_the_usual_shape() -> None:
-    async with open_house() as house, house.http() as client:
+    async with open_api_gateway() as gateway, gateway.http() as client:
         for method, path, status in (("GET", "/nothing", 404), ("PUT", "/v1/models", 405)):
             answer = await client.request(method, path)
             assert answer.status_code == status
@@ -157,11 +157,11 @@ async def test_what_is_not_there_is_told_in_the_usual_shape() -> None:
 
 
 async def test_pages_of_other_origins_are_refused_unless_they_are_named() -> None:
-    async with open_house() as house, house.http(Origin=ORIGIN) as client:
+    async with open_api_gateway() as gateway, gateway.http(Origin=ORIGIN) as client:
         assert (await client.get("/v1/models")).status_code == 403
         assert (await client.options("/v1/models")).headers.get("access-control-allow-origin") is None
-    async with open_house({"cors_origins": ORIGIN}) as house:
-        async with house.http(Origin=ORIGIN) as client:
+    async with open_api_gateway({"cors_origins": ORIGIN}) as gateway:
+        async with gateway.http(Origin=ORIGIN) as client:
             answer = await client.get("/v1/models")
             assert answer.status_code == 200
             assert answer.headers["access-control-allow-origin"] == ORIGIN
@@ -174,17 +174,17 @@ async def test_pages_of_other_origins_are_refused_unless_they_are_named() -> Non
                 },
             )
             assert before.status_code == 200
-        async with house.http(Origin="https://evil.example") as client:
+        async with gateway.http(Origin="https://evil.example") as client:
             assert (await client.get("/v1/models")).status_code == 403
 
 
 async def test_the_key_is_in_no_log_and_no_session(caplog: pytest.LogCaptureFixture, home: Path) -> None:
     caplog.set_level(logging.DEBUG)
-    async with open_house() as house, house.http() as client:
-        _, session = await ask(house, [user("hi")])
+    async with open_api_gateway() as gateway, gateway.http() as client:
+        _, session = await ask(gateway, [user("hi")])
         await client.post("/v1/chat/completions", content=b"{")
-        assert KEY not in repr(house.adapter.__dict__)
-        assert KEY not in repr(house.db.get_session(session))
+        assert KEY not in repr(gateway.adapter.__dict__)
+        assert KEY not in repr(gateway.db.get_session(session))
     assert KEY not in caplog.text
     for file in home.rglob("*"):
         assert not file.is_file() or KEY.encode() not in file.read_bytes()
@@ -214,9 +214,9 @@ def test_what_would_not_be_safe_does_not_start(more: dict[str, Any], why: str, t
 
 async def test_a_key_can_be_named_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY_OF_ANNA", ANNA)
-    async with open_house({"keys": {"anna": "${KEY_OF_ANNA}"}}) as house:
+    async with open_api_gateway({"keys": {"anna": "${KEY_OF_ANNA}"}}) as gateway:
         for key, status in ((ANNA, 200), ("${KEY_OF_ANNA}", 401)):
-            async with house.http(key) as client:
+            async with gateway.http(key) as client:
                 assert (await client.get("/v1/models")).status_code == status
 
 

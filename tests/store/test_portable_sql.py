@@ -13,7 +13,7 @@ import pytest
 
 import hermes
 from tests.portable_sql import SQL, find_refused
-from tests.sqlite_only import FOLDER, PLACES, PLAIN_SQL, TESTS, is_sqlite_only
+from tests.sqlite_only import FOLDER, PLACES, REACHES_SQLITE, TESTS, is_sqlite_only
 
 SOURCES = Path(hermes.__file__).parent
 ENGINE = SOURCES / "store" / "sqlite"
@@ -43,13 +43,15 @@ def test_statements_of_managers_are_for_every_engine() -> None:
     assert seen > 400, "the statements are no longer recognised"
 
 
-def test_only_sqlite_only_tests_use_a_connection_of_sqlite() -> None:
+def test_only_sqlite_only_tests_reach_sqlite() -> None:
     using = [
-        file for file in sorted(TESTS.rglob("*.py")) if PLAIN_SQL.search(file.read_text(encoding="utf-8"))
+        file
+        for file in sorted(TESTS.rglob("*.py"))
+        if REACHES_SQLITE.search(file.read_text(encoding="utf-8"))
     ]
     misplaced = [str(file.relative_to(TESTS)) for file in using if not is_sqlite_only(file)]
     assert misplaced == [], "use tests/stored_rows.py, or move the test to a folder `sqlite`"
-    assert len(using) > 10, "the connections are no longer recognised"
+    assert len(using) > 10, "the ways to SQLite are no longer recognised"
 
 
 def test_sqlite_only_tests_are_marked_and_their_places_described(request: pytest.FixtureRequest) -> None:

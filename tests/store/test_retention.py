@@ -21,7 +21,7 @@ from hermes.store.retention.deletion import Retention, make_batches
 from hermes.store.retention.thinning import Thinner
 from hermes.store.sessions.selection import Selection
 from hermes_state import SessionDB
-from tests.store.repeating import Repeating
+from tests.store.repeating_engine import RepeatingEngine
 from tests.stored_rows import change_rows, change_through, read_rows, read_value
 
 DAY = 86_400.0
@@ -796,7 +796,7 @@ def test_maintenance_thins_only_where_it_is_told_to(tools: SessionDB) -> None:
 
 def test_a_thinning_done_again_after_a_commit_that_lasted_counts_once(tools: SessionDB) -> None:
     told = tools.thin(dry_run=True)
-    assert Thinner(Repeating(tools)).thin() == told
+    assert Thinner(RepeatingEngine(tools)).thin() == told
 
 
 @settings(max_examples=25)

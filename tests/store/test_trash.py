@@ -18,7 +18,7 @@ from hermes.insights import InsightsEngine
 from hermes.store.retention.deletion import Retention
 from hermes.store.retention.trash import Trash
 from hermes_state import SessionDB
-from tests.store.repeating import Repeating
+from tests.store.repeating_engine import RepeatingEngine
 from tests.stored_rows import change_rows, read_rows, read_value
 
 DAY = 86_400.0
@@ -420,12 +420,12 @@ def test_days_must_be_a_number(talk: SessionDB, days: Any) -> None:
 
 
 def test_done_again_after_a_commit_that_lasted_it_says_the_same(talk: SessionDB) -> None:
-    trash = Trash(Repeating(talk))
+    trash = Trash(RepeatingEngine(talk))
     assert set(trash.trash_session("one")) == THROWN
     assert set(trash.restore("one")) == THROWN
     assert talk.get_session_title("one") == "birds"
     trash.trash_session("one")
-    assert trash.empty(Retention(Repeating(talk)), 0) == 4
+    assert trash.empty(Retention(RepeatingEngine(talk)), 0) == 4
     assert trash.trash_session("nobody") == trash.restore("nobody") == []
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hermes.store.reports.usage import ModelCall, UsageLine, UsageRecords, UsageTotals
 from hermes_state import SessionDB
-from tests.store.repeating import Repeating
+from tests.store.repeating_engine import RepeatingEngine
 from tests.stored_rows import read_dicts
 
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
@@ -192,7 +192,7 @@ def test_a_call_whose_commit_was_lost_is_written_again(db: SessionDB) -> None:
 
 def test_a_call_whose_commit_lasted_after_all_is_not_counted_twice(db: SessionDB) -> None:
     db.create_session("a", "cli")
-    records = UsageRecords(Repeating(db))
+    records = UsageRecords(RepeatingEngine(db))
     assert records.record("a", ModelCall(model="m", input_tokens=10)) == 1
     assert [row["input_tokens"] for row in rows(db)] == [10]
     assert (columns(db, "a")["input_tokens"], columns(db, "a")["api_call_count"]) == (10, 1)

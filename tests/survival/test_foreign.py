@@ -17,7 +17,7 @@ from tests.stored_rows import read_dicts
 from tests.survival.processes import LONG, Worker
 from tests.survival.recount import Recount, decoded
 
-FOREIGN_WRITER = Path(__file__).parents[1] / "foreign_writer.py"
+FOREIGN_WRITER = Path(__file__).parents[1] / "store" / "sqlite" / "foreign_writer.py"
 WORDS = (
     *("foreign", "program", "déjà", "naive", "FACADE", "端午", "龍舟", "데이터베이스", "before", "after"),
     *(

@@ -19,8 +19,8 @@ from typing import Any, cast
 
 import pytest
 
-from hermes import errors
-from hermes.store.spool import append_files, spool, spool_writer
+from hermes import append_files, errors
+from hermes.store.spool import spool, spool_writer
 from hermes.store.sqlite import (
     connection,
     connection_set,

@@ -234,7 +234,7 @@ def test_a_log_that_was_replaced_is_noticed(tmp_path: Path, quiet: bool) -> None
         with log.open("rb"):  # as SQLite has it
             guard = Guard(path, (status.st_dev, status.st_ino))
             for _ in range(3):
-                assert guard.log_in_place()
+                assert guard.is_log_in_place()
                 time.sleep(0.06 if quiet else 0.0)
             before = tmp_path.stat()
             other.touch()
@@ -242,9 +242,9 @@ def test_a_log_that_was_replaced_is_noticed(tmp_path: Path, quiet: bool) -> None
             os.utime(
                 tmp_path, ns=(before.st_atime_ns, before.st_mtime_ns)
             )  # as programs do that restore a folder
-            assert not guard.log_in_place()
+            assert not guard.is_log_in_place()
             log.unlink()
-            assert not guard.log_in_place()
+            assert not guard.is_log_in_place()
 
 
 # --- the way to the file leads elsewhere

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hermes_state import SessionDB
-from tests import reference_databases
+from tests.store.sqlite import reference_databases
 from tests.survival.processes import Refused, Worker
 
 

@@ -305,8 +305,8 @@ def test_a_subinterpreter_is_refused_at_once(tmp_path: Path) -> None:
 
 STANDING = """
 engine = db._engine
-engine._connections.turnstile.occupied()
-engine._connections.turnstile.enter(time.monotonic() + 5)
+engine._connections.writer_queue.is_occupied()
+engine._connections.writer_queue.join(time.monotonic() + 5)
 print("in line", flush=True)
 sys.stdin.read()
 """

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hermes.store.sqlite.process_fairness import Turnstile
+from hermes.store.sqlite.process_fairness import WriterQueue
 from hermes_state import SessionDB
-from tests import reference_databases
+from tests.store.sqlite import reference_databases
 from tests.survival.processes import LONG, Worker
 
 
@@ -169,10 +169,10 @@ def test_one_that_was_stopped_while_it_stood_in_line_does_not_stop_the_others(ho
         stopped, other = _start(stack, 2)
         for worker in (stopped, other):
             worker.ask("open_store", path=str(path))
-        holder, line = db.raw(), Turnstile(path)
+        holder, line = db.raw(), WriterQueue(path)
         holder.execute("BEGIN IMMEDIATE")
         stopped.start("append_only", session="s", texts=["of the stopped one"])
-        while not line.occupied():
+        while not line.is_occupied():
             time.sleep(0.005)
         stopped.signal(signal.SIGSTOP)
         holder.rollback()

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes.agent.approvals.request import Approve
-from hermes.agent.models.model import Model
+from hermes.agent.models.model import Model, Price
 from hermes.agent.prompt.participants import Speakers
 from hermes.agent.tool import Caller, Tool, ToolContext
 from hermes.agent.transcript import Record
-from hermes.agent.turn import MOST_STEPS, Compressor, Price, Turn
+from hermes.agent.turn import MOST_STEPS, Compressor, Turn
 
 if TYPE_CHECKING:
     from hermes.db.session_db import AnyStore

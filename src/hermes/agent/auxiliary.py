@@ -8,8 +8,17 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hermes.agent.events import Counted
-from hermes.agent.models.model import Finished, Message, Model, ModelError, Request, Retrying, Text, Used
-from hermes.agent.turn import Price
+from hermes.agent.models.model import (
+    Finished,
+    Message,
+    Model,
+    ModelError,
+    Price,
+    Request,
+    Retrying,
+    Text,
+    Used,
+)
 
 _TAGS = "think|thinking|thought|thoughts|reasoning|scratchpad"
 _THOUGHT = rf"(?is)\A(?:\s*<({_TAGS})>.*?(?:</\1>|\Z))+"

@@ -1,4 +1,4 @@
-"""What a chat is made of: who answers, with which tools, at which price. `standard` says which they are."""
+"""What a chat is made of: who answers, with which tools, at which price. `factory` makes them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hermes.agent.agent import Agent
 from hermes.agent.events import Event
-from hermes.agent.models.model import Model
+from hermes.agent.models.model import Model, Price
 from hermes.agent.tool import Tool
 from hermes.agent.transcript import StoredRecord
-from hermes.agent.turn import MOST_STEPS, Compressor, Price
+from hermes.agent.turn import MOST_STEPS, Compressor
 
 if TYPE_CHECKING:
     from hermes.agent.subagents import Subagents
@@ -50,7 +50,7 @@ class ManualCompressor(Compressor, Protocol):
 
 
 LEAST_SAID = 4
-"""New messages by the person from which a conversation that ends is worth a turn to save; see `saving`."""
+"""New messages by the person from which a conversation that ends is worth a turn to save; see `memory_flush`."""
 
 
 class SaveMemory(Protocol):

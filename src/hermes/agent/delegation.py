@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from hermes import errors
 from hermes.agent.approvals.request import ApprovalRequest, Decision
@@ -27,7 +27,14 @@ from hermes.agent.events import (
     ToolEnded,
     ToolStarted,
 )
-from hermes.agent.subagents import END_REASONS, Subagent, Subagents, find_conversation
+from hermes.agent.subagents import (
+    END_REASONS,
+    Subagent,
+    SubagentResult,
+    Subagents,
+    Task,
+    find_conversation,
+)
 from hermes.agent.tool import Caller, Tool, ToolContext, ToolFailed
 from hermes.agent.transcript import IncognitoRecord, StoredRecord
 from hermes.agent.turn import Compressor, Turn
@@ -53,28 +60,6 @@ CALLER_STOPPED = "the turn that asked for it was stopped"
 NO_ANSWER = "it ended without an answer"
 LONGEST_GOAL = 60
 """Terminal cells of the goal in a question to the person."""
-
-
-class Task(NamedTuple):
-    goal: str
-    context: str = ""
-    tools: Sequence[str] | None = None
-    """Names; None: all that a subagent can have."""
-    max_steps: int | None = None
-
-    @property
-    def prompt(self) -> str:
-        """The first message of the subagent."""
-        return f"{self.goal}\n\nWhat you should know:\n{self.context}" if self.context else self.goal
-
-
-class SubagentResult(NamedTuple):
-    progress: SubagentProgress
-    answer: str
-    """The last text of the subagent; of one that was stopped, what it had said so far."""
-    problem: str = ""
-    """Why there is no answer, or only a part of one."""
-    notes: tuple[str, ...] = ()
 
 
 class Delegation:

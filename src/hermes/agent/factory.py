@@ -319,7 +319,7 @@ class StandardFactory:
 
         if "processes" not in self.__dict__:
             return 0
-        mine = self.processes.of(find_conversation(db, session_id))
+        mine = self.processes.list_for(find_conversation(db, session_id))
         active = [process for process in mine if not process.running.over]
         for process in active:
             process.running.kill()

@@ -17,11 +17,11 @@ from hermes.agent.components import LEAST_SAID
 from hermes.agent.context.boundaries import Row, is_summary, take_tail
 from hermes.agent.context.tool_output_limits import shorten_rows
 from hermes.agent.events import Done
-from hermes.agent.models.model import Model
+from hermes.agent.models.model import Model, Price
 from hermes.agent.prompt.participants import UNKNOWN, Speaker, is_marked, list_speakers
 from hermes.agent.tool import Tool, ToolContext
 from hermes.agent.transcript import IncognitoRecord
-from hermes.agent.turn import Price, Turn
+from hermes.agent.turn import Turn
 from hermes.logs import get_logger
 
 if TYPE_CHECKING:
@@ -81,9 +81,8 @@ class MemorySaver:
         new = [message_id for message_id in prompts if message_id not in self._seen]
         if not self._enabled or len(new) < least:
             return None
-        if not self._shared and is_marked(
-            rows
-        ):  # a room's conversation, taken up by one person: it is not about them
+        # A room's conversation, taken up by one person: it is not about them.
+        if not self._shared and is_marked(rows):
             return None
         numbers = {message_id for message_id in new if message_id is not None}
         self._seen |= numbers

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from hermes import errors
 from hermes.agent.auxiliary import AuxiliaryAnswer, account_call, ask
-from hermes.agent.models.model import ContextOverflow, Model, ModelError
-from hermes.agent.turn import Price
+from hermes.agent.models.model import ContextOverflow, Model, ModelError, Price
 from hermes.logs import get_logger
 from hermes.recall.tool.prompt_safety import fence_text
 from hermes.recall.tool.summaries import TRANSCRIPT

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +28,28 @@ MOST_CONVERSATIONS = 200
 """Conversations whose ended subagents are known here."""
 MOST_LISTED = 20
 AGENTS_USAGE = "/agents [stop [n]]"
+
+
+class Task(NamedTuple):
+    goal: str
+    context: str = ""
+    tools: Sequence[str] | None = None
+    """Names; None: all that a subagent can have."""
+    max_steps: int | None = None
+
+    @property
+    def prompt(self) -> str:
+        """The first message of the subagent."""
+        return f"{self.goal}\n\nWhat you should know:\n{self.context}" if self.context else self.goal
+
+
+class SubagentResult(NamedTuple):
+    progress: SubagentProgress
+    answer: str
+    """The last text of the subagent; of one that was stopped, what it had said so far."""
+    problem: str = ""
+    """Why there is no answer, or only a part of one."""
+    notes: tuple[str, ...] = ()
 
 
 class Subagent:

@@ -15,9 +15,8 @@ from unicodedata import category
 from hermes import errors
 from hermes.agent.auxiliary import account_call, ask
 from hermes.agent.context.boundaries import is_summary
-from hermes.agent.models.model import Model, ModelError
+from hermes.agent.models.model import Model, ModelError, Price
 from hermes.agent.prompt.participants import strip_mark
-from hermes.agent.turn import Price
 from hermes.logs import get_logger
 from hermes.message_content import read_text
 from hermes.recall.tool.prompt_safety import fence_text

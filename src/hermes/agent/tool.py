@@ -11,10 +11,9 @@ from hermes.agent.approvals.request import Approve
 
 if TYPE_CHECKING:
     from hermes.agent.events import Event
-    from hermes.agent.models.model import Model
+    from hermes.agent.models.model import Model, Price
     from hermes.agent.prompt.participants import Speakers
     from hermes.agent.transcript import Record
-    from hermes.agent.turn import Price
     from hermes.db.session_db import AnyStore
 
 MOST_OUTPUT = 50_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
@@ -27,7 +27,7 @@ from hermes.agent.events import (
 )
 from hermes.agent.models import model as models
 from hermes.agent.models.finish_reasons import explain_reason
-from hermes.agent.models.model import Model, ModelError, Request
+from hermes.agent.models.model import Model, ModelError, Price, Request
 from hermes.agent.models.replay import replay
 from hermes.agent.streamed_answer import ModelAnswer, StreamedAnswer
 from hermes.agent.tool import Tool, ToolContext, ToolFailed, make_schema, shorten_middle
@@ -44,9 +44,6 @@ STOPPED = "[stopped by the person; effect unknown]"
 LAST_STEP = (
     "You have used all the steps of this turn. Answer now, with what you have, and say what is left to do."
 )
-
-Price = Callable[[str, models.Used], tuple[float | None, Mapping[str, Any]]]
-"""What a model call costs (None: unknown), and how that is told in the accounts."""
 
 
 class Compressor(Protocol):
@@ -88,7 +85,7 @@ class Turn:
         self._compressor = compressor
         self._most_steps = most_steps
         self._used: models.Used | None = None
-        self._said_meanwhile: list[tuple[Any, dict[str, Any]]] = []
+        self._steering: list[tuple[Any, dict[str, Any]]] = []
         self._over = False
 
     def steer(self, content: Any, **fields: Any) -> bool:
@@ -98,7 +95,7 @@ class Turn:
         message with these `fields` was stored.
         """
         if not self._over:
-            self._said_meanwhile.append((content, fields))
+            self._steering.append((content, fields))
         return not self._over
 
     def stop(self) -> None:
@@ -156,10 +153,10 @@ class Turn:
                 is_empty = not answer.visible_text.strip() and not answer.calls
                 if explanation := explain_reason(answer.reason, is_empty=is_empty):
                     await self._emit(Note(explanation))
-                if (not answer.calls and not self._said_meanwhile) or last:
+                if (not answer.calls and not self._steering) or last:
                     return await self._end(Done(text, answer.reason))
-                while self._said_meanwhile:
-                    content, fields = self._said_meanwhile.pop(0)
+                while self._steering:
+                    content, fields = self._steering.pop(0)
                     await self._emit(*await self._store("user", content, **fields))
         except HermesError as problem:
             await self._end(Failed(str(problem), problem))

@@ -1,6 +1,7 @@
-"""The full-screen browser of `hermes sessions browse`: find a conversation, read it, look after it, choose it.
+"""The full-screen browser of `hermes sessions browse`: find, read, label, export and choose a conversation.
 
-Nothing here is loaded before `browse` is called, for Textual is an extra and takes its time to load.
+Owns the screens and their keys. Textual is an optional extra: nothing here is loaded before `browse` is called.
+Imports reading, export and the store; no agent and no other surface.
 """
 
 from __future__ import annotations
@@ -28,9 +29,8 @@ def browse(
     subagents, tool sessions and the archive are shown from the start. Raises KeyboardInterrupt after Ctrl-C.
     """
     for name in ("COLUMNS", "LINES"):
-        os.environ.pop(
-            name, None
-        )  # left there by some parents; the terminal itself knows better, and says when it changes
+        # Left there by some parents; the terminal itself knows better, and says when it changes.
+        os.environ.pop(name, None)
     from hermes.browser.app import INTERRUPTED, Browser
     from hermes.browser.view_state import View, show_everything
     from hermes.errors import HermesError

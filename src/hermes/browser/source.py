@@ -26,7 +26,7 @@ _MARKED = re.compile(f"{OPEN}(.+?){CLOSE}", re.DOTALL)
 PAGE_ROOM = 12_000
 MOST_HELD = 120_000
 """Characters of a page, and of what is held."""
-BOUNDS = Bounds(said=6_000, tool=300, match=8_000, call=1_000, calls=40)
+BOUNDS = Bounds(speech=6_000, tool=300, match=8_000, call=1_000, calls=40)
 DEEPEST = 16
 """Sessions of a conversation passed over in one go because nothing was said in them."""
 

@@ -57,9 +57,8 @@ def find_latest(db: SessionDB, workspace: Path | None = None) -> Row | None:
             session = db.get_session(row["id"])
             if session is None or session["owner"] != LOCAL:  # handed over to somebody on a platform
                 continue
-            if row["message_count"] or db.get_context(
-                row["id"]
-            ):  # a branch may only carry what was said before
+            # A branch may only carry what was said before.
+            if row["message_count"] or db.get_context(row["id"]):
                 return row
         offset += PAGE
         if offset >= page.total:

@@ -70,10 +70,8 @@ class Chat:
         for number in ENDINGS:
             loop.add_signal_handler(number, lambda: me.cancel() if me is not None else None)
         try:
-            with (
-                _show_warnings(self._show_warning),
-                quiet_keyboard.suppress_echo(),
-            ):  # also between a turn and the next prompt
+            # The keyboard is also quiet between a turn and the next prompt.
+            with _show_warnings(self._show_warning), quiet_keyboard.suppress_echo():
                 if resuming is None or await self.enter(resuming, asked_cwd):
                     if resuming is None:
                         self.greet()

@@ -70,19 +70,19 @@ def define_decrypt(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def encrypt(arguments: argparse.Namespace) -> int:
-    from hermes.store import engine_choice as stores
+    from hermes.store import engine_choice
 
     path = require_store(arguments)
     if arguments.generate and arguments.key_file is not None:
         refuse_store_files(path, arguments.key_file)
-    key = stores.choose_encryption_key(
+    key = engine_choice.choose_encryption_key(
         path,
         key_file=arguments.key_file,
         keyring=arguments.keyring,
         env=arguments.env,
         generate=arguments.generate,
     )
-    done = stores.encrypt_file(
+    done = engine_choice.encrypt_file(
         path,
         key.key,
         key_file=key.file,
@@ -105,9 +105,9 @@ def encrypt(arguments: argparse.Namespace) -> int:
 
 
 def decrypt(arguments: argparse.Namespace) -> int:
-    from hermes.store import engine_choice as stores
+    from hermes.store import engine_choice
 
-    done = stores.decrypt_file(require_store(arguments))
+    done = engine_choice.decrypt_file(require_store(arguments))
     _print_result(done, "decrypted")
     if done.files:
         print_lines([f"Plain again: {_describe_folders(done)}."])

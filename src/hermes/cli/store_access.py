@@ -54,7 +54,7 @@ def open_store(arguments: argparse.Namespace, *, makes: bool = False) -> Iterato
 
 
 def is_writable(path: Path) -> bool:
-    """SQLite also makes files beside it."""
+    """Whether the store and its folder can be written: the engine makes files beside the store."""
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hermes import clock, errors
 from hermes.agent.components import LEAST_SAID, AgentComponents
@@ -24,7 +24,7 @@ from hermes.conversation.agents import AgentProvider, AgentScope, LiveRecord, Pr
 from hermes.conversation.background import BackgroundTasks
 from hermes.conversation.model_choice import ModelSelector
 from hermes.conversation.surface import Surface
-from hermes.conversation.usage import NOTHING_YET, add_usage
+from hermes.conversation.values import NOTHING_YET, RewindResult, add_usage
 from hermes.store.processes import identify_process
 
 if TYPE_CHECKING:
@@ -38,12 +38,6 @@ Row = dict[str, Any]
 SAVING_S, GRACE_S = 60.0, 0.5
 GONE = (NoSuchModel, Unreachable)
 NO_COMPRESSION = "There is no compression here."
-
-
-class RewindResult(NamedTuple):
-    messages: int
-    content: Any
-    """The message of the person at which the rewind began."""
 
 
 class Conversation(Generic[StoreT]):
@@ -142,10 +136,7 @@ class Conversation(Generic[StoreT]):
         return self.exists
 
     def _make_record(
-        self,
-        session_id: str | None = None,
-        cwd: Path | None = None,
-        previous_id: str | None = None,
+        self, session_id: str | None = None, cwd: Path | None = None, previous_id: str | None = None
     ) -> LiveRecord:
         """The record of a session that exists, or of a new one. If it is deleted, another begins in `cwd`."""
         if self.surface.incognito and session_id is None:

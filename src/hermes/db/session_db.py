@@ -24,6 +24,7 @@ from hermes.store.arguments import check_database_path, check_optional_path
 from hermes.store.engine_choice import (
     SCHEMA_VERSION,
     diagnose_file,
+    explain_open_failure,
     open_engine,
     remove_readable_copy,
     repair_file,
@@ -60,12 +61,6 @@ __all__ = ["SCHEMA_VERSION", "SessionDB", "format_session_db_unavailable", "get_
 
 _last_init_error: str | None = None
 
-_WAL_MARKS = ("locking protocol", "not authorized", "disk i/o error")
-_WAL_HINT = (
-    " (this often means a network or FUSE file system, NFS or SMB for example, on which SQLite's WAL does not work:"
-    " https://www.sqlite.org/wal.html)"
-)
-
 
 def get_last_init_error() -> str | None:
     """Why the last SessionDB of this process could not be opened; a later success does not clear it."""
@@ -81,8 +76,7 @@ def format_session_db_unavailable(prefix: str = "Session database not available"
     cause = _last_init_error
     if not cause:
         return f"{prefix}."
-    hint = _WAL_HINT if any(mark in cause.lower() for mark in _WAL_MARKS) else ""
-    return f"{prefix}: {cause}{hint}."
+    return f"{prefix}: {cause}{explain_open_failure(cause)}."
 
 
 class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
@@ -439,15 +433,9 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         return self.raw()
 
     def _execute_write(self, work: Callable[[Any], T]) -> T:
-        """Run `work` with a raw connection in one `BEGIN IMMEDIATE` transaction."""
+        """Run `work` with a raw connection in one transaction."""
         with self._lock:
-            connection = self._engine.raw()
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                with connection:
-                    return work(connection)
-            finally:
-                connection.close()
+            return self._engine.write_raw(work)
 
     def close(self) -> None:
         """Close the store; safe to repeat."""

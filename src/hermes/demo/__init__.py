@@ -1,1 +1,4 @@
-"""A throw-away home full of sample conversations, so that anybody sees the product in a minute."""
+"""A temporary home with sample conversations, to try the product.
+
+Owns the samples. Imports foundations, and the store when a home is made.
+"""

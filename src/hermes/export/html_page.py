@@ -25,7 +25,7 @@ from hermes.export.message_text import (
     format_json,
     format_time,
     get_role,
-    is_said,
+    is_visible,
     join_parts,
     list_answer_parts,
     list_calls,
@@ -113,7 +113,7 @@ def _format_article(number: int, conversation: Conversation, load: Load) -> Iter
             else f"<dl>{_format_facts(conversation, session)}</dl></header>\n"
         )
         for message in session["messages"]:
-            if is_said(message):
+            if is_visible(message):
                 yield _format_message(message)
         has_head = True
     yield "</article>\n" if has_head else "</header></article>\n"
@@ -262,9 +262,8 @@ def _render_blocks(lines: list[str]) -> Iterator[str]:
 def _render_paragraph(lines: list[str]) -> Iterator[str]:
     if lines:
         joined = "\n".join(lines)
-        is_code = lines[0].startswith(
-            ("    ", "\t")
-        )  # or the rest of a list item: its marks stay as they are
+        # Or the rest of a list item: its marks stay as they are.
+        is_code = lines[0].startswith(("    ", "\t"))
         yield f"<p>{escape(joined, quote=False) if is_code else _render_inline(joined)}</p>"
 
 

@@ -4,7 +4,7 @@ Told are title, facts, and what was said with its time, tool calls and their com
 the model's reasoning, the system prompt, and what a rewind took back: JSONL has them. All sessions of a conversation
 follow each other; what a continuation carries over was said before and is not repeated.
 
-What was said is Markdown already, mostly, and stays so, as far as it stays in its place: see `containing`.
+What was said is Markdown already, mostly, and stays so, as far as it stays in its place: see `quoted_markdown`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hermes.export.message_text import (
     format_json,
     format_time,
     get_role,
-    is_said,
+    is_visible,
     join_parts,
     list_answer_parts,
     list_calls,
@@ -45,7 +45,7 @@ def write(conversations: Sequence[Conversation], load: Load, *, remote_images: b
                 continue
             yield _format_continued(session) if has_head else between + _format_head(conversation, session)
             for message in session["messages"]:
-                if is_said(message):
+                if is_visible(message):
                     yield _format_message(message, remote_images)
             has_head = True
         between = RULE if has_head else between

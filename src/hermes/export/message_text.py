@@ -32,7 +32,7 @@ def get_role(message: dict[str, Any]) -> str:
     return ROLES.get(message["role"]) or make_printable(str(message["role"]), width_limit=40) or "?"
 
 
-def is_said(message: dict[str, Any]) -> bool:
+def is_visible(message: dict[str, Any]) -> bool:
     """Whether a reader sees it: neither taken back by a rewind nor empty."""
     return bool(message.get("active", 1)) and bool(
         message.get("content") or message.get("tool_calls") or extract_reasoning(message)

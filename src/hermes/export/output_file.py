@@ -168,14 +168,14 @@ def refuse_store_files(store: Path, *files: Path, is_store: bool = False) -> Non
     A file that is itself a store (`is_store`) may lie among the backups, and where a store is missing. Symbolic links
     are refused, too: somebody else may have put one there, or may change where it leads.
     """
-    from hermes.store.engine_choice import list_store_files
+    from hermes.store.engine_choice import has_store, list_store_files
 
     for path in dict.fromkeys((store, home.get_default_db_path())):
         own = list_store_files(path)
         for file in files:
-            if is_store and file.absolute() == path.absolute() and _is_missing(path):
+            if is_store and file.absolute() == path.absolute() and not has_store(path):
                 continue
-            if (description := own.called(file, is_copy=is_store)) is not None:
+            if (description := own.describe_role(file, is_copy=is_store)) is not None:
                 raise OutputRefused(f"{file} is {description}; name another file")
     for file in files:
         if file.is_symlink() and not file.is_dir() and not is_stream(file):
@@ -193,11 +193,6 @@ def choose_backup_name(path: Path) -> Path:
     )
 
 
-def _is_missing(store: Path) -> bool:
-    """Its log alone is no less than all of it."""
-    return not any(os.path.lexists(f"{store}{ending}") for ending in ("", "-wal"))
-
-
 def _may_replace(kind: FileKind, replace: Replace) -> bool:
     return replace is Replace.ANYTHING or (replace is Replace.EXPORTS and kind is not FileKind.OTHER)
 
@@ -211,10 +206,8 @@ def _back_up(path: Path) -> Path:
     except OSError as problem:
         if problem.errno not in NO_LINKS:
             raise
-        with (
-            path.open("rb") as source,
-            write_new_file(backup, replace=True) as copy,
-        ):  # a file system without links
+        # A file system without links.
+        with path.open("rb") as source, write_new_file(backup, replace=True) as copy:
             copyfileobj(source, copy)
     return backup
 

@@ -16,7 +16,7 @@ from uuid import UUID, uuid5
 from hermes import __version__
 from hermes.export.export_recognition import TRACE_MARK
 from hermes.export.jsonl import format_line
-from hermes.export.message_text import is_said, join_parts, list_answer_parts, list_calls, list_parts
+from hermes.export.message_text import is_visible, join_parts, list_answer_parts, list_calls, list_parts
 from hermes.export.plan import Conversation, Load, Session
 from hermes.reasoning import extract_reasoning
 
@@ -51,7 +51,7 @@ def _make_events(conversation: Conversation, session: Session, last: str | None)
         "version": __version__,
         "gitBranch": session.get("git_branch") or "",
     }
-    messages = [message for message in session["messages"] if is_said(message)]
+    messages = [message for message in session["messages"] if is_visible(message)]
     if last is not None and session.get("relation") == "compression":
         boundary = str(uuid5(OURS, f"{session['id']} begins"))
         yield {

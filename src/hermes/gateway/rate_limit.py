@@ -26,11 +26,11 @@ class RecentEvents:
 
 
 class _Bucket:
-    __slots__ = ("at", "left", "told")
+    __slots__ = ("at", "left", "notified_at")
 
     def __init__(self, left: float, at: float) -> None:
         self.left, self.at = left, at
-        self.told: float | None = None
+        self.notified_at: float | None = None
 
 
 class TokenBuckets:
@@ -52,7 +52,7 @@ class TokenBuckets:
         if bucket.left >= 1:
             bucket.left -= 1
             return True, False
-        if bucket.told is not None and 0 <= now - bucket.told < 60:
+        if bucket.notified_at is not None and 0 <= now - bucket.notified_at < 60:
             return False, False
-        bucket.told = now
+        bucket.notified_at = now
         return False, True

@@ -1,8 +1,8 @@
 """The report: what was done in the last days, with which models, tools and skills, when, and what it cost.
 
-`InsightsEngine(db).generate(days=30)` counts; other modules put it into words and pages. Documented keys are as
-documented; ours stand beside them: `costs`, `conversations`, `daily`. Costs are those that were stored with the
-sessions, and what nobody knows is None.
+Owns the figures (`InsightsEngine(db).generate(days=30)`) and their layout as text and as a page. Keys of the report
+are as documented, with `costs`, `conversations` and `daily` beside them. Costs are those stored with the sessions; an
+unknown cost is None. Imports the store; no surface.
 """
 
 from __future__ import annotations

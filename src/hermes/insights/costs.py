@@ -40,10 +40,10 @@ class Bill:
     @property
     def estimated(self) -> float | None:
         """The sum of all estimates, also of what was billed later."""
-        return self._estimated if self._estimated is not None or self._unestimated else 0.0
+        return self._estimated if self._estimated is not None or self._has_unestimated else 0.0
 
     @property
-    def _unestimated(self) -> bool:
+    def _has_unestimated(self) -> bool:
         return bool(self._by_status.keys() & {UNKNOWN, ACTUAL})
 
     @property

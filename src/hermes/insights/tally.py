@@ -221,7 +221,7 @@ class Notable:
     def __init__(
         self, label: str, measure: Callable[[SessionActivity], float], format_measure: Callable[[float], str]
     ) -> None:
-        self._label, self._measure, self._shown = label, measure, format_measure
+        self._label, self._measure, self._format_measure = label, measure, format_measure
         self._most = 0.0
         self.session: SessionActivity | None = None
 
@@ -235,7 +235,7 @@ class Notable:
         return {
             "label": self._label,
             "session_id": self.session.id[:SHOWN_ID],
-            "value": self._shown(self._most),
+            "value": self._format_measure(self._most),
             "date": _format_short_date(self.session.started_at),
             "title": self.session.title,
         }

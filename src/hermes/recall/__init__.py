@@ -1,5 +1,5 @@
 """Recall: finding messages and conversations by what was said.
 
 Owns the query languages, ranking, snippets and the agent's `session_search` tool. Reads through the seam, writes
-nothing; knows no agent and no surface.
+nothing; imports no agent and no surface.
 """

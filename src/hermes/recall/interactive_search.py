@@ -19,7 +19,7 @@ from hermes.recall.message_search import make_result
 from hermes.recall.query.prompt_language import Reading, read
 from hermes.recall.query.search_arguments import exclude_hidden, intersect_filters, make_filter
 from hermes.recall.query.substring_fallback import find_partial
-from hermes.recall.ranking import question_words as questions
+from hermes.recall.ranking import question_words
 from hermes.recall.ranking.matched_terms import find_matched_terms
 from hermes.recall.ranking.question_words import Question
 from hermes.recall.ranking.ranked_search import RankedSearch
@@ -231,10 +231,10 @@ def _make_query(
     if not include_hidden:
         message_filter = exclude_hidden(message_filter)
     is_plain = not reading.fields and _has_only_words(reading.tree)
-    question = questions.read_question(query if is_plain else " ".join(reading.words))
+    question = question_words.read_question(query if is_plain else " ".join(reading.words))
     tree = reading.tree or EVERYTHING
     return InteractiveQuery(
-        reading, tree, question, message_filter, is_plain, is_plain and questions.is_question(query)
+        reading, tree, question, message_filter, is_plain, is_plain and question_words.is_question(query)
     )
 
 
@@ -248,7 +248,7 @@ def _extend_last_word(query: str, closing: str, parsed: InteractiveQuery) -> Int
     """The same while its last word may go on. A letter or two of a word are not worth ranking by."""
     *before, last = query.split()
     if parsed.is_plain and fold(last).isascii() and len(last) < SHORTEST_RANKED:
-        parsed = parsed._replace(question=questions.read_question(" ".join(before)))
+        parsed = parsed._replace(question=question_words.read_question(" ".join(before)))
     return parsed._replace(tree=read(f"{query}*{closing}", clock.now()).tree or parsed.tree)
 
 

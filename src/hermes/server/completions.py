@@ -29,7 +29,7 @@ async def complete(handler: RequestHandler, request: Request, person: Person) ->
     def understand(body: dict[str, Any]) -> tuple[bool, bool, RequestMessages]:
         _refuse_unsupported(body)
         handler.check_model(body)
-        streamed, with_usage = body.get("stream") is True, _includes_usage(body)
+        streamed, with_usage = body.get("stream") is True, _has_usage_option(body)
         return (
             streamed,
             with_usage,
@@ -125,7 +125,7 @@ def _format_usage(answer: Answer) -> dict[str, Any] | None:
     }
 
 
-def _includes_usage(body: Mapping[str, Any]) -> bool:
+def _has_usage_option(body: Mapping[str, Any]) -> bool:
     options = body.get("stream_options")
     if options is not None and not isinstance(options, Mapping):
         raise bad_request("stream_options must be an object", "stream_options")

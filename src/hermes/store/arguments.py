@@ -80,11 +80,11 @@ def check_optional_path(name: str, value: object) -> Path | None:
 
 
 def check_database_path(path: Path) -> Path:
-    """A path that SQLite can be given: it takes names in UTF-8 only, the system any bytes."""
+    """A path that an engine can be given: names in UTF-8 only, while the system takes any bytes."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        message = f"SQLite needs a path that is UTF-8, which {str(path)!r} is not; give it another name"
+        message = f"the path of a store must be UTF-8, which {str(path)!r} is not; give it another name"
         raise errors.make_error(errors.InvalidArgument, message) from None
     return path
 

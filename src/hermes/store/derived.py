@@ -195,9 +195,8 @@ class Family:
     def _is_below(self, session_id: str) -> bool:
         """Whether somebody is above it. Who is its own ancestor is below nobody: lists would show none of a circle."""
         if session_id not in self._below:
-            if (
-                self._writer.value(ANY_CHILD, session_id) is None
-            ):  # in no circle, however long the line above is
+            # A session without children is in no cycle, however long its line of parents is.
+            if self._writer.value(ANY_CHILD, session_id) is None:
                 return self._has_parent(session_id)
             line: dict[str, None] = {}
             at: str | None = session_id

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any, LiteralString, Protocol, TypeVar
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
     from hermes.store.query_tree import Node
-    from hermes.store.retention.fingerprints import Fingerprint
-    from hermes.store.retention.secret_spellings import Spellings
-    from hermes.store.sealing.sealed_files import SealedFiles
     from hermes.store.values import (
         Backup,
         Candidates,
+        Fingerprint,
         Health,
         Hit,
         MessageFilter,
@@ -32,6 +30,30 @@ if TYPE_CHECKING:
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
+
+
+class Secret(Protocol):
+    """A secret in all its spellings, which can be taken out of data."""
+
+    @property
+    def folded(self) -> Secret:
+        """The secret as a tag is stored."""
+
+    def remove_from_bytes(self, data: bytes) -> tuple[bytes, int]:
+        """The data without the secret, and how often it occurred."""
+
+    def mask_in_bytes(self, data: bytes) -> tuple[bytes, int]:
+        """The data at its old length, with the secret overwritten."""
+
+    def clean_name(self, name: str) -> str:
+        """A name without the secret."""
+
+
+class FileReader(Protocol):
+    """Reads files beside the store, which may be sealed with its key."""
+
+    def read(self, file: Path, most: int | None = None, *, anywhere: bool = False) -> bytes:
+        """The plain content, or its first `most` bytes. `anywhere` also takes a file that was sealed elsewhere."""
 
 
 class Unreachable(Exception):
@@ -143,7 +165,7 @@ class Engine(Access, Protocol):
     def shrink(self, pages_at_once: int = 500) -> Optimized:
         """Give the room of what was deleted back to the file system, in steps that let others write between them."""
 
-    def scrub(self, secret: Spellings, *, dry_run: bool) -> ScrubReceipt:
+    def scrub(self, secret: Secret, *, dry_run: bool) -> ScrubReceipt:
         """Take a secret out of every row, of the index, and of the copies beside the store."""
 
     def vacuum(self) -> None: ...
@@ -157,7 +179,10 @@ class Engine(Access, Protocol):
     def raw(self) -> Any:
         """Plain SQL on a connection of its own: execute, fetchone, fetchall, rows by index and by name."""
 
-    def sealed_files(self) -> SealedFiles:
+    def write_raw(self, work: Callable[[Any], T]) -> T:
+        """Do `work` in one transaction with such a connection, which is then closed."""
+
+    def sealed_files(self) -> FileReader:
         """How the files beside the store are read, which may be sealed with its key."""
 
     def close(self) -> None: ...

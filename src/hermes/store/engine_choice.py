@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from hermes import errors, home
 from hermes.store.arguments import check_database_path
 from hermes.store.engine import Engine
 from hermes.store.sqlite.engine import CopyEngine, SqliteEngine
+from hermes.store.sqlite.wal import sidecars
 
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
@@ -20,6 +22,12 @@ SCHEMA_VERSION = 11
 """The documented version of the tables that other programs read."""
 
 DURABILITY = {"full": "FULL", "normal": "NORMAL"}
+FILE_MARK = b"SQLite format 3\0"
+WAL_MARKS = ("locking protocol", "not authorized", "disk i/o error")
+WAL_HINT = (
+    " (this often means a network or FUSE file system, NFS or SMB for example, on which SQLite's WAL does not work:"
+    " https://www.sqlite.org/wal.html)"
+)
 
 
 def open_engine(path: Path, *, read_only: bool = False, durability: str = "full", **figures: Any) -> Engine:
@@ -70,6 +78,32 @@ def list_store_files(store: Path) -> StoreFiles:
     from hermes.store.sqlite.copies.store_files import StoreFiles
 
     return StoreFiles(store)
+
+
+def has_store(path: Path) -> bool:
+    """Whether there is anything of a store: its file, a link of that name, or only its log."""
+    return os.path.lexists(path) or has_log(path)
+
+
+def has_log(path: Path) -> bool:
+    """Whether there is a log beside the place of a store, from which the store can be repaired."""
+    return os.path.lexists(f"{path}{sidecars.LOG}")
+
+
+def list_own_files(path: Path) -> list[Path]:
+    """The file of a store and those that its engine makes beside it, whether they are there or not."""
+    return [path.with_name(f"{path.name}{ending}") for ending in ("", *sidecars.SIDECARS)]
+
+
+def is_store(path: Path) -> bool:
+    """Whether a file is a store, plain or encrypted."""
+    with path.open("rb") as file:
+        return file.read(len(FILE_MARK)) == FILE_MARK or is_encrypted(path)
+
+
+def explain_open_failure(cause: str) -> str:
+    """A hint in parentheses, with a space before it, for an error of the engine that has a known reason; else ''."""
+    return WAL_HINT if any(mark in cause.lower() for mark in WAL_MARKS) else ""
 
 
 def is_encrypted(path: Path) -> bool:

@@ -12,8 +12,6 @@ from typing import Any, Literal, NamedTuple
 
 from hermes.text import format_count
 
-Kind = Literal["chat", "job", "child", "tool"]
-
 
 class MessageFilter(NamedTuple):
     """Which messages a search may find. None means no restriction; an empty `sources` matches nothing."""
@@ -288,6 +286,30 @@ class Imported(NamedTuple):
     """Sessions that were not grown because somebody is working in them now."""
     restored: tuple[str, ...] = ()
     """Sessions that a trusted import brought back from the trash. If they got messages, they are in `grown`, too."""
+
+
+class Fingerprint(NamedTuple):
+    """Digests by which a deleted session is recognised in a copy of its store."""
+
+    session: frozenset[str] = frozenset()
+    messages: frozenset[str] = frozenset()
+
+    def __or__(self, other: Fingerprint) -> Fingerprint:
+        """Of two sessions that had the same id, one after the other."""
+        return Fingerprint(self.session | other.session, self.messages | other.messages)
+
+    def is_proof_of(self, other: Fingerprint) -> bool:
+        """Whether what was found in another file is this session, and can be no other of the same id."""
+        if other.messages:
+            return bool(self.messages & other.messages)
+        return bool(self.session & other.session)
+
+    def can_be(self, other: Fingerprint) -> bool:
+        """Whether it is this session where every file is a copy of the same store: also if it said other things."""
+        return not other.session or bool(self.session & other.session) or self.is_proof_of(other)
+
+    def encode(self) -> dict[str, list[str]]:
+        return {name: sorted(marks) for name, marks in self._asdict().items()}
 
 
 class Erased(NamedTuple):

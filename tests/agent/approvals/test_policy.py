@@ -241,7 +241,7 @@ def test_consents_are_private_and_every_change_is_in_the_audit_log(view: View, h
     grants.add(view.workspace, Scope.PREFIX, "npm run")
     grants.add(view.workspace, Scope.EDITS)
     assert stat.S_IMODE((home / "approvals.json").stat().st_mode) == 0o600
-    assert [grant.text for grant in grants.of(view.workspace)] == ["npm run", ""]
+    assert [grant.text for grant in grants.list_for(view.workspace)] == ["npm run", ""]
     assert grants.revoke(grants.all()[:1]) == 1
     assert [grant.scope for grant in grants.all()] == [Scope.EDITS]
     actions = [entry["action"] for entry in audit_log.read()]

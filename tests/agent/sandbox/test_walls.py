@@ -271,7 +271,7 @@ def test_a_workspace_that_holds_the_agents_home_shows_nothing_of_it(
 ) -> None:
     """Bubblewrap masks it; Landlock cannot, so there is no sandbox."""
     view = View(tmp_path, temporary)
-    assert view.holds_hidden
+    assert view.has_hidden_files
     if box.kind == "landlock":
         assert "which Landlock cannot mask" in (explain_no_landlock(view) or "")
         return

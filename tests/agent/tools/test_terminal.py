@@ -231,10 +231,10 @@ async def test_processes_belong_to_their_conversation(
     elsewhere = context._replace(session_id="other")
     with pytest.raises(ToolFailed, match="there is no background process 'p1'; there are none"):
         await Process(processes).run({"action": "kill", "id": "p1"}, elsewhere)
-    assert processes.of(find_conversation(db, "other")) == []
+    assert processes.list_for(find_conversation(db, "other")) == []
     db.append_message("here", "user", "hello")
     later = db.begin_continuation("here", "what was said")
-    assert [one.running.over for one in processes.of(find_conversation(db, later))] == [False]
+    assert [one.running.over for one in processes.list_for(find_conversation(db, later))] == [False]
     assert "p1" in await Process(processes).run({"action": "list"}, context._replace(session_id=later))
 
 
@@ -272,7 +272,7 @@ PROGRAM = """if True:
             terminal = Terminal(processes, Access(AccessSettings(mode=sys.argv[2])))
             command = f"echo ready; trap '' TERM; setsid sleep {sys.argv[1]}; sleep 1"
             print(await terminal.run({"command": command, "background": True}, context))
-            while not processes.of("here")[0].running.output.total:
+            while not processes.list_for("here")[0].running.output.total:
                 await asyncio.sleep(0.01)
 
     asyncio.run(main())

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.gateway.conformance import stage as has
-from tests.gateway.conformance.echoing import CODE, EchoModel, echo, held, long_words
+from tests.gateway.conformance.echo_model import CODE, EchoModel, echo, held, long_words
+from tests.gateway.conformance.gateway_process import Gateway, key_of
 from tests.gateway.conformance.on_api_server import OnApiServer
 from tests.gateway.conformance.on_matrix import OnMatrix
 from tests.gateway.conformance.on_telegram import OnTelegram
 from tests.gateway.conformance.on_webhook import Asking, CalledBack
-from tests.gateway.conformance.running import Gateway, key_of
 from tests.gateway.conformance.stage import File, Person, Stage, Where, until
 
 Scenario = TypeVar("Scenario", bound=Callable[..., None])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time_machine
 
+from tests.gateway.local_gateway import ANN, LocalGateway
 from tests.gateway.test_reset_scheduler import DAY, clock, idle, looks, never_looks, savings
-from tests.gateway.world import ANN, World
 
 __all__ = ["clock", "never_looks"]
 
@@ -13,17 +13,17 @@ __all__ = ["clock", "never_looks"]
 async def test_a_reset_that_is_tried_again_saves_once_also_in_the_next_process(
     clock: time_machine.Traveller,
 ) -> None:
-    async with World(idle()) as world:
-        await world.asks(ANN, "my name is Ann")
-        old = world.session_of(ANN)
+    async with LocalGateway(idle()) as gateway:
+        await gateway.asks(ANN, "my name is Ann")
+        old = gateway.session_of(ANN)
         clock.shift(DAY)
         block = "CREATE TRIGGER broken BEFORE INSERT ON sessions BEGIN SELECT RAISE(ABORT, 'not now'); END"
-        world.db.raw().execute(block)
-        await looks(world)
-        await world.until(lambda: len(savings(world)) == 1)
-        await world.restart()
-        await looks(world)
-        world.db.raw().execute("DROP TRIGGER broken")
-        await world.asks(ANN, "again")
-        assert world.session_of(ANN) != old
-        assert len(savings(world)) == 1
+        gateway.db.raw().execute(block)
+        await looks(gateway)
+        await gateway.until(lambda: len(savings(gateway)) == 1)
+        await gateway.restart()
+        await looks(gateway)
+        gateway.db.raw().execute("DROP TRIGGER broken")
+        await gateway.asks(ANN, "again")
+        assert gateway.session_of(ANN) != old
+        assert len(savings(gateway)) == 1

@@ -1,14 +1,19 @@
-"""Parts of words are found exactly beside programs that replace rows."""
+"""Parts of words are found exactly beside programs that replace rows; how many words are looked for."""
 
 from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hermes.store.people import Principal
+from hermes.store.sqlite.search.substring import MOST_TERMS
 from hermes_state import SessionDB
 from tests.interface.sqlite.test_search_exact import ANY_CHANGES, apply_any
-from tests.interface.test_search_exact import MESSAGES
-from tests.recall.test_parts import QUERIES, UPKEEP, Asked, Row, check_changes
+from tests.interface.test_search_exact import EVERYTHING, MESSAGES
+from tests.recall.test_parts import QUERIES, UPKEEP, Asked, Row, check_changes, found
+
+ANN = Principal("telegram", "ann", "dm", "dm-ann")
+BOB = Principal("telegram", "bob", "dm", "dm-bob")
 
 
 @settings(max_examples=80)
@@ -21,3 +26,36 @@ def test_it_stays_exact_whatever_replaces_the_rows(
     shelf: SessionDB, messages: list[Row], changes: list[tuple[str, int, Row]], queries: list[Asked]
 ) -> None:
     check_changes(shelf, messages, changes, queries, apply_any)
+
+
+def test_a_person_finds_their_own_and_learns_nothing_of_others(db: SessionDB) -> None:
+    ann, bob = db.scoped(ANN), db.scoped(BOB)
+    mine, his = ann.create_session(), bob.create_session()
+    terms = [f"key{number:03}x" for number in range(MOST_TERMS)]
+    number = ann.append_message(mine, "user", " ".join(terms))
+    assert found(ann, "*key*") == [number]
+    other = bob.append_message(his, "user", "key999secret anotherTerm")
+    assert found(bob, "*key*") == [other]
+    # One more term with those letters, but not hers: whether there is one does not show.
+    assert found(ann, "*key*") == [number]
+    assert found(ann, "*y999se*") == found(ann, "*herter*") == []
+    db._engine.catch_up(5)
+    assert found(ann, "*key*") == [number]
+    assert found(bob, "*key*") == [other]
+    assert db.search("*key*").cut == ("key",)
+
+
+def test_of_very_many_terms_the_most_frequent_are_looked_for_and_that_is_said(db: SessionDB) -> None:
+    db.create_session("s", "cli")
+    often = [db.append_message("s", "user", f"prefix0 again {number}") for number in range(3)]
+    for number in range(1, MOST_TERMS + 10):
+        db.append_message("s", "user", f"prefix{number} last{'' if number > 5 else ' few'}")
+    db._engine.catch_up(5)
+    results = db.search("*refix*", limit=EVERYTHING)
+    assert results.cut == ("refix",)
+    assert len(results) == MOST_TERMS + 2
+    assert {row["id"] for row in results} > set(often)
+    # What narrows it, or is taken away, is exact all the same.
+    assert len(found(db, "*refix* few")) == 5
+    assert len(found(db, "last NOT *refix*")) == 0
+    assert len(found(db, "again NOT *efix1*")) == 3

@@ -31,7 +31,7 @@ from hermes.store.sqlite.migrations import APPLICATION_ID, LAYOUT
 from hermes.store.sqlite.upkeep.restore import is_alone
 from hermes.store.sqlite.upkeep.restore import restore as restore_backup
 from hermes.store.values import Backup
-from tests.reference_databases import build, build_marked, build_newer
+from tests.store.sqlite.reference_databases import build, build_marked, build_newer
 
 ADD_SESSION = "INSERT INTO sessions (id, source, started_at, root_id, listed) VALUES (?, 'cli', 1, ?, 1)"
 ADD_MESSAGE = (
@@ -206,9 +206,9 @@ def test_of_a_store_that_is_a_link_both_names_and_what_lies_beside_them_are_its_
     link.symlink_to(path)
     own = StoreFiles(link)
     for name in (link, path, Path(f"{path}-wal"), Path(f"{link}.lock"), backup_folder(link) / "page.html"):
-        assert own.called(name) is not None, name
-    assert own.called(backup_folder(link) / "mine.db", is_copy=True) is None
-    assert own.called(tmp_path / "here.db.html") is None
+        assert own.describe_role(name) is not None, name
+    assert own.describe_role(backup_folder(link) / "mine.db", is_copy=True) is None
+    assert own.describe_role(tmp_path / "here.db.html") is None
 
 
 def test_a_failed_backup_leaves_the_older_one(path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from hermes.store.sqlite.migrations import LAYOUT
 from hermes_state import SessionDB
-from tests.former_layouts import make_layout_1
+from tests.store.sqlite.former_layouts import make_layout_1
 from tests.store.sqlite.test_migrations import shape
 
 PROGRESS = "SELECT name, value FROM index_progress ORDER BY name"

@@ -31,7 +31,7 @@ from hermes.store.sqlite.migrations import (
     migrate,
 )
 from hermes.store.sqlite.migrations.runner import MigrationReport, shrink
-from tests.reference_databases import (
+from tests.store.sqlite.reference_databases import (
     PLANTED_CJK,
     PLANTED_IN_TOOL_CALL,
     PLANTED_WORD,
@@ -576,7 +576,7 @@ def test_damage_in_an_index_is_told_with_the_command_that_mends_it(path: Path) -
 
 @pytest.mark.parametrize("encoding", ["UTF-16le", "UTF-16be"])
 def test_text_of_another_encoding_is_refused_untouched(path: Path, encoding: str) -> None:
-    schema = (Path(__file__).parents[2] / "reference_schemas" / "v11.sql").read_text(encoding="utf-8")
+    schema = (Path(__file__).with_name("reference_schemas") / "v11.sql").read_text(encoding="utf-8")
     by_plain_sql(path, f"PRAGMA encoding='{encoding}'; {schema}; PRAGMA journal_mode=DELETE")
     refused(path, errors.MigrationFailed, f"keeps its text as {encoding}")
 

@@ -18,7 +18,7 @@ from hermes import errors
 from hermes.store.sqlite import opener
 from hermes.store.sqlite.upkeep.readable_copy import _Message, find_repeated
 from hermes_state import SessionDB
-from tests.reference_databases import PLANTED_CJK, PLANTED_WORD, build, build_newer
+from tests.store.sqlite.reference_databases import PLANTED_CJK, PLANTED_WORD, build, build_newer
 
 RAISE_VERSION = "UPDATE schema_version SET version = 22"
 

@@ -16,11 +16,11 @@ import pytest
 from hermes import errors
 from hermes.cli.main import main
 from hermes.store.sqlite.migrations.shape import Shape
-from hermes.store.sqlite.schema import TOPIC_COLUMNS, declared, schema_sql
+from hermes.store.sqlite.schema import TOPIC_COLUMNS, read_declared, schema_sql
 from hermes_state import SessionDB
 from tests.store.sqlite.test_migrations import shape
 
-TABLES = [table for table in declared().columns if table not in ("schema_version",)]
+TABLES = [table for table in read_declared().columns if table not in ("schema_version",)]
 SIGNS = {
     *("sessions.id", "sessions.source", "sessions.started_at", "messages.id", "messages.session_id"),
     *("messages.role", "messages.content", "messages.timestamp"),
@@ -144,9 +144,9 @@ def test_the_names_are_those_of_the_schema() -> None:
         connection.execute(schema_sql()).fetchall()
         built = Shape(connection)
     tables = {name: {*columns} for name, columns in built.tables.items() if not name.startswith("sqlite_")}
-    assert tables == {name: {*columns} for name, columns in declared().columns.items()}
+    assert tables == {name: {*columns} for name, columns in read_declared().columns.items()}
     rules = {name: kind for name, kind in built.kinds.items() if kind != "table"}
-    assert rules | dict.fromkeys(built.triggers, "trigger") == declared().rules
+    assert rules | dict.fromkeys(built.triggers, "trigger") == read_declared().rules
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -231,11 +231,11 @@ def test_attachments_are_still_put_together(store: Path) -> None:
         assert content[0]["image_url"]["url"].endswith("WFla")
 
 
-@pytest.mark.parametrize("name", sorted(declared().rules))
+@pytest.mark.parametrize("name", sorted(read_declared().rules))
 def test_indexes_triggers_and_the_view_come_back(store: Path, name: str) -> None:
     wanted = shape(store)
     with closing(sqlite3.connect(store)) as connection:
-        connection.execute(f"DROP {declared().rules[name]} {name}")
+        connection.execute(f"DROP {read_declared().rules[name]} {name}")
         connection.commit()
     with SessionDB(store) as db:
         assert db.verify().ok

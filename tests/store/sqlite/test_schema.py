@@ -9,7 +9,8 @@ import pytest
 
 import hermes_state
 from hermes_state import SessionDB
-from tests.interface.conftest import Outside, contents, ids, say
+from tests.interface.conftest import contents, ids, say
+from tests.store.sqlite.conftest import Outside
 
 # name: (type, NOT NULL, default, primary key)
 Columns = dict[str, tuple[str, bool, str | None, bool]]

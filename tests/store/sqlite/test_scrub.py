@@ -21,7 +21,7 @@ from hermes import errors
 from hermes.atomic_files import replace_file
 from hermes.store.retention.secret_spellings import INSTEAD, Spellings
 from hermes_state import SessionDB
-from tests import reference_databases as reference
+from tests.store.sqlite import reference_databases as reference
 
 SECRET = 'sk-madeup-Quetzalcoatlus/Northropi#99 "é\\n'
 TERM = b"quetzalcoatlu"

@@ -46,11 +46,11 @@ class Grants:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
             raise HermesError(f"{self.path} is damaged, so no approval in it counts; delete it") from problem
 
-    def of(self, workspace: Path) -> list[Grant]:
+    def list_for(self, workspace: Path) -> list[Grant]:
         return [grant for grant in self.all() if grant.workspace == str(workspace)]
 
     def has(self, workspace: Path, scope: Scope, text: str = "") -> bool:
-        return any(grant.scope is scope and grant.text == text for grant in self.of(workspace))
+        return any(grant.scope is scope and grant.text == text for grant in self.list_for(workspace))
 
     def add(self, workspace: Path, scope: Scope, text: str = "") -> None:
         home.make_private_folder(self.path.parent)

@@ -165,7 +165,7 @@ class Policy:
 
     def _is_granted(self, command: str, commands: Sequence[SimpleCommand] | None, folder: Path) -> bool:
         try:
-            grants = self._grants.of(self.view.workspace)
+            grants = self._grants.list_for(self.view.workspace)
         except HermesError as problem:  # what cannot be read was not granted
             _log.error("%s", problem)
             return False

@@ -28,10 +28,9 @@ from hermes.agent.context.boundaries import (
 from hermes.agent.context.summary import gather_sections
 from hermes.agent.context.tool_output_limits import shorten_rows
 from hermes.agent.events import Event, Moved, Note
-from hermes.agent.models.model import Model, Used
+from hermes.agent.models.model import Model, Price, Used
 from hermes.agent.tool import Tool, make_schema
 from hermes.agent.transcript import Record
-from hermes.agent.turn import Price
 from hermes.config.schema import CompressionSettings
 
 LEAST_THRESHOLD, MOST_OF_WINDOW = 64_000, 0.85

@@ -18,8 +18,7 @@ from hermes.agent.context.boundaries import MARK, MARKS, CompressionPlan, Row, i
 from hermes.agent.models.model import ContextOverflow, Model, ModelError, Used
 from hermes.agent.prompt.participants import is_marked
 from hermes.message_content import list_tool_calls, read_text
-from hermes.recall.tool.prompt_safety import fence_text
-from hermes.recall.tool.prompt_safety import make_name as one_line
+from hermes.recall.tool.prompt_safety import fence_text, to_one_line
 from hermes.secrets import redact
 from hermes.text import replace_surrogates
 
@@ -127,7 +126,7 @@ async def _ask_model(
     )
     prompt += UPDATE if any(map(is_summary, plan.middle)) else ""
     prompt += SEVERAL if is_marked(plan.middle) else ""
-    prompt += FOCUS.format(focus=fence_text(one_line(redact(focus), LONGEST_FOCUS))) if focus else ""
+    prompt += FOCUS.format(focus=fence_text(to_one_line(redact(focus), LONGEST_FOCUS))) if focus else ""
     too_large: ContextOverflow | None = None
     for share in (1, 2, 4):
         lines = await asyncio.to_thread(fit_lines, plan.middle, max(room // share, LEAST_ROOM))

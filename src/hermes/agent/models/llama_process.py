@@ -43,10 +43,8 @@ def serve(options: dict[str, Any]) -> Any:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options["threads"]
     params.n_ctx, params.n_parallel, params.n_predict = options["window"], 1, MOST_TOKENS
     params.sampling.temp, params.sampling.top_p = 0.2, 0.9  # as its makers recommend
-    params.sampling.dry_multiplier, params.sampling.dry_allowed_length = (
-        0.8,
-        6,
-    )  # it falls into repeating itself
+    # Without this penalty the model falls into repeating itself.
+    params.sampling.dry_multiplier, params.sampling.dry_allowed_length = 0.8, 6
     params.sleep_idle_seconds = ASLEEP_AFTER_S
     # Memory: half as much for the context, none for prompts of before.
     params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_Q8_0

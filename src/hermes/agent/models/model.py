@@ -5,7 +5,7 @@ A model is anything that streams pieces for a request. The turn knows this file 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from hermes.errors import HermesError
@@ -59,6 +59,10 @@ class Used(NamedTuple):
         if self.input_tokens is None:
             return None
         return self.input_tokens + (self.cache_read_tokens or 0) + (self.cache_write_tokens or 0)
+
+
+Price = Callable[[str, Used], tuple[float | None, Mapping[str, Any]]]
+"""The cost of a call of a model (None: unknown), and the columns of `model_usage` that explain it."""
 
 
 class Finished(NamedTuple):

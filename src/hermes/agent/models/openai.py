@@ -159,9 +159,8 @@ class OpenAIModel:
                 cause = problem.__cause__
                 if cause is None or "connect" in type(cause).__name__.lower():
                     error = Unreachable(provider_errors.format_unreachable(where, str(cause or "")))
-                    return ProviderProblem(
-                        error, again=not is_local(self.base_url)
-                    )  # nobody starts a server meanwhile
+                    # Nobody starts a server meanwhile.
+                    return ProviderProblem(error, again=not is_local(self.base_url))
                 return provider_errors.make_lost(where, f"the connection was lost ({cause})")
             case openai.APIStatusError():
                 message, headers = provider_errors.find_message(problem.body), dict(problem.response.headers)

@@ -22,8 +22,7 @@ from hermes.agent.models.endpoints import is_local
 from hermes.agent.models.model import Used
 
 if TYPE_CHECKING:
-    from hermes.agent.models.model import Model
-    from hermes.agent.turn import Price
+    from hermes.agent.models.model import Model, Price
 
 MILLION = 1_000_000
 KINDS = {

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from hermes import clock, errors, home, secrets
 from hermes.atomic_files import lock_private_folder
-from hermes.recall.tool.prompt_safety import make_name as one_line
+from hermes.recall.tool.prompt_safety import to_one_line
 from hermes.store.engine_choice import sealed_files
 from hermes.text import make_printable, make_readable
 
@@ -37,8 +37,8 @@ class Skill(NamedTuple):
     @property
     def line(self) -> str:
         """It in a list for the model."""
-        by = f" (by {one_line(self.author)})" if self.author else ""
-        return f"{self.name}: {one_line(self.description, LONGEST_DESCRIPTION)}{by}"
+        by = f" (by {to_one_line(self.author)})" if self.author else ""
+        return f"{self.name}: {to_one_line(self.description, LONGEST_DESCRIPTION)}{by}"
 
 
 class Skills:

@@ -18,8 +18,7 @@ from hermes.agent.prompt.memory_files import Memory, MemoryContent
 from hermes.agent.prompt.room_memory import RoomMemory
 from hermes.agent.prompt.skill_files import Skills
 from hermes.agent.tool import Tool, shorten_middle
-from hermes.recall.tool.prompt_safety import fence_text, neutralise
-from hermes.recall.tool.prompt_safety import make_name as one_line
+from hermes.recall.tool.prompt_safety import fence_text, neutralise, to_one_line
 
 PROJECT_FILES = ("HERMES.md", "AGENTS.md")
 """What a project says to agents; the first that is there, in the working directory or above it up to the repository."""
@@ -197,9 +196,9 @@ def _read_text(path: Path) -> str:
 def _format_project(found: ProjectFile) -> str:
     text = shorten_middle(secrets.redact(neutralise(found.text).strip()), LONGEST_PROJECT)
     return (
-        f"The project here has a file for agents, {one_line(found.path, LONGEST_PATH)}. It was written by whoever works"
-        " on the project: keep to its conventions in the work on it, and where it differs from what the person says,"
-        f" the person decides.\n{fence_text(text, 'project')}"
+        f"The project here has a file for agents, {to_one_line(found.path, LONGEST_PATH)}. It was written by whoever"
+        " works on the project: keep to its conventions in the work on it, and where it differs from what the person"
+        f" says, the person decides.\n{fence_text(text, 'project')}"
     )
 
 
@@ -243,15 +242,15 @@ def _format_surroundings(
     machine: tuple[str, ...] = ()
     if cwd is not None:
         machine = (
-            f"Working directory: {one_line(cwd, LONGEST_PATH)}",
+            f"Working directory: {to_one_line(cwd, LONGEST_PATH)}",
             f"System: {platform.system()} {platform.machine()}",
         )
     reached = f"{'People reach' if shared else 'The person reaches'} you through: "
     return "\n".join(
         (
             *machine,
-            *([] if source is None else [f"{reached}{one_line(source)}"]),
-            f"Model: {one_line(model)}",
+            *([] if source is None else [f"{reached}{to_one_line(source)}"]),
+            f"Model: {to_one_line(model)}",
             f"This session began on {clock.format_day(started_at)}; later days are not told here.",
         )
     )

@@ -101,7 +101,7 @@ class View:
         return self.person.is_relative_to(self.workspace)
 
     @cached_property
-    def holds_hidden(self) -> bool:
+    def has_hidden_files(self) -> bool:
         """Whether hidden files lie inside the workspace, so that only a sandbox which can mask them will do."""
         return any(path.is_relative_to(self.workspace) for path in self.hidden)
 
@@ -249,9 +249,10 @@ def _find_workspace(directory: Path, person: Path) -> Path:
 
 def _list_agent_files(store: Path | None) -> list[Path]:
     """The agent's home, that of all profiles, and the session database with what lies beside it."""
+    from hermes.store.engine_choice import list_own_files
+
     database = (store or home.get_default_db_path()).resolve()
     beside = [path for path in _list_folder(database.parent) if path.name.startswith(database.name)]
-    named = [database.with_name(f"{database.name}{end}") for end in ("", "-wal", "-shm", "-journal")]
     agent = home.get_hermes_home()
     return [
         agent,
@@ -259,7 +260,7 @@ def _list_agent_files(store: Path | None) -> list[Path]:
         agent / "config.yaml",
         home.get_default_hermes_root(),
         Path.home() / ".hermes",
-        *named,
+        *list_own_files(database),
         *beside,
         database.parent / "spool",
     ]

@@ -305,7 +305,7 @@ def _make_landlock_spec(view: View, *, network: bool, read_only: bool = False) -
 
 def explain_no_landlock(view: View) -> str | None:
     """Why this workspace cannot have it."""
-    if view.holds_hidden:
+    if view.has_hidden_files:
         return "the workspace holds the agent's own files or the person's keys, which Landlock cannot mask"
     if view.own_program:
         return "the workspace holds this program, which Landlock cannot keep from being changed"

@@ -1,4 +1,8 @@
-"""What an agent can do. Each tool is a file; they are put together, and loaded, when an agent is."""
+"""Tools: what an agent can do, a module for each tool.
+
+Owns the arguments, limits and outputs of each tool; `factory` puts them together when an agent is built. Imports
+approvals, the sandbox and the prompt's files; no turn and no model.
+"""
 
 from __future__ import annotations
 

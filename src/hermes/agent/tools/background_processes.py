@@ -57,12 +57,12 @@ class BackgroundProcesses:
                 del self._known[name]
         return made
 
-    def of(self, conversation: str) -> list[BackgroundProcess]:
+    def list_for(self, conversation: str) -> list[BackgroundProcess]:
         return [process for process in list(self._known.values()) if process.conversation == conversation]
 
     def get_process(self, conversation: str, name: str) -> BackgroundProcess:
         """That of this conversation; those of others do not exist."""
-        mine = {process.name: process for process in self.of(conversation)}
+        mine = {process.name: process for process in self.list_for(conversation)}
         if name not in mine:
             there_are = f"there are {', '.join(mine)}" if mine else "there are none"
             raise ToolFailed(f"there is no background process {name[:40]!r}; {there_are}")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hermes.agent.delegation import Delegation, SubagentResult, Task
+from hermes.agent.subagents import SubagentResult, Task
 from hermes.agent.tool import ToolContext, ToolFailed, shorten_middle
 from hermes.agent.tools.argument_check import check_arguments, make_object_schema, make_text_field
 from hermes.insights.number_format import format_duration, format_plural, shorten_number
-from hermes.recall.tool.prompt_safety import fence_text, make_name
+from hermes.recall.tool.prompt_safety import fence_text, to_one_line
+
+if TYPE_CHECKING:
+    from hermes.agent.delegation import Delegation
 
 MOST_TASKS = 12
 MOST_TOOLS = 40
@@ -99,10 +102,10 @@ def _format_result(result: SubagentResult, longest: int) -> str:
         format_duration(progress.seconds),
         *([f"session {progress.session_id}"] if progress.session_id else []),
     ]
-    lines = [f"Subagent {progress.number}, {', '.join(facts)}: {make_name(progress.goal, LONGEST_HEADING)}"]
+    lines = [f"Subagent {progress.number}, {', '.join(facts)}: {to_one_line(progress.goal, LONGEST_HEADING)}"]
     if result.problem:
-        lines.append(f"No answer: {make_name(result.problem, LONGEST_PROBLEM)}.")
-    lines += [f"Note: {make_name(note, LONGEST_PROBLEM)}." for note in result.notes[:5]]
+        lines.append(f"No answer: {to_one_line(result.problem, LONGEST_PROBLEM)}.")
+    lines += [f"Note: {to_one_line(note, LONGEST_PROBLEM)}." for note in result.notes[:5]]
     if result.answer.strip():
         what = "answer" if not result.problem else "said-so-far"
         lines.append(fence_text(shorten_middle(result.answer.strip(), longest), what))

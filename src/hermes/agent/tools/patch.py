@@ -55,9 +55,8 @@ class Patch:
         checked = check_arguments(self.parameters, arguments)
         policy = await asyncio.to_thread(self._access.policy_of, context)
         path = locate(checked["path"], context, policy)
-        await check_read(
-            path, policy, context
-        )  # the answer quotes the file, also where the change cannot be made
+        # The answer quotes the file, also where the change cannot be made.
+        await check_read(path, policy, context)
         edit = await asyncio.to_thread(plan_edit, path, policy.view, checked)
         await check_edit(path, edit_summary.make_diff(str(path), edit.before, edit.after), policy, context)
         done = await asyncio.to_thread(apply_edit, path, policy.view, checked)

@@ -45,7 +45,7 @@ class Process:
         checked = check_arguments(self.parameters, arguments)
         conversation = await asyncio.to_thread(find_conversation, context.db, context.session_id)
         if checked["action"] == "list":
-            lines = [_format_process(process) for process in self._processes.of(conversation)]
+            lines = [_format_process(process) for process in self._processes.list_for(conversation)]
             return "\n".join(lines) or "there are no background processes in this conversation"
         if "id" not in checked:
             raise ToolFailed(f"to {checked['action']}, say which: id is missing")

@@ -98,7 +98,7 @@ class RunningCommand:
         return self._ended.is_set()
 
     @property
-    def shell_over(self) -> bool:
+    def is_shell_over(self) -> bool:
         return self._process.poll() is not None
 
     @property
@@ -109,7 +109,7 @@ class RunningCommand:
     def exit_code(self) -> int | None:
         return self._process.poll()
 
-    def when_over(self, tell: Callable[[], None]) -> None:
+    def call_when_over(self, tell: Callable[[], None]) -> None:
         """Call this, from whatever thread, once it is over."""
         self._tell.append(tell)
         if self.over:

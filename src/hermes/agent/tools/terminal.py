@@ -114,7 +114,7 @@ async def _wait_for_end(running: RunningCommand, timeout: int, stop: asyncio.Eve
     """Wait for the end of a command, and see to it that there is one. Why it was ended; empty if by itself."""
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
-    running.when_over(lambda: _signal_over(loop, over))
+    running.call_when_over(lambda: _signal_over(loop, over))
     shell_ended: float | None = None
     waiting = [asyncio.create_task(over.wait()), asyncio.create_task(stop.wait())]
     try:
@@ -123,7 +123,7 @@ async def _wait_for_end(running: RunningCommand, timeout: int, stop: asyncio.Eve
             if stop.is_set():
                 await _kill(running)
                 return "the person stopped the turn; it was ended with all that it started"
-            if shell_ended is None and running.shell_over:
+            if shell_ended is None and running.is_shell_over:
                 shell_ended = running.seconds
             if shell_ended is not None and running.seconds - shell_ended > LINGER_S:
                 await _kill(running)

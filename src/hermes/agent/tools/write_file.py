@@ -67,9 +67,8 @@ def write(path: Path, text: str, before: str | None, view: View) -> str:
         replace_text(path, text)
     if is_new:
         return f"created, {size}"
-    if before is None or not view.can_read(
-        path
-    ):  # the model does not see the text of a file outside its view
+    # The model does not see the text of a file outside its view.
+    if before is None or not view.can_read(path):
         return f"replaced, {size}"
     return f"replaced, {size}; {edit_summary.summarise_edit(before, text)}"
 

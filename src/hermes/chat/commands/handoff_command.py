@@ -73,9 +73,8 @@ async def _poll_outcome(chat: Chat, session_id: str, stop: asyncio.Event) -> str
         # What the gateway has begun it also ends, unless it is gone.
         begun = state.get("state") == "running" and clock.now() < until + PATIENCE_S
         if why is not None and not begun:
-            await asyncio.to_thread(
-                db.fail_handoff, session_id, why
-            )  # the next look tells, if it was in time
+            # The next look tells, if it was in time.
+            await asyncio.to_thread(db.fail_handoff, session_id, why)
         await asyncio.sleep(LOOK_EVERY_S)
 
 

@@ -14,8 +14,8 @@ from hermes.chat.input import quiet_keyboard
 from hermes.conversation.commands import replies
 from hermes.conversation.commands.replies import Reply
 from hermes.insights.number_format import format_plural
-from hermes.reasoning import strip_reasoning
-from hermes.text import extract_text, make_printable
+from hermes.message_content import read_text
+from hermes.text import make_printable
 
 if TYPE_CHECKING:
     from hermes.chat.terminal_loop import Chat
@@ -57,7 +57,7 @@ async def _ask_again(chat: Chat, reply: replies.AskAgain) -> None:
 
 
 async def _show_resent(chat: Chat, reply: replies.Resent) -> None:
-    chat.screen.print_markdown(extract_text(strip_reasoning(reply.content)))
+    chat.screen.print_markdown(read_text(reply.content, "assistant"))
 
 
 async def _compress(chat: Chat, reply: replies.Compressing) -> None:

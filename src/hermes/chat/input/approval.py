@@ -39,9 +39,8 @@ class Asker(Protocol):
 
 async def ask_approval(request: ApprovalRequest, screen: Screen, asker: Asker) -> Decision:
     """Show what the tool wants to do and ask. Raises `question.Stopped` for Ctrl-C."""
-    screen.print_line(
-        make_visible(request.subject), "bold"
-    )  # nothing of a command may hide from who allows it
+    # Nothing of a command may hide from who allows it.
+    screen.print_line(make_visible(request.subject), "bold")
     if request.diff:
         screen.print_diff(make_visible(request.diff))
     options = [Option(ALLOW_ONCE, "yes, once", "y")]

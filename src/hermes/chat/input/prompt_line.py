@@ -33,7 +33,7 @@ from hermes.agent.tool import shorten_middle
 from hermes.chat.input import question
 from hermes.chat.input.question import Option
 from hermes.logs import get_logger
-from hermes.recall.tool.prompt_safety import close_fence, fence_text, make_name
+from hermes.recall.tool.prompt_safety import close_fence, fence_text, to_one_line
 from hermes.store.engine_choice import sealed_files
 from hermes.terminal_input import SILENCE_S
 from hermes.text import make_printable
@@ -371,7 +371,7 @@ def attach_files(text: str, cwd: Path) -> str:
         (name, read) for name in names if (read := _read_text(cwd / Path(name).expanduser())) is not None
     ]
     parts = [
-        f"[file {make_name(name, LONGEST_NAME)}]\n{fence_text(shorten_middle(content))}"
+        f"[file {to_one_line(name, LONGEST_NAME)}]\n{fence_text(shorten_middle(content))}"
         for name, content in found[:MOST_FILES]
     ]
     return "\n\n".join([close_fence(text), *parts]) if parts else text

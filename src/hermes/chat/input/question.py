@@ -67,9 +67,8 @@ class Gate:
 
     def watch(self, app: Application[T]) -> None:
         """Ask the terminal for an answer as soon as the application is on the screen."""
-        app.renderer.cpr_support = (
-            CPR_Support.NOT_SUPPORTED
-        )  # so that the only answer is the one to our request
+        # So that the only answer is the one to our request.
+        app.renderer.cpr_support = CPR_Support.NOT_SUPPORTED
         app.after_render += self._ask
 
     def open_later(self, delay_s: float = SILENCE_S) -> None:

@@ -1,4 +1,4 @@
 """What the terminal shows: answers in Markdown, tool calls, diffs, reasoning, the recap.
 
-Owns the live region. Text from outside is made harmless here.
+Owns the live region, and escapes text from outside. Imports neither commands nor input.
 """

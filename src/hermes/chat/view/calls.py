@@ -1,6 +1,6 @@
 """Tool calls of a conversation, read from its messages: what was called, with which arguments, and what came back.
 
-Pure text, no terminal: `call_view` shows calls in the chat, `oneshot` and `sessions show` in one line.
+Pure text, no terminal: `call_view` shows calls in the chat, `one_shot` and `sessions show` in one line.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ class Recap(NamedTuple):
 def make_recap(rows: Sequence[Row]) -> Recap:
     exchanges = _split_exchanges(rows)
     recent = exchanges[-MOST_EXCHANGES:]
-    earlier = sum(1 for exchange in exchanges[:-MOST_EXCHANGES] for row in exchange if _is_shown(row))
-    spoken = [row for exchange in recent for row in exchange if _is_shown(row)]
+    earlier = sum(1 for exchange in exchanges[:-MOST_EXCHANGES] for row in exchange if _is_visible(row))
+    spoken = [row for exchange in recent for row in exchange if _is_visible(row)]
     last = next((row for row in reversed(spoken) if row["role"] == "assistant"), None)
     return Recap(earlier, list(_make_entries(spoken, last)), describe_open(rows))
 
@@ -58,10 +58,10 @@ def _split_exchanges(rows: Sequence[Row]) -> list[list[Row]]:
         if row.get("role") == "user" or not exchanges:
             exchanges.append([])
         exchanges[-1].append(row)
-    return [exchange for exchange in exchanges if any(_is_shown(row) for row in exchange)]
+    return [exchange for exchange in exchanges if any(_is_visible(row) for row in exchange)]
 
 
-def _is_shown(row: Row) -> bool:
+def _is_visible(row: Row) -> bool:
     if row.get("role") == "user":
         return bool(extract_text(row).strip())
     return row.get("role") == "assistant" and bool(extract_text(row).strip() or list_call_names(row))

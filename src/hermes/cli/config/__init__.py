@@ -1,4 +1,7 @@
-"""`hermes config get | set | unset | list | edit | path`: what is set, where it comes from, and how to change it."""
+"""`hermes config get | set | unset | list | edit | path`.
+
+Owns the output of the settings with their origin. Imports `hermes.config`; no other command.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`hermes gateway`: the agent on chat platforms, a file for each thing that people do with it."""
+"""`hermes gateway`: run, set up, pair and watch the gateway, a module for each sub-command.
+
+Owns the start of the program and the dialogs of its setup. Imports the gateway; no other command.
+"""
 
 from __future__ import annotations
 

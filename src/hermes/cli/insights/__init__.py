@@ -1,4 +1,7 @@
-"""`hermes insights`: what was done in the last days, as a report, as JSON, or as a page with charts."""
+"""`hermes insights`: the report as text, as JSON, or as a page with charts.
+
+Owns the layout of the report in a terminal. Imports `hermes.insights`; no other command.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
 """Terminal input and output of commands: prompts, keys, columns, progress, files for a person.
 
-Knows no command.
+Owns how a command asks and answers a person. Imports no command.
 """

@@ -15,12 +15,12 @@ SECONDS = 0.1
 class Progress:
     """`with Progress("Exporting", 1200) as bar: bar.step(3)`."""
 
-    def __init__(self, doing: str, total: int, *, is_shown: bool = True) -> None:
+    def __init__(self, doing: str, total: int, *, is_visible: bool = True) -> None:
         self.doing = doing
         self.total = max(total, 1)
         self.done = 0
         self._drawn_at = clock.now()
-        self._is_shown = is_shown and sys.stderr.isatty()
+        self._is_visible = is_visible and sys.stderr.isatty()
         self._is_drawn = False
 
     def __enter__(self) -> Progress:
@@ -28,7 +28,7 @@ class Progress:
 
     def step(self, count: int) -> None:
         self.done += count
-        if self._is_shown and abs(clock.now() - self._drawn_at) >= SECONDS:
+        if self._is_visible and abs(clock.now() - self._drawn_at) >= SECONDS:
             self._draw()
 
     def _draw(self) -> None:

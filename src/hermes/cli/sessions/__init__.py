@@ -1,4 +1,8 @@
-"""`hermes sessions`: everything that people do with stored conversations, a file for each thing."""
+"""`hermes sessions`: what people do with stored conversations, a module for each sub-command.
+
+Owns the arguments and output of these commands. Imports the handles, recall, export and the browser; no other command
+except what all commands share.
+"""
 
 from __future__ import annotations
 

@@ -82,8 +82,8 @@ def export_sessions(arguments: argparse.Namespace) -> int:
     destination = _make_destination(arguments, store)
     with open_store(arguments) as db, suggest_force():
         plan = _make_plan(db, arguments)
-        is_shown = arguments.output != STDOUT or not sys.stdout.isatty()
-        with Progress("Exporting", plan.total, is_shown=is_shown) as progress:
+        is_visible = arguments.output != STDOUT or not sys.stdout.isatty()
+        with Progress("Exporting", plan.total, is_visible=is_visible) as progress:
             export = Export(plan, options, report=lambda latest: progress.step(latest.done - progress.done))
             result = _write(export, arguments, destination)
     if result.missing:

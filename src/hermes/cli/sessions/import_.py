@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from hermes.store.values import Imported
 
 STDIN = "-"
-STORE_MARK = b"SQLite format 3\0"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLANK = b"\0 \t\r\n"
 """What may stand around an object: also the zeros that a crash leaves at the end of a file."""
@@ -77,7 +76,7 @@ def import_files(arguments: argparse.Namespace) -> int:
     with open_store(arguments, makes=True) as db:
         taking = db.importing(dry_run=arguments.dry_run, trusted=arguments.trusted)
         try:
-            with Progress("Importing", total, is_shown=None not in paths) as progress, taking:
+            with Progress("Importing", total, is_visible=None not in paths) as progress, taking:
                 for name, path in zip(arguments.files, paths, strict=True):
                     if path is not None and _is_store(path):
                         unreadable += _import_store(taking, name, path, progress)
@@ -144,9 +143,8 @@ def _decode(text: bytes) -> Any:
     except (ValueError, RecursionError):
         import json
 
-        return json.loads(
-            text
-        )  # numbers that are not finite or too large, and odd escapes: Python writes them
+        # Numbers that are not finite or too large, and odd escapes: Python writes them.
+        return json.loads(text)
 
 
 def _report(taking: Import, unreadable: list[Unreadable], arguments: argparse.Namespace) -> None:
@@ -261,10 +259,9 @@ def _describe_merges(imported: Imported, *, dry_run: bool, trusted: bool) -> lis
 def _is_store(path: Path) -> bool:
     if not path.is_file():  # what is read from a pipe is gone
         return False
-    from hermes.store.engine_choice import is_encrypted
+    from hermes.store.engine_choice import is_store
 
-    with path.open("rb") as file:
-        return file.read(len(STORE_MARK)) == STORE_MARK or is_encrypted(path)
+    return is_store(path)
 
 
 def describe_trust(imported: Imported, *, dry_run: bool = False) -> list[str]:

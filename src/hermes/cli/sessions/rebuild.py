@@ -7,7 +7,6 @@ its name. A line that cannot be read is told with its number and left out.
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
@@ -68,6 +67,8 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def rebuild_store(arguments: argparse.Namespace) -> int:
+    from hermes.store.engine_choice import has_store
+
     if not arguments.from_transcripts:
         raise WrongUsage("a store can be rebuilt --from-transcripts")
     folder = arguments.folder or get_sessions_folder(arguments)
@@ -75,7 +76,7 @@ def rebuild_store(arguments: argparse.Namespace) -> int:
     files = sorted(file for file in folder.glob("*.jsonl") if file.is_file())
     if not files:
         raise Refused(f"there are no transcripts in {folder}")
-    if os.path.lexists(into) or os.path.lexists(f"{into}-wal"):
+    if has_store(into):
         raise Refused(f"{into} exists; choose another name with --into")
     refuse_store_files(get_store_path(arguments), into, is_store=True)
     scan = _scan_files(files)

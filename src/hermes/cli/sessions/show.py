@@ -142,9 +142,8 @@ def _format_message(message: dict[str, Any], tools: bool, reasoning: bool) -> It
         yield apply_style(f"  ∴ reasoning{', without an answer' if is_all else ''}", "dim")
         yield from (apply_style(f"  {line}", "dim") for line in spell_controls(thought).splitlines())
         yield ""
-    visible_text = (
-        make_readable(text) if role == "tool" else spell_controls(text)
-    )  # tools colour their output
+    # Tools colour their output.
+    visible_text = make_readable(text) if role == "tool" else spell_controls(text)
     yield from (f"  {line}".rstrip() for line in visible_text.splitlines())
     for _, call in read_calls(message["tool_calls"]):
         yield from (apply_style(line, "cyan") for line in _format_call(call, tools))

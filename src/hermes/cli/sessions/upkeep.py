@@ -57,9 +57,10 @@ def verify(arguments: argparse.Namespace) -> int:
 
 def repair(arguments: argparse.Namespace) -> int:
     from hermes.db.session_db import SessionDB
+    from hermes.store.engine_choice import has_log
 
     path = get_store_path(arguments)
-    if not Path(f"{path}-wal").exists():  # its log alone may be left, and that is what repair is for
+    if not has_log(path):  # which is enough for a repair
         require_store(arguments)
     if arguments.check_only and path.exists() and not is_writable(path):
         print_error("it cannot be written, and so not be held alone to try things out: it was only read")

@@ -7,9 +7,8 @@ from typing import Any
 
 from hermes.conversation.commands.context import CommandContext
 from hermes.conversation.commands.replies import Ambiguous, ConversationList, NotFound, Refused
-from hermes.reasoning import strip_reasoning
+from hermes.message_content import read_text
 from hermes.store.sessions.titles import make_one_line
-from hermes.text import extract_text
 
 Row = dict[str, Any]
 
@@ -124,8 +123,7 @@ def list_spoken(context: CommandContext, session_id: str) -> list[Row]:
     return [
         row
         for row in context.store.get_context(session_id)
-        if row["role"] in ("user", "assistant")
-        and extract_text(strip_reasoning(row["content"], row["role"])).strip()
+        if row["role"] in ("user", "assistant") and read_text(row["content"], row["role"]).strip()
     ]
 
 

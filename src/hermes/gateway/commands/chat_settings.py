@@ -70,7 +70,7 @@ def _turn_topics_on(context: ChatCommandContext, topics: UserTopics) -> str:
             "**Topics are on now.** Open a topic in this chat and write in it: it is a conversation of its own."
         ]
     visibility, now = ChatVisibility(context), clock.now()
-    stored = ((row, context.store.get_session(row["id"])) for row in topics.unlinked())
+    stored = ((row, context.store.get_session(row["id"])) for row in topics.list_unlinked())
     free = [row for row, session in stored if session is not None and visibility.can_open(session)]
     if free:
         lines += ["In no topic yet; `/topic id` in a topic goes on there:"]

@@ -30,8 +30,8 @@ from hermes.insights.number_format import (
     format_plural,
     shorten_number,
 )
-from hermes.reasoning import strip_reasoning
-from hermes.text import extract_text, make_preview, spell_controls
+from hermes.message_content import read_text
+from hermes.text import make_preview, spell_controls
 
 if TYPE_CHECKING:
     from hermes.conversation.commands.context import ModelDescription
@@ -85,7 +85,7 @@ def _format_rewind(
 def _format_history(context: ChatCommandContext, reply: replies.History) -> str:
     lines = []
     for row in reply.rows:
-        text = extract_text(strip_reasoning(row["content"], row["role"])).strip()
+        text = read_text(row["content"], row["role"]).strip()
         if row["role"] in SPEAKERS and text:
             lines.append(
                 f"**{SPEAKERS[row['role']]}**: {escape_line(make_preview(text, LONGEST) or '…', LONGEST)}"
@@ -300,7 +300,7 @@ _FORMATTERS: dict[type, Callable[[ChatCommandContext, Any], str]] = {
     replies.BroughtBack: _format_rewind,
     replies.StartUndone: _format_rewind,
     replies.Prompts: _format_rewind,
-    replies.Resent: lambda _context, reply: spell_controls(extract_text(strip_reasoning(reply.content))),
+    replies.Resent: lambda _context, reply: spell_controls(read_text(reply.content, "assistant")),
     replies.History: _format_history,
     replies.Stopped: _format_stop,
     replies.Started: _format_start,

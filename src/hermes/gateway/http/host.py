@@ -162,9 +162,8 @@ def _bind_socket(
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind(address)
-        listener.listen(
-            0
-        )  # so that a port that another program has shows now; the number follows with the server
+        # Fails now if another program has the port. The server sets the real backlog.
+        listener.listen(0)
         listener.setblocking(False)
     except OSError:
         listener.close()
@@ -187,7 +186,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._ready = ready
-        self._told_to_end = asyncio.Event()
+        self._stop_requested = asyncio.Event()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -204,11 +203,11 @@ class _Server(uvicorn.Server):
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
-                    await self._told_to_end.wait()
+                    await self._stop_requested.wait()
 
     def end(self) -> None:
         self.should_exit = True
-        self._told_to_end.set()
+        self._stop_requested.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
@@ -277,9 +276,8 @@ class _Connection(H11Protocol):
             self._sending.cancel()
 
     def send_400_response(self, msg: str) -> None:
-        if (
-            self.state == IDLE
-        ):  # else an answer is on its way, and a second one would be taken for a part of it
+        # Otherwise a response is being sent, and a second one would be read as part of it.
+        if self.state == IDLE:
             self.transport.write(_raw_response(400, self._shape))
         self._close()
 

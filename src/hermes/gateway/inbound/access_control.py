@@ -33,7 +33,7 @@ class AccessControl:
         platform = self._settings.platforms.get(source.platform)
         if platform is None or source.is_bot:
             return False
-        if platform.allow_all or _uses_shared_secret(source.platform):
+        if platform.allow_all or _has_shared_secret(source.platform):
             return True
         return (
             _is_among(platform.allowed_users, source)
@@ -47,7 +47,7 @@ class AccessControl:
         if platform is None or source.is_bot:
             return False
         if _is_among(platform.owners, source) or (
-            EVERYBODY in platform.owners and _uses_shared_secret(source.platform)
+            EVERYBODY in platform.owners and _has_shared_secret(source.platform)
         ):
             return True
         return any(self._pairings.is_owner(source.platform, user_id) for user_id in _user_ids(source))
@@ -57,7 +57,7 @@ class AccessControl:
 
         Behind a shared secret stands a program, which nobody can ask.
         """
-        return source.chat_type == "dm" and not _uses_shared_secret(source.platform) and self.is_owner(source)
+        return source.chat_type == "dm" and not _has_shared_secret(source.platform) and self.is_owner(source)
 
     def try_pairing(self, source: Source, text: str) -> Paired | None:
         """Let a person in who sends a good code in a private chat; None if that is not what they do.
@@ -68,7 +68,7 @@ class AccessControl:
             source.chat_type != "dm"
             or source.is_bot
             or not source.user_id
-            or _uses_shared_secret(source.platform)
+            or _has_shared_secret(source.platform)
         ):
             return None
         if source.platform not in self._settings.platforms:
@@ -103,7 +103,7 @@ def describe_access(settings: GatewaySettings, pairings: Pairings) -> Iterator[t
 
 def _describe_platform_access(platform: PlatformSettings, paired: int) -> str:
     name = platform.name
-    if _uses_shared_secret(name):
+    if _has_shared_secret(name):
         return "whoever knows its secret"
     if platform.allow_all:
         return "everybody (allow_all)"
@@ -116,7 +116,7 @@ def _describe_platform_access(platform: PlatformSettings, paired: int) -> str:
     )
 
 
-def _uses_shared_secret(name: str) -> bool:
+def _has_shared_secret(name: str) -> bool:
     return name in PLATFORMS and PLATFORMS[name].by_secret
 
 

@@ -74,12 +74,12 @@ def offered_scopes(request: ApprovalRequest) -> dict[str, Scope]:
     lasting = next((scope for scope in request.scopes if scope is not Scope.PREFIX), None)
     if lasting is not None:
         scopes["always"] = lasting
-    if Scope.PREFIX in request.scopes and _is_shown_exactly(request.prefix):
+    if Scope.PREFIX in request.scopes and _is_displayed_exactly(request.prefix):
         scopes["like"] = Scope.PREFIX
     return scopes
 
 
-def _is_shown_exactly(prefix: str) -> bool:
+def _is_displayed_exactly(prefix: str) -> bool:
     """Whether a person sees in one short piece of code what they would agree to."""
     return (
         0 < len(prefix) <= LONGEST_PREFIX

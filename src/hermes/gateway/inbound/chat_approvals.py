@@ -217,13 +217,13 @@ class Approvals:
         if context.message_id is not None:
             self._answers.append(context.message_id)
         name, rest = _split_name(context.words, anywhere=allowed)
-        pending = self._find(context, name, must_be_shown=allowed) if is_new else NOTHING_WAITS
+        pending = self._find(context, name, must_be_displayed=allowed) if is_new else NOTHING_WAITS
         if isinstance(pending, str):
             return pending
         return self._approve(pending, rest) if allowed else self._deny(pending, rest)
 
     def _find(
-        self, context: ChatCommandContext, name: str | None, *, must_be_shown: bool
+        self, context: ChatCommandContext, name: str | None, *, must_be_displayed: bool
     ) -> PendingApproval | str:
         """The request that is meant, or why there is none."""
         mine = {
@@ -246,12 +246,12 @@ class Approvals:
             return f"{len(mine)} requests wait: {names}. Say which, as in {example}."
         (only,) = mine.values()
         # A command that was typed before the question arrived was meant for something else.
-        was_shown = (
+        was_displayed = (
             only.delivered_at is not None
             and context.sent_at is not None
             and context.sent_at >= only.delivered_at
         )
-        if must_be_shown and not was_shown:
+        if must_be_displayed and not was_displayed:
             command = format_code(f"/approve {only.name}")
             return f"You sent that before you could see the question. If you mean it: {command}"
         return only

@@ -148,7 +148,7 @@ class Chat:
     def _rebind_topic(self, session_id: str) -> None:
         """A topic of Telegram's that is linked to what was left is linked to what it goes on in."""
         topics, thread = open_topics(self._context.db, self.source), self.source.thread_id
-        if topics is not None and thread and topics.binding(thread) is not None:
+        if topics is not None and thread and topics.find_binding(thread) is not None:
             with suppress(ValueError):  # it is linked to another topic, and stays so
                 topics.bind(thread, self.key, session_id)
 

@@ -257,8 +257,8 @@ class Mailbox:
             steered = False
             with suppress(errors.InvalidArgument):  # nor can it be worked on: whoever tries next tells
                 event = Event.from_dict(entry.event)
-                is_said = event.edits is None and command_table.find_command(event.text) is None
-                steered = is_said and self.chat.conversation.steer(
+                is_speech = event.edits is None and command_table.find_command(event.text) is None
+                steered = is_speech and self.chat.conversation.steer(
                     await self._worker.make_content(event),
                     platform_message_id=inbox_recovery.message_mark(entry),
                 )

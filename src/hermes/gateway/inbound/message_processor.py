@@ -26,7 +26,7 @@ from hermes.gateway.outbound.answer import collect_reply
 from hermes.gateway.outbound.retry import until_stored
 from hermes.gateway.outbound.streaming import LiveMessage
 from hermes.gateway.sessions.prompt_context import format_speaker
-from hermes.recall.tool.prompt_safety import make_name, neutralise_speech
+from hermes.recall.tool.prompt_safety import neutralise_speech, to_one_line
 
 if TYPE_CHECKING:
     from hermes.store.chats.inbox import InboxEntry
@@ -139,7 +139,9 @@ class MessageProcessor:
         context.metrics.turns.add(answer.outcome)
         context.metrics.turn_seconds.observe(clock.now() - began)
         if answer.failure is not None:
-            log.warning("%s got no answer: %s", self._chat.key, make_name(answer.failure.why, LONGEST_REASON))
+            log.warning(
+                "%s got no answer: %s", self._chat.key, to_one_line(answer.failure.why, LONGEST_REASON)
+            )
         for message_id, text in answer.completed:
             await self.persist(self._chat.prepare_post(text, f"reply:{message_id}", reply=True))
         if reply.text:

@@ -14,8 +14,7 @@ from typing import Any
 from hermes import errors, home
 from hermes.gateway.adapter import AdapterError
 from hermes.gateway.inbound_events import Attachment, Event, OfferedFile
-from hermes.recall.tool.prompt_safety import close_fence, fence_text, make_label
-from hermes.recall.tool.prompt_safety import make_name as one_line
+from hermes.recall.tool.prompt_safety import close_fence, fence_text, make_label, to_one_line
 from hermes.store.engine_choice import sealed_files
 
 MB = 1_000_000
@@ -87,7 +86,7 @@ def build_content(event: Event, mark: str = "") -> Any:
     """
     parts = [event.text.strip()] if event.text.strip() else []
     if event.reply_to:
-        parts.insert(0, f"[in reply to]\n{fence_text(one_line(event.reply_to, LONGEST_QUOTE))}")
+        parts.insert(0, f"[in reply to]\n{fence_text(to_one_line(event.reply_to, LONGEST_QUOTE))}")
     pictures = []
     for attachment in event.attachments:
         if attachment.media_type in IMAGES and (url := _data_url(attachment)) is not None:

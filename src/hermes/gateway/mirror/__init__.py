@@ -1,4 +1,5 @@
 """Files that mirror the store for other programs: `sessions.json` and transcripts.
 
-Written behind the store; nothing reads them back except `rebuild` and the first start.
+Owns both kinds of files. Written behind the store; read back only by `rebuild` and by the first start. Imports the
+store; nothing of `inbound`, `commands` or `sessions`.
 """

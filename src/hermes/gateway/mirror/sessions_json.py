@@ -112,7 +112,7 @@ class IndexFile:
                 key, digest = row[0], hash(row)
                 piece = previous.get(key)
                 if piece is None or piece[0] != digest:
-                    piece, is_new = (digest, _encode_entry(key, make_entry(MirroredChat.of(row)))), True
+                    piece, is_new = (digest, _encode_entry(key, make_entry(MirroredChat.from_row(row)))), True
                 pieces[key] = piece
             if not is_new and len(previous) == len(pieces):
                 return False

@@ -24,6 +24,7 @@ from time import thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes import errors, home
+from hermes.append_files import lock_descriptor
 from hermes.atomic_files import replace_file
 from hermes.clock import make_uid
 from hermes.gateway.mirror.transcript_lines import (
@@ -38,7 +39,6 @@ from hermes.gateway.mirror.transcript_lines import (
 )
 from hermes.logs import get_logger
 from hermes.store.engine_choice import is_encrypted
-from hermes.store.spool.append_files import lock_descriptor
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -175,9 +175,8 @@ class Transcripts:
             return 0
         try:
             file_state = self._read_file_state(session_id, descriptor)
-            if (
-                file_state.copy.columns is None
-            ):  # it is new, an older program's, or its session was deleted before
+            # The file is new, was written by an older program, or its session was deleted before.
+            if file_state.copy.columns is None:
                 file_state = file_state._replace(copy=TranscriptState())
             # The store is asked after the file was made and locked. Whoever deletes the session deletes the rows first
             # and then the file: so either we see here that it is gone, or they find what we write.

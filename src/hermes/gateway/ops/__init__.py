@@ -1,4 +1,5 @@
 """For operators: metrics, health, the status file and the log.
 
-Reads what others count; decides nothing.
+Owns these files and pages. Reads counters and decides nothing. Imports no
+chat, session or platform.
 """

@@ -288,9 +288,8 @@ class Delivery:
         if entry.payload.get("edits") or (adapter is not None and adapter.capabilities.idempotent):
             await self._record_failure(entry, problem, again=True)
             return pause
-        await self._report_unknown(
-            entry
-        )  # first: if we die before it is called unknown, it is found, and told once
+        # First: if we die before it is called unknown, it is found, and told once.
+        await self._report_unknown(entry)
         await until_stored(lambda: finish_in_thread(lambda: self._db.outbox.mark_doubtful(entry.id)))
         self._settle(entry.idempotency_key, "unknown")
         return None

@@ -14,7 +14,7 @@ from hermes.gateway.adapter import Adapter, AdapterError, DeliveryUnknown, RateL
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.outbound.splitting import fit_beginning
 from hermes.logs import get_logger
-from hermes.recall.tool.prompt_safety import make_name as one_line
+from hermes.recall.tool.prompt_safety import to_one_line
 
 log = get_logger(__name__)
 
@@ -95,7 +95,7 @@ class LiveMessage:
 
     async def note(self, tool: str) -> None:
         """A tool is at work, until the next text."""
-        self._note = f"⚙ {one_line(tool, LONGEST_TOOL_NAME)}…"
+        self._note = f"⚙ {to_one_line(tool, LONGEST_TOOL_NAME)}…"
         await self._schedule()
 
     async def pause(self) -> None:

@@ -1,4 +1,5 @@
 """Adapters, a folder for each platform.
 
-An adapter knows its SDK and the seam in `gateway.adapter`. It knows nothing of sessions, the store or the agent.
+Owns everything that depends on a platform's SDK. An adapter imports its SDK and the seam in `gateway.adapter`;
+nothing of sessions, the store or the agent.
 """

@@ -25,7 +25,7 @@ from hermes.gateway.sessions.session_keys import (
     make_chat_key,
 )
 from hermes.gateway.settings import Keying
-from hermes.recall.tool.prompt_safety import make_name as one_line
+from hermes.recall.tool.prompt_safety import to_one_line
 from hermes.text import format_count
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ async def _hand_over(context: GatewayContext, platform: str, session: dict[str, 
         raise HandoffRefused("another program works in the conversation")
     messages = await asyncio.to_thread(context.db.message_count, session["id"])
     text = ARRIVED.format(
-        title=f", “{one_line(title)}”" if title else "",
+        title=f", “{to_one_line(title)}”" if title else "",
         messages=format_count(messages, "message"),
         session=session["id"],
     )
@@ -126,7 +126,7 @@ async def _find_destination(
         )
     if kind == "dm" or home.thread_id:
         return home
-    thread = await adapter.open_thread(home, f"Hermes — {one_line(title, 80)}")
+    thread = await adapter.open_thread(home, f"Hermes — {to_one_line(title, 80)}")
     if thread is None:
         raise HandoffRefused(
             f"the home channel of {settings.name} is a group without threads; say /sethome in a private chat"

@@ -17,8 +17,7 @@ from hermes.gateway import registry
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.sessions.session_keys import make_principal
 from hermes.recall.tool.lookalikes import FoldedText, replace_folded
-from hermes.recall.tool.prompt_safety import fence_text
-from hermes.recall.tool.prompt_safety import make_name as one_line
+from hermes.recall.tool.prompt_safety import fence_text, to_one_line
 
 LONGEST_NAME = 120
 LONGEST_TOPIC = 500
@@ -70,15 +69,17 @@ def build_session_context_prompt(
     redacts = redact_pii and _has_personal_ids(source.platform)
     visible = _redact_source(source) if redacts else source
     facts = {
-        "platform": one_line(source.platform, LONGEST_SPEAKER),
-        "chat": one_line(visible.description, 2 * LONGEST_NAME),
-        "topic": one_line(source.chat_topic, LONGEST_TOPIC) if source.chat_topic else None,
+        "platform": to_one_line(source.platform, LONGEST_SPEAKER),
+        "chat": to_one_line(visible.description, 2 * LONGEST_NAME),
+        "topic": to_one_line(source.chat_topic, LONGEST_TOPIC) if source.chat_topic else None,
         "user": None if shared else _describe_person(visible),
         "connected_platforms": [
-            one_line(name, LONGEST_SPEAKER) for name in sorted(platforms)[:MOST_PLATFORMS]
+            to_one_line(name, LONGEST_SPEAKER) for name in sorted(platforms)[:MOST_PLATFORMS]
         ],
         "home_channels": {
-            one_line(name, LONGEST_SPEAKER): one_line(_format_channel(name, where, redact_pii), LONGEST_NAME)
+            to_one_line(name, LONGEST_SPEAKER): to_one_line(
+                _format_channel(name, where, redact_pii), LONGEST_NAME
+            )
             for name, where in sorted(home_channels.items())[:MOST_PLATFORMS]
             if where
         },
@@ -100,7 +101,7 @@ def format_speaker(source: Source, *, redact_pii: bool = False) -> str:
     """
     redacts = redact_pii and _has_personal_ids(source.platform)
     called = "" if redacts else normalize("NFKC", (source.user_name or "")[: 4 * LONGEST_NAME])
-    name = one_line(replace_folded(_NO_NAME, called, lambda _found, _folded: ""), LONGEST_SPEAKER)
+    name = to_one_line(replace_folded(_NO_NAME, called, lambda _found, _folded: ""), LONGEST_SPEAKER)
 
     def quote(match: re.Match[str], folded: FoldedText) -> str:
         return f"‹{name[slice(*folded.span(*match.span()))]}›"
@@ -142,8 +143,8 @@ def _has_personal_ids(name: str) -> bool:
 
 
 def _describe_person(source: Source) -> str | None:
-    named = one_line(source.user_name, LONGEST_NAME) if source.user_name else None
-    user_id = one_line(source.user_id, LONGEST_NAME) if source.user_id else None
+    named = to_one_line(source.user_name, LONGEST_NAME) if source.user_name else None
+    user_id = to_one_line(source.user_id, LONGEST_NAME) if source.user_id else None
     return f"{named} ({user_id})" if named and user_id and named != user_id else named or user_id
 
 

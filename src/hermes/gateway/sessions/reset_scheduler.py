@@ -73,7 +73,7 @@ class ChatResets:
         """When each process was started that this conversation has in the background."""
         from hermes.agent.tools.background_processes import find_conversation
 
-        processes = self._context.agents.processes.of(find_conversation(self._chat.store, session_id))
+        processes = self._context.agents.processes.list_for(find_conversation(self._chat.store, session_id))
         age = clock.now() - monotonic()
         return [process.running.began + age for process in processes if not process.running.over]
 
@@ -87,7 +87,7 @@ class ChatResets:
         await chat.switch_to(new)
         self._context.metrics.resets.add(reason)
         log.info("%s was reset (%s)", chat.key, reason)
-        if self.policy.notify and _announces_resets(chat.source.platform):
+        if self.policy.notify and _has_reset_notices(chat.source.platform):
             source, settings = chat.source, self._context.settings
             alone = source.chat_type == "dm" or chat.is_shared or not source.user_name
             text = reset_policy.format_notice(
@@ -136,5 +136,5 @@ def _find_due_chats(context: GatewayContext) -> list[str]:
     ]
 
 
-def _announces_resets(platform: str) -> bool:
+def _has_reset_notices(platform: str) -> bool:
     return platform not in registry.PLATFORMS or registry.PLATFORMS[platform].announces_resets

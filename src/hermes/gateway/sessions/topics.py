@@ -32,7 +32,7 @@ class UserTopics:
     def disable(self) -> None:
         self._db.disable_telegram_topic_mode(chat_id=self._chat)
 
-    def binding(self, thread_id: str) -> dict[str, Any] | None:
+    def find_binding(self, thread_id: str) -> dict[str, Any] | None:
         return self._db.get_telegram_topic_binding(chat_id=self._chat, thread_id=thread_id)
 
     def bind(self, thread_id: str, session_key: str, session_id: str) -> None:
@@ -44,7 +44,7 @@ class UserTopics:
             session_id=session_id,
         )
 
-    def unlinked(self, limit: int = 10) -> list[dict[str, Any]]:
+    def list_unlinked(self, limit: int = 10) -> list[dict[str, Any]]:
         return self._db.list_unlinked_telegram_sessions_for_user(
             chat_id=self._chat, user_id=self._user, limit=limit
         )

@@ -11,9 +11,9 @@
   const monthDay = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", timeZone: "UTC" });
   const sum = (values) => values.reduce((all, one) => all + (one ?? 0), 0);
 
-  const byDay = (values, label, told, ink) => ({ x: data.days, values, label, told, ink, time: true, named: dated });
+  const byDay = (values, label, format, ink) => ({ x: data.days, values, label, format, ink, time: true, named: dated });
   const byName = (values, label, named, every) =>
-    ({ x: values.map((_, i) => i), values, label, told: short, ink: "--third", named, every });
+    ({ x: values.map((_, i) => i), values, label, format: short, ink: "--third", named, every });
   const charts = {
     sessions: byDay(data.sessions, "Sessions", short, "--first"),
     tokens: byDay(data.tokens, "Tokens", short, "--second"),
@@ -40,15 +40,15 @@
       },
       axes: [
         { ...axis, grid: { show: false }, ...(chart.time ? dates : names) },
-        { ...axis, size: 56, incrs: chart.told === dollars ? undefined : [1, 2, 5].flatMap(
+        { ...axis, size: 56, incrs: chart.format === dollars ? undefined : [1, 2, 5].flatMap(
             (n) => Array.from({ length: 13 }, (_, e) => n * 10 ** e)).sort((a, b) => a - b),
-          values: (_, at) => at.map(chart.told) },
+          values: (_, at) => at.map(chart.format) },
       ],
       series: [
         { label: chart.time ? "Day" : "When", value: (_, x) => x == null ? "all" : chart.named(x) },
         { label: chart.label, stroke: ink, fill: ink, width: 0, points: { show: false },
           paths: uPlot.paths.bars({ size: [0.75, 60], radius: 0.15 }),
-          value: (_, y) => y == null ? chart.told(sum(chart.values)) : chart.told(y) },
+          value: (_, y) => y == null ? chart.format(sum(chart.values)) : chart.format(y) },
       ],
     };
   }

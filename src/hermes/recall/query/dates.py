@@ -176,9 +176,8 @@ def _make_day_or_month(calendar: _Calendar, year: str | None, month: int, day: s
 
     if year is not None:
         return named(int(year))
-    for candidate in range(
-        calendar.today.year, calendar.today.year - 9, -1
-    ):  # 29 February is rarer than a year
+    # 29 February is rarer than a year.
+    for candidate in range(calendar.today.year, calendar.today.year - 9, -1):
         try:
             found = named(candidate)
         except ValueError:

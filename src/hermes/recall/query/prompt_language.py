@@ -18,9 +18,10 @@ from collections.abc import Iterator
 from typing import NamedTuple, get_args
 
 from hermes.recall.query.operators import PIECES, parse_leaf
+from hermes.session_kinds import Kind
 from hermes.store.query_tree import And, Leaf, Node, Not, Or, list_positive_leaves, make_part, make_phrase
 from hermes.store.sessions.sessions import check_source
-from hermes.store.values import Kind, MessageFilter
+from hermes.store.values import MessageFilter
 from hermes.terms import find_token_spans, fold, is_spaceless
 from hermes.text import replace_surrogates
 

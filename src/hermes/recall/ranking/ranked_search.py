@@ -17,7 +17,7 @@ from hermes.recall.deadline import within_deadline
 from hermes.recall.query.named_days import Stretch, get_year
 from hermes.recall.query.search_arguments import exclude_hidden, intersect_filters, make_filter, parse_order
 from hermes.recall.query.substring_fallback import find_partial
-from hermes.recall.ranking import question_words as questions
+from hermes.recall.ranking import question_words
 from hermes.recall.ranking.question_words import Question
 from hermes.recall.ranking.result_rows import Found, make_result_row
 from hermes.store.arguments import check_integer
@@ -86,7 +86,7 @@ class RankedSearch:
         found: dict[str, Found] = {}
         for text in list_phrasings(query):
             ranked = self._search_phrasing(
-                questions.parse_question(text, clock.now()), message_filter, limit, include_hidden
+                question_words.parse_question(text, clock.now()), message_filter, limit, include_hidden
             )
             _note_indexing(results, ranked.candidates)
             for root_id, conversation in ranked.conversations.items():

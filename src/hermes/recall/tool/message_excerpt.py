@@ -30,7 +30,7 @@ MATCH_SHARE = 4
 class Bounds(NamedTuple):
     """How many characters of a message are kept: of what people and the agent say, of tools, of the match itself."""
 
-    said: int
+    speech: int
     tool: int
     match: int
     call: int = LONGEST_CALL
@@ -75,7 +75,7 @@ def make_message_excerpt(
     elif role == "tool":
         cut = make_excerpt(text, _find_first_lines(text, bounds.tool))
     else:
-        cut = make_excerpt(text, bounds.said)
+        cut = make_excerpt(text, bounds.speech)
     called = _summarise_calls(calls, bounds) if calls else None
     return MessageExcerpt(message_id, str(role), tool, at, cut, called, reasoning)
 

@@ -2,7 +2,7 @@
 
 Every text that somebody else wrote passes here before it stands in a prompt:
 
-- `neutralise` takes away what acts, hides, or passes for a tag or a role; `make_name` does so for a short line;
+- `neutralise` takes away what acts, hides, or passes for a tag or a role; `to_one_line` does so for a short line;
 - `make_label` makes a name that can stand in our own marks (`[file NAME]`, `[NAME #sign]`);
 - `fence_text` puts a text into a fence that is longer than anything in it; no line of it can pass for a mark of ours;
 - `serialise_answer` puts excerpts into JSON of at most `LARGEST` characters, under keys that are ours, behind a notice.
@@ -141,7 +141,7 @@ def close_fence(text: str) -> str:
 def make_label(value: object, most: int = LONGEST_NAME) -> str:
     """A short text on one line that can stand inside brackets of ours: it cannot close them, nor pass for a sign."""
     return replace_folded(
-        _NOT_IN_LABELS, make_name(value, most), lambda found, _: _IN_LABELS.get(found[0], "")
+        _NOT_IN_LABELS, to_one_line(value, most), lambda found, _: _IN_LABELS.get(found[0], "")
     ).strip()
 
 
@@ -162,7 +162,7 @@ def _quote_marks(marks: re.Pattern[str], text: str) -> str:
     return replace_folded(marks, text, quote)
 
 
-def make_name(value: object, most: int = LONGEST_NAME) -> str:
+def to_one_line(value: object, most: int = LONGEST_NAME) -> str:
     """A short text on one line: a title, an id, the name of a tool or of a source."""
     line = " ".join(neutralise(make_printable(str(value)[: 4 * most])).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"

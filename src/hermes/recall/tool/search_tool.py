@@ -22,11 +22,11 @@ from hermes.recall.tool.prompt_safety import (
     LONGEST,
     NOTICE,
     fit_excerpt,
-    make_name,
     measure_json,
     measure_least,
     serialise_answer,
     serialise_failure,
+    to_one_line,
 )
 from hermes.recall.tool.summaries import (
     IN_A_TRANSCRIPT,
@@ -39,8 +39,8 @@ from hermes.recall.tool.tool_schema import LARGEST_ID, SCHEMA, ToolArguments, pa
 
 __all__ = ["SCHEMA", "RecallStore", "session_search"]
 
-SHOWN = Bounds(said=LONGEST, tool=300, match=LONGEST)
-AT_LENGTH = Bounds(said=LONGEST, tool=300, match=LARGEST)
+SHOWN = Bounds(speech=LONGEST, tool=300, match=LONGEST)
+AT_LENGTH = Bounds(speech=LONGEST, tool=300, match=LARGEST)
 RADIUS = 5
 """Messages on each side of a match, if there is room."""
 SUMMARY_SECONDS = 60.0
@@ -105,7 +105,7 @@ def session_search(
         work = SummaryOptions(summarise, summary_seconds, transcript_size)
         return _discover(store, request, current_session, work)
     except errors.HermesError as problem:
-        return serialise_failure(make_name(problem, 400))
+        return serialise_failure(to_one_line(problem, 400))
 
 
 # -------------------------------------------------------------------- discover
@@ -204,7 +204,7 @@ def _scroll(store: RecallStore, request: ToolArguments) -> str:
     window = segment and passages.around(segment.id, request.around, request.window, bounds, skip)
     if segment is None or window is None:
         return serialise_failure(
-            f"there is no message {request.around} in a session {make_name(request.session_id)!r}"
+            f"there is no message {request.around} in a session {to_one_line(request.session_id)!r}"
         )
     answer = _start_answer(request)
     if window.segment.id != segment.id:
@@ -230,7 +230,7 @@ def _read(store: RecallStore, request: ToolArguments) -> str:
     segment = passages.segment(request.session_id)
     page = segment and passages.page(segment.id, request.cursor, LARGEST, SHOWN)
     if page is None:
-        return serialise_failure(f"there is no session {make_name(request.session_id)!r}")
+        return serialise_failure(f"there is no session {to_one_line(request.session_id)!r}")
     answer = {
         **_start_answer(request),
         "session": _format_session(page.segment),
@@ -260,9 +260,9 @@ def _browse(store: RecallStore, request: ToolArguments, current: str | None) -> 
     answer = _start_answer(request)
     answer["results"] = [
         {
-            "session_id": make_name(row["id"]),
-            "title": make_name(row["title"]) if row["title"] else None,
-            "source": make_name(row["source"]),
+            "session_id": to_one_line(row["id"]),
+            "title": to_one_line(row["title"]) if row["title"] else None,
+            "source": to_one_line(row["source"]),
             "started_at": clock.format_iso(row["started_at"]),
             "last_active": clock.format_iso(row["last_active"]),
             "message_count": row["message_count"],
@@ -286,27 +286,27 @@ def _start_answer(request: ToolArguments) -> Row:
 def _format_session(segment: Segment) -> Row:
     """What a reader should know of a session before its messages."""
     about = {
-        "session_id": make_name(segment.id),
-        "title": make_name(segment.title) if segment.title else None,
-        "source": make_name(segment.source),
+        "session_id": to_one_line(segment.id),
+        "title": to_one_line(segment.title) if segment.title else None,
+        "source": to_one_line(segment.source),
         "started_at": clock.format_iso(segment.started_at),
         "last_active": clock.format_iso(segment.last_active),
         "message_count": segment.message_count,
     }
     if segment.continues:
-        about["continues"] = make_name(segment.continues)
+        about["continues"] = to_one_line(segment.continues)
     if segment.continued_in:
-        about["continued_in"] = make_name(segment.continued_in)
+        about["continued_in"] = to_one_line(segment.continued_in)
     return about
 
 
 def _format_message(excerpt: MessageExcerpt, *, match: bool = False) -> Row:
     """Who said what, and when; `tool` and `calls` where there are any."""
-    message: Row = {"id": excerpt.id, "author": make_name(excerpt.role), "at": clock.format_iso(excerpt.at)}
+    message: Row = {"id": excerpt.id, "author": to_one_line(excerpt.role), "at": clock.format_iso(excerpt.at)}
     if match:
         message["match"] = True
     if excerpt.tool:
-        message["tool"] = make_name(excerpt.tool)
+        message["tool"] = to_one_line(excerpt.tool)
     if excerpt.text.piece or excerpt.text.before or not excerpt.calls:
         message["text"] = excerpt.text
     if excerpt.calls:
@@ -318,19 +318,19 @@ def _format_header(row: Row) -> Row:
     """What a reader should know of a conversation that was found."""
     why = row.get("why") or ""
     header = {
-        "session_id": make_name(row["session_id"]),
-        "title": make_name(row["title"]) if row.get("title") else None,
-        "source": make_name(row["source"]),
+        "session_id": to_one_line(row["session_id"]),
+        "title": to_one_line(row["title"]) if row.get("title") else None,
+        "source": to_one_line(row["source"]),
         "started_at": clock.format_iso(row["started_at"]),
         "last_active": clock.format_iso(row["last_active"]),
         "message_id": row["message_id"],
-        "why": make_name(", ".join(map(str, why)) if isinstance(why, list | tuple) else why),
+        "why": to_one_line(", ".join(map(str, why)) if isinstance(why, list | tuple) else why),
         "snippet": make_excerpt(row["snippet"] or "", LONGEST_SNIPPET),
     }
     if row["conversation_id"] != row["session_id"]:
-        header["conversation_id"] = make_name(row["conversation_id"])
+        header["conversation_id"] = to_one_line(row["conversation_id"])
     if row["tip_id"] != row["session_id"]:
-        header["goes_on_in"] = make_name(row["tip_id"])
+        header["goes_on_in"] = to_one_line(row["tip_id"])
     return header
 
 

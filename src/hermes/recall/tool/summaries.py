@@ -17,7 +17,7 @@ from hermes import clock, errors
 from hermes.logs import get_logger
 from hermes.recall.tool.message_excerpt import Bounds
 from hermes.recall.tool.passages import Window
-from hermes.recall.tool.prompt_safety import fence_text, make_name, quote_excerpt, to_json
+from hermes.recall.tool.prompt_safety import fence_text, quote_excerpt, to_json, to_one_line
 
 log = get_logger(__name__)
 
@@ -25,7 +25,7 @@ Summarise = Callable[[str, str], str]
 
 TRANSCRIPT = 100_000
 """Characters of a session that a summary is made from, about."""
-IN_A_TRANSCRIPT = Bounds(said=10_000, tool=500, match=20_000)
+IN_A_TRANSCRIPT = Bounds(speech=10_000, tool=500, match=20_000)
 AT_ONCE = 3
 LONGEST_PROBLEM = 300
 
@@ -50,9 +50,9 @@ def format_transcript(window: Window) -> str:
     """The messages as lines of JSON: nothing in a text can pass for another message."""
     lines = ["(earlier messages left out)"] if window.more_before else []
     for message in window.messages:
-        line: dict[str, object] = {"author": make_name(message.role), "at": clock.format_iso(message.at)}
+        line: dict[str, object] = {"author": to_one_line(message.role), "at": clock.format_iso(message.at)}
         if message.tool:
-            line["tool"] = make_name(message.tool)
+            line["tool"] = to_one_line(message.tool)
         if message.text.piece:
             line["text"] = quote_excerpt(message.text)
         if message.calls:
@@ -103,7 +103,7 @@ def _make_summary(summarise: Summarise, prompt: str, text: str) -> Summary:
     except Exception as problem:  # noqa: BLE001 - whatever a model's client raises, the messages can be shown instead
         if isinstance(problem, errors.HermesError):  # its message is one line for a person
             log.warning("a conversation could not be summarised: %s", problem)
-            return Summary(problem=f"the summariser failed: {make_name(problem, LONGEST_PROBLEM)}")
+            return Summary(problem=f"the summariser failed: {to_one_line(problem, LONGEST_PROBLEM)}")
         log.warning("a conversation could not be summarised: %s: %s", type(problem).__name__, problem)
         return Summary(problem=f"the summariser failed ({type(problem).__name__})")
     if not isinstance(answer, str) or not answer.strip():

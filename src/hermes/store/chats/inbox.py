@@ -31,7 +31,8 @@ WHY = "hermes:error"
 ENTRIES = """SELECT id, session_key, session_id, platform, platform_message_id, event_json, state, epoch, received_at,
     changed_at FROM inbox"""
 BY_ID = " ".join((ENTRIES, "WHERE id = ?"))
-# "state <> 'done'" is what the index of open entries says, word for word, so that SQLite uses it.
+# The index of open entries is a partial index WHERE state <> 'done'. A query uses it only if it repeats that condition
+# word for word, even where another condition implies it.
 OPEN = "state <> 'done' AND state IN ('queued', 'working') ORDER BY id"
 WAITING = " ".join((ENTRIES, "WHERE (? IS NULL OR session_key = ?) AND", OPEN))
 COUNT_WAITING = "SELECT count(*) FROM inbox WHERE state <> 'done' AND state IN ('queued', 'working')"

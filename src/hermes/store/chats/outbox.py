@@ -33,7 +33,8 @@ ENTRIES = """SELECT id, session_key, session_id, platform, idempotency_key, payl
     platform_message_id, error, created_at, changed_at FROM outbox"""
 BY_ID = " ".join((ENTRIES, "WHERE id = ?"))
 BY_KEY = " ".join((ENTRIES, "WHERE idempotency_key = ?"))
-# "state <> 'sent'" is what the index of open entries says, word for word, so that SQLite uses it.
+# The index of open entries is a partial index WHERE state <> 'sent'. A query uses it only if it repeats that condition
+# word for word, even where another condition implies it.
 WAITING = " ".join(
     (
         *(ENTRIES, "WHERE (? IS NULL OR session_key = ?)"),

@@ -126,9 +126,8 @@ class Routing:
             _require_session(writer, session)
             live = find_tip(writer, session)
             known_key = writer.value(KEY_OF, *chat)
-            if (
-                known_key is not None and known_key != key
-            ):  # what waits under the old spelling is of the same chat
+            # Entries that wait under the old spelling belong to the same chat.
+            if known_key is not None and known_key != key:
                 for sql in REKEY:
                     writer.run(sql, key, known_key)
             other = writer.row(CHAT_OF, key)

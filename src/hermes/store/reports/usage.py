@@ -132,10 +132,10 @@ class UsageLine(NamedTuple):
         """What is here and not there."""
         *counts, estimated = (max(0, more) for more in map(sub, self[:-1], other[:-1]))
         actual = (self.actual_cost_usd or 0.0) - (other.actual_cost_usd or 0.0)
-        told_here_only = self.actual_cost_usd is not None and other.actual_cost_usd is None
+        is_known_here_only = self.actual_cost_usd is not None and other.actual_cost_usd is None
         cost = (
             estimated if estimated > ROUNDING else 0.0,
-            actual if told_here_only or actual > ROUNDING else None,
+            actual if is_known_here_only or actual > ROUNDING else None,
         )
         return UsageLine._make((*counts, *cost))
 

@@ -8,35 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 from hermes.store.content import format_uid
 from hermes.store.engine import Row
+from hermes.store.values import Fingerprint
 
 MOST_MESSAGES = 200
 """How many messages are remembered of a session: its first, which the oldest copies have, too."""
-
-
-class Fingerprint(NamedTuple):
-    session: frozenset[str] = frozenset()
-    messages: frozenset[str] = frozenset()
-
-    def __or__(self, other: Fingerprint) -> Fingerprint:
-        """Of two sessions that had the same id, one after the other."""
-        return Fingerprint(self.session | other.session, self.messages | other.messages)
-
-    def is_proof_of(self, other: Fingerprint) -> bool:
-        """Whether what was found in another file is this session, and can be no other of the same id."""
-        if other.messages:
-            return bool(self.messages & other.messages)
-        return bool(self.session & other.session)
-
-    def can_be(self, other: Fingerprint) -> bool:
-        """Whether it is this session where every file is a copy of the same store: also if it said other things."""
-        return not other.session or bool(self.session & other.session) or self.is_proof_of(other)
-
-    def encode(self) -> dict[str, list[str]]:
-        return {name: sorted(marks) for name, marks in self._asdict().items()}
 
 
 def decode_fingerprint(record: Mapping[str, Any]) -> Fingerprint:

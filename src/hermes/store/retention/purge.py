@@ -17,13 +17,13 @@ from typing import NamedTuple
 from hermes import errors
 from hermes.logs import get_logger
 from hermes.store.content import decode_document, to_json
-from hermes.store.engine import Engine, Writer
+from hermes.store.engine import Engine, FileReader, Writer
 from hermes.store.file_walk import find_files
 from hermes.store.meta import SET
-from hermes.store.retention.fingerprints import Fingerprint, decode_fingerprint
+from hermes.store.retention.fingerprints import decode_fingerprint
 from hermes.store.retention.session_files import SAVED, find_saved, remove_files, remove_saved
-from hermes.store.sealing.sealed_files import SealedFiles
 from hermes.store.sessions.sessions import EXISTS
+from hermes.store.values import Fingerprint
 
 log = get_logger(__name__)
 
@@ -121,9 +121,8 @@ class Purge:
             deleted: dict[str, Fingerprint | None] = {
                 session_id: marks
                 for session_id, marks in _merge_sessions(notes.values()).items()
-                if not marks.is_proof_of(
-                    self._engine.fingerprint(reader, session_id)
-                )  # or somebody has brought it back
+                # Otherwise the session was brought back.
+                if not marks.is_proof_of(self._engine.fingerprint(reader, session_id))
             }
             deleted |= {
                 session_id: None
@@ -176,7 +175,7 @@ def _merge_sessions(notes: Iterable[Note]) -> dict[str, Fingerprint]:
     return merged
 
 
-def _read_text(file: Path, sealed: SealedFiles) -> bytes:
+def _read_text(file: Path, sealed: FileReader) -> bytes:
     """What a text file holds; nothing of one that is none, or too large to be looked through."""
     try:
         if file.stat().st_size > MOST_READ_OF_ONE:

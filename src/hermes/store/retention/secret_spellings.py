@@ -120,9 +120,8 @@ class Spellings:
         cleaned = _TOKEN.sub(clean_token, document)
         if not self._is_in(cleaned):
             return cleaned, count
-        return json.dumps(
-            INSTEAD
-        ), count + 1  # the secret is made of brackets and quotes: nothing smaller is valid
+        # The secret is made of brackets and quotes: nothing smaller is valid.
+        return json.dumps(INSTEAD), count + 1
 
 
 def _check_secret(secret: object) -> str:

@@ -1,5 +1,5 @@
 """Sessions and messages: rows, titles, labels, lineage, rewind, lists and attachments.
 
-Owns every write to the `sessions` and `messages` tables. Imports the seam and its values only. What moves with
+Owns the rows of the `sessions` and `messages` tables. Imports the seam and its values only. What moves with
 a session elsewhere is passed in (`families.ChatRouting`).
 """

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from hermes.store import content as values
+from hermes.store.content import decode as decode_column
+from hermes.store.content import encode as encode_column
 from hermes.text import FILE_NAMES, REFERENCE, get_data_url_head, is_file_place, replace_surrogates
 
 THRESHOLD = 4096
@@ -31,11 +32,11 @@ class Attachment(NamedTuple):
 
 def encode(content: object) -> tuple[Any, str, Iterable[Attachment]]:
     """(column value, content_kind, attachments that belong beside it) of a message's content."""
-    stored, kind = values.encode(content)
+    stored, kind = encode_column(content)
     if kind != "json" or len(stored) <= THRESHOLD:
         return stored, kind, ()
     short, taken = extract_attachments(content)
-    return (values.encode(short)[0], KIND, taken) if taken else (stored, kind, ())
+    return (encode_column(short)[0], KIND, taken) if taken else (stored, kind, ())
 
 
 def extract_attachments(content: object) -> tuple[Any, list[Attachment]]:
@@ -91,7 +92,7 @@ def find_hashes(stored: object) -> list[bytes]:
 
 def make_comparable(stored: Any, kind: str | None) -> str:
     """The same text for the same content, whether its attachments were taken out of it or not."""
-    value = values.decode(stored, kind)
+    value = decode_column(stored, kind)
     inside = isinstance(value, list | dict) and (len(stored) > THRESHOLD or MENTION in stored)
     return repr(extract_attachments(value)[0] if inside and not has_references(stored, kind) else value)
 

@@ -82,8 +82,9 @@ CARRIED_ROWS = """SELECT m.* FROM carried_context c JOIN messages m
     ON m.id BETWEEN c.first_message_id AND c.last_message_id
     WHERE c.session_id = ? AND c.position >= 0 ORDER BY c.position, m.id"""
 OWN_ROWS = "SELECT * FROM messages WHERE session_id = ? AND active = 1 ORDER BY id"
-# Whether the table holds what its index does not lead to: the empty text keeps the index out, also behind a view. That
-# reads the whole table, so it is asked only of a session that counts messages and seems to have none.
+# Whether the table holds rows that its index does not lead to. `|| ''` makes an expression that no index covers, in
+# every engine and also behind a view, so the planner reads the whole table. So this is asked only of a session that
+# counts messages and seems to have none.
 UNREACHED = """SELECT message_count > 0 AND EXISTS
         (SELECT 1 FROM messages m WHERE m.session_id || '' = sessions.id AND m.active = 1)
     FROM sessions WHERE id = ?"""

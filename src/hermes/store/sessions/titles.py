@@ -226,9 +226,8 @@ def find_next_title(reader: Reader, base: str, owner: str = LOCAL) -> str:
     if not highest:
         return base
     number = highest + 1
-    while (
-        reader.value(IN_USE, format_numbered(base, number), owner) is not None
-    ):  # another long title, shortened alike
+    # Another long title may have been shortened to the same one.
+    while reader.value(IN_USE, format_numbered(base, number), owner) is not None:
         number += 1
     return format_numbered(base, number)
 

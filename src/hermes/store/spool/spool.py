@@ -3,7 +3,7 @@
 `<folder of the store>/spool/<microseconds>_<pid>_<random>.jsonl`: one file per handle, one JSON object per line, on the
 disk before anybody is told that it is kept. A file is locked for the moment in which a line is added to it, and for
 the moment in which it is removed, so that no line is ever added to a file that is gone. One process at a time hands
-the lines over to the store, and a file goes only after all of it was taken. `spooling` decides what is kept.
+the lines over to the store, and a file goes only after all of it was taken. `spool_writer` decides what is kept.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hermes import clock, errors, home
-from hermes.atomic_files import sync_folder
-from hermes.logs import get_logger
-from hermes.store.spool.append_files import (
+from hermes.append_files import (
     TORN,
     append_line,
     finish_file,
@@ -32,6 +30,8 @@ from hermes.store.spool.append_files import (
     read_from,
     read_stamp,
 )
+from hermes.atomic_files import sync_folder
+from hermes.logs import get_logger
 
 log = get_logger(__name__)
 
@@ -83,9 +83,8 @@ class Spool:
     def keep(self, entry: Entry) -> Path:
         """Add a line, durably; the file it is in. OSError if that cannot be done, and then nothing is kept."""
         line = _encode_entry(entry)
-        if (
-            self._is_interrupted()
-        ):  # whose locks nobody lets go of before this returns: a file of its own needs none
+        # The interrupted call keeps its locks until this returns. A new file needs none of them.
+        if self._is_interrupted():
             file = self._create_file()
             append_line(file, line)
             self.kept += 1
@@ -161,9 +160,8 @@ class Spool:
             if not file.exists():
                 os.close(home.create_private_file(file))
                 sync_folder(file.parent)
-            if (
-                entry.uid.encode() not in file.read_bytes()
-            ):  # or a crash came between this and the file's removal
+            # It is there already if a crash came between this write and the removal of the file.
+            if entry.uid.encode() not in file.read_bytes():
                 append_line(file, _encode_entry(entry, reason=str(reason)))
             log.warning(
                 "a message kept for session %r cannot be stored: %s. It is in %s",

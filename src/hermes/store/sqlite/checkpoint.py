@@ -110,12 +110,12 @@ class Checkpointer:
         try:
             self._guard.examine_log()
             # Else what is in another log would be put into the file.
-            if not lock.share() or not self._guard.log_in_place():
+            if not lock.share() or not self._guard.is_log_in_place():
                 return
             _busy, pages, moved = run(connection, "PRAGMA wal_checkpoint(PASSIVE)")[0]
             if pages > LONG_LOG and pages - moved < NEARLY:
                 run(connection, "PRAGMA wal_checkpoint(RESTART)")
-            if self._guard.log_is_missing():
+            if self._guard.is_log_missing():
                 self._guard.note_own_write()
         finally:
             lock.release()

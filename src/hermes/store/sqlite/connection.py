@@ -132,7 +132,7 @@ def connect_read_only(path: Path, *, deadline: float = DEADLINE_S) -> apsw.Conne
     return connect(path, read_only=True, immutable=True)
 
 
-def lacks_descriptors() -> bool:
+def is_out_of_descriptors() -> bool:
     """Whether this program, or the machine, can open hardly another file. SQLite does not report why an open failed,
     and some of what it had open is closed again by the time that we ask."""
     opened: list[int] = []
@@ -293,7 +293,7 @@ def translate_error(error: apsw.Error, path: Path) -> errors.HermesError:
         return damage_error(path, detail)
     if isinstance(error, apsw.TooBigError):
         return errors.make_error(errors.InvalidArgument, f"too large for {path}: no row may hold that much")
-    if isinstance(error, apsw.CantOpenError | apsw.IOError) and lacks_descriptors():
+    if isinstance(error, apsw.CantOpenError | apsw.IOError) and is_out_of_descriptors():
         return descriptor_error(path)
     if isinstance(error, apsw.CantOpenError):
         return errors.make_error(errors.StoreFailed, f"{path} cannot be opened: {detail}")

@@ -34,10 +34,9 @@ from hermes.store.sqlite.damage_mark import mark_damaged
 from hermes.store.sqlite.group_commit import CommitQueue, Ticket, interrupted_writes, is_main_thread
 from hermes.store.sqlite.migrations import check_documented_version
 from hermes.store.sqlite.opener import make_durable, open_database, take_log_away
-from hermes.store.sqlite.process_fairness import Turnstile
+from hermes.store.sqlite.process_fairness import WriterQueue
 from hermes.store.sqlite.reader_pool import ReaderPool
-from hermes.store.sqlite.wal import file_guard as guards
-from hermes.store.sqlite.wal import log_recovery
+from hermes.store.sqlite.wal import file_guard, log_recovery
 from hermes.store.sqlite.wal.file_identity import NO_DESCRIPTORS
 from hermes.store.sqlite.wal.log_lock import NAP_S, LogLock
 
@@ -65,7 +64,7 @@ class ConnectionSet:
 
     connection: apsw.Connection
     """The writing connection; in a read-only store a reading one."""
-    guard: guards.Guard
+    guard: file_guard.Guard
     journal: str
     log_lock: LogLock
     checkpointer: Checkpointer
@@ -85,7 +84,7 @@ class ConnectionSet:
         self.synchronous = synchronous
         self.deadline = deadline
         self.patience = Patience(deadline)
-        self.turnstile = Turnstile(path)
+        self.writer_queue = WriterQueue(path)
         self.column_names: dict[str, tuple[str, ...]] = {}
         self.readers = ReaderPool(path, deadline)
         self.raw_connections: list[RawConnection] = []
@@ -169,7 +168,7 @@ class ConnectionSet:
 
     def has_lasted(self) -> bool:
         """Whether what was just committed is where other processes will read it."""
-        return self.journal != "wal" or self.guard.log_in_place()
+        return self.journal != "wal" or self.guard.is_log_in_place()
 
     # ---------------------------------------------------------------- a log that was removed; see `log_recovery`
 
@@ -179,7 +178,7 @@ class ConnectionSet:
         self.check_loss()
 
         def settle(_: object) -> None:
-            if not self.is_closed and self.guard.log_was_removed():
+            if not self.is_closed and self.guard.is_log_removed():
                 if reading and self.read_only and log_recovery.is_readable(self.guard):
                     return
                 self.restore_log(wait=log_recovery.STOP_FOR_READ_S if reading else log_recovery.STOP_S)
@@ -199,7 +198,7 @@ class ConnectionSet:
     def restore_log(self, *, committed: bool = False, wait: float = log_recovery.STOP_S) -> bool:
         """False if what was just committed has to be written again."""
         self.log_lock.release()
-        if self.guard.store_was_exchanged():
+        if self.guard.is_store_exchanged():
             self.damage = errors.make_error(
                 errors.StoreFailed,
                 f"{self.path} was moved, deleted or replaced while it was open here; the last change may not have"
@@ -328,21 +327,21 @@ class ConnectionSet:
             self.is_closed = True
             problem = None
             self.guard.examine_log()
-            was_cut = self.guard.log_was_cut()
+            was_cut = self.guard.is_log_cut()
             if self.loss is not None or was_cut:
                 self.leave_log_alone(True)
                 log_recovery.drop_foreign_log(self.guard)
-            was_removed = was_cut or self.guard.log_is_missing()
+            was_removed = was_cut or self.guard.is_log_missing()
             if self.journal == "wal" and self.damage is None and was_removed:
                 problem = log_recovery.save_before_close(self)
             elif self._has_recovered and self.journal == "wal" and self.damage is None:
                 # A program that still has the removed log open deletes, when it closes, the one in its place.
                 with suppress(apsw.Error):
-                    if self.log_lock.share() and self.guard.log_in_place():
+                    if self.log_lock.share() and self.guard.is_log_in_place():
                         self.checkpoint_all(log_recovery.STOP_FOR_READ_S)
             self.readers.close()
             self._close_all()
-            self.turnstile.close()
+            self.writer_queue.close()
             if problem is not None:
                 raise problem
             self.check_loss()
@@ -350,7 +349,7 @@ class ConnectionSet:
     def _close_all(self) -> None:
         self.guard.stores.discard(self)
         self.log_lock.close()
-        last = guards.begin_leaving(self.guard)
+        last = file_guard.begin_leaving(self.guard)
         for connection in self.readers.empty():
             connection.close(True)
         for side in self.raw_connections:
@@ -358,7 +357,7 @@ class ConnectionSet:
         self.raw_connections.clear()
         self.connection.close(True)
         if last:
-            guards.finish_leaving(self.guard)
+            file_guard.finish_leaving(self.guard)
             if self.read_only and not self._found_log:
                 take_log_away(self.path)
 
@@ -427,10 +426,10 @@ class ConnectionSet:
             return errors.make_error(errors.StoreFailed, sentence)
         if isinstance(problem, UNREADABLE):
             self.guard.examine_log()
-        if isinstance(problem, UNREADABLE) and self.guard.log_was_cut():
+        if isinstance(problem, UNREADABLE) and self.guard.is_log_cut():
             return log_recovery.note_cut_log(self)
         is_unreadable = isinstance(problem, apsw.IOError | apsw.CorruptError) and not is_lack_of_room(problem)
-        if is_unreadable and self.guard.log_was_removed():
+        if is_unreadable and self.guard.is_log_removed():
             sentence = f"the write-ahead log of {self.path} was removed while it was being read; try again"
             return errors.make_error(errors.StoreFailed, sentence)
         error = translate_error(problem, self.path)
@@ -456,7 +455,7 @@ _PARENTS: list[Any] = []
 
 def _close_at_exit() -> None:
     """What a removed log holds is saved, or said to be lost, while the modules that do so still work."""
-    for store in guards.list_endangered_stores():
+    for store in file_guard.list_endangered_stores():
         try:
             store.close_at_exit()
         except errors.HermesError as problem:

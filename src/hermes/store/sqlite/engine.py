@@ -19,7 +19,7 @@ import apsw
 from hermes import errors
 from hermes.config import config_file
 from hermes.logs import get_logger
-from hermes.store.engine import Reader, Writer
+from hermes.store.engine import Reader, Secret, Writer
 from hermes.store.sessions.blobs import Blobs
 from hermes.store.sqlite.connection import (
     SqliteReader,
@@ -39,8 +39,6 @@ from hermes.store.sqlite.wal.log_lock import NAP_S, LogLock
 if TYPE_CHECKING:
     from hermes.store.findings import Diagnosis
     from hermes.store.query_tree import Node
-    from hermes.store.retention.fingerprints import Fingerprint
-    from hermes.store.retention.secret_spellings import Spellings
     from hermes.store.sealing.sealed_files import SealedFiles
     from hermes.store.sqlite.raw import RawConnection
     from hermes.store.sqlite.scope import Owners, ScopedEngine
@@ -48,6 +46,7 @@ if TYPE_CHECKING:
     from hermes.store.values import (
         Backup,
         Candidates,
+        Fingerprint,
         Health,
         Hit,
         MessageFilter,
@@ -374,7 +373,7 @@ class SqliteEngine:
                 f"{sentence}; run `{upkeep_command(self.path, 'optimize')}` when that has ended",
             )
 
-    def scrub(self, secret: Spellings, *, dry_run: bool) -> ScrubReceipt:
+    def scrub(self, secret: Secret, *, dry_run: bool) -> ScrubReceipt:
         from hermes.store.sqlite.erasure import scrub_store
 
         return scrub_store.scrub(self, self._rewrite_file, secret, dry_run=dry_run)
@@ -421,9 +420,18 @@ class SqliteEngine:
         self._connections.raw_connections.append(raw)
         return raw
 
+    def write_raw(self, work: Callable[[RawConnection], T]) -> T:
+        connection = self.raw()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            with connection:
+                return work(connection)
+        finally:
+            connection.close()
+
     def _settle_removed_log(self) -> None:
         self._connections.check_usable()
-        if self._connections.guard.log_was_removed():
+        if self._connections.guard.is_log_removed():
             self._connections.settle_log(reading=self.read_only)
 
     def _hold_log(self) -> LogLock:
@@ -432,7 +440,7 @@ class SqliteEngine:
         while True:
             self._settle_removed_log()
             lock = LogLock(self._connections.guard, has_log=self._connections.journal == "wal")
-            if (lock.share() and not self._connections.guard.log_was_removed()) or self.read_only:
+            if (lock.share() and not self._connections.guard.is_log_removed()) or self.read_only:
                 return lock
             lock.close()
             if time.monotonic() >= until:

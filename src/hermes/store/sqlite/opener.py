@@ -46,10 +46,9 @@ from hermes.store.sqlite.migrations import (
     has_former_layout,
     migrate,
 )
-from hermes.store.sqlite.process_fairness import PATIENCE_S, Turnstile
-from hermes.store.sqlite.schema import missing_in
-from hermes.store.sqlite.wal import file_guard as guards
-from hermes.store.sqlite.wal import sidecars
+from hermes.store.sqlite.process_fairness import PATIENCE_S, WriterQueue
+from hermes.store.sqlite.schema import find_schema_gaps
+from hermes.store.sqlite.wal import file_guard, sidecars
 from hermes.store.sqlite.wal.file_identity import NO_DESCRIPTORS, identity_of
 from hermes.store.sqlite.wal.journal_choice import Journal, journal_for
 from hermes.store.sqlite.wal.log_lock import FoundFiles, LogLock, claim_lock, end_entry, enter_log
@@ -78,7 +77,7 @@ JOURNAL_AT = 18
 IS_WAL = b"\2\2"
 """Where the header of the file says which journal it has, and how it says so."""
 
-Opened = tuple[apsw.Connection, guards.Guard, Journal]
+Opened = tuple[apsw.Connection, file_guard.Guard, Journal]
 
 
 def open_database(
@@ -142,9 +141,9 @@ def _attempt_in_turn(path: Path, *, read_only: bool, until: float, lock: LogLock
                 if time.monotonic() >= until:
                     raise
             # Those who write let somebody pass who stands in line.
-            line = line or Turnstile(path)
-            if not read_only and not line.occupied():
-                line.enter(min(until, time.monotonic() + PATIENCE_S))
+            line = line or WriterQueue(path)
+            if not read_only and not line.is_occupied():
+                line.join(min(until, time.monotonic() + PATIENCE_S))
             time.sleep(RETRY_S)
     finally:
         if line is not None:
@@ -174,7 +173,7 @@ def _open(path: Path, claimed: LogLock | None, *, joins: bool) -> Opened:
         _create(path)
     sidecars.mend_modes(path)
     found_log = _has_log_to_keep(path)
-    guard = guards.acquire_guard(path)
+    guard = file_guard.acquire_guard(path)
     connection, lock, in_use = None, claimed, None
     try:
         if lock is None:
@@ -192,18 +191,18 @@ def _open(path: Path, claimed: LogLock | None, *, joins: bool) -> Opened:
             _hold(guard, in_use, writes=True)
         return connection, guard, journal
     except BaseException:
-        guards.begin_leaving(guard)
+        file_guard.begin_leaving(guard)
         if connection is not None:
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, found_log)
             connection.close()
-        guards.finish_leaving(guard)
+        file_guard.finish_leaving(guard)
         raise
     finally:
         if lock is not None and lock is not claimed:
             end_entry(guard, lock)
 
 
-def _make_current(path: Path, connection: apsw.Connection, guard: guards.Guard, lock: LogLock) -> None:
+def _make_current(path: Path, connection: apsw.Connection, guard: file_guard.Guard, lock: LogLock) -> None:
     """Bring a file of an earlier version up to date, and add what a current one lacks."""
     application, layout, cookie = _read_marks(connection)
     if (application, layout) != (APPLICATION_ID, LAYOUT):
@@ -221,7 +220,7 @@ def _open_read_only(path: Path, claimed: LogLock | None, *, joins: bool) -> Open
     if not _has_file(path):
         raise errors.make_error(errors.StoreFailed, f"{path} does not exist")
     found_log = _has_log_to_keep(path)
-    guard = guards.acquire_guard(path)
+    guard = file_guard.acquire_guard(path)
     connection, lock, in_use = None, claimed, None
     try:
         if lock is None:
@@ -234,7 +233,7 @@ def _open_read_only(path: Path, claimed: LogLock | None, *, joins: bool) -> Open
             raise errors.make_error(
                 errors.StoreTooOld, f"{path} is of an older version; open it once for writing to migrate it"
             )
-        if unreadable := missing_in(SqliteReader(connection, {})).unreadable:
+        if unreadable := find_schema_gaps(SqliteReader(connection, {})).unreadable:
             raise errors.make_error(
                 errors.StoreReadOnly,
                 f"{path} lacks {', '.join(unreadable)}; open it once for writing to add that",
@@ -244,10 +243,10 @@ def _open_read_only(path: Path, claimed: LogLock | None, *, joins: bool) -> Open
             _hold(guard, in_use, writes=False)
         return connection, guard, journal
     except BaseException:
-        guards.begin_leaving(guard)
+        file_guard.begin_leaving(guard)
         if connection is not None:
             connection.close()
-        guards.finish_leaving(guard)
+        file_guard.finish_leaving(guard)
         if not found_log:
             take_log_away(path)
         raise
@@ -290,7 +289,7 @@ def take_log_away(path: Path) -> None:
     sidecars.mend_modes(path, always=True)  # where the store may not be written, they stay
 
 
-def _hold(guard: guards.Guard, in_use: FoundFiles | None, *, writes: bool) -> None:
+def _hold(guard: file_guard.Guard, in_use: FoundFiles | None, *, writes: bool) -> None:
     """Take the guard's locks after SQLite has set its shared memory up, which it does when something is read: a lock
     on a stale -shm, left beside the file by a crash, would make SQLite take what is in it for current. `in_use` are the
     files that others have open."""
@@ -301,7 +300,7 @@ def _hold(guard: guards.Guard, in_use: FoundFiles | None, *, writes: bool) -> No
         was not in (None, now) for was, now in zip(in_use, opened, strict=True)
     )
     is_gone = writes and None in opened
-    if is_other or is_gone or (guard.users == 1 and not guard.shares_files()):
+    if is_other or is_gone or (guard.users == 1 and not guard.has_observed_files()):
         raise _Replaced("the write-ahead log was replaced while it was being opened")
 
 
@@ -358,7 +357,7 @@ def _check_schema(path: Path, connection: apsw.Connection, identity: tuple[int, 
     check_documented_version(connection, path)
     for name in drop_foreign_search(connection):
         log.warning("%s: removed %s, which another program had made; ours replaces it", path, name)
-    if any(missing_in(SqliteReader(connection, {}))):
+    if any(find_schema_gaps(SqliteReader(connection, {}))):
         _complete(path, connection)
     # Another program may have dropped our index: the next search fills a new one.
     there = {row[0] for row in run(connection, KEPT_UP)}

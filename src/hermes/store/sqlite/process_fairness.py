@@ -37,7 +37,7 @@ _MINE, _NOBODYS, _INDEXER, _NO_INDEXER = (
 )
 
 
-class Turnstile:
+class WriterQueue:
     """Without such locks (not on Linux, or a file system that has none) nobody ever stands in line."""
 
     def __init__(self, path: Path) -> None:
@@ -47,7 +47,7 @@ class Turnstile:
         self._seen, self._seen_at = b"", 0.0  # the stamp of the holder, and since when it is the same
         self._skipped: bytes | None = None
 
-    def occupied(self) -> bool:
+    def is_occupied(self) -> bool:
         if self._descriptor < 0 and not self._open():
             return False
         try:
@@ -57,9 +57,9 @@ class Turnstile:
             self._usable = False
             return False
 
-    def clears_before(self, until: float) -> bool:
+    def wait_until_free(self, until: float) -> bool:
         """Wait while somebody stands in line; whether nobody did any more before the time was up."""
-        while self.occupied():
+        while self.is_occupied():
             if self._is_stuck():
                 return True
             if time.monotonic() >= until:
@@ -67,7 +67,7 @@ class Turnstile:
             time.sleep(WAIT_IN_LINE_S)
         return True
 
-    def enter(self, until: float) -> None:
+    def join(self, until: float) -> None:
         """Stand in line until it is our turn, or until the time is up."""
         while self._usable and self._descriptor >= 0 and time.monotonic() < until:
             try:

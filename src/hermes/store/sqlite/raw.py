@@ -68,7 +68,7 @@ class Cursor:
             names = tuple(column[0] for column in cursor.get_description())
             return True
 
-        with self._raw.using() as connection:
+        with self._raw.use_connection() as connection:
             before = connection.total_changes()
             try:
                 with Inside():
@@ -146,7 +146,7 @@ class RawConnection:
         return self._opened
 
     @contextmanager
-    def using(self) -> Iterator[apsw.Connection]:
+    def use_connection(self) -> Iterator[apsw.Connection]:
         lock = None if self.in_transaction else self._hold_log()
         try:
             with self._mutex:

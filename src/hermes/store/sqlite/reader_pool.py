@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import apsw
 
 from hermes import errors
-from hermes.store.sqlite.connection import TOO_MANY_FILES, lacks_descriptors
+from hermes.store.sqlite.connection import TOO_MANY_FILES, is_out_of_descriptors
 from hermes.store.sqlite.group_commit import is_main_thread
 from hermes.store.sqlite.wal.file_identity import NO_DESCRIPTORS
 
@@ -354,7 +354,7 @@ def _is_lack_of_descriptors(problem: BaseException) -> bool:
         return True
     if isinstance(problem, errors.StoreError) and TOO_MANY_FILES in str(problem):
         return True  # another thread may have given some back by now
-    return isinstance(problem, errors.StoreError | apsw.Error | OSError) and lacks_descriptors()
+    return isinstance(problem, errors.StoreError | apsw.Error | OSError) and is_out_of_descriptors()
 
 
 def _itself(connection: apsw.Connection) -> apsw.Connection:

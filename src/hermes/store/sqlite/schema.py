@@ -28,7 +28,7 @@ TOPIC_COLUMNS = {
         ]
     ),
 }
-"""The tables that `store.topics` makes when topics are turned on, for a store in which that was done."""
+"""The tables that `store.chats.telegram_topics` makes when topics are turned on, for a store in which that was done."""
 HAS_TOPICS = "SELECT 1 FROM state_meta WHERE key = 'telegram_dm_topic_columns'"
 CONSTRAINTS = ("FOREIGN", "PRIMARY", "UNIQUE", "CHECK", "CONSTRAINT")
 """How lines of a table begin that declare no column."""
@@ -57,7 +57,7 @@ class Missing(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        rules = declared().rules
+        rules = read_declared().rules
         return self.unreadable + [f"the {rules[name]} {name}" for name in self.rules]
 
 
@@ -66,7 +66,7 @@ def schema_sql() -> str:
 
 
 @cache
-def declared() -> Declared:
+def read_declared() -> Declared:
     """The names in `schema.sql`, which has one column to a line."""
     columns: dict[str, set[str]] = {}
     rules: dict[str, str] = {}
@@ -96,9 +96,9 @@ def _name_in(words: list[str]) -> tuple[str, int]:
     return words[at], at + (2 if words[at + 1 :] == ["("] else 1)
 
 
-def missing_in(reader: SqliteReader) -> Missing:
+def find_schema_gaps(reader: SqliteReader) -> Missing:
     """What a store of ours lacks of `schema.sql`. The search index is looked after elsewhere."""
-    columns, rules = declared()
+    columns, rules = read_declared()
     there = {(kind, name) for kind, name in reader.rows(OBJECTS)}
     have: dict[str, set[str]] = {}
     for table, column in reader.rows(COLUMNS):

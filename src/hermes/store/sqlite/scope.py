@@ -33,7 +33,7 @@ SET_OWNERS = "UPDATE hermes_scope SET owner = CASE place WHEN 0 THEN ? ELSE ? EN
 OWNED = "SELECT 1 FROM sessions WHERE id = ? AND owner IN (?, ?) AND owner <> ''"
 
 
-def _two(owners: Owners) -> tuple[str | None, ...]:
+def _pad_owners(owners: Owners) -> tuple[str | None, ...]:
     return (*owners, None, None)[:MOST_OWNERS]
 
 
@@ -49,7 +49,7 @@ class ScopedConnection:
         """From now on theirs are the rows that exist."""
         if owners != self._owners:
             self._owners = None  # should this be interrupted, nobody knows
-            run(self.connection, SET_OWNERS, *_two(owners))
+            run(self.connection, SET_OWNERS, *_pad_owners(owners))
             self._owners = owners
 
 
@@ -80,15 +80,15 @@ class ScopedEngine:
     def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
         if not self._sessions:
             raise errors.make_error(errors.InvalidArgument, "a scoped write names the sessions it changes")
-        allowed = _two(self._owners)
+        allowed = _pad_owners(self._owners)
 
-        def checked(writer: Writer) -> T:
+        def work_if_owned(writer: Writer) -> T:
             for session_id in self._sessions:
                 if writer.value(OWNED, session_id, *allowed) is None:
                     raise errors.make_error(errors.UnknownSession, f"session {session_id!r} does not exist")
             return work(writer)
 
-        return self._engine.write(checked, share=share, repeatable=repeatable)
+        return self._engine.write(work_if_owned, share=share, repeatable=repeatable)
 
     def share_deadline(self) -> AbstractContextManager[None]:
         return self._engine.share_deadline()

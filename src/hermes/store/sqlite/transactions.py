@@ -22,7 +22,7 @@ from hermes.store.sqlite.damage_mark import read_damage_mark
 from hermes.store.sqlite.fork_safety import Inside
 from hermes.store.sqlite.group_commit import CommitQueue, Ticket, interrupted_writes, writes_at_work
 from hermes.store.sqlite.process_fairness import PATIENCE_S
-from hermes.store.sqlite.wal import file_guard as guards
+from hermes.store.sqlite.wal import file_guard
 
 if TYPE_CHECKING:
     from hermes.store.sqlite.scope import Owners, ScopedConnection
@@ -68,7 +68,7 @@ class Transactions:
             path, self.queue, read_only=read_only, synchronous=synchronous, deadline=deadline
         )
         if recovers:
-            guards.recover_log_of(path)
+            file_guard.recover_log_of(path)
         self.connections.open()
 
     # ---------------------------------------------------------------- reading
@@ -87,7 +87,7 @@ class Transactions:
                 and owner._is_committing
                 and owner.queue.is_led_by(outer)
             ):
-                raise self._refused_nested()
+                raise self._make_nested_error()
 
     # ---------------------------------------------------------------- writing
 
@@ -128,7 +128,7 @@ class Transactions:
                 result = work(connections.connection)
                 if connections.has_lasted() or connections.restore_log(committed=True):
                     return result
-                raise self._removed_again()
+                raise self._make_removed_again_error()
             finally:
                 connections.log_lock.release()
 
@@ -156,7 +156,7 @@ class Transactions:
                 self._is_committing = True
                 committed.extend(map(connections.connection.execute, COMMIT))
                 self._is_committing = False
-                if connections.journal == "wal" and not connections.guard.log_in_place():
+                if connections.journal == "wal" and not connections.guard.is_log_in_place():
                     committed.clear()  # it is as if it had never been, until it is written again
                     self._write_again(batch)
                     committed.append(None)
@@ -196,23 +196,23 @@ class Transactions:
             if (
                 isinstance(owner, Transactions)
                 and owner.connections.guard is self.connections.guard
-                and owner._holds_lock(outer)
+                and owner._has_lock(outer)
             ):
-                raise self._refused_nested()
+                raise self._make_nested_error()
         if self not in owners:
             return None
         if ticket.outside or ticket.impatient:
-            raise self._refused_nested()
+            raise self._make_nested_error()
         return self._write_beside
 
-    def _holds_lock(self, ticket: Ticket) -> bool:
+    def _has_lock(self, ticket: Ticket) -> bool:
         return (
             self.queue.is_led_by(ticket)
             and not self._committed
             and (self._at_work or self.connections.connection.in_transaction)
         )
 
-    def _refused_nested(self) -> errors.HermesError:
+    def _make_nested_error(self) -> errors.HermesError:
         return errors.make_error(
             errors.StoreBusy,
             f"{self.connections.path}: a signal handler interrupted a write of the same thread; nothing was read or"
@@ -222,8 +222,8 @@ class Transactions:
     def _write_beside(self, ticket: Ticket) -> object:
         """By a store of its own, for this one write."""
         connections = self.connections
-        if connections.guard.log_was_removed():  # it is saved through the connection of the interrupted frame
-            raise self._refused_nested()
+        if connections.guard.is_log_removed():  # it is saved through the connection of the interrupted frame
+            raise self._make_nested_error()
         beside = Transactions(
             connections.path,
             synchronous=connections.synchronous,
@@ -250,7 +250,7 @@ class Transactions:
         if not connections.is_durable:
             connections.ensure_durable()
         if impatient:
-            if connections.turnstile.occupied():
+            if connections.writer_queue.is_occupied():
                 raise apsw.BusyError("others are waiting")
             self._begin_within(0)
             return
@@ -258,14 +258,14 @@ class Transactions:
         until, alone = started + connections.deadline, started + min(AT_FIRST_S, connections.deadline)
         # Somebody who has waited long goes first. Only who has waited as long joins the line: a line that everybody
         # stood in would never end, and each handing-over costs a nap.
-        if connections.turnstile.clears_before(alone):
+        if connections.writer_queue.wait_until_free(alone):
             try:
                 self._begin_within(alone - time.monotonic())
                 return
             except apsw.BusyError:
                 pass
         try:
-            connections.turnstile.enter(min(until, time.monotonic() + PATIENCE_S))
+            connections.writer_queue.join(min(until, time.monotonic() + PATIENCE_S))
             for attempt in range(1, self._max_retries + 1):
                 try:
                     self._begin_within(until - time.monotonic())
@@ -276,7 +276,7 @@ class Transactions:
                 least, most = self._retry_s
                 time.sleep(least + (most - least) * os.urandom(1)[0] / 255)
         finally:
-            connections.turnstile.leave()
+            connections.writer_queue.leave()
 
     def _begin_within(self, seconds: float) -> None:
         connections = self.connections
@@ -286,7 +286,7 @@ class Transactions:
                 # From here on the log stays the one that others use, until the lock is released.
                 if connections.log_lock.share() or connections.share_log(seconds):
                     connections.connection.execute("BEGIN IMMEDIATE")
-                    if connections.journal != "wal" or connections.guard.log_in_place(to_begin=True):
+                    if connections.journal != "wal" or connections.guard.is_log_in_place(to_begin=True):
                         return
                     connections.connection.execute("ROLLBACK")
             except (apsw.IOError, apsw.CorruptError, apsw.NotADBError):
@@ -297,9 +297,9 @@ class Transactions:
             # The log was removed. Nothing was read through the connection that this transaction could be based on.
             connections.restore_log()
             connections.ensure_durable()
-        raise self._removed_again()
+        raise self._make_removed_again_error()
 
-    def _removed_again(self) -> errors.HermesError:
+    def _make_removed_again_error(self) -> errors.HermesError:
         return errors.make_error(
             errors.StoreFailed,
             f"the write-ahead log of {self.connections.path} was removed again and again; nothing was written",
@@ -311,15 +311,15 @@ class Transactions:
             batch[0].result = batch[0].work(connections.writer)
             return
         for ticket in batch:
-            connections.connection.execute("SAVEPOINT one")
+            connections.connection.execute("SAVEPOINT follower")
             try:
                 ticket.result = ticket.work(connections.writer)
             except Exception as problem:
                 if not connections.connection.in_transaction:
                     raise  # SQLite gave the whole transaction up (a full disk, a failing one): all fail with it
-                connections.connection.execute("ROLLBACK TO one")
+                connections.connection.execute("ROLLBACK TO follower")
                 ticket.error = self._translate(problem)
-            connections.connection.execute("RELEASE one")
+            connections.connection.execute("RELEASE follower")
 
     def _roll_back(self) -> None:
         connections = self.connections
@@ -350,7 +350,7 @@ class Transactions:
                 connections.writer.repeating = False
             if connections.has_lasted():
                 return
-        raise self._removed_again()
+        raise self._make_removed_again_error()
 
 
 class Snapshot:
@@ -386,9 +386,8 @@ class Snapshot:
             connections.check_usable()
             if connections.loss is not None:
                 connections.check_loss()
-            if (
-                connections.guard.log_is_missing()
-            ):  # of a log that was cut, a read fails: see `translate_error`
+            # Only a missing log: a read of a log that was cut fails by itself (see `translate_error`).
+            if connections.guard.is_log_missing():
                 connections.settle_log(reading=True)
             if self._owners is None:
                 connection, self._generation = connections.readers.take(connections.open_reader)

@@ -2,7 +2,7 @@
 
 An export reads one session at a time, in short snapshots, so that it neither fills the memory nor keeps the log from
 being checkpointed. What a session carries of others is exported as ranges of message ids with their owner, and
-translated by `importing` when the ids here are known.
+translated by `importer` when the ids here are known.
 """
 
 from __future__ import annotations

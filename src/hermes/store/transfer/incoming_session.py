@@ -85,9 +85,8 @@ class IncomingSession(NamedTuple):
             session = {**session, "handoff_state": None, "handoff_platform": None, "handoff_error": None}
         column = _Columns(f"session {session_id!r}", session)
         title = make_one_line(column.read_text("title") or "")[:MAX_TITLE_LENGTH].rstrip() or None
-        if (
-            title is None and session.get("title_by") is not None
-        ):  # earlier releases kept a note of their own there
+        # Earlier releases stored another note in `title_by`.
+        if title is None and session.get("title_by") is not None:
             column = _Columns(column.name, {**session, "title_by": None})
         objects = _read_objects(column, "messages", "a message")
         times = [row.read_number("timestamp") for row in objects]

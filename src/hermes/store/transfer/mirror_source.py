@@ -113,7 +113,7 @@ class MirroredChat(NamedTuple):
     """When the last message was stored in it."""
 
     @classmethod
-    def of(cls, row: Row) -> MirroredChat:
+    def from_row(cls, row: Row) -> MirroredChat:
         return cls(make_route(row[:10]), *row[10:])
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hermes_state import SessionDB
-from tests.store.sqlite.damage.damaging import MESSAGES, SESSIONS
+from tests.store.sqlite.damage.file_damage import MESSAGES, SESSIONS
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from hermes import errors
 from hermes_state import SessionDB
-from tests.store.sqlite.damage.damaging import (
+from tests.store.sqlite.damage.file_damage import (
     PAGE,
     SCHEMAS,
     assert_whole,

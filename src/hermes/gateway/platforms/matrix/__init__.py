@@ -1,4 +1,5 @@
 """Matrix: login, sync, rooms and threads, encrypted or not.
 
-`declaration` is data and imports no SDK. `adapter` is imported when the platform is connected.
+Owns the login and the state of the sync. `declaration` is data and imports no SDK. `adapter` is imported when the
+platform is connected.
 """

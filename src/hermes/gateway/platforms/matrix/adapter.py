@@ -18,7 +18,7 @@ from nio import AsyncClient, MatrixRoom, RoomMessage
 
 from hermes.gateway.adapter import AdapterError, Capabilities, Receive, Undeliverable, Unreachable
 from hermes.gateway.inbound_events import Event, Source
-from hermes.gateway.platforms.matrix import formatting as texts
+from hermes.gateway.platforms.matrix import formatting
 from hermes.gateway.platforms.matrix import room_events as events
 from hermes.gateway.platforms.matrix.errors import SignedOut, call_server
 from hermes.gateway.platforms.matrix.login import close_client, read_account_settings, sign_in
@@ -49,7 +49,7 @@ class _ReferredMessage(NamedTuple):
 class Matrix:
     name = "matrix"
     # Servers allow a burst of messages and then a few a minute; every edit is one.
-    capabilities = Capabilities(max_length=texts.LONGEST, edits=True, idempotent=True, edit_every=3.0)
+    capabilities = Capabilities(max_length=formatting.LONGEST, edits=True, idempotent=True, edit_every=3.0)
 
     def __init__(self, settings: PlatformSettings, folder: Path) -> None:
         self._settings = settings
@@ -65,7 +65,7 @@ class Matrix:
         self._sending: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def measure(self, text: str) -> int:
-        return texts.measure(text)
+        return formatting.measure(text)
 
     # --- receiving -------------------------------------------------------------------------------
 
@@ -199,8 +199,8 @@ class Matrix:
         silent: bool = False,
     ) -> str | None:
         calls = (to.user_id,) if reply_to and to.user_id and not silent and to.chat_type != "dm" else ()
-        relation = texts.make_relation(to.thread_id, reply_to, to.message_id)
-        content = texts.make_message(text, silent=silent, relation=relation, mentions=calls)
+        relation = formatting.make_relation(to.thread_id, reply_to, to.message_id)
+        content = formatting.make_message(text, silent=silent, relation=relation, mentions=calls)
         # The server shows what comes with a transaction id that it knows only once.
         sent = await self._put(to.chat_id, content, hashlib.sha256(idempotency_key.encode()).hexdigest())
         if to.thread_id and to.thread_id not in self._state.threads:
@@ -212,14 +212,14 @@ class Matrix:
         return sent
 
     async def edit(self, to: Source, message_id: str, text: str) -> None:
-        await self._put(to.chat_id, texts.make_edit(message_id, text), None)
+        await self._put(to.chat_id, formatting.make_edit(message_id, text), None)
 
     async def typing(self, to: Source) -> None:
         await call_server(self._require_client().room_typing(to.chat_id, timeout=_TYPING_MS), "typing")
 
     async def open_thread(self, to: Source, name: str) -> str | None:
         """A thread begins at a message, so one is sent for it to begin at."""
-        return await self._put(to.chat_id, texts.make_message(name), None)
+        return await self._put(to.chat_id, formatting.make_message(name), None)
 
     async def _put(self, room_id: str, content: dict[str, Any], transaction: str | None) -> str:
         client = self._require_client()

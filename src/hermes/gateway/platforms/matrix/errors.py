@@ -39,9 +39,8 @@ async def call_server(call: Awaitable[Any], doing: str, *, within: float = _PATI
         raise
     except (ClientError, TimeoutError, OSError) as error:
         raise Unreachable(f"matrix: {doing}: {str(error) or type(error).__name__}") from error
-    except (
-        LocalProtocolError
-    ) as error:  # nio will not even ask; it forgets a token that the server called expired
+    except LocalProtocolError as error:
+        # Nio will not even ask; it forgets a token that the server called expired.
         if "logged in" in str(error):
             raise SignedOut(f"matrix: {doing}: {error}", soft=True) from error
         raise Undeliverable(f"matrix: {doing}: {error}") from error

@@ -102,9 +102,8 @@ class Rooms:
         except Undeliverable as error:  # withdrawn, or we are banned
             log.warning("%s", error)
             self._state.invitations.pop(room_id, None)
-        except (
-            AdapterError
-        ) as error:  # the room's own server is away: that must not keep us from everybody else
+        except AdapterError as error:
+            # The room's own server is away: that must not keep us from everybody else.
             log.warning("%s", error)
         else:
             self._state.invitations.pop(room_id, None)

@@ -1,4 +1,5 @@
 """Telegram: polling or webhook, private chats, groups, topics, files and buttons.
 
-`declaration` is data and imports no SDK. `adapter` is imported when the platform is connected.
+Owns the form of Telegram's updates. `declaration` is data and imports no SDK. `adapter` is imported when the platform
+is connected.
 """

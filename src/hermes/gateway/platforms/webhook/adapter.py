@@ -210,9 +210,8 @@ class Webhook:
         is_new = url is not None and await asyncio.to_thread(self._callbacks.keep, source, url)
         reply = None
         if message.wait and url is None:
-            with self._register_waiting(
-                source
-            ) as waiting:  # from now on: the answer may be quicker than the receipt
+            # From now on: the answer may be quicker than the receipt.
+            with self._register_waiting(source) as waiting:
                 receipt = await receive(message.event, message.offered)
                 if receipt.state in TAKEN_IN:
                     reply = await self._wait_for_reply(request, waiting)
@@ -248,9 +247,8 @@ class Webhook:
 
     async def _wait_for_reply(self, request: Request, waiting: WaitingRequest) -> str | None:
         """The answer, waited for as long as the other side does; None if it does not come in time."""
-        disconnected = asyncio.ensure_future(
-            request.receive()
-        )  # the body is read: what comes is that they have gone
+        # The body is read: what comes is that they have gone.
+        disconnected = asyncio.ensure_future(request.receive())
         either: list[asyncio.Future[Any]] = [waiting.reply, disconnected]
         # If we are to end, that the message is accepted can still be said.
         with suppress(asyncio.CancelledError):

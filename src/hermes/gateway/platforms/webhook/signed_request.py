@@ -20,11 +20,10 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from hermes import atomic_files, clock, home
+from hermes import append_files, atomic_files, clock, home
 from hermes.errors import HermesError
 from hermes.gateway.http.json_body import check_depth, check_value_count
 from hermes.gateway.inbound_events import CHAT_TYPES, Event, OfferedFile, Source
-from hermes.store.spool import append_files
 
 OURS = "X-Hermes-Signature"
 GITHUB = "X-Hub-Signature-256"

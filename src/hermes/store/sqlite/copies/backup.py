@@ -21,6 +21,7 @@ from hermes.store.sqlite.copies.page_copy import copy_into, find_damage
 from hermes.store.sqlite.copies.store_files import StoreFiles
 from hermes.store.sqlite.encryption import encryption
 from hermes.store.sqlite.fork_safety import Inside
+from hermes.store.sqlite.wal.sidecars import BESIDE_COPY
 from hermes.store.values import Backup
 
 KEEP = 5
@@ -60,7 +61,7 @@ def write_copy(connection: apsw.Connection, path: Path, target: Path | None, rea
     folder, name = _choose_place(path, target)
     try:
         prepare_folder(folder, own=target is None)
-        with open_partial_file(folder, name or "state") as (partial, descriptor):
+        with open_partial_file(folder, name or "state", BESIDE_COPY) as (partial, descriptor):
             sessions, messages = copy_into(connection, path, partial)
             os.fsync(descriptor)
             size = os.fstat(descriptor).st_size
@@ -76,7 +77,7 @@ def _choose_place(path: Path, target: Path | None) -> tuple[Path, str | None]:
         return backup_folder(path), None
     if target.is_dir():
         return target, None
-    if (role := StoreFiles(path).called(target, is_copy=True)) is not None:
+    if (role := StoreFiles(path).describe_role(target, is_copy=True)) is not None:
         raise errors.make_error(errors.BackupFailed, f"{target} is {role}; name another file for the backup")
     if target.is_symlink():
         sentence = f"{target} is a symbolic link; name the file that it leads to"

@@ -85,9 +85,8 @@ def _verify(file: Path, expected: tuple[int, int] | None, path: Path) -> tuple[i
     copy = connect(file, read_only=True, immutable=True)
     try:
         if wrong := find_damage(copy):
-            raise damage_error(
-                path, wrong
-            )  # a copy is made page by page: what is wrong in it was wrong before
+            # A copy is made page by page: what is wrong in it was wrong before.
+            raise damage_error(path, wrong)
         found = count_rows(copy)
     finally:
         copy.close()

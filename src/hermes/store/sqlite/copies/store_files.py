@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from hermes.atomic_files import BACKUPS, DAMAGE_MARK, KEY_NOTE, LOCK, SIDECARS
+from hermes.atomic_files import BACKUPS, DAMAGE_MARK, KEY_NOTE, LOCK
 from hermes.config import config_file, dotenv
 from hermes.store.spool.spool import FOLDER
 from hermes.store.sqlite.encryption import encryption
 from hermes.store.sqlite.wal.file_identity import identity_of
+from hermes.store.sqlite.wal.sidecars import SIDECARS
 
 
 class StoreFiles:
@@ -27,16 +28,16 @@ class StoreFiles:
             if (number := identity_of(name)) is not None:
                 self._numbers.setdefault(number, role)
 
-    def called(self, file: Path, *, is_copy: bool = False) -> str | None:
+    def describe_role(self, file: Path, *, is_copy: bool = False) -> str | None:
         """What of the store a file is, by whatever link it is named and also before it is there; None if nothing.
 
         A copy of a store may lie among its backups.
         """
         real, number = os.path.realpath(file), identity_of(file)
         role = self._names.get(real) or (None if number is None else self._numbers.get(number))
-        return role or self._called_by_place(real, is_copy)
+        return role or self._describe_place(real, is_copy)
 
-    def _called_by_place(self, real: str, is_copy: bool) -> str | None:
+    def _describe_place(self, real: str, is_copy: bool) -> str | None:
         for base in self._bases:
             if real.startswith(f"{base}{DAMAGE_MARK}-"):
                 return "what a repair kept of the store"

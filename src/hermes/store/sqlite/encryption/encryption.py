@@ -102,7 +102,7 @@ def target(path: Path, key: bytes | None) -> str:
 def find_key(path: Path) -> bytes | None:
     """The key of the file at `path`; None if it is plain."""
     note = read_note(path)
-    if note is None or (not note.settled and _reads_plain(path)):
+    if note is None or (not note.settled and _is_readable_without_key(path)):
         return None
     return _find_key_for(note, path)
 
@@ -128,7 +128,7 @@ def list_known_keys() -> tuple[bytes, ...]:
     return tuple(_known.values())
 
 
-def _reads_plain(path: Path) -> bool:
+def _is_readable_without_key(path: Path) -> bool:
     """Whether SQLite can read the file without a key; a file that is still empty is as its note says."""
     try:
         if not os.stat(path).st_size:
@@ -216,7 +216,7 @@ def settle_note(path: Path) -> None:
     note = read_note(path) if _has_note(path) else None
     if note is None or note.settled or not os.path.exists(path):
         return
-    if _reads_plain(path):
+    if _is_readable_without_key(path):
         remove_note(path)
     else:
         write_note(path, note._replace(settled=True))
@@ -227,7 +227,7 @@ def is_settled(path: Path) -> bool:
 
 
 @contextmanager
-def replacing(path: Path, note: Note | None) -> Iterator[None]:
+def unsettle_note(path: Path, note: Note | None) -> Iterator[None]:
     """While another file takes this one's name, nobody trusts the note alone. `note` is that of the new file."""
     if (unsure := note or read_note(path)) is not None:
         write_note(path, unsure._replace(settled=False))

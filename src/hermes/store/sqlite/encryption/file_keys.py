@@ -18,9 +18,8 @@ class FileKeys:
         if not encryption.is_encrypted(self._store):
             return None
         key = encryption.find_key(self._store)
-        if key is None and not os.path.exists(
-            self._store
-        ):  # it is made when it is first opened, with this key
+        # It is made when it is first opened, with this key.
+        if key is None and not os.path.exists(self._store):
             from hermes.store.sqlite.encryption import store_keys
 
             configured = store_keys.find_configured_key()

@@ -23,7 +23,7 @@ _ALWAYS_ZERO = slice(72, 92)
 
 def adopt_encrypted(path: Path, *, read_only: bool = False) -> bool:
     """Write the note of an encrypted file that came without one, if a key opens it; False if it is not encrypted."""
-    if encryption.read_note(path) is not None or not looks_encrypted(_read_header(path)):
+    if encryption.read_note(path) is not None or not is_probably_encrypted(_read_header(path)):
         return False
     if not encryption.can_encrypt():
         raise encryption.missing_cipher_error(f"{path} is encrypted")
@@ -31,7 +31,7 @@ def adopt_encrypted(path: Path, *, read_only: bool = False) -> bool:
 
     account, refused = os.path.realpath(path), []
     for found in store_keys.candidates(account, None):
-        if _opens(path, found.key):
+        if _can_open(path, found.key):
             if read_only:
                 sentence = (
                     f"{path} is encrypted and has lost its note {Path(encryption.note_path(path)).name}"
@@ -47,7 +47,7 @@ def adopt_encrypted(path: Path, *, read_only: bool = False) -> bool:
     raise encryption.wrong_key_error(path, refused) if refused else encryption.no_key_error(path, account)
 
 
-def _opens(path: Path, key: bytes) -> bool:
+def _can_open(path: Path, key: bytes) -> bool:
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         connection.set_busy_timeout(encryption.PROBE_MS)
@@ -64,7 +64,7 @@ def explain_unreadable(path: Path) -> errors.HermesError | None:
     """Why SQLite calls a file no database although it is not damaged; None if that is not why."""
     header = _read_header(path)
     note = encryption.read_note(path)
-    if note is None and looks_encrypted(header):
+    if note is None and is_probably_encrypted(header):
         if not encryption.can_encrypt():
             return encryption.missing_cipher_error(f"{path} is encrypted")
         return encryption.no_key_error(path, os.path.realpath(path))
@@ -79,7 +79,7 @@ def explain_unreadable(path: Path) -> errors.HermesError | None:
 def is_database(path: Path) -> bool:
     """Whether a file that nobody has open here begins as a SQLite database does, plain or encrypted."""
     header = _read_header(path)
-    return header.startswith(_PLAIN) or looks_encrypted(header)
+    return header.startswith(_PLAIN) or is_probably_encrypted(header)
 
 
 def _read_header(path: Path) -> bytes:
@@ -94,7 +94,7 @@ def _read_header(path: Path) -> bytes:
         return b""
 
 
-def looks_encrypted(header: bytes) -> bool:
+def is_probably_encrypted(header: bytes) -> bool:
     """Whether these first bytes are of an encrypted database: what the cipher leaves readable is, and the rest is not.
     Garbage has one chance in billions."""
     return (

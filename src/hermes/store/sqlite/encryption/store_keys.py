@@ -24,7 +24,7 @@ KEY_BYTES = 32
 
 def candidates(account: str, key_file: str | None) -> Iterator[Key]:
     """Every key there is, first come first tried. The keyring is asked last: it may have to ask a person."""
-    yield from _named()
+    yield from _list_named_keys()
     if key_file is not None and os.path.exists(key_file):
         yield read_key_file(Path(key_file), key_file)
     found = read_keyring(account)
@@ -34,19 +34,19 @@ def candidates(account: str, key_file: str | None) -> Iterator[Key]:
 
 def find_configured_key() -> Key | None:
     """The key that a person named for this home, which new stores are encrypted with; no keyring is asked."""
-    return next(_named(), None)
+    return next(_list_named_keys(), None)
 
 
-def _named() -> Iterator[Key]:
+def _list_named_keys() -> Iterator[Key]:
     if text := os.environ.get(ENV_KEY, "").strip():
         yield Key(parse_key(text, ENV_KEY), ENV_KEY)
     if name := os.environ.get(ENV_KEY_FILE, "").strip():
         yield read_key_file(Path(name).expanduser(), f"{ENV_KEY_FILE} ({name})")
-    if name := _setting():
+    if name := _read_key_setting():
         yield read_key_file(home.get_hermes_home() / Path(name).expanduser(), f"{SETTING} ({name})")
 
 
-def _setting() -> str:
+def _read_key_setting() -> str:
     try:
         name = config_file.read_setting("store", "key_file")
     except errors.BadConfig as problem:

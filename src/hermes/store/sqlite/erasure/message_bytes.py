@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hermes.store.engine import Reader
-from hermes.store.retention.fingerprints import MOST_MESSAGES, Fingerprint, make_fingerprint
+from hermes.store.retention.fingerprints import MOST_MESSAGES, make_fingerprint
+from hermes.store.values import Fingerprint
 
 SESSION = "SELECT started_at FROM sessions WHERE id = ?"
 MESSAGES = """SELECT uid, id, role, timestamp, CAST(content AS BLOB) FROM messages WHERE session_id = ?

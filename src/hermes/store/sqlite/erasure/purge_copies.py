@@ -22,14 +22,12 @@ from hermes.atomic_files import (
     KEY_NOTE,
     LONGEST_NAME,
     PARTIAL,
-    SIDECARS,
     clear_partials,
     open_partial_file,
     sync_folder,
 )
 from hermes.store.file_walk import find_files
 from hermes.store.retention.deletion import LEAVE_CHILDREN
-from hermes.store.retention.fingerprints import Fingerprint
 from hermes.store.sessions import blobs
 from hermes.store.sessions.carried_context import rehome_messages
 from hermes.store.sqlite.connection import (
@@ -50,7 +48,8 @@ from hermes.store.sqlite.upkeep import copy_cache, file_swap
 from hermes.store.sqlite.upkeep.restore import WAIT_S, is_alone
 from hermes.store.sqlite.wal import file_guard
 from hermes.store.sqlite.wal.file_identity import identity_of
-from hermes.store.values import Erased
+from hermes.store.sqlite.wal.sidecars import BESIDE_COPY, SIDECARS
+from hermes.store.values import Erased, Fingerprint
 
 HOLDS = "SELECT 1 FROM sessions WHERE id = ? UNION ALL SELECT 1 FROM messages WHERE session_id = ? LIMIT 1"
 FORGET_TERMS = "DELETE FROM messages_fts_words WHERE rowid IN (SELECT id FROM messages WHERE session_id = ?)"
@@ -203,7 +202,7 @@ class CopyEraser:
             if not is_alone(live):
                 raise damage_error(copy, "it is not a SQLite database")
             session_ids = choose(find_sessions(live, self._gone))
-            with open_partial_file(copy.parent, copy.name[:LONGEST_NAME]) as (fresh, descriptor):
+            with open_partial_file(copy.parent, copy.name[:LONGEST_NAME], BESIDE_COPY) as (fresh, descriptor):
                 copy_into(live, copy, fresh)
                 _forget_sessions(fresh, session_ids)
                 os.fsync(descriptor)

@@ -18,11 +18,10 @@ from typing import Any, NamedTuple, cast
 import apsw
 
 from hermes import errors, home
-from hermes.atomic_files import PARTIAL, SIDECARS, clear_partials, replace_file
+from hermes.atomic_files import PARTIAL, clear_partials, replace_file
 from hermes.store import derived
 from hermes.store.columns import list_message_names, list_session_names
-from hermes.store.engine import Engine, Writer
-from hermes.store.retention.secret_spellings import Spellings
+from hermes.store.engine import Engine, Secret, Writer
 from hermes.store.sessions.titles import MAX_TITLE_LENGTH
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter, connect, run
 from hermes.store.sqlite.copies.backup import DAMAGED, backup_folder
@@ -32,6 +31,7 @@ from hermes.store.sqlite.opener import is_current
 from hermes.store.sqlite.repair.store_rebuild import refresh_all
 from hermes.store.sqlite.search import substring
 from hermes.store.sqlite.upkeep import copy_cache
+from hermes.store.sqlite.wal.sidecars import SIDECARS
 from hermes.store.values import Scrubbed, ScrubReceipt
 from hermes.text import format_count
 
@@ -76,9 +76,7 @@ SESSIONS_OF_BLOB = (
 )
 
 
-def scrub(
-    engine: Engine, rewrite_file: Callable[[], bool], secret: Spellings, *, dry_run: bool
-) -> ScrubReceipt:
+def scrub(engine: Engine, rewrite_file: Callable[[], bool], secret: Secret, *, dry_run: bool) -> ScrubReceipt:
     """`rewrite_file` merges the index and vacuums; False if a reader keeps the log from being emptied."""
     with engine.read() as reader:
         hits = list(_find_hits(cast(SqliteReader, reader), secret))
@@ -104,7 +102,7 @@ def _rewrite_free_pages(path: Path, rewrite_file: Callable[[], bool]) -> list[st
         return [f"{path.name}: its free pages could not be rewritten ({problem})"]
 
 
-def _rewrite(writer: Writer, *, batch: list[Hit], secret: Spellings) -> list[str]:
+def _rewrite(writer: Writer, *, batch: list[Hit], secret: Secret) -> list[str]:
     left = _rewrite_rows(writer, batch, secret)
     derived.refresh(writer)
     return left
@@ -113,7 +111,7 @@ def _rewrite(writer: Writer, *, batch: list[Hit], secret: Spellings) -> list[str
 class CopyScrubber:
     """Backups and other stores in the folder, and what repairs and restores kept aside."""
 
-    def __init__(self, path: Path, secret: Spellings, dry_run: bool) -> None:
+    def __init__(self, path: Path, secret: Secret, dry_run: bool) -> None:
         self._path, self._secret, self._dry_run = path, secret, dry_run
         self.places: list[Scrubbed] = []
         self.left: list[str] = []
@@ -209,7 +207,7 @@ def _find_owner(sidecar: Path, ending: str) -> Path:
     return sidecar.with_name(sidecar.name.removesuffix(ending))
 
 
-def _rewrite_copy(connection: apsw.Connection, hits: list[Hit], secret: Spellings) -> list[str]:
+def _rewrite_copy(connection: apsw.Connection, hits: list[Hit], secret: Secret) -> list[str]:
     writer = SqliteWriter(connection, {})
     tables = {row[0] for row in run(connection, purge_copies.SEARCH_TABLES)}
     with connection:
@@ -247,7 +245,7 @@ class Hit(NamedTuple):
     sessions: tuple[str, ...]
 
 
-def _find_hits(reader: SqliteReader, secret: Spellings) -> Iterator[Hit]:
+def _find_hits(reader: SqliteReader, secret: Secret) -> Iterator[Hit]:
     """Every row that holds the secret; tables before the search tables that were made from them."""
     for table in list(_list_tables(reader)):
         keys, cells = (
@@ -267,7 +265,7 @@ def _find_hits(reader: SqliteReader, secret: Spellings) -> Iterator[Hit]:
                 yield Hit(table, key, found, _find_sessions(reader, table, values))
 
 
-def _take_out(secret: Spellings, table: Table, data: bytes) -> tuple[bytes, int]:
+def _take_out(secret: Secret, table: Table, data: bytes) -> tuple[bytes, int]:
     """Tags are kept in small letters, and so is a secret that was made one."""
     cleaned, count = secret.remove_from_bytes(data)
     if table.name == "tags" and secret.folded is not secret:
@@ -291,12 +289,12 @@ def _list_tables(reader: SqliteReader) -> Iterator[Table]:
         yield Table(name, key, tuple(column for column, _ in columns), bool(virtual))
 
 
-def _rewrite_rows(writer: Writer, hits: Iterable[Hit], secret: Spellings) -> list[str]:
+def _rewrite_rows(writer: Writer, hits: Iterable[Hit], secret: Secret) -> list[str]:
     """Take the secret out of these rows as they are now; what could not be changed."""
     return [line for hit in hits for line in _rewrite_row(writer, hit, secret)]
 
 
-def _rewrite_row(writer: Writer, hit: Hit, secret: Spellings) -> list[str]:
+def _rewrite_row(writer: Writer, hit: Hit, secret: Secret) -> list[str]:
     columns = [column for column in hit.columns if column not in KEPT]
     if not columns:
         return []
@@ -356,7 +354,7 @@ def _fit_length(data: bytes, number: int) -> bytes:
     return (text + suffix).encode()
 
 
-def _count_by_column(hits: list[Hit], secret: Spellings) -> list[Scrubbed]:
+def _count_by_column(hits: list[Hit], secret: Secret) -> list[Scrubbed]:
     counts: Counter[str] = Counter()
     sessions: dict[str, set[str]] = defaultdict(set)
     for hit in hits:
@@ -367,7 +365,7 @@ def _count_by_column(hits: list[Hit], secret: Spellings) -> list[Scrubbed]:
     return [Scrubbed(place, counts[place], tuple(sorted(sessions[place]))) for place in sorted(counts)]
 
 
-def _describe_kept(hits: list[Hit], secret: Spellings) -> list[str]:
+def _describe_kept(hits: list[Hit], secret: Secret) -> list[str]:
     rows = Counter(f"{hit.table.name}.{name}" for hit in hits for name in hit.columns if name in KEPT)
     why = "rows are found by it, or programs act on it"
     return [

@@ -1,8 +1,9 @@
 """How an older database becomes ours: recognised, copied aside, then changed in named steps, each one transaction.
 
-`schema.sql` is what a new store gets; the steps are what an old one gets; a test builds both ways and compares. A step
-is kept whole or not at all, so that a killed migration is taken up where it stopped. Whoever calls `migrate` holds
-the lock beside the store: one process migrates, the others wait and find the work done.
+Owns the layouts and the steps between them. `schema.sql` is what a new store gets; the steps are what an old one
+gets; a test builds both ways and compares. A step is kept whole or not at all, so that a killed migration is taken up
+where it stopped. Whoever calls `migrate` holds the lock beside the store: one process migrates, the others wait and
+find the work done.
 
 This module is imported at every open and stays small; the steps are imported when there is something to do.
 """
@@ -77,7 +78,7 @@ def check_version(connection: apsw.Connection, path: Path) -> Standing:
     if (
         not found
         or not (marked or "sessions" in found)
-        or any(not _looks_like(connection, name) for name in found)
+        or any(not _has_signs(connection, name) for name in found)
     ):
         raise errors.make_error(errors.StoreFailed, f"{path} is not a session store; it was left untouched")
     return "ours" if marked and layout == LAYOUT else "older"
@@ -126,7 +127,7 @@ def _parse_version(version: Any, path: Path) -> int | None:
     )
 
 
-def _looks_like(connection: apsw.Connection, table: str) -> bool:
+def _has_signs(connection: apsw.Connection, table: str) -> bool:
     return SIGNS[table] <= {row[0].lower() for row in run(connection, COLUMNS, table)}
 
 

@@ -23,7 +23,7 @@ from hermes.store.sqlite.migrations.layouts import TEXT_UIDS
 from hermes.store.sqlite.migrations.proof import WORKED_OUT
 from hermes.store.sqlite.migrations.shape import Column, Shape, add_column, drop_changed, expected_shape
 from hermes.store.sqlite.migrations.steps import set_version
-from hermes.store.sqlite.schema import TOPIC_COLUMNS, Missing, missing_in, schema_sql
+from hermes.store.sqlite.schema import TOPIC_COLUMNS, Missing, find_schema_gaps, schema_sql
 from hermes.store.sqlite.search import index
 
 TRUTH = ("sessions", "messages")
@@ -79,7 +79,7 @@ SET_COUNTS = "UPDATE sessions SET message_count = ?, tool_call_count = ? WHERE i
 
 def complete(connection: apsw.Connection, path: Path) -> Missing:
     """Add what is missing, inside the caller's transaction; what that was. StoreDamaged if it cannot be made up."""
-    every = missing_in(SqliteReader(connection, {}))
+    every = find_schema_gaps(SqliteReader(connection, {}))
     lacking = _restore_topics(connection, path, every)
     lost = [table for table in lacking.tables if table in TRUTH]
     if lost:

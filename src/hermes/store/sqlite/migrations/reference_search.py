@@ -60,10 +60,12 @@ def _find_search_objects(connection: apsw.Connection) -> list[tuple[str, str, in
     """Kind, name and page. Of triggers those that use these tables, whatever their names and wherever they are: once
     the tables are gone, every statement that fires one would fail."""
     rows = run(connection, FIND)
-    return [(kind, name, page) for kind, name, page, sql in rows if kind == "table" or _uses_search(sql)]
+    return [
+        (kind, name, page) for kind, name, page, sql in rows if kind == "table" or _is_search_trigger(sql)
+    ]
 
 
-def _uses_search(trigger: str) -> bool:
+def _is_search_trigger(trigger: str) -> bool:
     import re  # nobody pays for it who has no such trigger
 
     return any(

@@ -65,7 +65,7 @@ def run_course(path: Path, connection: apsw.Connection, *, keep_backup: bool = T
     version = max(1, _read_version(connection, path, have))
     before = _get_size(path)
     backup = None
-    if keep_backup and _holds_rows(connection, have):
+    if keep_backup and _has_rows(connection, have):
         backup = make_backup(connection, path, None, reason=f"before-migration-v{version}").path
 
     missed = list_foreign_triggers(connection)
@@ -121,7 +121,7 @@ def _read_version(connection: apsw.Connection, path: Path, have: Shape) -> int:
     return (read_documented_version(connection, path) or 1) if "schema_version" in have.tables else 1
 
 
-def _holds_rows(connection: apsw.Connection, have: Shape) -> bool:
+def _has_rows(connection: apsw.Connection, have: Shape) -> bool:
     return any(
         run(connection, fill_names(ANY_ROW, table=table))
         for table in have.tables

@@ -42,13 +42,13 @@ class Column(NamedTuple):
     """Whether it is part of the primary key or of a UNIQUE constraint."""
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """One spelling for all that SQLite takes for the same name: it folds ASCII and nothing else."""
     return name.translate(ASCII_SMALL)
 
 
 class Shape:
-    """Tables with their columns, and the text of indexes and triggers, by their folded names."""
+    """Tables with their columns, and the text of indexes and triggers, by their fold_name names."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.kinds: dict[str, str] = {}
@@ -60,18 +60,18 @@ class Shape:
         self.indexed: dict[str, str] = {}
         """Of which table an index is."""
         for kind, name, table, sql in run(connection, OBJECTS):
-            key, text = folded(name), " ".join(sql.split())
+            key, text = fold_name(name), " ".join(sql.split())
             if kind == "trigger":
                 self.triggers[key] = text
                 continue
             self.kinds[key], self.texts[key] = kind, text
             if kind == "index":
-                self.indexed[key] = folded(table)
+                self.indexed[key] = fold_name(table)
             if kind == "table" and text.upper().startswith("CREATE VIRTUAL"):
                 self.virtual.add(key)
             elif kind == "table":
                 self.tables[key] = {
-                    folded(at): column for at, column in read_columns(connection, name).items()
+                    fold_name(at): column for at, column in read_columns(connection, name).items()
                 }
 
 
@@ -135,20 +135,20 @@ def find_misspelt(connection: apsw.Connection, want: Shape) -> list[tuple[str, s
         (table, name)
         for table in ("sessions", "messages", "state_meta")
         for name in read_columns(connection, table)
-        if name not in want.tables[table] and folded(name) in want.tables[table]
+        if name not in want.tables[table] and fold_name(name) in want.tables[table]
     ]
 
 
 def respell(connection: apsw.Connection, misspelt: list[tuple[str, str]]) -> None:
     """Give them our spelling: whoever reads whole rows knows them by it."""
     for table, name in misspelt:
-        run(connection, fill_names(RENAME_COLUMN, table=table, old=name, new=folded(name)))
+        run(connection, fill_names(RENAME_COLUMN, table=table, old=name, new=fold_name(name)))
 
 
 def add_column(connection: apsw.Connection, table: str, column: Column) -> bool:
     """Add the column if the table is there and has none of that name; whether it was added."""
     have = read_columns(connection, table)
-    if not have or column.name in map(folded, have):
+    if not have or column.name in map(fold_name, have):
         return False
     parts = [quote_name(column.name), column.type]
     if column.required:

@@ -113,7 +113,7 @@ class Image:
         return b"" if self._descriptor is None else self._read(100, 0).ljust(100, b"\0")
 
     def _read(self, size: int, at: int) -> bytes:
-        """Bytes of the file; of an encrypted one, see `sealed`."""
+        """Bytes of the file; of an encrypted one, see `file_access`."""
         return b"" if self._descriptor is None else os.pread(self._descriptor, size, at)
 
     def _page_size(self, header: bytes) -> int:
@@ -126,7 +126,9 @@ class Image:
         start = self._read(GUESSED_FROM_BYTES, 0)
         best, most = 4096, 0
         for size in PAGE_SIZES:
-            found = sum(_plausible(start[at : at + size]) for at in range(size, len(start) - size + 1, size))
+            found = sum(
+                _is_plausible_page(start[at : at + size]) for at in range(size, len(start) - size + 1, size)
+            )
             if found * size > most:
                 best, most = size, found * size
         return best
@@ -291,7 +293,7 @@ def _head(number: int) -> int:
     return 100 if number == 1 else 0
 
 
-def _plausible(page: bytes) -> bool:
+def _is_plausible_page(page: bytes) -> bool:
     """Whether this could be a leaf page of this very size: its kind, and cells that lie in it up to its end."""
     if page[0] != LEAF:
         return False

@@ -134,7 +134,7 @@ class RecoveredRows:
         return number not in self.image.unreadable and all(a.rowid < b.rowid for a, b in pairwise(rows))
 
     def _owner(self, row: Row) -> Layout | None:
-        fitting = [layout for layout in self.tables if layout.rowid and fits_layout(row, layout)]
+        fitting = [layout for layout in self.tables if layout.rowid and is_row_of(row, layout)]
         exact = [layout for layout in fitting if len(layout.columns) == len(row.values)]
         chosen = exact or fitting
         return chosen[0] if len({layout.name for layout in chosen}) == 1 else None
@@ -221,10 +221,10 @@ _HOLDS: dict[str, tuple[type, ...]] = {
 
 def _is_mostly(rows: list[Row], layout: Layout) -> bool:
     """Whether these are rows of this table: a broken tree may lead into another one's pages."""
-    return sum(fits_layout(row, layout) for row in rows) * 2 >= len(rows)
+    return sum(is_row_of(row, layout) for row in rows) * 2 >= len(rows)
 
 
-def fits_layout(row: Row, layout: Layout) -> bool:
+def is_row_of(row: Row, layout: Layout) -> bool:
     """Whether a record could be of this table: as many columns as it may have, and of its types."""
     needed = max((at + 1 for at, column in enumerate(layout.columns) if column.required), default=1)
     if not needed <= len(row.values) <= len(layout.columns):

@@ -45,7 +45,7 @@ from hermes.store.sqlite.repair.store_rebuild import (
     StoreRebuild,
     refresh_all,
 )
-from hermes.store.sqlite.schema import missing_in, schema_sql
+from hermes.store.sqlite.schema import find_schema_gaps, schema_sql
 from hermes.store.sqlite.search import index, index_damage
 from hermes.store.sqlite.upkeep import integrity, row_ids
 from hermes.store.sqlite.upkeep.file_swap import beside, get_size, keep_aside, retire, sync
@@ -235,7 +235,7 @@ def _complete_schema(path: Path, connection: apsw.Connection) -> list[str]:
         if has_former_layout(connection):
             raise_layout(connection, path)
             return []
-        if any(missing_in(SqliteReader(connection, {}))):
+        if any(find_schema_gaps(SqliteReader(connection, {}))):
             done += [f"added again: {name}" for name in complete(connection, path).names]
         run(connection, TEXT_UIDS)
     if count := connection.changes():

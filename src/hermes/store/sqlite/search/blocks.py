@@ -255,6 +255,6 @@ def settle(writer: SqliteWriter) -> bool:
     return writer.value(ANY_WAITING) is not None
 
 
-def are_behind(reader: SqliteReader, mark: int) -> bool:
+def is_behind(reader: SqliteReader, mark: int) -> bool:
     """Whether the message index, which is at `mark`, is ahead of the blocks, or some of them are due."""
     return int(reader.value(WATERMARK) or 0) < mark or reader.value(ANY_DUE) is not None

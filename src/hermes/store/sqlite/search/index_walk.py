@@ -121,7 +121,9 @@ class Indexed:
     def _share(self, tree: Node) -> float:
         """How many of the messages written last match, as far as they are short: what splitting them costs."""
         rows = [row for row in self._reader.rows(LAST, self._mark) if _size(row) <= SHORT]
-        return sum(matches(tree, self._texts.of(row[0], row[1:]).text) for row in rows) / max(1, len(rows))
+        return sum(matches(tree, self._texts.get_text(row[0], row[1:]).text) for row in rows) / max(
+            1, len(rows)
+        )
 
     def walk(self, order: Order) -> Iterator[int]:
         if self._expression is not None:
@@ -130,19 +132,21 @@ class Indexed:
         rows = self._reader.each(
             OLDEST_FIRST if order == "oldest" else NEWEST_FIRST, self._mark, *self._allowed
         )
-        return (row[0] for row in self._known(rows) if matches(self.tree, parse_text(row)))
+        return (row[0] for row in self._drop_unindexed(rows) if matches(self.tree, parse_text(row)))
 
     def _texts_first(self, expression: str) -> Iterator[int]:
         """Newest first: the last ones by their texts, while they are short, and only then by the index."""
         rest = self._mark - (BEFORE_INDEX if self._enough is None else BEFORE_INDEX_ONCE)
-        for message_id, root in self._known(self._reader.each(LATEST, self._mark, *self._allowed, rest)):
+        for message_id, root in self._drop_unindexed(
+            self._reader.each(LATEST, self._mark, *self._allowed, rest)
+        ):
             if self._enough is not None and root in self._enough:
                 continue
             row = self._reader.row(TEXT, message_id)
             if row is None or _size(row) > SHORT:
                 rest = message_id
                 break
-            if matches(self.tree, self._texts.of(row[0], row[1:]).text):
+            if matches(self.tree, self._texts.get_text(row[0], row[1:]).text):
                 yield message_id
         if rest > 0:
             yield from (message_id for message_id in self._among(expression, "newest") if message_id <= rest)
@@ -159,7 +163,9 @@ class Indexed:
             yield from ((0.0, message_id) for message_id in self._among(expression, "relevance", holds))
             return
         checked = needs_check(self.tree)
-        for message_id, root, score in self._known(self._reader.each(SCORES, expression, *self._allowed)):
+        for message_id, root, score in self._drop_unindexed(
+            self._reader.each(SCORES, expression, *self._allowed)
+        ):
             if self._enough is not None and root in self._enough:
                 continue
             row = self._reader.row(TEXT, message_id) if checked else None
@@ -172,7 +178,7 @@ class Indexed:
         """What the index finds, as far as it is so; `holds` decides where the index cannot."""
         checked = needs_check(self.tree)
         if self._enough is not None:
-            for message_id, root in self._known(
+            for message_id, root in self._drop_unindexed(
                 self._reader.each(INDEXED_ROOTS[order], expression, *self._allowed)
             ):
                 if root in self._enough:  # whose texts need not be read
@@ -182,10 +188,10 @@ class Indexed:
                     yield message_id
             return
         sql = INDEXED_TEXTS[order] if checked else INDEXED[order]
-        rows = self._known(self._reader.each(sql, expression, *self._allowed))
+        rows = self._drop_unindexed(self._reader.each(sql, expression, *self._allowed))
         yield from (row[0] for row in rows if not checked or holds(self.tree, parse_text(row)))
 
-    def _known(self, rows: Iterator[Row]) -> Iterator[Row]:
+    def _drop_unindexed(self, rows: Iterator[Row]) -> Iterator[Row]:
         return (row for row in rows if row[0] <= self._mark and row[0] not in self._skip)
 
 

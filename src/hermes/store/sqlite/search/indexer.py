@@ -122,7 +122,7 @@ class Indexer:
 
         with self._transactions.read() as reader:
             mark, above, changed = index.measure_lag(cast(SqliteReader, reader), 1)
-            return bool(above or changed) or blocks.are_behind(cast(SqliteReader, reader), mark)
+            return bool(above or changed) or blocks.is_behind(cast(SqliteReader, reader), mark)
 
     def _index_some(self, *, late: bool = False) -> bool:
         """Index a batch, if the write lock can be had and nobody else is at it; True if that was done.
@@ -142,12 +142,12 @@ class Indexer:
         """Whether no other thread or process is indexing: two would queue up for the same rows."""
         alone = self._at_work.acquire(blocking=False)
         try:
-            first = alone and self._connections.turnstile.start_indexing()
+            first = alone and self._connections.writer_queue.start_indexing()
             try:
                 yield first
             finally:
                 if first:
-                    self._connections.turnstile.stop_indexing()
+                    self._connections.writer_queue.stop_indexing()
         finally:
             if alone:
                 self._at_work.release()

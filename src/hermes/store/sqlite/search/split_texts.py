@@ -36,7 +36,7 @@ class Texts:
         self._known: dict[int, Known] = {}
         self._size = 0
 
-    def of(self, message_id: int, columns: tuple[Any, ...]) -> Known:
+    def get_text(self, message_id: int, columns: tuple[Any, ...]) -> Known:
         """The text of a row with these values of content, content_kind, tool_name and tool_calls."""
         known = self._known.get(message_id)
         if known is None or known.columns != columns:

@@ -108,7 +108,7 @@ class Standing(NamedTuple):
     built_removed: int
 
     @classmethod
-    def of(cls, reader: Reader) -> Standing:
+    def read(cls, reader: Reader) -> Standing:
         known: dict[str, int] = dict(cast(Iterable[tuple[str, int]], reader.rows(PROGRESS)))
         names = ("messages", EDITED, REMOVED, BUILD, MARK, EDITS, REMOVALS)
         return cls(*(known.get(name, 0) for name in names))
@@ -163,7 +163,7 @@ def _among_own(reader: SqliteReader, pieces: Collection[str]) -> LookUp:
 
 
 def _among_all(reader: SqliteReader, pieces: Collection[str]) -> LookUp:
-    standing = Standing.of(reader)
+    standing = Standing.read(reader)
     if not standing.is_usable(reader):
         _open_vocabulary(reader)
         return lambda piece: (
@@ -230,7 +230,7 @@ def follow(store: Store) -> None:
     of them holds the lock for long. Then the next search begins anew.
     """
     with store.read() as reader:
-        standing = Standing.of(reader)
+        standing = Standing.read(reader)
         build, built_removed = standing.build, standing.built_removed
         if not standing.is_usable(reader) or not standing.is_clean:
             build, built_removed = 0, standing.removed

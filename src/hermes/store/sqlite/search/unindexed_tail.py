@@ -89,7 +89,7 @@ def find_matches(
 
     if above:
         for row in _until(deadline, reader, mark, reader.each(ABOVE, mark, *allowed)):
-            add(row[0], texts.of(row[0], row[1:]).text)
+            add(row[0], texts.get_text(row[0], row[1:]).text)
     if changed:
         for row in _until(deadline, reader, mark, reader.each(CHANGED, mark, *allowed)):
             add(row[0], parse_text(row))

@@ -19,7 +19,7 @@ from hermes.store.sqlite.connection import SqliteReader, connect, pragma, run, u
 from hermes.store.sqlite.copies.backup import list_backups
 from hermes.store.sqlite.copies.page_copy import find_damage
 from hermes.store.sqlite.migrations import check_version
-from hermes.store.sqlite.schema import missing_in
+from hermes.store.sqlite.schema import find_schema_gaps
 from hermes.store.sqlite.search import index
 from hermes.store.sqlite.upkeep import integrity, row_ids
 from hermes.store.sqlite.upkeep.surroundings_check import advise_repair
@@ -93,7 +93,7 @@ def _read_header(connection: apsw.Connection) -> bytes:
 
 
 def check_schema(reader: SqliteReader, path: Path) -> Iterator[Finding]:
-    names = missing_in(reader).names
+    names = find_schema_gaps(reader).names
     if names:
         yield Finding(
             "warning",

@@ -38,6 +38,7 @@ from hermes.store.sqlite.migrations.shape import read_columns
 from hermes.store.sqlite.upkeep import file_swap
 from hermes.store.sqlite.upkeep.restore import WAIT_S, in_use_error, is_alone
 from hermes.store.sqlite.wal import file_guard
+from hermes.store.sqlite.wal.sidecars import BESIDE_COPY
 from hermes.store.values import Converted, PlainFiles
 from hermes.text import format_count
 
@@ -145,7 +146,7 @@ def _convert(path: Path, note: encryption.Note | None, *, done: bool, keep_backu
 def _is_plain(file: Path) -> bool:
     """Of a file that is not a live store: by its first bytes."""
     with open(file, "rb") as opened:
-        return not recognition.looks_encrypted(opened.read(100))
+        return not recognition.is_probably_encrypted(opened.read(100))
 
 
 def _set_aside(path: Path) -> list[Path]:
@@ -224,7 +225,7 @@ def _replace_file(file: Path, note: encryption.Note | None, left: list[str]) -> 
             raise damage_error(file, "it is not a SQLite database")
         with _copy_verified(live, real.parent, real.name, file, note) as (copy, kept):
             old = os.open(real, os.O_RDWR | os.O_CLOEXEC)
-            with encryption.replacing(real, note):
+            with encryption.unsettle_note(real, note):
                 os.replace(copy, real)
                 sync_folder(real.parent)
             file_swap.retire(old)
@@ -255,7 +256,7 @@ def _copy_verified(
     """A verified copy, on the disk: whole, and with every row and every byte of text that the source has."""
     if wrong := find_damage(source):
         raise damage_error(file, wrong)
-    with open_partial_file(folder, name) as (partial, descriptor):
+    with open_partial_file(folder, name, BESIDE_COPY) as (partial, descriptor):
         key = None
         if note is not None:
             encryption.write_note(partial, note._replace(settled=False))

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hermes import home
-from hermes.atomic_files import KEY_NOTE, SIDECARS, clear_partials
+from hermes.atomic_files import KEY_NOTE, clear_partials
 from hermes.store.sqlite.wal.file_identity import identity_of
+from hermes.store.sqlite.wal.sidecars import SIDECARS
 
 FOLDER = "cache"
 ORIGIN = ".origin"

@@ -40,9 +40,8 @@ def _merge_index(step: Callable[[Callable[[SqliteWriter], bool]], bool], merge_s
 
     def begin(writer: SqliteWriter) -> bool:
         pages[:] = [writer.value(PAGE_COUNT)]
-        return _merge_some(
-            writer, merge_some, -PAGES_MERGED_AT_ONCE
-        )  # below zero: every segment is put in line, even a single one
+        # Below zero: every segment is put in line, even a single one.
+        return _merge_some(writer, merge_some, -PAGES_MERGED_AT_ONCE)
 
     more = step(begin)
     # As many steps as the index can need, for others may write so fast that there is always something to merge.

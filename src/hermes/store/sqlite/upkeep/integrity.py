@@ -8,7 +8,7 @@ from typing import LiteralString
 from hermes.store import derived
 from hermes.store.sessions import blobs
 from hermes.store.sqlite.connection import SqliteReader, connect_read_only, run
-from hermes.store.sqlite.schema import missing_in
+from hermes.store.sqlite.schema import find_schema_gaps
 from hermes.store.sqlite.search import blocks, index
 from hermes.store.sqlite.search.fts_input import list_tokens
 from hermes.store.sqlite.search.split_texts import fields_of
@@ -75,7 +75,7 @@ def verify(reader: SqliteReader, path: Path) -> Health:
 
 def find_missing(reader: SqliteReader, path: Path) -> Health | None:
     """What the store lacks of the schema; None if every table and column is there, so that more can be asked."""
-    lacking = missing_in(reader)
+    lacking = find_schema_gaps(reader)
     if not lacking.unreadable:
         return None
     sessions, messages = (
@@ -92,7 +92,7 @@ def check_health(reader: SqliteReader, path: Path) -> Health:
     damage = [f"messages without a session: {row[0]}" for row in reader.rows(ORPHANS)] + blobs.find_damage(
         reader
     )
-    drift = [f"{name} is missing" for name in missing_in(reader).names]
+    drift = [f"{name} is missing" for name in find_schema_gaps(reader).names]
     if binary := reader.value(BINARY_UIDS):
         drift.append(f"uid of {format_count(binary, 'message')}, stored as bytes")
     drift += row_ids.find_high_ids(reader)

@@ -33,7 +33,8 @@ from hermes.store.sqlite.opener import take_log_away
 from hermes.store.sqlite.search import index, substring
 from hermes.store.sqlite.upkeep import copy_cache
 from hermes.store.sqlite.upkeep.copy_cache import CopyHold
-from hermes.store.sqlite.wal import file_guard as guards
+from hermes.store.sqlite.wal import file_guard
+from hermes.store.sqlite.wal.sidecars import BESIDE_COPY
 
 if TYPE_CHECKING:
     from hermes.store.values import Backup
@@ -86,7 +87,10 @@ def _make_copy(path: Path, copy: Path) -> CopyHold:
     try:
         home.make_private_folder(folder)
         clear_partials(folder)
-        with Inside(), open_partial_file(folder, path.stem[:LONGEST_NAME]) as (partial, descriptor):
+        with (
+            Inside(),
+            open_partial_file(folder, path.stem[:LONGEST_NAME], BESIDE_COPY) as (partial, descriptor),
+        ):
             with _reading(path) as source:
                 copy_into(source, path, partial)
             _convert(partial)
@@ -102,7 +106,7 @@ def _make_copy(path: Path, copy: Path) -> CopyHold:
 @contextmanager
 def _reading(path: Path) -> Iterator[apsw.Connection]:
     """A connection that leaves beside the file what was there, and nothing else."""
-    found_log = has_log(path) or guards.is_open(path)
+    found_log = has_log(path) or file_guard.is_open(path)
     is_log_alone = found_log and not os.path.exists(f"{path}-shm") and os.access(path, os.W_OK)
     with closing(connect(path) if is_log_alone else connect_read_only(path)) as connection:
         if is_log_alone:

@@ -27,6 +27,7 @@ from hermes.store.sqlite.copies.page_copy import copy_into, count_rows, find_dam
 from hermes.store.sqlite.damage_mark import clear_damage_mark
 from hermes.store.sqlite.encryption import encryption, recognition
 from hermes.store.sqlite.migrations import check_version
+from hermes.store.sqlite.wal.sidecars import BESIDE_COPY
 
 WAIT_S = 2.0
 """How long to wait for others to close the store before the restore is refused."""
@@ -194,7 +195,7 @@ def _set_aside(live: apsw.Connection, path: Path) -> None:
         backups.write_copy(live, path, None, REASON)
     except errors.StoreDamaged:
         folder = backups.backup_folder(path)
-        with open_partial_file(folder, "state") as (partial, descriptor):
+        with open_partial_file(folder, "state", BESIDE_COPY) as (partial, descriptor):
             encryption.copy_note(path, partial)
             copy = connect(partial)
             try:
@@ -212,12 +213,12 @@ def _set_aside(live: apsw.Connection, path: Path) -> None:
 
 def _restore_by_name(path: Path, backup: apsw.Connection) -> None:
     """Write a copy beside the store and give it the store's name. There is no database to be in use."""
-    with open_partial_file(path.parent, path.name) as (partial, descriptor):
+    with open_partial_file(path.parent, path.name, BESIDE_COPY) as (partial, descriptor):
         copy_into(backup, path, partial)
         os.fsync(descriptor)
         with _lock_others_out(path) as there:
             _set_files_aside(path)
-            with encryption.replacing(path, encryption.read_note(partial)):
+            with encryption.unsettle_note(path, encryption.read_note(partial)):
                 if there:
                     os.replace(partial, path)
                 else:

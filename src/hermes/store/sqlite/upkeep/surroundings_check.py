@@ -17,13 +17,14 @@ from typing import NamedTuple
 import apsw
 
 from hermes import clock, home
-from hermes.atomic_files import DAMAGE_MARK, KEY_NOTE, SIDECARS
+from hermes.atomic_files import DAMAGE_MARK, KEY_NOTE
 from hermes.store.findings import Finding
 from hermes.store.spool.spool import FOLDER, REFUSED, Spool
 from hermes.store.sqlite.connection import upkeep_command
 from hermes.store.sqlite.copies.backup import backup_folder, list_backups
 from hermes.store.sqlite.upkeep import copy_cache
 from hermes.store.sqlite.wal import sidecars
+from hermes.store.sqlite.wal.sidecars import SIDECARS
 from hermes.text import format_count
 
 WAL_RESET_FIXED = (3, 51, 3)
@@ -95,7 +96,7 @@ def check_permissions(path: Path) -> Iterator[Finding]:
     for mode, loose in (("700", loose_folders), ("600", loose_files)):
         if loose:
             names = " ".join(shlex.quote(str(each)) for each in loose)
-            listed = ", ".join(str(each) for each in loose[:MOST_SHOWN]) + _more(loose)
+            listed = ", ".join(str(each) for each in loose[:MOST_SHOWN]) + _count_more(loose)
             yield Finding("warning", f"Permissions: others may get at {listed}", f"`chmod {mode} {names}`")
     if not loose_folders and not loose_files:
         yield Finding("ok", "Permissions: only you can read the store, its backups and its spool")
@@ -108,11 +109,13 @@ def check_permissions(path: Path) -> Iterator[Finding]:
         )
     if path.exists() and not os.access(path, os.W_OK):
         yield Finding(
-            "warning", f"Permissions: this user may not write {path.name}", _how_to_write(path, os.stat(path))
+            "warning",
+            f"Permissions: this user may not write {path.name}",
+            _suggest_access(path, os.stat(path)),
         )
 
 
-def _how_to_write(path: Path, found: os.stat_result) -> str:
+def _suggest_access(path: Path, found: os.stat_result) -> str:
     name = shlex.quote(str(path))
     if found.st_uid != os.geteuid():
         return f"make it yours: `sudo chown $(id -u) {name}`"
@@ -296,7 +299,7 @@ def check_spool(path: Path) -> Iterator[Finding]:
         yield Finding("ok", "Spool: empty")
 
 
-def _more(names: list[Path]) -> str:
+def _count_more(names: list[Path]) -> str:
     return f" and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
 
 

@@ -139,7 +139,7 @@ class Guard:
         index, log_file = map(identify, descriptors)
         return index, log_file
 
-    def shares_files(self) -> bool:
+    def has_observed_files(self) -> bool:
         """Whether SQLite has the very log and index open that were observed: they may have been replaced in between.
         Where there is no /proc, that cannot be told."""
         if self.log is None:
@@ -157,7 +157,7 @@ class Guard:
             return True
         return all(any(_is_open_on(each, identity) for each in others) for identity in identities)
 
-    def log_in_place(self, *, to_begin: bool = False) -> bool:
+    def is_log_in_place(self, *, to_begin: bool = False) -> bool:
         """Whether the log that commits go to is still the one other processes will read.
 
         `to_begin`: another check follows before anything is acknowledged. That one also looks up what leads to the
@@ -169,17 +169,17 @@ class Guard:
             log, index = self.log, self.index
             if log is None or not ((to_begin and log.is_folder_at_rest()) or log.is_in_place()):
                 return False
-            return index is None or not log.check.is_cut(index, self._index_view) or not self.log_was_cut()
+            return index is None or not log.check.is_cut(index, self._index_view) or not self.is_log_cut()
         except OSError as problem:
             if problem.errno in NO_DESCRIPTORS:
                 raise
             return False
 
-    def log_was_removed(self) -> bool:
+    def is_log_removed(self) -> bool:
         """Whether a log was in use here that is no longer in its place, or no longer whole."""
-        return self.log_is_missing() or self.log_was_cut()
+        return self.is_log_missing() or self.is_log_cut()
 
-    def log_is_missing(self) -> bool:
+    def is_log_missing(self) -> bool:
         """Whether a log was in use here that is no longer in its place."""
         try:
             return self.log is not None and not self.log.is_in_place()
@@ -191,7 +191,7 @@ class Guard:
         if self.log is not None:
             self.log.check.forget()
 
-    def log_was_cut(self) -> bool:
+    def is_log_cut(self) -> bool:
         """Whether the log is in its place, but another program has emptied or shortened it."""
         observed, index = self.log, self.index
         try:
@@ -263,7 +263,7 @@ class Guard:
         """Whether the file that is open here still has its name."""
         return identity_of(self._beside) == self.identity
 
-    def store_was_exchanged(self) -> bool:
+    def is_store_exchanged(self) -> bool:
         """Whether there is no store where there was one, or another one beside the log of the first."""
         if self.is_in_place():
             return False
@@ -315,7 +315,7 @@ def recover_log_of(path: Path) -> None:
     """Before another store of this process opens the file: its connections must not meet another log than ours."""
     found = identity_of(path) if _guards else None
     guard = None if found is None else _guards.get(found)
-    if guard is not None and guard.log_was_removed():
+    if guard is not None and guard.is_log_removed():
         for store in list(guard.stores):
             store.settle_log()
             return
@@ -328,7 +328,7 @@ def is_open(path: Path) -> bool:
 
 def list_endangered_stores() -> list[ConnectionSet]:
     """The stores of this process whose log was removed or cut."""
-    found = [guard for guard in list(_guards.values()) if guard.log_was_removed()]
+    found = [guard for guard in list(_guards.values()) if guard.is_log_removed()]
     return [store for guard in found for store in list(guard.stores)]
 
 

@@ -57,7 +57,7 @@ def read_index(descriptor: int | None) -> LogIndex | None:
     return LogIndex(frames, moved, _page_size(page_size), (first, second), salts)
 
 
-def describes_log(index: LogIndex, log: int) -> bool:
+def is_index_of_log(index: LogIndex, log: int) -> bool:
     """Whether this is the log that the index was made of; `log` is a descriptor."""
     if not index.frames:
         return True
@@ -65,7 +65,7 @@ def describes_log(index: LogIndex, log: int) -> bool:
     return header is not None and header[3:] == index.checksum
 
 
-def bears_salts(index: LogIndex, log: int) -> bool:
+def has_salts(index: LogIndex, log: int) -> bool:
     """Whether the log was not begun anew since. SQLite gives a log other salts when it begins anew, and does so only
     when everything in it is in the database file."""
     return os.pread(log, _SALTS_SIZE, _LOG_SALTS_AT) == index.salts
@@ -133,7 +133,7 @@ def _holds_frames(index: LogIndex, log: int) -> bool:
     return (
         os.lseek(log, 0, os.SEEK_END) >= _frame_at(index.page_size, index.frames + 1)
         and os.pread(log, _SALTS_SIZE, _LOG_SALTS_AT) == index.salts
-        and describes_log(index, log)
+        and is_index_of_log(index, log)
     )
 
 

@@ -25,7 +25,7 @@ from collections.abc import Callable
 import apsw
 
 from hermes import errors
-from hermes.store.sqlite.wal import file_guard as guards
+from hermes.store.sqlite.wal import file_guard
 from hermes.store.sqlite.wal.byte_locks import (
     F_OFD_SETLK,
     IN_USE_BYTE,
@@ -111,7 +111,7 @@ def wait_for(granted: Callable[[], bool], until: float) -> bool:
 # ---------------------------------------------------------------- entering the log
 
 
-def enter_log(guard: guards.Guard, lock: LogLock, *, joins: bool) -> FoundFiles | None:
+def enter_log(guard: file_guard.Guard, lock: LogLock, *, joins: bool) -> FoundFiles | None:
     """Before the first store of this process opens the file: keep other processes from writing, and from opening it.
 
     The index and the log that others use now, if any: SQLite has to open these very files. Those who write need not
@@ -153,7 +153,7 @@ def enter_log(guard: guards.Guard, lock: LogLock, *, joins: bool) -> FoundFiles 
         time.sleep(_ENTRY_NAP_S)
 
 
-def end_entry(guard: guards.Guard, lock: LogLock) -> None:
+def end_entry(guard: file_guard.Guard, lock: LogLock) -> None:
     lock.close()
     if guard.entered_by == threading.get_ident():
         guard.entered_by = 0
@@ -164,14 +164,14 @@ def claim_lock(lock: LogLock, seconds: float) -> None:
         raise apsw.BusyError("other programs write")
 
 
-def _is_in_use(guard: guards.Guard) -> bool:
+def _is_in_use(guard: file_guard.Guard) -> bool:
     """Whether others have the file open with a write-ahead log."""
     store = guard.hold_file()
     return is_locked(store, SHARED_FIRST, SHARED_SIZE) and os.pread(store, 2, _JOURNAL_AT) == _IS_WAL
 
 
-def _hold_open(guard: guards.Guard, name: str, descriptors: dict[Identity, int]) -> int | None:
-    """A descriptor of the file; None if there is none. It is kept open: see `guard`."""
+def _hold_open(guard: file_guard.Guard, name: str, descriptors: dict[Identity, int]) -> int | None:
+    """A descriptor of the file; None if there is none. It is kept open: see `file_guard`."""
     identity = identity_of(name)
     try:
         if identity is not None and identity not in descriptors:
@@ -181,7 +181,7 @@ def _hold_open(guard: guards.Guard, name: str, descriptors: dict[Identity, int])
     return None if identity is None else descriptors[identity]
 
 
-def _find_files(guard: guards.Guard, descriptors: dict[Identity, int]) -> FoundFiles | None:
+def _find_files(guard: file_guard.Guard, descriptors: dict[Identity, int]) -> FoundFiles | None:
     """Index and log, if both are there, belong together and are in use. An empty log need not be there."""
     try:
         index_file, log_file = (

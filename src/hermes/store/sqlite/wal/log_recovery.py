@@ -35,14 +35,14 @@ import apsw
 from hermes import errors
 from hermes.logs import get_logger
 from hermes.store.sqlite.group_commit import Ticket
-from hermes.store.sqlite.wal import file_guard as guards
+from hermes.store.sqlite.wal import file_guard
 from hermes.store.sqlite.wal.byte_locks import F_OFD_SETLK, IN_USE_BYTE, PENDING_BYTE, is_locked, pack_lock
 from hermes.store.sqlite.wal.file_identity import identity_of
 from hermes.store.sqlite.wal.log_index import (
     LogIndex,
-    bears_salts,
     count_outstanding_commits,
-    describes_log,
+    has_salts,
+    is_index_of_log,
     read_index,
 )
 from hermes.store.sqlite.wal.log_lock import LogLock
@@ -82,7 +82,7 @@ def restore_log(store: ConnectionSet, *, committed: bool = False, wait: float = 
         if guard.recovering is not None:
             guard.has_unsure_commit = guard.has_unsure_commit or committed
             _wait_while_recovering(guard, store)
-            if store.guard is guard and guard.log_was_removed():
+            if store.guard is guard and guard.is_log_removed():
                 raise _cannot_stop(store, committed=committed)
             return guard.saved_all
         guard.recovering = store
@@ -142,20 +142,20 @@ def save_before_close(store: ConnectionSet) -> errors.HermesError | None:
 def note_cut_log(store: ConnectionSet) -> errors.HermesError:
     """A read has failed because the log was emptied or shortened: the error to raise."""
     index = read_index(store.guard.index)
-    problem = _cut(store)
+    problem = _make_cut_error(store)
     if index is None or index.outstanding:
         store.stop_for_good(problem)
     return problem
 
 
-def drop_foreign_log(guard: guards.Guard) -> None:
+def drop_foreign_log(guard: file_guard.Guard) -> None:
     """Empty a log that another program has written over with that of another store. SQLite would put it into the file
     when the store is next opened. The index tells the two apart: when SQLite begins a log anew, it names no frames."""
     observed, index = guard.log, read_index(guard.index)
-    if observed is None or index is None or not index.frames or not guard.log_was_cut():
+    if observed is None or index is None or not index.frames or not guard.is_log_cut():
         return
     try:
-        if os.fstat(observed.descriptor).st_size and not bears_salts(index, observed.descriptor):
+        if os.fstat(observed.descriptor).st_size and not has_salts(index, observed.descriptor):
             os.truncate(guard.log_name, 0)
     except OSError as problem:
         log.error("%s: the log of another store is in the place of its own: %s", guard.path, problem)
@@ -164,7 +164,7 @@ def drop_foreign_log(guard: guards.Guard) -> None:
 # -------------------------------------------------------------------- stopping this process
 
 
-def _wait_while_recovering(guard: guards.Guard, store: ConnectionSet) -> None:
+def _wait_while_recovering(guard: file_guard.Guard, store: ConnectionSet) -> None:
     """Let another store of this process close and open our connections. `guard.recovery` is held."""
     store.is_stopped = True
     guard.recovery.notify_all()
@@ -175,7 +175,7 @@ def _wait_while_recovering(guard: guards.Guard, store: ConnectionSet) -> None:
         store.is_stopped = False
 
 
-def _stop_stores(guard: guards.Guard, leader: ConnectionSet, until: float) -> list[ConnectionSet]:
+def _stop_stores(guard: file_guard.Guard, leader: ConnectionSet, until: float) -> list[ConnectionSet]:
     """Keep the other stores of this process from writing. They come to a stop in their own commit queues."""
 
     def stop(store: ConnectionSet) -> None:
@@ -198,7 +198,7 @@ def _stop_stores(guard: guards.Guard, leader: ConnectionSet, until: float) -> li
 
 
 def _leave_log(
-    guard: guards.Guard, stores: list[ConnectionSet], lock: LogLock, until: float, *, committed: bool
+    guard: file_guard.Guard, stores: list[ConnectionSet], lock: LogLock, until: float, *, committed: bool
 ) -> Rescue:
     """Save what the log holds and close every connection. If that is not possible now, everything that is committed
     through the log is saved at least; otherwise an error is raised."""
@@ -234,7 +234,7 @@ def _leave_log(
     return rescue
 
 
-def _close(guard: guards.Guard, stores: list[ConnectionSet], in_place: bool) -> None:
+def _close(guard: file_guard.Guard, stores: list[ConnectionSet], in_place: bool) -> None:
     alone = in_place and _is_ours(guard)
     for store in stores:
         store.leave_log_alone(not alone)
@@ -244,7 +244,7 @@ def _close(guard: guards.Guard, stores: list[ConnectionSet], in_place: bool) -> 
 # -------------------------------------------------------------------- saving what the log holds
 
 
-def _save(guard: guards.Guard, store: ConnectionSet, until: float, *, committed: bool) -> Rescue:
+def _save(guard: file_guard.Guard, store: ConnectionSet, until: float, *, committed: bool) -> Rescue:
     """Try until it is done, until it turns out that it cannot or need not be done, or until the time is up."""
     while True:
         rescue = _decide(guard, store, committed=committed)
@@ -263,19 +263,19 @@ def _save(guard: guards.Guard, store: ConnectionSet, until: float, *, committed:
         time.sleep(_NAP_S)
 
 
-def _decide(guard: guards.Guard, store: ConnectionSet, *, committed: bool) -> Rescue | None:
+def _decide(guard: file_guard.Guard, store: ConnectionSet, *, committed: bool) -> Rescue | None:
     """What is to be done about the old log; None if it is to be checkpointed."""
     guard.examine_log()
     observed, index = guard.log, read_index(guard.index)
     if observed is None or index is None:
         return None
-    if guard.log_was_cut():
+    if guard.is_log_cut():
         # With nothing left to move, a checkpoint only begins the log anew.
         return Rescue(saved=False, can_leave=False, lost=True) if index.outstanding else None
-    ours = describes_log(index, observed.descriptor)
+    ours = is_index_of_log(index, observed.descriptor)
     nothing_to_do = Rescue(saved=True, can_leave=True)
     if _is_same(guard.index_name, guard.index):
-        if not ours and bears_salts(index, observed.descriptor):
+        if not ours and has_salts(index, observed.descriptor):
             # A program that did not notice has written on behind our frames, into a file that lacks them.
             return Rescue(saved=False, can_leave=False, lost=True)
         # Everybody shares this index. If it describes another log, somebody has saved ours and begun a new one.
@@ -286,7 +286,7 @@ def _decide(guard: guards.Guard, store: ConnectionSet, *, committed: bool) -> Re
         if not _index_in_use(guard.index_name):
             return None
         # Whoever made the new index saw everything that was acknowledged before.
-        return Rescue(saved=not committed or _names_commit(guard, index), can_leave=True)
+        return Rescue(saved=not committed or _has_commit(guard, index), can_leave=True)
     if not ours:  # somebody had saved it and begun a new log before the index was removed, too
         return nothing_to_do
     if not _has_successor(guard, store, observed.descriptor):
@@ -296,14 +296,14 @@ def _decide(guard: guards.Guard, store: ConnectionSet, *, committed: bool) -> Re
     return Rescue(saved=False, can_leave=False, lost=True)
 
 
-def _names_commit(guard: guards.Guard, index: LogIndex) -> bool:
+def _has_commit(guard: file_guard.Guard, index: LogIndex) -> bool:
     """Whether the index in its place names the last commit that was made by ours, into the same log."""
     descriptor = guard.hold_descriptor(guard.index_name, os.O_RDONLY)
     other = read_index(descriptor)
     return other is not None and other.salts == index.salts and other.frames >= index.frames
 
 
-def _has_successor(guard: guards.Guard, store: ConnectionSet, observed: int) -> bool:
+def _has_successor(guard: file_guard.Guard, store: ConnectionSet, observed: int) -> bool:
     """Whether somebody has opened the file since, without the removed log, and may have changed it."""
     try:
         if os.stat(guard.log_name).st_size:
@@ -332,7 +332,7 @@ def _index_in_use(name: str) -> bool:
 
 
 @contextmanager
-def _keep_newcomers_out(guard: guards.Guard) -> Iterator[None]:
+def _keep_newcomers_out(guard: file_guard.Guard) -> Iterator[None]:
     """Nobody opens the file meanwhile: SQLite takes a lock on this byte for that, and waits."""
     descriptor = None
     if sys.platform.startswith("linux"):
@@ -350,12 +350,12 @@ def _keep_newcomers_out(guard: guards.Guard) -> Iterator[None]:
             fcntl.fcntl(descriptor, F_OFD_SETLK, unlock)
 
 
-def is_readable(guard: guards.Guard) -> bool:
+def is_readable(guard: file_guard.Guard) -> bool:
     """Whether connections that hold the removed log still read what everybody else would."""
     observed, index = guard.log, read_index(guard.index)
     if observed is None or index is None or not guard.is_in_place():
         return False
-    if not describes_log(index, observed.descriptor) or guard.log_was_cut():
+    if not is_index_of_log(index, observed.descriptor) or guard.is_log_cut():
         return False
     return (
         _is_same(guard.index_name, guard.index)
@@ -364,7 +364,7 @@ def is_readable(guard: guards.Guard) -> bool:
     )
 
 
-def _is_ours(guard: guards.Guard) -> bool:
+def _is_ours(guard: file_guard.Guard) -> bool:
     """Whether nobody else has begun another log: then the last connection may clean up as usual."""
     index = read_index(guard.index)
     return index is not None and not index.frames and _is_same(guard.index_name, guard.index)
@@ -398,10 +398,10 @@ def _cannot_save(store: ConnectionSet, problem: Exception) -> errors.HermesError
 
 
 def _explain_loss(store: ConnectionSet) -> errors.HermesError:
-    return _cut(store) if store.guard.log_was_cut() else _lost(store)
+    return _make_cut_error(store) if store.guard.is_log_cut() else _make_lost_error(store)
 
 
-def _cut(store: ConnectionSet) -> errors.HermesError:
+def _make_cut_error(store: ConnectionSet) -> errors.HermesError:
     return errors.make_error(
         errors.StoreFailed,
         f"another program emptied or shortened the write-ahead log of {store.path}: the last changes made here are"
@@ -410,7 +410,7 @@ def _cut(store: ConnectionSet) -> errors.HermesError:
     )
 
 
-def _lost(store: ConnectionSet) -> errors.HermesError:
+def _make_lost_error(store: ConnectionSet) -> errors.HermesError:
     return errors.make_error(
         errors.StoreFailed,
         f"another program took the write-ahead log of {store.path} away, and the store was changed without it: the last"

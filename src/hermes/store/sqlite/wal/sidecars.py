@@ -10,11 +10,17 @@ import os
 import stat
 from pathlib import Path
 
+from hermes.atomic_files import KEY_NOTE
 from hermes.logs import get_logger
 
 log = get_logger(__name__)
 
-ENDINGS = ("-wal", "-shm")
+LOG = "-wal"
+ENDINGS = (LOG, "-shm")
+SIDECARS = (*ENDINGS, "-journal")
+"""All that SQLite puts beside a file."""
+BESIDE_COPY = (*SIDECARS, KEY_NOTE)
+"""All that lies beside a copy that is being made."""
 
 
 def find_read_only(path: Path) -> list[str]:

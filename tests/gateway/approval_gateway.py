@@ -1,8 +1,8 @@
-"""A world in which the model can use a tool that asks for an approval, and a platform that has buttons.
+"""A gateway in which the model can use a tool that asks for an approval, and a platform that has buttons.
 
-    async with AskingWorld() as world:
-        question = await world.asked(ANN, "rm -rf build")
-        await world.asks(ANN, f"/approve {name_in(question)}")
+    async with ApprovalGateway() as gateway:
+        question = await gateway.asked(ANN, "rm -rf build")
+        await gateway.asks(ANN, f"/approve {name_in(question)}")
 
 `use ask {"subject": "rm x"}` calls the tool; `both ask {...} {...}` calls it twice at once; `late NAME {...}` says
 something, holds, and calls it.
@@ -27,7 +27,7 @@ from hermes.conversation.agents import AgentScope, StandardAgentProvider
 from hermes.gateway.adapter import Choice, Receipt
 from hermes.gateway.inbound_events import Event, Source
 from hermes.gateway.settings import GatewaySettings
-from tests.gateway.world import ANN, Brain, Platform, WithBrain, World, said, settings_of
+from tests.gateway.local_gateway import ANN, Brain, LocalGateway, Platform, WithBrain, said, settings_of
 
 OWNED = settings_of(platform={"owners": frozenset({"1"})})
 """Ann's machine."""
@@ -54,7 +54,7 @@ class Asker:
         return f"done {request.subject}, {decision.scope or 'once'}"
 
 
-class AskingBrain(Brain):
+class ApprovalBrain(Brain):
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
         last = request.messages[-1]
         text = said(last["content"])
@@ -77,7 +77,7 @@ class AskingBrain(Brain):
                 yield piece
 
 
-class AskingAgents(StandardAgentProvider):
+class ApprovalAgents(StandardAgentProvider):
     def __init__(self, standard: WithBrain, asker: Asker) -> None:
         super().__init__(standard)
         self._asker = asker
@@ -124,14 +124,14 @@ class ButtonPlatform(Platform):
         return await self.hear(Event(source, text, clock.now(), chosen=f"press-{self._presses}"))
 
 
-class AskingWorld(World):
+class ApprovalGateway(LocalGateway):
     def __init__(self, settings: GatewaySettings = OWNED, platform: Platform | None = None) -> None:
         super().__init__(settings, platform or Platform())
-        self.brain = AskingBrain()
+        self.brain = ApprovalBrain()
         self.asker = Asker()
 
     def agents(self) -> StandardAgentProvider:
-        return AskingAgents(WithBrain(self.brain), self.asker)
+        return ApprovalAgents(WithBrain(self.brain), self.asker)
 
     async def asked(self, who: Source, subject: str, **more: Any) -> str:
         """Somebody says something for which the model wants to act; the last message of the question."""

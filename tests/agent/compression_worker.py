@@ -1,8 +1,8 @@
 """Another process that compresses a conversation.
 
-    python compressing.py STATE.DB SESSION calls N        the process is gone at its N-th call of the store
-    python compressing.py STATE.DB SESSION statements N   the same at the N-th statement inside of a transaction
-    python compressing.py STATE.DB SESSION wait           says `ready` when it has a summary, and waits for a line
+    python compression_worker.py STATE.DB SESSION calls N        the process is gone at its N-th call of the store
+    python compression_worker.py STATE.DB SESSION statements N   the same at the N-th statement inside of a transaction
+    python compression_worker.py STATE.DB SESSION wait           says `ready` with a summary, and waits for a line
 
 At its end it prints the id of the session in which the conversation goes on.
 """

@@ -13,7 +13,7 @@ import pytest
 from hermes.gateway.inbound.mailbox import GIVEN_UP
 from hermes.gateway.inbound.message_processor import HALF_WAY
 from hermes.gateway.outbound.delivery import UNKNOWN
-from tests.gateway.dying import GONE
+from tests.gateway.crash_worker import GONE
 
 ROOT = Path(__file__).parents[2]
 EVERY = [pytest.param(1, 1, marks=pytest.mark.slow), (1, 4)]
@@ -22,7 +22,7 @@ BRANCHED, CUT_OFF = "⑂ **On a branch now**", HALF_WAY.format(command="/branch"
 
 def run(folder: Path, *arguments: str) -> list[dict[str, Any]]:
     told = subprocess.run(
-        [sys.executable, "-m", "tests.gateway.dying", str(folder), *arguments],
+        [sys.executable, "-m", "tests.gateway.crash_worker", str(folder), *arguments],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,

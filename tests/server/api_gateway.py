@@ -1,6 +1,6 @@
 """A real gateway with the API server in it and a model that repeats what it is told; also as a process of its own.
 
-python -m tests.server.house        prints the port it listens on, and serves until it is ended
+python -m tests.server.api_gateway        prints the port it listens on, and serves until it is ended
 """
 
 from __future__ import annotations
@@ -121,9 +121,11 @@ class ParrotAgents:
         await self.model.close()
 
 
-class House:
+class ApiGateway:
+    """A gateway whose only platform is the API server, and clients of it."""
+
     def __init__(self, gateway: Gateway, adapter: ApiServer, agents: Any) -> None:
-        self.gateway, self.adapter, self.agents, self.db = gateway, adapter, agents, gateway.db
+        self.app, self.adapter, self.agents, self.db = gateway, adapter, agents, gateway.db
 
     @property
     def address(self) -> str:
@@ -139,9 +141,9 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(
+async def open_api_gateway(
     more: Mapping[str, Any] | None = None, agents: GatewayAgents | None = None, **settings: Any
-) -> AsyncIterator[House]:
+) -> AsyncIterator[ApiGateway]:
     made = agents or ParrotAgents()
     owners = settings.pop("owners", frozenset())
     platform = PlatformSettings(
@@ -161,7 +163,7 @@ async def open_house(
         async with asyncio.timeout(60):
             while adapter.port is None:
                 await asyncio.sleep(0.01)
-        yield House(gateway, adapter, made)
+        yield ApiGateway(gateway, adapter, made)
     finally:
         await gateway.close()
         await asyncio.to_thread(db.close)
@@ -176,10 +178,10 @@ def assistant(text: str) -> Any:
 
 
 async def ask(
-    house: House, messages: list[Any], *, session: str | None = None, key: str = KEY, tries: int = 1
+    gateway: ApiGateway, messages: list[Any], *, session: str | None = None, key: str = KEY, tries: int = 1
 ) -> tuple[str, str]:
     """(the answer, the session it was given in)."""
-    async with house.openai(key, max_retries=tries - 1) as client:
+    async with gateway.openai(key, max_retries=tries - 1) as client:
         raw = await client.chat.completions.with_raw_response.create(
             model="hermes", messages=messages, extra_headers={SESSION: session} if session else None
         )
@@ -187,8 +189,8 @@ async def ask(
 
 
 async def _serve() -> None:
-    async with open_house() as house:
-        print(house.adapter.port, flush=True)
+    async with open_api_gateway() as gateway:
+        print(gateway.adapter.port, flush=True)
         await asyncio.to_thread(sys.stdin.read)
 
 

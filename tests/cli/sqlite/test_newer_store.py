@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Hermes
-from tests.reference_databases import PLANTED_WORD, Expected, build
+from tests.store.sqlite.reference_databases import PLANTED_WORD, Expected, build
 
 NOTE = "is of a newer version; what follows is read from a copy of it"
 

@@ -1,12 +1,12 @@
-"""A small world: a real gateway over a real store, a platform, and people who speak on it.
+"""A real gateway in this process: over a real store, with a fake platform and people who speak on it.
 
-    async with World() as world:
-        assert await world.asks(ANN, "hello") == ["you said: hello"]
+    async with LocalGateway() as gateway:
+        assert await gateway.asks(ANN, "hello") == ["you said: hello"]
 
 The model repeats what it hears; what it hears decides what else it does:
 
     use TOOL {"a": 1}     it calls that tool, and repeats what the tool says
-    hold NAME             it begins to answer and waits until the test says `world.let_go("NAME")`
+    hold NAME             it begins to answer and waits until the test says `gateway.let_go("NAME")`
     twice NAME TOOL {…}   it calls a tool, then holds: there is a step left to hear what is said meanwhile
     fail                  nobody answers
 
@@ -189,7 +189,9 @@ class Platform(FakeAdapter):
         ]
 
 
-class World:
+class LocalGateway:
+    """A gateway, its store and its model, and what people do and see on its platform."""
+
     def __init__(
         self, settings: GatewaySettings | None = None, platform: Platform | None = None, **more: Platform
     ) -> None:
@@ -217,15 +219,15 @@ class World:
 
     async def _start(self) -> None:
         self.db = SessionDB(spool=True)
-        self.gateway = Gateway(self.db, self.settings, self._platforms, self.agents())
-        await self.gateway.start()
+        self.app = Gateway(self.db, self.settings, self._platforms, self.agents())
+        await self.app.start()
         await self.until(lambda: self.platform.is_connected)
 
     def agents(self) -> StandardAgentProvider:
         return StandardAgentProvider(WithBrain(self.brain))
 
     async def _end(self) -> None:
-        await self.gateway.close()
+        await self.app.close()
         await asyncio.to_thread(self.db.close)
 
     # ---------------------------------------------------------------- people

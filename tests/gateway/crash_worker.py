@@ -1,7 +1,7 @@
 """Gateways that die at their N-th step, and what the next one makes of it.
 
-    python -m tests.gateway.dying FOLDER FIRST STRIDE TEXT...
-    python -m tests.gateway.dying FOLDER poison
+    python -m tests.gateway.crash_worker FOLDER FIRST STRIDE TEXT...
+    python -m tests.gateway.crash_worker FOLDER poison
 
 For N = FIRST, FIRST + STRIDE, … until nothing is left to die at: a gateway in a home of its own hears the texts one
 after the other, and is gone before its N-th step. A step is a call of the store that the gateway makes, or a delivery.
@@ -26,7 +26,7 @@ from hermes.conversation.agents import StandardAgentProvider
 from hermes.gateway.app import Gateway
 from hermes.gateway.inbound_events import Event, Source
 from hermes_state import SessionDB
-from tests.gateway.world import ANN, Brain, Platform, WithBrain, said, settings_of
+from tests.gateway.local_gateway import ANN, Brain, Platform, WithBrain, said, settings_of
 
 GONE = 9
 PARTS = ("inbox", "outbox", "routing", "leases")

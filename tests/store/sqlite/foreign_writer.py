@@ -1,6 +1,6 @@
 """A foreign program that writes `sessions` and `messages` with plain SQL.
 
-    python tests/foreign_writer.py DB SECONDS SEED
+    python tests/store/sqlite/foreign_writer.py DB SECONDS SEED
 
 It knows the documented columns, the interpreter's own (old) SQLite and nothing else. It leaves foreign
 keys off, as that SQLite does, so that orphans and parent cycles appear. For every message it adds or

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import hermes
 from hermes.store.columns import MESSAGES, SESSIONS
-from hermes.store.sqlite.schema import declared
+from hermes.store.sqlite.schema import read_declared
 from hermes_state import SessionDB
 
 SOURCES = Path(hermes.__file__).parents[1]
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WORKER = Path(__file__).with_name("column_worker.py")
 
 SCHEMA, COLUMNS = Path("hermes/store/sqlite/schema.sql"), Path("hermes/store/columns.py")
@@ -34,7 +34,7 @@ NEW_LINES = {
 
 
 def test_the_lists_name_the_columns_of_the_schema() -> None:
-    columns = declared().columns
+    columns = read_declared().columns
     for table, listed in (("sessions", SESSIONS), ("messages", MESSAGES)):
         names = [column.name for column in listed]
         assert len(set(names)) == len(names)

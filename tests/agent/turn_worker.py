@@ -1,8 +1,8 @@
 """Another process that holds a turn: a question, two tools at once, an answer.
 
-    python turning.py STATE.DB before N       the process is gone before its N-th step
-    python turning.py STATE.DB after N        the same when the N-th step is done and nobody has heard of it
-    python turning.py STATE.DB statements N   gone at the N-th statement inside of a transaction
+    python turn_worker.py STATE.DB before N       the process is gone before its N-th step
+    python turn_worker.py STATE.DB after N        the same when the N-th step is done and nobody has heard of it
+    python turn_worker.py STATE.DB statements N   gone at the N-th statement inside of a transaction
 
 A step is a call of the store, a request to the model or the run of a tool. What a person is told is printed at once, a
 line of JSON each.
@@ -25,7 +25,7 @@ from hermes.agent.transcript import StoredRecord
 from hermes.agent.turn import Turn
 from hermes.db.session_db import SessionDB
 from hermes.store.sessions.messages import Messages
-from tests.agent.compressing import Dying, DyingInside, one_step
+from tests.agent.compression_worker import Dying, DyingInside, one_step
 from tests.agent.scripted import ScriptedModel, calls, says
 
 QUESTION, ANSWER = "what do they say?", "both!"

@@ -8,7 +8,7 @@ from typing import Any
 from hermes_state import SessionDB
 
 
-class Repeating:
+class RepeatingEngine:
     """Each work is done a second time, though the first commit lasted."""
 
     def __init__(self, db: SessionDB) -> None:

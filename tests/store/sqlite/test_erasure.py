@@ -17,7 +17,7 @@ import pytest
 from hermes import errors
 from hermes.atomic_files import open_partial_file
 from hermes_state import SessionDB
-from tests import reference_databases as reference
+from tests.store.sqlite import reference_databases as reference
 from tests.survival.processes import Refused, Worker
 
 SECRET = "quetzalcoatlus"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hermes_state import SessionDB
-from tests.store.sqlite.damage.damaging import zero
+from tests.store.sqlite.damage.file_damage import zero
 from tests.stored_rows import change_rows
 
 

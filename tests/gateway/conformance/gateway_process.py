@@ -15,7 +15,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from hermes_state import SessionDB
-from tests.gateway.conformance.echoing import EchoModel
+from tests.gateway.conformance.echo_model import EchoModel
 from tests.gateway.conformance.stage import Person, Stage, Where, until
 
 HERMES = [sys.executable, "-W", "error", "-m", "hermes.cli.main"]

@@ -19,7 +19,7 @@ from hermes_state import SessionDB
 SESSIONS = 6
 MESSAGES = 50
 PAGE = 4096
-SCHEMAS = Path(__file__).parents[3] / "reference_schemas"
+SCHEMAS = Path(__file__).parents[1] / "reference_schemas"
 
 PAGES = "SELECT pageno FROM dbstat WHERE name = ? AND pagetype = ? ORDER BY path"
 

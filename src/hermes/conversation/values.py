@@ -1,13 +1,19 @@
-"""Sums of what the model calls of a conversation used."""
+"""Values of a conversation: what its model calls used, and what a rewind gives back."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from hermes.agent.events import Counted
 from hermes.agent.models.model import Used
 
 NOTHING_YET = Counted("", Used(), 0.0)
+
+
+class RewindResult(NamedTuple):
+    messages: int
+    content: Any
+    """The message of the person at which the rewind began."""
 
 
 def add_usage(before: Counted, event: Counted) -> Counted:

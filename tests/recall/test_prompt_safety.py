@@ -13,10 +13,10 @@ from hermes.recall.snippets.excerpts import Excerpt, make_excerpt
 from hermes.recall.tool.prompt_safety import (
     LARGEST,
     fit_excerpt,
-    make_name,
     neutralise,
     quote_excerpt,
     serialise_answer,
+    to_one_line,
 )
 
 ANYTHING = st.text(st.characters(exclude_categories=[]), max_size=300)
@@ -113,7 +113,7 @@ def test_no_text_takes_longer_than_its_length_tells(piece: str) -> None:
 
 @given(ANYTHING | HOSTILE)
 def test_a_name_is_one_short_line(text: str) -> None:
-    line = make_name(text, 50)
+    line = to_one_line(text, 50)
     assert len(line) <= 50
     assert len(line.splitlines()) <= 1
 
@@ -139,9 +139,8 @@ def test_a_cut_falls_between_what_readers_see_as_characters(cluster: str) -> Non
     edges = {0}
     for piece in [*["a", "b", cluster, "c", "d"] * 3]:
         edges.add(max(edges) + len(piece))
-    if (
-        cluster == "\u0915\u094d\u0937"
-    ):  # a virama joins by its look alone; the letter after it may begin a line
+    # A virama joins by its look alone; the letter after it may begin a line.
+    if cluster == "\u0915\u094d\u0937":
         edges |= {edge + 4 for edge in range(0, 21, 7)}
     for most in range(len(text)):
         part = make_excerpt(text, most)

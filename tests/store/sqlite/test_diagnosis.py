@@ -17,7 +17,7 @@ from hermes.store.findings import Diagnosis, Finding
 from hermes.store.sqlite.upkeep import surroundings_check
 from hermes.store.sqlite.wal import journal_choice
 from hermes_state import SessionDB
-from tests import reference_databases
+from tests.store.sqlite import reference_databases
 from tests.survival.processes import Worker, impatient
 
 

@@ -1,0 +1,1 @@
+"""Tests of tests/cli for the SQLite engine alone; see CONTRIBUTING.md."""

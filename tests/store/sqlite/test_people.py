@@ -1,0 +1,37 @@
+"""Whose a session is does not show in the statements that are run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hermes_state import SessionDB
+from tests.store.test_people import ANN, VERBS, add_secrets, outcome
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_not_yours_costs_what_not_found_costs(db: SessionDB, verb: str) -> None:
+    """The same statements are run, so that no clock tells one from the other."""
+    ann, secrets = db.scoped(ANN), add_secrets(db)
+    ann.list_sessions_rich()  # the scoped connection is made at the first use
+    outcome(VERBS[verb], ann, "somebody-else")  # what was not indexed yet is
+    ran: list[str] = []
+
+    def note(_cursor: Any, sql: str, _bindings: Any) -> bool:
+        ran.append(sql)
+        return True
+
+    engine: Any = db._engine
+    traced = [engine._connections.connection, *engine._connections.readers.get_idle()]
+    asked = []
+    for session_id in (secrets["bob"], "no-such-session"):
+        ran.clear()
+        for connection in traced:
+            connection.exec_trace = note
+        outcome(VERBS[verb], ann, session_id)
+        for connection in traced:
+            connection.exec_trace = None
+        asked.append(list(ran))
+    assert asked[0]
+    assert asked[0] == asked[1]
