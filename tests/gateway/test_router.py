@@ -10,7 +10,8 @@ from hermes import errors
 from hermes.gateway.commands.visible_conversations import IN_TRASH
 from hermes.gateway.inbound import received_files
 from hermes.gateway.inbound.chat_state import REPLACED, TRASHED
-from hermes.gateway.inbound.mailbox import BROKEN, MOST_TRIES
+from hermes.gateway.inbound.mailbox import MOST_TRIES
+from hermes.gateway.inbound.message_processor import BROKEN
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.sessions.session_keys import make_session_key
 from hermes.gateway.settings import Keying

@@ -32,6 +32,19 @@ class ModelAnswer(NamedTuple):
         is_empty = not (self.text.strip() or self.calls or self.stopped)
         return is_empty and normalize_reason(self.reason) is None
 
+    def to_message(self) -> dict[str, Any] | None:
+        """The fields of the message that is stored; None if there is nothing to store."""
+        is_cut = normalize_reason(self.reason) is not None
+        if not (self.text or self.calls or (self.thought and is_cut)):
+            return None
+        return {
+            "content": self.text or None,
+            "tool_calls": self.calls or None,
+            "finish_reason": "interrupted" if self.stopped else self.reason,
+            "reasoning": self.thought or None,
+            "token_count": None if self.used is None else self.used.output_tokens or None,
+        }
+
 
 class StreamedAnswer:
     """An answer while it is streamed."""

@@ -116,10 +116,10 @@ class StoredRecord:
             if not self._exists:
                 await self._create()
             try:
-                message_id = await self._append(row)
+                message_id = await asyncio.to_thread(self._append, row)
             except errors.UnknownSession:
                 await self._replace_session(role)
-                message_id = await self._append(row)
+                message_id = await asyncio.to_thread(self._append, row)
         except errors.LeaseLost:
             raise
         except errors.StoreError as problem:
@@ -130,10 +130,8 @@ class StoredRecord:
         self._turn_rows = [] if is_complete else [*self._turn_rows, row]
         return Stored(message_id, role)
 
-    async def _append(self, row: Row) -> int:
-        return await asyncio.to_thread(
-            lambda: self.db.append_message(self._id, lease_epoch=self.epoch, **row)
-        )
+    def _append(self, row: Row) -> int:
+        return self.db.append_message(self._id, lease_epoch=self.epoch, **row)
 
     async def _replace_session(self, role: str) -> None:
         """Continue in a new session, with what was said in this turn so far."""
@@ -151,7 +149,7 @@ class StoredRecord:
                 await asyncio.to_thread(self.db.update_system_prompt, self._id, self._prompt)
             await self.hold()
         for row in rows:
-            await self._append(row)
+            await asyncio.to_thread(self._append, row)
 
     async def context(self) -> list[Row]:
         if not self._exists:

@@ -26,7 +26,7 @@ from hermes.agent.events import (
     ToolStarted,
 )
 from hermes.agent.models import model as models
-from hermes.agent.models.finish_reasons import explain_reason, normalize_reason
+from hermes.agent.models.finish_reasons import explain_reason
 from hermes.agent.models.model import Model, ModelError, Price, Request
 from hermes.agent.models.replay import replay
 from hermes.agent.streamed_answer import ModelAnswer, StreamedAnswer
@@ -132,42 +132,39 @@ class Turn:
             await self._events.join()
 
     async def _work(self, content: Any, fields: dict[str, Any]) -> None:
+        """Ask, run what the answer calls for, ask again, until there is nothing more to run."""
+        text = ""
         try:
             if content is not None:
                 await self._emit(*await self._store("user", content, **fields))
             if await self._record.system_prompt() is None:
                 await self._record.keep_prompt(await self._prompt())
             await self._record.keep_model_config(models.describe_model(self._model))
-            await self._run_steps()
+            for step in range(1, self._most_steps + 2):
+                last = step > self._most_steps
+                if last:
+                    await self._emit(Note(f"stopped after {self._most_steps} steps"))
+                answer = await self._ask(last)
+                text = answer.visible_text or text
+                if answer.calls and not last and not answer.stopped:
+                    await self._run(answer.calls)
+                if self._stop.is_set():
+                    return await self._end(Interrupted(text))
+                is_empty = not answer.visible_text.strip() and not answer.calls
+                if explanation := explain_reason(answer.reason, is_empty=is_empty):
+                    await self._emit(Note(explanation))
+                if (not answer.calls and not self._steering) or last:
+                    return await self._end(Done(text, answer.reason))
+                while self._steering:
+                    content, fields = self._steering.pop(0)
+                    await self._emit(*await self._store("user", content, **fields))
         except HermesError as problem:
-            self._over = True
-            await self._emit(Failed(str(problem), problem))
+            await self._end(Failed(str(problem), problem))
 
-    async def _run_steps(self) -> None:
-        """Ask, run what the answer calls for, ask again, until there is nothing more to run."""
-        text = ""
-        for step in range(1, self._most_steps + 2):
-            last = step > self._most_steps
-            if last:
-                await self._emit(Note(f"stopped after {self._most_steps} steps"))
-            answer = await self._ask(last)
-            text = answer.visible_text or text
-            if answer.calls and not last and not answer.stopped:
-                await self._run(answer.calls)
-            if self._stop.is_set():
-                self._over = True
-                await self._emit(Interrupted(text))
-                return
-            is_empty = not answer.visible_text.strip() and not answer.calls
-            if explanation := explain_reason(answer.reason, is_empty=is_empty):
-                await self._emit(Note(explanation))
-            if (not answer.calls and not self._steering) or last:
-                self._over = True
-                await self._emit(Done(text, answer.reason))
-                return
-            while self._steering:
-                content, fields = self._steering.pop(0)
-                await self._emit(*await self._store("user", content, **fields))
+    async def _end(self, event: Event) -> None:
+        """Emit the last event; nothing more can be said into the turn."""
+        self._over = True
+        await self._emit(event)
 
     async def _store(self, role: str, content: Any, **fields: Any) -> list[Note | Stored | NotStored]:
         """Store a message; the events of that. If its session is gone and another took its place, a note says so."""
@@ -189,7 +186,9 @@ class Turn:
             answer = await self._request_within_context(last)
             if not answer.must_be_repeated:
                 self._used = answer.used
-                await self._keep(answer)
+                if (message := answer.to_message()) is not None:
+                    await self._emit(*await self._store("assistant", **message))
+                await self._count(answer.used or models.Used())
                 return answer
         raise ModelError(f"{self._model.name} gave an empty answer, twice")
 
@@ -252,19 +251,8 @@ class Turn:
         rows = await self._record.context()
         return rows if self._compressor is None else self._compressor.fit_rows(rows)
 
-    async def _keep(self, answer: ModelAnswer) -> None:
-        used = answer.used or models.Used()
-        is_cut = normalize_reason(answer.reason) is not None
-        if answer.text or answer.calls or (answer.thought and is_cut):
-            stored = await self._store(
-                "assistant",
-                answer.text or None,
-                tool_calls=answer.calls or None,
-                finish_reason="interrupted" if answer.stopped else answer.reason,
-                reasoning=answer.thought or None,
-                token_count=used.output_tokens or None,
-            )
-            await self._emit(*stored)
+    async def _count(self, used: models.Used) -> None:
+        """Add a model call to the accounts."""
         cost, details = self._price(self._model.name, used)
         try:
             await self._record.count(

@@ -28,6 +28,7 @@ from hermes.conversation.surface import Surface
 from hermes.store.processes import identify_process
 
 if TYPE_CHECKING:
+    from hermes.agent.agent import Agent
     from hermes.agent.approvals.request import Decision
     from hermes.db.session_db import AnyStore
 
@@ -316,7 +317,9 @@ class Conversation(Generic[StoreT]):
         try:
             while True:
                 try:
-                    self.turn = await self._make_turn(content)
+                    agent = (await self.prepare()).agent
+                    await asyncio.to_thread(self._reopen)
+                    self.turn = self._make_turn(agent, content)
                 except errors.HermesError as problem:
                     if not self.surface.stores_unanswered:
                         raise
@@ -345,11 +348,20 @@ class Conversation(Generic[StoreT]):
             self.turn = self.working_since = None
             self._expected = self._stop_at_once = False
 
-    async def _make_turn(self, content: Any) -> Turn:
-        agent = (await self.prepare()).agent
-        if self.exists:
-            with suppress(errors.StoreError):  # storing the message tells that the store cannot be written
-                await asyncio.to_thread(self._reopen)
+    def _reopen(self) -> None:
+        """Whoever left the session last may have ended it."""
+        if not self.exists:
+            return
+        with suppress(errors.StoreError):  # storing the message tells that the store cannot be written
+            session = self.store.get_session(self.session_id)
+            if session is not None and session["ended_at"] is not None:
+                self.store.reopen_session(self.session_id)
+            if self._is_elsewhere:
+                branch = working_directory.read_branch(self.cwd)
+                self.store.set_session_workspace(self.session_id, self.cwd, branch)
+                self._is_elsewhere = False
+
+    def _make_turn(self, agent: Agent, content: Any) -> Turn:
         self._open = True
         if self.scope.room is not None:
             self.scope.room.begin_turn(content)
@@ -357,16 +369,6 @@ class Conversation(Generic[StoreT]):
         if self._stop_at_once:
             turn.stop()
         return turn
-
-    def _reopen(self) -> None:
-        """Whoever left the session last may have ended it."""
-        session = self.store.get_session(self.session_id)
-        if session is not None and session["ended_at"] is not None:
-            self.store.reopen_session(self.session_id)
-        if self._is_elsewhere:
-            branch = working_directory.read_branch(self.cwd)
-            self.store.set_session_workspace(self.session_id, self.cwd, branch)
-            self._is_elsewhere = False
 
     async def _handle_event(self, event: Event) -> Note | None:
         match event:

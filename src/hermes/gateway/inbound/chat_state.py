@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -226,7 +227,7 @@ class Chat:
             None if event is None else event.message_id,
         )
 
-    async def post(
+    def prepare_post(
         self,
         text: str,
         idempotency_key: str,
@@ -234,9 +235,13 @@ class Chat:
         edits: str | None = None,
         reply: bool = False,
         silent: bool = False,
-    ) -> None:
+    ) -> Callable[[], Awaitable[bool]]:
+        """A call that posts a message. It can be repeated if the store refused it."""
         message = OutgoingMessage(self.source, text, self.reply_to if reply else None, silent, edits)
-        await self._context.delivery.post(self.key, message, idempotency_key, self.session_id)
+        return partial(self._context.delivery.post, self.key, message, idempotency_key, self.session_id)
+
+    async def post(self, text: str, idempotency_key: str, *, silent: bool = False) -> None:
+        await self.prepare_post(text, idempotency_key, silent=silent)()
 
     @property
     def reply_to(self) -> str | None:

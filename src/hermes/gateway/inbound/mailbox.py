@@ -36,7 +36,6 @@ GIVEN_UP = (
     " The conversation is as it was; send the message again to have another try."
 )
 PAUSED = f"A message was left unanswered: I was cut off {MOST_TRIES} times while I worked on it."
-BROKEN = "⚠ Something went wrong here that should not have. It is in the log; the conversation is kept."
 
 
 class Mailbox:
@@ -187,7 +186,10 @@ class Mailbox:
                 return
             self._entry = entry
             try:
-                await self._process_entry(entry, ours)
+                event = await self._read_event(entry, ours)
+                if event is not None:
+                    await self._worker.process(entry, event)
+                    await self._complete(entry, event)
             except (errors.LeaseHeld, errors.LeaseLost):
                 raise
             except errors.StoreError:
@@ -211,32 +213,26 @@ class Mailbox:
             if not self._in_hand and any(other.state == "working" for other in waiting):
                 raise errors.make_error(errors.StoreBusy, "a message is claimed, and in nobody's hand")
 
-    async def _process_entry(self, entry: InboxEntry, ours: bool) -> None:
+    async def _read_event(self, entry: InboxEntry, ours: bool) -> Event | None:
+        """The message of an entry; None if it cannot be processed, and is left."""
         inbox = self._context.db.inbox
         try:
             event = Event.from_dict(entry.event)
         except errors.InvalidArgument as problem:
             log.error("a message of %s is left: %s", self.chat.key, problem)
             await asyncio.to_thread(inbox.fail, entry.id, str(problem), entry.epoch)
-            return
+            return None
         self.chat.source = event.source
-        if entry.again and not ours and await self._is_hopeless(entry):
-            await self._worker.post(GIVEN_UP, f"inbox:{entry.id}:given-up")
-            await asyncio.to_thread(incidents.add_incident, self._context.db, self.chat.key, PAUSED)
-            await asyncio.to_thread(inbox.fail, entry.id, "cut off too often", entry.epoch)
-            await asyncio.to_thread(received_files.remove_files, event)
-            return
-        try:
-            await self._worker.process(entry, event)
-        except errors.StoreError:
-            raise
-        except errors.HermesError as problem:
-            await self._worker.post(f"⚠ {problem}", f"inbox:{entry.id}:error")
-        except Exception as problem:
-            log.error(
-                "%s broke on a message: %s", self.chat.key, secrets.redact(repr(problem)), exc_info=True
-            )
-            await self._worker.post(BROKEN, f"inbox:{entry.id}:broken")
+        if not entry.again or ours or not await self._is_hopeless(entry):
+            return event
+        await self._worker.persist(self.chat.prepare_post(GIVEN_UP, f"inbox:{entry.id}:given-up"))
+        await asyncio.to_thread(incidents.add_incident, self._context.db, self.chat.key, PAUSED)
+        await asyncio.to_thread(inbox.fail, entry.id, "cut off too often", entry.epoch)
+        await asyncio.to_thread(received_files.remove_files, event)
+        return None
+
+    async def _complete(self, entry: InboxEntry, event: Event) -> None:
+        inbox = self._context.db.inbox
         await until_stored(lambda: asyncio.to_thread(inbox.complete, entry.id, entry.epoch))
         await asyncio.to_thread(received_files.remove_files, event)
         self._context.notify_chat_changed()

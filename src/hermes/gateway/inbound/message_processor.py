@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hermes import clock, errors
+from hermes import clock, errors, secrets
 from hermes.agent.events import ApprovalAsked
 from hermes.gateway import incidents
 from hermes.gateway.adapter import AdapterError
@@ -36,30 +37,43 @@ HALF_WAY = (
     "⚠ I was cut off during `{command}`; it may or may not have been done. `/status` shows how things are."
 )
 LONGEST_REASON = 300
+BROKEN = "⚠ Something went wrong here that should not have. It is in the log; the conversation is kept."
 NO_STORE = "⚠ I cannot write anything down just now; my answer follows when I can."
 
 
 class MessageProcessor:
     def __init__(self, context: GatewayContext, chat: Chat) -> None:
         self._context, self._chat = context, chat
+        self.persist = partial(until_stored, trouble=self._notify_without_store)
+        """Repeats a post until it is in the outbox: what was done exists nowhere else."""
 
     async def process(self, entry: InboxEntry, event: Event) -> None:
+        """Process a message. What goes wrong is posted, unless it is the store: then the message comes again."""
         at = min(event.sent_at, entry.received_at)
-        self._chat.note_speaker(event.source)
-        command_and_words = None if event.edits is not None else command_table.find_command(event.text)
-        self._chat.conversation.expect(command_and_words is None)
-        if command_and_words is not None:
-            await self._run_command(entry, event, *command_and_words)
-        elif entry.again and (followed := await inbox_recovery.find_following(self._chat, entry)) is not None:
-            await self._resume(entry, followed)
-        elif event.edits is not None:
-            if not await self._is_outdated(entry, event.edits) and await inbox_recovery.take_back_edited(
-                self._chat, event.edits, again=entry.again
-            ):
+        chat = self._chat
+        try:
+            chat.note_speaker(event.source)
+            command_and_words = None if event.edits is not None else command_table.find_command(event.text)
+            chat.conversation.expect(command_and_words is None)
+            if command_and_words is not None:
+                await self._run_command(entry, event, *command_and_words)
+            elif entry.again and (followed := await inbox_recovery.find_following(chat, entry)) is not None:
+                await self._resume(entry, followed)
+            elif event.edits is not None:
+                if not await self._is_outdated(entry, event.edits) and await inbox_recovery.take_back_edited(
+                    chat, event.edits, again=entry.again
+                ):
+                    await self._answer(entry, await self.make_content(event))
+            else:
+                await chat.resets.reset_if_due(at)
                 await self._answer(entry, await self.make_content(event))
-        else:
-            await self._chat.resets.reset_if_due(at)
-            await self._answer(entry, await self.make_content(event))
+        except errors.StoreError:
+            raise
+        except errors.HermesError as problem:
+            await self.persist(chat.prepare_post(f"⚠ {problem}", f"inbox:{entry.id}:error"))
+        except Exception as problem:
+            log.error("%s broke on a message: %s", chat.key, secrets.redact(repr(problem)), exc_info=True)
+            await self.persist(chat.prepare_post(BROKEN, f"inbox:{entry.id}:broken"))
 
     async def _is_outdated(self, entry: InboxEntry, message_id: str) -> bool:
         """Whether the message was changed once more since: then that is answered."""
@@ -72,13 +86,14 @@ class MessageProcessor:
     async def _run_command(self, entry: InboxEntry, event: Event, command: Command, words: str) -> None:
         idempotency_key = f"inbox:{entry.id}:answer"
         if entry.again:  # nothing is posted if its answer was
-            await self.post(HALF_WAY.format(command=f"/{command.name}"), idempotency_key)
+            text = HALF_WAY.format(command=f"/{command.name}")
+            await self.persist(self._chat.prepare_post(text, idempotency_key))
             return
         answer = await command.run(self._chat.make_command_context(event.source, words))
         adapter = self._context.adapters.get(event.source.platform)
         asks_again = answer.repeats_last or answer.next_content is not None
         if not asks_again or adapter is None or adapter.capabilities.allows_many_replies:
-            await self.post(answer.text, idempotency_key)
+            await self.persist(self._chat.prepare_post(answer.text, idempotency_key))
         if asks_again:
             await self._answer(entry, answer.next_content)
 
@@ -88,8 +103,10 @@ class MessageProcessor:
         if answer is None:
             await self._answer(entry, None)
         else:
-            idempotency_key, preview = f"reply:{answer['id']}", await self._find_preview(entry)
-            await self.post(str(answer["content"]), idempotency_key, edits=preview, reply=True)
+            text, preview = str(answer["content"]), await self._find_preview(entry)
+            await self.persist(
+                self._chat.prepare_post(text, f"reply:{answer['id']}", edits=preview, reply=True)
+            )
 
     async def make_content(self, event: Event) -> Any:
         """The content for the agent; in a shared chat it names the speaker."""
@@ -126,12 +143,14 @@ class MessageProcessor:
                 "%s got no answer: %s", self._chat.key, to_one_line(answer.failure.why, LONGEST_REASON)
             )
         for message_id, text in answer.completed:
-            await self.post(text, f"reply:{message_id}", reply=True)
+            await self.persist(self._chat.prepare_post(text, f"reply:{message_id}", reply=True))
         if reply.text:
             idempotency_key = f"inbox:{entry.id}:reply"
             if answer.message_id is not None and answer.outcome == "answered":
                 idempotency_key = f"reply:{answer.message_id}"
-            await self.post(reply.text, idempotency_key, edits=reply.preview, reply=True)
+            await self.persist(
+                self._chat.prepare_post(reply.text, idempotency_key, edits=reply.preview, reply=True)
+            )
 
     async def _make_live_message(self, entry: InboxEntry) -> LiveMessage | None:
         """Where the answer is seen as it comes: what a crash left of that is gone on with."""
@@ -160,16 +179,6 @@ class MessageProcessor:
             return None
         return (
             await asyncio.to_thread(incidents.get_preview, self._context.db, self._chat.key, entry.id) or None
-        )
-
-    # ---------------------------------------------------------------- what was done is written down
-
-    async def post(
-        self, text: str, idempotency_key: str, *, edits: str | None = None, reply: bool = False
-    ) -> None:
-        await until_stored(
-            lambda: self._chat.post(text, idempotency_key, edits=edits, reply=reply),
-            trouble=self._notify_without_store,
         )
 
     async def _notify_without_store(self) -> None:

@@ -17,7 +17,8 @@ from hermes.gateway.commands import command_table
 from hermes.gateway.commands.command_context import Command
 from hermes.gateway.context import GatewayContext
 from hermes.gateway.inbound import received_files
-from hermes.gateway.inbound.mailbox import BROKEN, MOST_TRIES, Mailbox
+from hermes.gateway.inbound.mailbox import MOST_TRIES, Mailbox
+from hermes.gateway.inbound.message_processor import BROKEN
 from hermes.gateway.inbound_events import Event, OfferedFile, Source
 from hermes.gateway.outbound.delivery import OutgoingMessage
 from hermes.gateway.rate_limit import RecentEvents
@@ -42,7 +43,17 @@ class Router:
         began = clock.now()
         event = event._replace(source=event.source.storable)
         try:
-            receipt = await self._route(event, offered)
+            receipt = await self._check_admission(event, offered)
+            if receipt is None:
+                source = await self._lookup.resolve_private_source(event.source)
+                resolved = event._replace(source=source)
+                found = None if event.edits is not None else command_table.find_command(event.text)
+                if found is not None and found[0].at_once:
+                    receipt = await self._run_at_once(resolved, *found)
+                elif event.chosen is not None:  # buttons are for commands that are answered at once
+                    receipt = Receipt("ignored")
+                else:
+                    receipt = await self._accept(resolved, offered, found and found[0])
         except (errors.StoreError, OSError):
             raise
         except Exception as problem:  # noqa: BLE001 - it is raised again, or told in the log
@@ -53,7 +64,8 @@ class Router:
             metrics.stored_seconds.observe(clock.now() - began)
         return receipt
 
-    async def _route(self, event: Event, offered: Sequence[OfferedFile]) -> Receipt:
+    async def _check_admission(self, event: Event, offered: Sequence[OfferedFile]) -> Receipt | None:
+        """The receipt of a message that goes no further: of a stranger, an empty one, or one too many."""
         source = event.source
         if await asyncio.to_thread(self._context.access.try_pairing, source, event.text) is not None:
             return await self._welcome(source)
@@ -67,13 +79,7 @@ class Router:
                 most = self._context.settings.messages_per_minute
                 await self._notify(source, TOO_MANY.format(most=most), f"limited:{minute_key(source)}")
             return Receipt("limited")
-        event = event._replace(source=await self._lookup.resolve_private_source(source))
-        command_and_words = None if event.edits is not None else command_table.find_command(event.text)
-        if command_and_words is not None and command_and_words[0].at_once:
-            return await self._run_at_once(event, *command_and_words)
-        if event.chosen is not None:  # buttons are for commands that are answered at once
-            return Receipt("ignored")
-        return await self._accept(event, offered, command_and_words and command_and_words[0])
+        return None
 
     async def _handle_failure(self, event: Event, problem: Exception) -> Receipt:
         """A mistake of ours. A message at which it is made each time must not keep its platform from going on."""

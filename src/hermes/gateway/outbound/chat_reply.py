@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
 from typing import NamedTuple
 
 from hermes import errors
@@ -19,7 +20,7 @@ from hermes.agent.events import (
     ToolStarted,
 )
 from hermes.agent.subagents import summarize_states
-from hermes.conversation.answer import Answer, collect_answer
+from hermes.conversation.answer import Answer
 from hermes.gateway.ops.metrics import GatewayMetrics
 from hermes.gateway.outbound.streaming import LiveMessage
 
@@ -57,23 +58,22 @@ async def collect_reply(
     Raises `LeaseLost` if another program took the conversation over.
     """
 
+    answer, preview = Answer(), None
     subagents: dict[int | None, SubagentProgress] = {}
-
-    async def show(event: Event) -> None:
-        if isinstance(event, SubagentProgress):
-            subagents[event.number] = event
-        if live is not None:
-            await _show(live, event, subagents.values())
-        if isinstance(event, ApprovalAsked):
-            ask(event)
-        if isinstance(event, Counted):
-            metrics.count_usage(event.used)
-
-    preview = None
     if live is not None:
         await live.begin()
     try:
-        answer = await collect_answer(events, show)
+        async with aclosing(events):
+            async for event in events:
+                if isinstance(event, SubagentProgress):
+                    subagents[event.number] = event
+                if live is not None:
+                    await _show(live, event, subagents.values())
+                if isinstance(event, ApprovalAsked):
+                    ask(event)
+                if isinstance(event, Counted):
+                    metrics.count_usage(event.used)
+                answer.add(event)
     finally:
         preview = None if live is None else await live.finish()
     if answer.failure is not None and isinstance(answer.failure.error, errors.LeaseLost):

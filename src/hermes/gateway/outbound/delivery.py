@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes import clock, errors, secrets
@@ -222,38 +223,57 @@ class Delivery:
 
     async def _deliver(self, entry: OutboxEntry, pause: float) -> float | None:
         """Seconds to wait before the next try; None if there is nothing to wait for."""
-        outbox, metrics = self._db.outbox, self._metrics
         adapter = self._adapters.get(entry.platform)
         try:
             if adapter is None:
                 raise Unreachable(f"{entry.platform} is not connected")
-            sent = await _send_message(
-                adapter, OutgoingMessage.from_dict(entry.payload), entry.idempotency_key
-            )
-        except RateLimited as problem:
-            metrics.deliveries.add(entry.platform, "limited")
-            await self._record_failure(entry, problem, again=True)
-            return problem.seconds
-        except Unreachable as problem:
-            metrics.deliveries.add(entry.platform, "again")
-            log.warning("not delivered to %s yet: %s", entry.platform, _describe_error(problem))
-            await self._record_failure(entry, problem, again=True)
-            return pause if adapter is not None else NEXT_START_S
-        except DeliveryUnknown as problem:
-            return await self._handle_unknown(entry, adapter, problem, pause)
-        except errors.HermesError as problem:
-            metrics.deliveries.add(entry.platform, "undeliverable")
-            log.warning("given up for %s: %s", entry.platform, _describe_error(problem))
-            await self._record_failure(entry, problem, again=False)
-            self._settle(entry.idempotency_key, "failed")
-            return None
-        except Exception as problem:  # a mistake in an adapter: it may have come before or after the sending
-            log.error("%s: %s", entry.platform, secrets.redact(repr(problem)), exc_info=True)
-            return await self._handle_unknown(entry, adapter, problem, pause)
-        metrics.deliveries.add(entry.platform, "sent")
+            message = OutgoingMessage.from_dict(entry.payload)
+            if message.edits is not None and await _try_edit(adapter, message):
+                sent: str | None = message.edits
+            else:
+                send: Callable[..., Awaitable[str | None]] = adapter.send
+                if message.choices and isinstance(adapter, OffersChoices):
+                    send = partial(adapter.offer, choices=message.choices)
+                sent = await send(
+                    message.to,
+                    message.text,
+                    idempotency_key=entry.idempotency_key,
+                    reply_to=message.reply_to,
+                    silent=message.silent,
+                )
+        except Exception as problem:  # noqa: BLE001 - each kind has its own consequence
+            return await self._handle_failure(entry, adapter, problem, pause)
+        self._metrics.deliveries.add(entry.platform, "sent")
         self._settle(entry.idempotency_key, "sent", sent)
-        await until_stored(lambda: finish_in_thread(lambda: outbox.mark_sent(entry.id, sent)))
+        await until_stored(lambda: finish_in_thread(lambda: self._db.outbox.mark_sent(entry.id, sent)))
         return None
+
+    async def _handle_failure(
+        self, entry: OutboxEntry, adapter: Adapter | None, problem: Exception, pause: float
+    ) -> float | None:
+        """Record what kept a message from being delivered. As `_deliver`, the seconds to wait."""
+        deliveries = self._metrics.deliveries
+        match problem:
+            case RateLimited():
+                deliveries.add(entry.platform, "limited")
+                await self._record_failure(entry, problem, again=True)
+                return problem.seconds
+            case Unreachable():
+                deliveries.add(entry.platform, "again")
+                log.warning("not delivered to %s yet: %s", entry.platform, _describe_error(problem))
+                await self._record_failure(entry, problem, again=True)
+                return pause if adapter is not None else NEXT_START_S
+            case DeliveryUnknown():
+                return await self._handle_unknown(entry, adapter, problem, pause)
+            case errors.HermesError():
+                deliveries.add(entry.platform, "undeliverable")
+                log.warning("given up for %s: %s", entry.platform, _describe_error(problem))
+                await self._record_failure(entry, problem, again=False)
+                self._settle(entry.idempotency_key, "failed")
+                return None
+            case _:  # a mistake in an adapter: it may have come before or after the sending
+                log.error("%s: %s", entry.platform, secrets.redact(repr(problem)), exc_info=problem)
+                return await self._handle_unknown(entry, adapter, problem, pause)
 
     async def _record_failure(self, entry: OutboxEntry, problem: Exception, *, again: bool) -> None:
         outbox = self._db.outbox
@@ -295,26 +315,11 @@ def _describe_error(problem: Exception) -> str:
     return secrets.redact(str(problem) or type(problem).__name__)
 
 
-async def _send_message(adapter: Adapter, message: OutgoingMessage, idempotency_key: str) -> str | None:
-    if message.edits is not None:
-        try:
-            await adapter.edit(message.to, message.edits, message.text)
-            return message.edits
-        except Undeliverable:  # somebody deleted the message that was to be changed
-            pass
-    if message.choices and isinstance(adapter, OffersChoices):
-        return await adapter.offer(
-            message.to,
-            message.text,
-            message.choices,
-            idempotency_key=idempotency_key,
-            reply_to=message.reply_to,
-            silent=message.silent,
-        )
-    return await adapter.send(
-        message.to,
-        message.text,
-        idempotency_key=idempotency_key,
-        reply_to=message.reply_to,
-        silent=message.silent,
-    )
+async def _try_edit(adapter: Adapter, message: OutgoingMessage) -> bool:
+    """Put a text in the place of a message; False if somebody deleted that message."""
+    assert message.edits is not None
+    try:
+        await adapter.edit(message.to, message.edits, message.text)
+    except Undeliverable:
+        return False
+    return True

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,7 +24,6 @@ from telegram import (
     CallbackQuery,
     InlineKeyboardButton,
     InlineKeyboardMarkup,
-    Message,
     ReplyParameters,
     Update,
 )
@@ -211,8 +211,21 @@ class Telegram:
         idempotency_key: str,
         reply_to: str | None = None,
         silent: bool = False,
+        choices: Sequence[Choice] = (),
     ) -> str | None:
-        return await self._send(to, text, reply_to, silent)
+        write = partial(
+            self._bot.send_message,
+            message_thread_id=_topic_number(to),
+            reply_parameters=(
+                ReplyParameters(_parse_number(reply_to), allow_sending_without_reply=True)
+                if reply_to
+                else None
+            ),
+            disable_notification=silent,
+            reply_markup=_make_keyboard(choices),
+        )
+        with _translate_errors("send a message"):
+            return str((await self._write_formatted(to, text, write)).message_id)
 
     async def offer(
         self,
@@ -224,44 +237,18 @@ class Telegram:
         reply_to: str | None = None,
         silent: bool = False,
     ) -> str | None:
-        return await self._send(to, text, reply_to, silent, _make_keyboard(choices))
-
-    async def _send(
-        self,
-        to: Source,
-        text: str,
-        reply_to: str | None,
-        silent: bool,
-        buttons: InlineKeyboardMarkup | None = None,
-    ) -> str:
-        replied = (
-            ReplyParameters(_parse_number(reply_to), allow_sending_without_reply=True) if reply_to else None
+        return await self.send(
+            to, text, idempotency_key=idempotency_key, reply_to=reply_to, silent=silent, choices=choices
         )
 
-        async def write(chat: str, text: str, mode: ParseMode | None) -> Message:
-            return await self._bot.send_message(
-                chat,
-                text,
-                parse_mode=mode,
-                message_thread_id=_topic_number(to),
-                reply_parameters=replied,
-                disable_notification=silent,
-                reply_markup=buttons,
-            )
-
-        with _translate_errors("send a message"):
-            return str((await self._send_formatted(to, text, write)).message_id)
-
     async def edit(self, to: Source, message_id: str, text: str) -> None:
-        async def write(chat: str, text: str, mode: ParseMode | None) -> None:
+        write = partial(self._bot.edit_message_text, message_id=_parse_number(message_id))
+        with _translate_errors("change a message", repeatable=True):
             try:
-                await self._bot.edit_message_text(text, chat, _parse_number(message_id), parse_mode=mode)
+                await self._write_formatted(to, text, write)
             except BadRequest as error:
                 if "message is not modified" not in error.message.lower():
                     raise
-
-        with _translate_errors("change a message", repeatable=True):
-            await self._send_formatted(to, text, write)
 
     async def typing(self, to: Source) -> None:
         with _translate_errors("show that we type", repeatable=True):
@@ -288,18 +275,28 @@ class Telegram:
     async def close(self) -> None:
         await self._request.shutdown()
 
-    async def _send_formatted(
-        self, to: Source, text: str, write: Callable[[str, str, ParseMode | None], Awaitable[Done]]
-    ) -> Done:
-        """With its markup if Telegram takes that, and if it does not make the text too long; else as it is."""
-        html = render_html(text)
-        if count_units(visible_text(html)) <= LONGEST:
+    async def _write_formatted(self, to: Source, text: str, write: Callable[..., Awaitable[Done]]) -> Done:
+        """Write with markup if Telegram takes that, and if it does not make the text too long; else as it is.
+
+        `write` is a method of the bot. A chat that has moved is written to where it is now.
+        """
+        mode: ParseMode | None = ParseMode.HTML
+        shown = render_html(text)
+        if count_units(visible_text(shown)) > LONGEST:
+            shown, mode = replace_surrogates(text), None
+        chat, has_moved = self._moved.get(to.chat_id, to.chat_id), False
+        while True:
             try:
-                return await self._call_in_chat(to, lambda chat: write(chat, html, ParseMode.HTML))
-            except BadRequest as error:
-                if "can't parse entities" not in error.message.lower():
+                return await write(chat_id=chat, text=shown, parse_mode=mode)
+            except ChatMigrated as moved:
+                if has_moved:
                     raise
-        return await self._call_in_chat(to, lambda chat: write(chat, replace_surrogates(text), None))
+                chat, has_moved = str(moved.new_chat_id), True
+                self._moved[to.chat_id] = chat
+            except BadRequest as error:
+                if mode is None or "can't parse entities" not in error.message.lower():
+                    raise
+                shown, mode = replace_surrogates(text), None
 
     async def _call_in_chat(self, to: Source, call: Callable[[str], Awaitable[Done]]) -> Done:
         """Do something in a chat, wherever it has moved: a group that grows becomes another chat."""
@@ -334,7 +331,7 @@ def _topic_number(to: Source) -> int | None:
 
 def _make_keyboard(choices: Sequence[Choice]) -> InlineKeyboardMarkup | None:
     """A button below the other. A text that Telegram does not carry has to be typed, like all others, then."""
-    if any(len(choice.text.encode()) > LONGEST_CHOICE for choice in choices):
+    if not choices or any(len(choice.text.encode()) > LONGEST_CHOICE for choice in choices):
         return None
     return InlineKeyboardMarkup(
         [[InlineKeyboardButton(choice.label, callback_data=choice.text)] for choice in choices]
