@@ -350,13 +350,11 @@ class Conversation(Generic[StoreT]):
 
     def _reopen(self) -> None:
         """Whoever left the session last may have ended it."""
-        if not self.exists:
-            return
         with suppress(errors.StoreError):  # storing the message tells that the store cannot be written
-            session = self.store.get_session(self.session_id)
+            session = self.store.get_session(self.session_id) if self.exists else None
             if session is not None and session["ended_at"] is not None:
                 self.store.reopen_session(self.session_id)
-            if self._is_elsewhere:
+            if self.exists and self._is_elsewhere:
                 branch = working_directory.read_branch(self.cwd)
                 self.store.set_session_workspace(self.session_id, self.cwd, branch)
                 self._is_elsewhere = False
