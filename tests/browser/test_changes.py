@@ -294,6 +294,9 @@ async def test_an_export_is_stopped_and_leaves_nothing(
                 assert "Export to: Plan.md" in screen.text
                 await screen.press("escape")
                 assert screen.app.search.has_focus
+    async with asyncio.timeout(30):  # the program waits for its threads when it ends
+        while list(tmp_path.glob(".Plan.md.*")):
+            await asyncio.sleep(0.01)
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
