@@ -20,7 +20,14 @@ from hermes.agent.approvals.request import ALLOW_ONCE, DENY, Decision
 from hermes.agent.delegation import WITHHELD
 from hermes.agent.events import SubagentProgress
 from hermes.agent.models.replay import replay
-from hermes.agent.subagents import MOST_REMEMBERED, Subagent, Subagents, list_subagents, run_agents_command
+from hermes.agent.subagents import (
+    MOST_REMEMBERED,
+    Subagent,
+    Subagents,
+    find_conversation,
+    list_subagents,
+    run_agents_command,
+)
 from hermes.agent.transcript import StoredRecord
 from hermes_state import SessionDB
 from tests.agent.task_server import (
@@ -304,7 +311,7 @@ async def test_agents_lists_and_stops_one_of_them(server: TaskServer, db: Sessio
             (1, "stopped"),
         ]
         # Another process knows them from the store.
-        stored = list_subagents(db, None, conversation.session_id)
+        stored = list_subagents(db, [], conversation.session_id)
         assert [(progress.number, progress.goal, progress.state) for progress in stored] == [
             (None, "say c", "done"),
             (None, "hold a", "stopped"),
@@ -357,7 +364,8 @@ async def test_an_incognito_conversation_has_subagents_of_which_nothing_is_store
         happened = [event async for event in conversation.say(delegate("say the secret word", "say two"))]
         assert last_states(happened) == {1: "done", 2: "done"}
         assert conversation.parts.subagents is not None
-        listed = list_subagents(db, conversation.parts.subagents(), conversation.session_id)
+        root = find_conversation(db, conversation.session_id)
+        listed = list_subagents(db, conversation.parts.subagents().list_known(root), root)
         assert [progress.state for progress in listed] == ["done", "done"]
     assert db.search_sessions() == []
     db.close()
@@ -381,12 +389,12 @@ async def test_after_kill_9_the_conversation_replays_and_the_subagent_can_be_res
     try:
         await until(lambda: {"hold a", "hold b"} <= set(server.heard))
         (parent,) = [row["id"] for row in db.list_sessions_rich()]
-        assert [progress.state for progress in list_subagents(db, None, parent)] == ["running", "running"]
+        assert [progress.state for progress in list_subagents(db, [], parent)] == ["running", "running"]
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
     check(replay(db.get_context(parent), "be kind"))
-    assert [progress.state for progress in list_subagents(db, None, parent)] == ["interrupted"] * 2
+    assert [progress.state for progress in list_subagents(db, [], parent)] == ["interrupted"] * 2
     for child in children_of(db, parent):
         assert child["end_reason"] is None
         record = StoredRecord(db, child["id"])

@@ -266,6 +266,14 @@ async def test_resume_by_title_by_number_and_by_any_id(db: SessionDB, typing: Ty
     assert list(ended.values()) == ["resumed_other"]
 
 
+async def test_resume_latest_is_a_conversation_of_this_terminal(db: SessionDB, typing: Typing) -> None:
+    for name, source in (("mine", "cli"), ("somebodys", "telegram")):
+        db.create_session(name, source)
+        db.append_message(name, "user", f"hello from {source}")
+    shown = await typing("/resume latest")
+    assert "Resumed session mine" in shown
+
+
 async def test_resume_offers_those_it_might_be(db: SessionDB, typing: Typing) -> None:
     for name in ("alpha", "alpine"):
         db.create_session(f"id_{name}", "cli")

@@ -150,7 +150,13 @@ class TestReplace:
             Export(plan_session(stored, "first"), Options()).write_files(destination)
 
 
-FOREIGN = {"first.md": b"mine", "other.md": b"", "second.md": b"# x\n<!-- Exported by Hermes Sessions -->\n"}
+EARLIER = b"# x\n<!-- Exported by Hermes Sessions -->\n"
+FOREIGN = {
+    "first.md": b"mine",
+    "other.md": b"",
+    "second.md": EARLIER,
+    "second.md~": EARLIER.replace(b"# x", b"# y"),
+}
 
 
 @given(steps=st.integers(0, 40), replace=st.sampled_from([Replace.EXPORTS, Replace.ANYTHING]))

@@ -102,6 +102,7 @@ class Delegation:
         finally:
             for run in runs:
                 run.cancel()
+            await asyncio.gather(*runs, return_exceptions=True)
 
     async def make_turn(
         self, task: Task, tools: Sequence[Tool], context: ToolContext, caller: Caller, record: OpenRecord
@@ -129,13 +130,14 @@ class Delegation:
 
     async def clean_up(self, record: OpenRecord, db: AnyStore, state: str) -> None:
         """End what the tools of a subagent left running, and its session."""
-        if self._stop_processes is not None:
-            await asyncio.to_thread(self._stop_processes, db, record.session_id)
-        if isinstance(record, StoredRecord):
-            try:
+        try:
+            if self._stop_processes is not None:
+                await asyncio.to_thread(self._stop_processes, db, record.session_id)
+            if isinstance(record, StoredRecord):
                 await asyncio.to_thread(db.end_session, record.session_id, END_REASONS[state])
-            except errors.StoreError as problem:
-                log.warning("the session %s of a subagent is not ended: %s", record.session_id, problem)
+        except errors.StoreError as problem:
+            log.warning("the session %s of a subagent is not ended: %s", record.session_id, problem)
+        finally:
             await record.close()
 
 

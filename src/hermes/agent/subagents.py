@@ -162,10 +162,13 @@ def find_conversation(store: AnyStore, session_id: str) -> str:
     return store.get_conversation_root(session_id) or session_id
 
 
-def list_subagents(store: AnyStore, running: Subagents | None, session_id: str) -> list[SubagentProgress]:
-    """The subagents of the conversation of a session: those that work first, then the others, newest first."""
-    conversation = find_conversation(store, session_id)
-    known = [] if running is None else running.list_known(conversation)
+def list_subagents(
+    store: AnyStore, known: Sequence[SubagentProgress], conversation: str
+) -> list[SubagentProgress]:
+    """The subagents of a conversation: those that work first, then the others, newest first.
+
+    `known` are those that this process runs or ran.
+    """
     active = [progress for progress in known if not progress.is_over]
     ended = [progress for progress in reversed(known) if progress.is_over]
     ids = {progress.session_id for progress in known}
@@ -234,12 +237,12 @@ async def run_agents_command(
     number = int(name) if name.strip().isdecimal() and len(name) < 10 else None
     if verb not in ("", "stop") or (name.strip() and number is None):
         return None
+    conversation = await asyncio.to_thread(find_conversation, store, session_id)
     stopped = None
     if verb == "stop":
-        conversation = await asyncio.to_thread(find_conversation, store, session_id)
         stopped = [] if running is None else running.stop(conversation, number)
-    listed = await asyncio.to_thread(list_subagents, store, running, session_id)
-    return AgentsReply(listed, stopped)
+    known = [] if running is None else running.list_known(conversation)
+    return AgentsReply(await asyncio.to_thread(list_subagents, store, known, conversation), stopped)
 
 
 # ---------------------------------------------------------------- in a line

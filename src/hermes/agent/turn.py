@@ -304,6 +304,7 @@ class Turn:
         finally:
             for waiting in (*running, stopping, reporting):
                 waiting.cancel()
+            await asyncio.gather(*running, return_exceptions=True)  # a tool may store what it did
 
     async def _run_one(self, call_id: str, name: str, arguments: dict[str, Any] | str) -> ToolEnded:
         began = monotonic()

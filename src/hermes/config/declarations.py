@@ -1,7 +1,8 @@
 """How settings and platforms are declared: a field of a section is a setting, with all that is known of it.
 
-`config/schema.py` declares the settings of the product this way, and each platform its own in its folder. Nothing else
-lists a setting: reading, checks, `hermes config`, the setup and the tables in the documentation ask the declarations.
+`config/settings_schema.py` declares the settings of the product this way, and each platform its own in its folder.
+Nothing else lists a setting: reading, checks, `hermes config`, the setup and the tables in the documentation ask the
+declarations.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,6 +1,6 @@
 """Reading the settings of everything but the gateway: arguments, environment, `.env`, `config.yaml`, defaults.
 
-The first of these that says something wins. What a setting is, and its default, is declared in `config/schema.py`.
+The first of these that says something wins. `settings_schema` declares each setting and its default.
 """
 
 from __future__ import annotations

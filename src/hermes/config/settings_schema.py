@@ -153,9 +153,9 @@ class ApprovalSettings(Section, frozen=True):
             file_only=("off",),
         ),
     ] = "ask"
-    destructive_slash_confirm: Annotated[bool, Setting(FLAG, "whether /new, /clear and /undo ask first")] = (
-        True
-    )
+    destructive_slash_confirm: Annotated[
+        bool, Setting(FLAG, "whether /new, /clear, /undo and /rewind ask first")
+    ] = True
     timeout_minutes: Annotated[
         float,
         Setting(

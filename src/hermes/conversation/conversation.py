@@ -256,16 +256,18 @@ class Conversation(Generic[StoreT]):
         """Continue in a new session with the same context; its id. Nothing is copied."""
         old, epoch = self.session_id, self.epoch
         child = await asyncio.to_thread(lambda: self.store.branch(old, lease_epoch=epoch, title=title))
-        await self.step_aside()  # the old one has ended already
         await self.enter(child)
         self._open = True
+        await self.close_left()  # the old one has ended already
         return child
 
     async def branch_off(self, session_id: str) -> str:
         """Continue in a branch of a session that somebody else works in, and keeps; the branch's id."""
         child = await asyncio.to_thread(lambda: self.store.branch(session_id, end_parent=False))
+        record = self._make_record(child)
+        await record.hold()
         self._end_later("resumed_other")
-        await self.enter(child)
+        self._set_record(record)
         self._open = True
         return child
 
@@ -291,7 +293,7 @@ class Conversation(Generic[StoreT]):
         finally:
             if reason is not None and record.exists:
                 with suppress(errors.StoreError):
-                    self.store.end_session(record.session_id, reason)
+                    await asyncio.to_thread(self.store.end_session, record.session_id, reason)
             await self._transcribe(record)
             await record.close()
 

@@ -104,6 +104,7 @@ class OutputFiles:
                 self._created.append(path)
                 return
             if kind is FileKind.OURS:
+                self._hide(choose_backup_name(path))
                 self._backups[path] = _back_up(path)
             else:
                 self._hide(path)

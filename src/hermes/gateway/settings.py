@@ -1,4 +1,4 @@
-"""Settings of the gateway: those that are declared in `config/schema.py`, with the platforms that are set up."""
+"""Settings of the gateway: those of `config/settings_schema.py`, with the platforms that are set up."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hermes.chat.conversation_lookup import describe_candidates
+from hermes.chat.conversation_lookup import describe_candidates, find_latest
 from hermes.chat.input import question
 from hermes.config.redaction import redact_text
 from hermes.conversation.commands.command_types import CommandContext, ModelDescription, Option
@@ -21,8 +21,18 @@ if TYPE_CHECKING:
 
 def make_core_context(chat: Chat, patience: TimerHandle | None = None) -> CommandContext:
     """`patience` tells a person who waits what they wait for; it is cancelled when the person is asked something."""
+    store = chat.conversation.store
+
+    def find_latest_id() -> str | None:
+        row = find_latest(store)
+        return None if row is None else row["id"]
+
     return CommandContext(
-        chat.conversation.store, chat.conversation, TerminalSurface(chat, patience), listed=chat.listed
+        store,
+        chat.conversation,
+        TerminalSurface(chat, patience),
+        listed=chat.listed,
+        find_latest=find_latest_id,
     )
 
 

@@ -166,6 +166,8 @@ class CommandContext(NamedTuple):
     visibility: Visibility = AllVisible()
     listed: Sequence[str] = ()
     """The ids of the list that the person saw last, where the surface remembers it: `/resume 3` means the third."""
+    find_latest: Callable[[], str | None] | None = None
+    """The conversation that `latest` means, if that is not simply the newest that can be opened here."""
     most_hits: int = 10
     """How many hits of a search are shown."""
 

@@ -71,8 +71,8 @@ def resolve_conversation(context: CommandContext, words: str) -> Row | Ambiguous
         titled = context.store.get_session_by_title(bare)
         return NotFound(words) if titled is None else _resolve_id(context, titled["id"], words)
     if bare == LATEST and context.store.get_session_by_title(LATEST) is None:
-        latest = list_conversations(context).rows
-        return _resolve_id(context, latest[0]["id"], words) if latest else NotFound(words)
+        latest_id = _find_latest(context)
+        return NotFound(words) if latest_id is None else _resolve_id(context, latest_id, words)
     for candidate in dict.fromkeys((name, bare)):
         named = context.store.named(candidate)
         if named.id is not None:
@@ -80,6 +80,12 @@ def resolve_conversation(context: CommandContext, words: str) -> Row | Ambiguous
         if named.candidates:
             return _resolve_candidates(context, named.candidates, words)
     return NotFound(words)
+
+
+def _find_latest(context: CommandContext) -> str | None:
+    if context.find_latest is not None:
+        return context.find_latest()
+    return next((row["id"] for row in list_conversations(context).rows), None)
 
 
 def _resolve_id(context: CommandContext, session_id: str, words: str) -> Row | NotFound | Refused:

@@ -166,15 +166,15 @@ def _find_last_rewind(reader: Reader, session_id: str) -> float | None:
     """
     own = {at: (first, last) for at, first, last in reader.rows(REWIND_GROUPS, session_id)}
     aside = carried_context.list_rewind_times(reader, session_id)
-    last_said = reader.value(LAST_SAID, session_id)
+    last_message_id = reader.value(LAST_SAID, session_id)
     since: float | None = None
-    if None in aside and last_said is None:
+    if None in aside and last_message_id is None:
         since = max([clock.now(), *own])
     for at in sorted({*own, *(time for time in aside if time is not None)}, reverse=True):
         first, last = own.get(at, (None, None))
-        if last_said is not None and (first is None or last_said > first):
+        if last_message_id is not None and (first is None or last_message_id > first):
             break
-        since, last_said = at, last_said if last is None else last
+        since, last_message_id = at, last_message_id if last is None else last
     return since
 
 

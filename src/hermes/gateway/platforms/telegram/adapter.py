@@ -281,13 +281,13 @@ class Telegram:
         `write` is a method of the bot. A chat that has moved is written to where it is now.
         """
         mode: ParseMode | None = ParseMode.HTML
-        shown = render_html(text)
-        if count_units(visible_text(shown)) > LONGEST:
-            shown, mode = replace_surrogates(text), None
+        formatted = render_html(text)
+        if count_units(visible_text(formatted)) > LONGEST:
+            formatted, mode = replace_surrogates(text), None
         chat, has_moved = self._moved.get(to.chat_id, to.chat_id), False
         while True:
             try:
-                return await write(chat_id=chat, text=shown, parse_mode=mode)
+                return await write(chat_id=chat, text=formatted, parse_mode=mode)
             except ChatMigrated as moved:
                 if has_moved:
                     raise
@@ -296,7 +296,7 @@ class Telegram:
             except BadRequest as error:
                 if mode is None or "can't parse entities" not in error.message.lower():
                     raise
-                shown, mode = replace_surrogates(text), None
+                formatted, mode = replace_surrogates(text), None
 
     async def _call_in_chat(self, to: Source, call: Callable[[str], Awaitable[Done]]) -> Done:
         """Do something in a chat, wherever it has moved: a group that grows becomes another chat."""
