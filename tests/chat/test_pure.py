@@ -101,6 +101,8 @@ def test_a_command_is_told_from_what_is_said() -> None:
     assert new is not None
     assert new.command is not None
     assert (new.command.name, new.argument) == ("new", "a title")
+    for typed in ("/NEW a title", "/new\ta title", "/new\na title", " /new@bot a title"):
+        assert parse_command(typed) == new
     begun = parse_command("/bra")
     assert begun is not None
     assert begun.command is not None

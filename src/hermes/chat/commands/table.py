@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from hermes.conversation.commands.command_types import split_command
+
 if TYPE_CHECKING:
     from hermes.chat.terminal_loop import Chat
     from hermes.conversation.commands.command_types import Command as CoreCommand
@@ -84,15 +86,13 @@ class ParsedCommand(NamedTuple):
 
 def parse_command(text: str) -> ParsedCommand | None:
     """Which command a line is; None for what is said to the agent. A path (`/etc/hosts is empty`) is no command."""
-    if not text.startswith("/"):
+    typed = split_command(text)
+    if typed is None:
         return None
-    name, _, argument = text[1:].partition(" ")
-    name = name.strip()
+    name, argument = typed.name.lower(), typed.words
     commands = {alias: command for command in load_commands().values() for alias in command.names}
     if name in commands:
-        return ParsedCommand(commands[name], argument.strip(), [name])
-    if "/" in name or "." in name or not name or "\n" in text.split(" ")[0]:
-        return None
+        return ParsedCommand(commands[name], argument, [name])
     alike = [candidate for candidate in commands if candidate.startswith(name)]
     meant = {commands[candidate].name for candidate in alike}
-    return ParsedCommand(load_commands()[meant.pop()] if len(meant) == 1 else None, argument.strip(), alike)
+    return ParsedCommand(load_commands()[meant.pop()] if len(meant) == 1 else None, argument, alike)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -12,6 +13,21 @@ if TYPE_CHECKING:
     from hermes.db.session_db import AnyStore
 
 Row = dict[str, Any]
+
+# A name, perhaps with the bot's, and nothing else before the next space: `/etc/hosts`, `/24` and `/a.b` are none.
+_COMMAND = re.compile(r"\s*/(?P<name>[^\W\d_][\w-]{0,31})(?:@\w{1,64})?(?:\s+(?P<words>.*))?", re.DOTALL)
+
+
+class TypedCommand(NamedTuple):
+    name: str
+    """As it was typed. Names of commands are in lower case."""
+    words: str
+
+
+def split_command(text: str) -> TypedCommand | None:
+    """The name of the command in a line, and what stands behind it; None for what is said to the agent."""
+    typed = _COMMAND.fullmatch(text)
+    return None if typed is None else TypedCommand(typed["name"], (typed["words"] or "").strip())
 
 
 class RewindOutcome(Protocol):

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from hermes import errors
 from hermes.conversation.commands.command_types import Command as CoreCommand
+from hermes.conversation.commands.command_types import split_command
 from hermes.conversation.commands.shared_commands import COMMANDS as CORE_COMMANDS
 from hermes.gateway.commands import chat_settings, why
 from hermes.gateway.commands.chat_conversation import make_core_context
@@ -23,8 +24,6 @@ Run = Callable[[ChatCommandContext], Awaitable[CommandReply]]
 ELSEWHERE = "That conversation is being worked in elsewhere just now; nothing was changed."
 NOT_NOW = "That cannot be done just now; try again in a moment."
 
-# A name, perhaps with the bot's, and nothing else before the next space: `/etc/hosts`, `/24` and `/a.b` are none.
-_COMMAND = re.compile(r"\s*/(?P<name>[^\W\d_][\w-]{0,31})(?:@\w{1,64})?(?:\s+(?P<words>.*))?", re.DOTALL)
 _DASHES = re.compile(r"(?<!\S)[‐‑‒–—―−]+(?=[^\W\d_])")
 """What telephones make of two hyphens."""
 
@@ -34,13 +33,12 @@ def find_command(text: str) -> tuple[Command, str] | None:
 
     One that does not exist is a command, too: people mistype, and are told so at once.
     """
-    typed = _COMMAND.fullmatch(text)
+    typed = split_command(text)
     if typed is None:
         return None
-    name, words = typed["name"].lower(), (typed["words"] or "").strip()
-    command = _BY_NAME.get(name)
+    command, words = _BY_NAME.get(typed.name.lower()), typed.words
     if command is None:
-        return _make_unknown(typed["name"]), words
+        return _make_unknown(typed.name), words
     if "--" in command.usage:
         words = _DASHES.sub("--", words)
     return command._replace(at_once=command.at_once or (command.bare_at_once and not words)), words
