@@ -4,11 +4,16 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 DEV    := $(VENV)/.ready-dev
+DOCS   := $(VENV)/.ready-docs
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 PYTHON ?=
 ARGS   ?=
 JOBS   ?= auto
+
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+# The tests start many processes: none of them should compile its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 BENCH_DATA ?=
 SIZES      ?= 10000,68000,300000
@@ -16,7 +21,8 @@ BASE       := base=$(BIN)/python,bench,baseline:SessionDB
 OURS       := ours=$(BIN)/python,src,hermes_state:SessionDB
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run test lint format bench bench-recall bench-gateway clean
+.PHONY: help setup setup-dev run test test-fast test-full coverage lint format docs bench bench-recall bench-gateway \
+	release clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -48,11 +54,24 @@ $(DEV): $(READY)
 	@$(BIN)/python -m compileall -qq $(VENV)/lib || true
 	@touch $(DEV)
 
+$(DOCS): $(READY)
+	$(PIP) -e '.[docs]'
+	@touch $(DOCS)
+
 run: setup ## Start hermes (ARGS="sessions list" passes arguments)
 	@$(BIN)/hermes $(ARGS)
 
-test: setup-dev ## Run every test, in parallel (ARGS="-k title" passes arguments to pytest)
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+test: setup-dev ## Run the tests that need no server and no long time, in parallel (ARGS="-k title" passes arguments)
+	$(PYTEST) --tier test $(ARGS)
+
+test-fast: setup-dev ## Run the quick tests only, for the inner loop
+	$(PYTEST) --tier fast $(ARGS)
+
+test-full: setup-dev ## Run the tests that `make test` leaves out: homeservers, a model, kill matrices, long property runs
+	$(PYTEST) --tier full $(ARGS)
+
+coverage: override ARGS += --cov --cov-report=term
+coverage: test ## Run the tests of `make test` and print the line coverage of each module
 
 lint: setup-dev ## Check style, types, which way imports point, and licences of dependencies
 	$(BIN)/ruff check .
@@ -64,6 +83,11 @@ lint: setup-dev ## Check style, types, which way imports point, and licences of 
 format: setup-dev ## Sort imports and lay the code out
 	$(BIN)/ruff check --select I --fix .
 	$(BIN)/ruff format .
+
+docs: $(DOCS) ## Build the site of the documentation in site/; broken links and undocumented verbs are errors
+	$(BIN)/python -m tools.api_reference --check
+	$(BIN)/python -m tools.check_links
+	$(BIN)/zensical build --clean --strict
 
 bench: setup ## Measure the store beside the plain baseline (half an hour; SIZES=10000 for a minute)
 	@work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT INT TERM && \
@@ -82,6 +106,10 @@ bench-recall: setup ## Measure how well questions find their conversation (BENCH
 bench-gateway: setup ## Measure the gateway with a thousand chats, and kill it in the middle (a few minutes)
 	@$(BIN)/python bench/gateway_bench.py $(ARGS)
 
+release: setup-dev ## Build the wheel and sdist of HEAD, test the wheel, tag it (ARGS=--dry-run makes no tag)
+	$(BIN)/python -m tools.release $(ARGS)
+
 clean: ## Remove .venv and everything that tools left behind
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	rm -rf $(VENV) build dist site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+		.coverage htmlcov src/*.egg-info
 	find src tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +

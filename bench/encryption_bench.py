@@ -1,6 +1,6 @@
-"""What encryption costs: CPU time of appends and searches, plain and encrypted side by side in one process.
+"""The cost of encryption: CPU time of appends and searches, plain and encrypted, measured in one process.
 
-Needs `apsw-sqlite3mc` in the place of `apsw` (see docs/encryption.md):  python bench/encryption_bench.py
+It requires `apsw-sqlite3mc` instead of `apsw` (see docs/encryption.md):  python bench/encryption_bench.py
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WORDS = [secrets.token_hex(3) for _ in range(4000)]
 
 def main() -> None:
     if not encryption.can_encrypt():
-        sys.exit("needs apsw-sqlite3mc in the place of apsw: see docs/encryption.md")
+        sys.exit("apsw-sqlite3mc is required instead of apsw; see docs/encryption.md")
     with tempfile.TemporaryDirectory() as folder:
         stores = {}
         for name, key in (("plain", None), ("encrypted", secrets.token_hex(32))):
@@ -44,7 +44,8 @@ def main() -> None:
 
 
 def report(what: str, stores: dict[str, SessionDB], work: Callable[[SessionDB, random.Random], int]) -> None:
-    """Turn and turn about, so that a busy machine is busy for both; the median of the rounds."""
+    """Print the median time per operation. The stores alternate, so that other load on the machine affects
+    both."""
     took: dict[str, list[float]] = {name: [] for name in stores}
     for at in range(ROUNDS):
         for name, db in stores.items():

@@ -1,11 +1,13 @@
-"""A load run of the gateway: many chats at once, then `kill -9` in the middle, and what became of every message.
+"""A load test of the gateway: many concurrent chats, then `kill -9` in the middle, and the fate of every
+message.
 
     python bench/gateway_bench.py [--chats 1000] [--messages 4] [--work DIR]
 
-This process plays the platform: it delivers messages over a socket, notes which were acknowledged and which answers
-arrived, and delivers again what was not acknowledged, as platforms do. The gateway runs in a process of its own, with a
-store in a temporary home and a model that answers at once, so that what is measured is the gateway. Nothing here is a
-test with a limit; it prints what it saw, and ends with 1 if a message was lost or worked on twice.
+This process plays the platform. It delivers messages over a socket, records acknowledgements and answers, and
+delivers unacknowledged messages again, as platforms do. The gateway runs in a separate process, with a store
+in a temporary home and a model that answers at once, so that only the gateway is measured. There are no
+limits to pass: the program prints its measurements and exits with 1 if a message was lost, unanswered, or
+processed or delivered twice.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ class QuickModel:
 
 
 class Socket:
-    """The platform as the gateway sees it: a line of JSON each way."""
+    """The gateway's side of the platform connection: one line of JSON per message, in both directions."""
 
     def __init__(self, path: str) -> None:
         from hermes.gateway.adapter import Capabilities
@@ -210,7 +212,7 @@ class Platform:
 
 
 async def settled(platform: Platform, wanted: Callable[[], bool], patience: float = 60.0) -> None:
-    """Until it is as wanted, or nothing has happened for a while."""
+    """Wait until `wanted` returns True, or until nothing has happened for `patience` seconds."""
     last, since = None, monotonic()
     while not wanted() and monotonic() - since < patience:
         now = (len(platform.acked), sum(platform.arrived.values()), platform.notices)
@@ -242,7 +244,7 @@ async def measure(arguments: argparse.Namespace, work: Path) -> int:
     await settled(platform, lambda: sum(platform.arrived.values()) >= len(first))
     seconds = monotonic() - began
     taken = sorted(platform.acked.values())
-    print("everything at once")
+    print("all messages at once")
     print(f"  messages answered        {sum(platform.arrived.values()):>8,} of {len(first):,}")
     print(f"  messages per second      {len(first) / seconds:>8.0f}")
     print(f"  receipt to stored, p50   {taken[len(taken) // 2] * 1000:>8.0f} ms")
@@ -250,12 +252,12 @@ async def measure(arguments: argparse.Namespace, work: Path) -> int:
 
     platform.acked.clear()
     steady = messages_of(arguments.chats, 1, "s")
-    for message in steady:  # about a hundred a second, as people would
+    for message in steady:  # about a hundred per second
         platform.deliver(message)
         await asyncio.sleep(0.01)
     await settled(platform, lambda: all(platform.arrived[message["id"]] for message in steady))
     taken = sorted(platform.acked.values())
-    print("a hundred a second")
+    print("a hundred per second")
     print(f"  receipt to stored, p50   {taken[len(taken) // 2] * 1000:>8.1f} ms")
     print(f"  receipt to stored, p99   {taken[int(len(taken) * 0.99)] * 1000:>8.1f} ms")
     print(f"  memory of the gateway    {await platform.peak() / 1024:>8.0f} MB")
@@ -270,12 +272,12 @@ async def measure(arguments: argparse.Namespace, work: Path) -> int:
     acked_before = len(platform.acked)
     arrived_before = sum(platform.arrived[message_id] for message_id in ids)
     await platform.start_gateway()
-    for message in second:  # what was not acknowledged is delivered again
+    for message in second:  # deliver unacknowledged messages again
         if message["id"] not in platform.acked:
             platform.deliver(message)
     await settled(platform, lambda: all(platform.arrived[message["id"]] for message in second), 20.0)
     await platform.end()
-    print("killed (-9) in the middle, and started again")
+    print("killed (-9) in the middle and restarted")
     print(f"  acknowledged, answered before the kill  {acked_before:,}, {arrived_before:,}")
     return report(work, platform, [*first, *steady, *second])
 
@@ -307,9 +309,9 @@ def report(work: Path, platform: Platform, messages: list[dict[str, Any]]) -> in
     ]
     delivered_twice = [message_id for message_id in ids if platform.arrived[message_id] > 1]
     print(f"  lost                     {len(lost):>8,}")
-    print(f"  worked on twice          {len(twice):>8,}")
+    print(f"  processed twice          {len(twice):>8,}")
     print(f"  delivery unknown         {len(unknown):>8,}  (notices sent: {platform.notices:,})")
-    print(f"  unanswered otherwise     {len(unanswered):>8,}")
+    print(f"  otherwise unanswered     {len(unanswered):>8,}")
     print(f"  delivered twice          {len(delivered_twice):>8,}")
     db.close()
     return 1 if lost or twice or unanswered or delivered_twice else 0

@@ -1,14 +1,16 @@
-"""Figures about the code base itself: modules, importers, names, folders, and the stack of an append.
+"""Figures about the code base: modules, importers, names, folders, and the call path of a message.
 
     .venv/bin/python bench/house_figures.py [--source OTHER_CHECKOUT/src]
 
-The figures of two commits are comparable: the program reads source text and imports, and needs nothing of its layout.
+The counts depend only on source text and imports, so two commits can be compared. If a call path cannot be measured in
+a commit, the error is printed in its place.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import json
 import os
 import re
 import subprocess
@@ -18,10 +20,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
 WORDS_OF_THE_DIALECT = {"told", "shown", "said"}
-# Our frames below each call of apsw during one append, seen by a profile function; the deepest stack is printed.
+# Each program below receives the source folder and the path of a new store. It prints function names as JSON.
+
+# Finds the deepest stack of our frames at any call of apsw during one append, with a profile function.
 STACK = """
-import sys
+import json, sys
 import apsw
 from pathlib import Path
 from hermes_state import SessionDB
@@ -37,20 +42,20 @@ with SessionDB(Path(sys.argv[2])) as db:
             names = []
             while frame is not None:
                 if frame.f_code.co_filename.startswith(source):
-                    names.append(f"{Path(frame.f_code.co_filename).stem}.{frame.f_code.co_name}")
+                    names.append(f"{frame.f_globals['__name__']}.{frame.f_code.co_qualname}")
                 frame = frame.f_back
             depths.append(names)
 
     sys.setprofile(note)
     db.append_message("s", "user", "measured")
     sys.setprofile(None)
-deepest = max(depths, key=len)
-print(len(deepest), " < ".join(deepest))
+print(json.dumps(max(depths, key=len)))
 """
 
-# The async generators of ours that a text delta of the offline model passes, seen by a surface that receives it.
+# The async generators of ours that forward a text delta of the offline model, at the moment when a surface
+# receives it.
 GENERATORS = """
-import asyncio, gc, sys
+import asyncio, gc, json, sys
 from pathlib import Path
 from types import AsyncGeneratorType
 from hermes_state import SessionDB
@@ -65,7 +70,7 @@ async def main(db):
     async for event in conversation.say("Tell me something."):
         if isinstance(event, TextDelta):
             passed |= {
-                generator.__qualname__
+                f"{generator.ag_frame.f_globals['__name__']}.{generator.ag_code.co_qualname}"
                 for generator in gc.get_objects()
                 if isinstance(generator, AsyncGeneratorType)
                 and generator.ag_code.co_filename.startswith(sys.argv[1])
@@ -73,17 +78,17 @@ async def main(db):
                 and generator.ag_frame.f_lasti > 0
             }
     await conversation.close()
-    print(len(passed), " < ".join(sorted(passed)))
+    print(json.dumps(sorted(passed)))
 
 with SessionDB(Path(sys.argv[2])) as db:
     asyncio.run(main(db))
 """
 
-# A message to the real Telegram adapter, at a local server: our frames on the stack when it enters the inbox, when its
-# turn is made, when question and answer are appended, when the answer enters the outbox, and when it is sent; each
-# function once.
+# Sends a message to the real Telegram adapter with a local server. It collects each function of ours on the
+# stack at each of POINTS and when the answer is sent. If a point is not passed, it was renamed, and its name
+# must be updated here.
 SPINE = """
-import asyncio, sys
+import asyncio, json, sys
 from pathlib import Path
 from hermes_state import SessionDB
 from hermes.gateway.app import Gateway
@@ -93,6 +98,13 @@ from hermes.conversation.agents import StandardAgentProvider
 from tests.gateway.telegram_server import TelegramServer
 from tests.gateway.local_gateway import Brain, WithBrain, settings_of
 
+POINTS = {
+    "hermes.store.chats.inbox.Inbox.accept",
+    "hermes.conversation.conversation.Conversation._begin_work",
+    "hermes.agent.transcript.StoredRecord._append",
+    "hermes.gateway.outbound.delivery.Delivery.post.<locals>.put",
+}
+passed = set()
 spine = {}
 
 def note():
@@ -100,15 +112,16 @@ def note():
     while frame is not None:
         code = frame.f_code
         if code.co_filename.startswith(sys.argv[1]):
-            names.append(f"{Path(code.co_filename).stem}.{code.co_name}")
+            names.append(f"{frame.f_globals['__name__']}.{code.co_qualname}")
         frame = frame.f_back
     spine.update(dict.fromkeys(reversed(names)))
 
 run_in_thread = asyncio.to_thread
 
 async def to_thread(function, *arguments, **options):
-    name = getattr(function, "__qualname__", "")
-    if any(word in name for word in ("Inbox.accept", "_reopen", "_append", "post.<locals>.put")):
+    name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
+    if name in POINTS:
+        passed.add(name)
         note()
     return await run_in_thread(function, *arguments, **options)
 
@@ -137,7 +150,8 @@ async def main(db):
     asyncio.to_thread = run_in_thread
     await gateway.close()
     await server.stop()
-    print(len(spine), " < ".join(spine))
+    assert passed == POINTS, f"not passed: {sorted(POINTS - passed)}"
+    print(json.dumps(list(spine)))
 
 with SessionDB(Path(sys.argv[2])) as db:
     asyncio.run(main(db))
@@ -166,7 +180,8 @@ def imports(name: str, tree: ast.AST, known: dict[str, Path]) -> Iterator[str]:
 
 
 def list_dialect(trees: dict[str, ast.Module]) -> tuple[list[str], int]:
-    """Functions, attributes and variables named with a word of the old dialect; variables called `one`.
+    """Return the functions, attributes and variables named with a word of the old dialect, and count
+    variables named `one`.
 
     Constants and variables inside comprehensions are left out.
     """
@@ -193,8 +208,8 @@ def list_dialect(trees: dict[str, ast.Module]) -> tuple[list[str], int]:
     return found, ones
 
 
-def run_program(program: str, source: Path) -> str:
-    """What a program prints that is given the source folder and the path of a new store."""
+def measure(program: str, source: Path) -> list[str]:
+    """Return the names that a program prints about the code in a folder."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [sys.executable, "-c", program, str(source), str(Path(folder) / "state.db")],
@@ -202,16 +217,28 @@ def run_program(program: str, source: Path) -> str:
             text=True,
             env={
                 **os.environ,
-                "PYTHONPATH": f"{source}{os.pathsep}{source.parent}",
+                # The tests of the measured checkout, if it has any.
+                "PYTHONPATH": os.pathsep.join(map(str, (source, source.parent, ROOT))),
                 "HERMES_HOME": folder,
             },
         )
-    return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    names: list[str] = json.loads(done.stdout)
+    return names
+
+
+def describe_measure(program: str, source: Path) -> str:
+    try:
+        names = measure(program, source)
+    except RuntimeError as problem:  # names can differ in another commit
+        return str(problem).strip().splitlines()[-1]
+    return f"{len(names)} {' < '.join(name.removeprefix('hermes.') for name in names)}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--source", type=Path, default=Path(__file__).parents[1] / "src")
+    parser.add_argument("--source", type=Path, default=ROOT / "src")
     source = parser.parse_args().source.resolve()
     known = modules(source)
     trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in known.items()}
@@ -242,9 +269,9 @@ def main() -> None:
     print(f"modules named by a participle {len(participles)}: {', '.join(participles)}")
     print(f"names with told/shown/said    {len(dialect)}: {', '.join(dialect)}")
     print(f"variables called `one`        {ones}")
-    print(f"own frames of an append       {run_program(STACK, source)}")
-    print(f"generators on a delta's way   {run_program(GENERATORS, source)}")
-    print(f"own frames of a Telegram turn {run_program(SPINE, source)}")
+    print(f"own frames of an append       {describe_measure(STACK, source)}")
+    print(f"generators on a delta's way   {describe_measure(GENERATORS, source)}")
+    print(f"own frames of a Telegram turn {describe_measure(SPINE, source)}")
 
 
 if __name__ == "__main__":

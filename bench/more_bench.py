@@ -1,8 +1,9 @@
-"""What store_bench.py cannot ask, because the baseline has no such thing: one table, ratios within one run.
+"""Measurements without a counterpart in the baseline of store_bench.py. One table, with ratios within one
+run.
 
-- threads of one process that share commits, against one thread;
-- the streaming export's memory, against the size of what it exports;
-- `hermes sessions list` over 1,000 sessions, in CPU time, against `python -c pass`.
+- threads of one process that share commits, compared with one thread;
+- the memory of the streaming export, compared with the size of the exported text;
+- the CPU time of `hermes sessions list` over 1,000 sessions, compared with `python -c pass`.
 
     .venv/bin/python bench/more_bench.py [--messages 20000]
 """
@@ -26,7 +27,7 @@ TEXT = "the retry budget is three attempts, then tell the person what happened a
 
 
 def threads_rate(folder: Path, threads: int, messages: int) -> float:
-    """Durable appends per second, all threads together."""
+    """Return the durable appends per second of all threads together."""
     with SessionDB(folder / f"threads-{threads}.db") as db:
         for number in range(threads):
             db.create_session(f"s{number}", "cli")
@@ -45,7 +46,7 @@ def threads_rate(folder: Path, threads: int, messages: int) -> float:
 
 
 def fill(path: Path, messages: int) -> int:
-    """A store of this many messages in sessions of 50; the bytes of text in it."""
+    """Create a store with this many messages in sessions of 50. Return the bytes of text in it."""
     size = 0
     with SessionDB(path, durability="normal") as db:
         for at in range(messages):
@@ -77,7 +78,7 @@ def export_peak_mb(path: Path) -> float:
 
 
 def cpu_of(command: list[str], env: dict[str, str], rounds: int = 9) -> float:
-    """The median CPU milliseconds of a command."""
+    """Return the median CPU time of a command in milliseconds."""
     spent = []
     for _ in range(rounds):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -88,7 +89,7 @@ def cpu_of(command: list[str], env: dict[str, str], rounds: int = 9) -> float:
 
 
 def list_cost(folder: Path) -> tuple[float, float]:
-    """CPU ms of (`python -c pass`, `hermes sessions list`) with 1,000 sessions."""
+    """Return the CPU milliseconds of `python -c pass` and of `hermes sessions list` with 1,000 sessions."""
     with SessionDB(folder / "state.db", durability="normal") as db:
         for number in range(1000):
             db.create_session(f"20260101_000000_{number:08x}", "cli")
@@ -96,7 +97,7 @@ def list_cost(folder: Path) -> tuple[float, float]:
                 f"20260101_000000_{number:08x}", "user", f"question {number} about the retry budget"
             )
     env = dict(os.environ, HERMES_HOME=str(folder))
-    env.pop("PYTHONDONTWRITEBYTECODE", None)  # as a person starts it: with byte code compiled once
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # as in normal use: byte code is compiled once
     return cpu_of([sys.executable, "-c", "pass"], env), cpu_of(
         [sys.executable, "-m", "hermes.cli.main", "sessions", "list"], env
     )
@@ -111,21 +112,21 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        one, sixteen = threads_rate(folder, 1, 4000), threads_rate(folder, 16, 16000)
+        single, sixteen = threads_rate(folder, 1, 4000), threads_rate(folder, 16, 16000)
         text = fill(folder / "export.db", arguments.messages)
         idle = export_peak_mb_of_nothing(folder)
         peak = export_peak_mb(folder / "export.db")
         bare, listed = list_cost(folder)
     figures = {
-        "1 thread, durable: msgs/s": one,
+        "1 thread, durable: msgs/s": single,
         "16 threads, durable: msgs/s": sixteen,
-        "16 threads against one": sixteen / one,
+        "16 threads compared with one": sixteen / single,
         "text exported: MB": text / 1e6,
         "streaming export of nothing: peak MB": idle,
         "streaming export: peak MB": peak,
         "python -c pass: CPU ms": bare,
         "hermes sessions list: CPU ms": listed,
-        "list against python -c pass": listed / bare,
+        "list compared with python -c pass": listed / bare,
     }
     print("| metric | value |\n|---|---|")
     for metric, value in figures.items():

@@ -1,4 +1,4 @@
-"""The documented import path for where things live. Re-exports, nothing else."""
+"""The documented import path for the home folders. This module only re-exports names."""
 
 from hermes.home import get_default_hermes_root, get_hermes_home
 

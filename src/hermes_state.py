@@ -22,7 +22,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`DEFAULT_DB_PATH` follows `HERMES_HOME` when it is used, and `SCHEMA_SQL` is read only when it is."""
+    """Return `DEFAULT_DB_PATH` for the current `HERMES_HOME`, and read `SCHEMA_SQL` only when it is used."""
     if name == "DEFAULT_DB_PATH":
         from hermes.home import get_default_db_path
 

@@ -1,47 +1,42 @@
-"""`docs/commands.md`, made from the tables of commands.
-
-    python -m tests.commands_page
-
-writes it anew.
-"""
+"""Generates `docs/commands.md` from the command tables. Run `python -m tests.commands_page` to write it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from hermes.chat.commands.table import load_commands
-from hermes.conversation.commands.shared_commands import COMMANDS as CORE
-from hermes.gateway.commands.command_table import COMMANDS as IN_CHATS
+from hermes.chat.commands.table import load_own_commands
+from hermes.conversation.commands import shared_commands
+from hermes.conversation.commands.command_types import AnyCommand
+from hermes.gateway.commands import command_table
+from hermes.server.commands_api import SERVED
 
 PAGE = Path(__file__).parents[1] / "docs" / "commands.md"
 HEAD = """# Slash commands
 
-One table for the [terminal chat](chat.md) and for [chat platforms](gateway.md). A command that both have means the same
-in both. This page is made from the tables of commands: `python -m tests.commands_page` writes it anew.
+The slash commands of the [terminal chat](chat.md), of [chat platforms](gateway.md) and of the
+[API](api-server.md#commands). A command has the same effect and the same reply on every surface. This page is
+generated: `python -m tests.commands_page` writes it.
 
-| command | what it does | terminal | chats |
-|---|---|---|---|
+| command | what it does | terminal | chats | API |
+|---|---|---|---|---|
 """
 
 
 def make_page() -> str:
-    core = {command.name for command in CORE}
-    rows = [(_name(command.usage, command.aliases), command.summary, "✓", "✓") for command in CORE]
-    rows += [
-        (_name(command.usage, command.aliases), command.help, "✓", "")
-        for command in load_commands().values()
-        if command.name not in core
+    shared = shared_commands.BY_NAME
+    in_chats = [command for command in command_table.COMMANDS if command.name not in shared]
+    aliases = [f"`/{alias}` is `/{name}`" for alias, name in command_table.ALIASES.items()]
+    rows = [
+        *(_make_row(command, "✓", "✓", "✓" if command in SERVED else "") for command in shared.values()),
+        *(_make_row(command, "✓", "", "") for command in load_own_commands().values()),
+        *(_make_row(command, "", "✓", "") for command in in_chats),
     ]
-    rows += [
-        (_name(command.usage, command.aliases), command.summary, "", "✓")
-        for command in IN_CHATS
-        if command.name not in core
-    ]
-    return HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return f"{HEAD}{''.join(rows)}\nIn chats, {', '.join(aliases)}.\n"
 
 
-def _name(usage: str, aliases: tuple[str, ...]) -> str:
-    return ", ".join(f"`{name}`" for name in (usage, *(f"/{alias}" for alias in aliases)))
+def _make_row(command: AnyCommand, *surfaces: str) -> str:
+    names = ", ".join(f"`{name}`" for name in (command.usage, *(f"/{alias}" for alias in command.aliases)))
+    return f"| {' | '.join((names, command.summary, *surfaces))} |\n"
 
 
 if __name__ == "__main__":

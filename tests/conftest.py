@@ -1,4 +1,5 @@
-"""What every test gets: its own home, a normal umask, warnings as errors, and no silent skips."""
+"""Fixtures and settings of every test: a temporary home, a normal umask, warnings as errors, and no silent
+skips."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import temporary_folders, tiers
 from tests.skip_policy import SkipPolicy
 from tests.sqlite_only import is_sqlite_only
 
@@ -29,16 +31,25 @@ MODEL_VARIABLES = (
 )
 PLATFORM_VARIABLES = ("TELEGRAM_", "MATRIX_", "WEBHOOK_", "API_SERVER_")
 
-# How fast examples are made says something about the machine, not about the product.
+# The speed of example generation depends on the machine, not on the product.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("dev", PATIENT, max_examples=50)
-settings.register_profile("ci", PATIENT, max_examples=300, derandomize=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if IN_CI else "dev"))
+for name, examples in tiers.EXAMPLES.items():
+    settings.register_profile(name, PATIENT, max_examples=examples, derandomize=IN_CI)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tier", choices=tiers.TIERS, help="run the tests of one target of the Makefile only")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    profile = config.getoption("tier") or os.environ.get(tiers.PROFILE) or "test"
+    os.environ[tiers.PROFILE] = profile  # also for a pytest that a test starts
+    settings.load_profile(profile)
     is_worker = hasattr(config, "workerinput")
-    if IN_CI and not is_worker:
+    if is_worker:  # it has the environment of its controller, which also sees the reports
+        return
+    temporary_folders.choose(config.getoption("tier"), config.getoption("basetemp"))
+    if IN_CI:
         config.pluginmanager.register(SkipPolicy(Path(__file__).with_name("allowed_skips.txt")))
 
 
@@ -47,13 +58,54 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("sqlite")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    is_left_out = config.getoption("tier") == "fast" and tiers.is_slow(collection_path)
+    return True if is_left_out else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tier: tiers.Tier | None = config.getoption("tier")
+    if tier is None:
+        return
+    chosen: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        (chosen if tiers.is_in_tier(tier, get_markers(item)) else left_out).append(item)
+    items[:] = chosen
+    config.hook.pytest_deselected(items=left_out)
+
+
+def get_markers(item: pytest.Item) -> set[str]:
+    return {marker.name for marker in item.iter_markers()}
+
+
+@pytest.fixture(scope="session")
+def memory_factory() -> Iterator[pytest.TempPathFactory | None]:
+    """Makes temporary folders in memory, for the tests of this process. None where they use the disk."""
+    with temporary_folders.make_factory() as factory:
+        yield factory
+
+
+@pytest.fixture(scope="module")
+def tmp_path_factory(
+    request: pytest.FixtureRequest, memory_factory: pytest.TempPathFactory | None
+) -> pytest.TempPathFactory:
+    """What makes the temporary folders of a module, and so every `tmp_path` too: in memory where that can be."""
+    if memory_factory is None or temporary_folders.needs_disk(request.path):
+        on_disk: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
+        return on_disk
+    return memory_factory
+
+
 @pytest.fixture(autouse=True)
 def home(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Path]:
-    """A home of the test's own, not made yet. Nobody's real files are within reach.
+    """Return the path of a home for this test. The folder does not exist yet.
 
-    The person's folder is not below `tmp_path`: a workspace that holds a whole home counts for nothing.
+    No real files of a person are within reach. The person's folder is not below `tmp_path`, because a
+    workspace that contains a whole home is ignored.
     """
     person = tmp_path_factory.mktemp("person")
     hermes_home = tmp_path / "home"
@@ -71,7 +123,7 @@ def home(
 
 @pytest.fixture
 def in_zone() -> Iterator[Callable[[str], None]]:
-    """`in_zone("Europe/Berlin")`: local time is that of a place, for the rest of the test and its commands."""
+    """Return a function that sets the local time zone for the rest of the test: `in_zone("Europe/Berlin")`."""
     before = os.environ.get("TZ")
 
     def choose(name: str | None) -> None:
@@ -84,7 +136,7 @@ def in_zone() -> Iterator[Callable[[str], None]]:
 
 @pytest.fixture
 def db(home: Path) -> Iterator[SessionDB]:
-    """The store of this test's home, closed at the end."""
+    """Open the store of this test's home and close it at the end."""
     from hermes_state import SessionDB
 
     store = SessionDB()
@@ -94,7 +146,7 @@ def db(home: Path) -> Iterator[SessionDB]:
 
 @pytest.fixture
 def model_server() -> Iterator[ModelServer]:
-    """A local OpenAI-compatible server that says what the test tells it to."""
+    """Run a local OpenAI-compatible server that sends the answers that the test sets."""
     from tests.agent.openai_server import ModelServer
 
     server = ModelServer()

@@ -37,7 +37,7 @@ DROPPED = ("COMBINING ", "VARIATION SELECTOR-")
 
 
 def oracle_matches(query: str, message: dict[str, Any]) -> bool:
-    """Whether the message is among the results of the query."""
+    """Return whether the message is among the results of the query."""
     fields = fields_of(message)
     items = read_query(query.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
     group: list[bool] = []
@@ -57,7 +57,11 @@ def oracle_matches(query: str, message: dict[str, Any]) -> bool:
 
 
 def read_query(query: str) -> list[str | tuple[str, bool]]:
-    """Operators as strings; words and phrases as (text, whether a star followed). What means nothing is gone."""
+    """Return the tokens of a query: operators as strings, words and phrases as (text, whether a star
+    followed).
+
+    Parts without a meaning are left out.
+    """
     items: list[str | tuple[str, bool]] = []
     while query:
         if query[0] == '"' and '"' in query[1:]:
@@ -105,7 +109,7 @@ def leaf_matches(leaf: tuple[str, bool], fields: list[str]) -> bool:
 
 
 def part_matches(part: str, fields: list[str]) -> bool:
-    """What stood between two stars."""
+    """Return whether the text between two stars matches."""
     plain = without_diacritics(part)
     tokens = tokens_of(plain)
     literal = one_space(fold(part))
@@ -116,7 +120,7 @@ def part_matches(part: str, fields: list[str]) -> bool:
 
 
 def sequences_of(field: str) -> list[list[str]]:
-    """The tokens of a field, and the parts of each of its identifiers."""
+    """Return the tokens of a field, and the parts of each of its identifiers."""
     tokens = tokens_of(without_diacritics(field))
     identifiers = [camel_parts(token) for token in tokens if len(token) <= LONGEST]
     sequences = [tokens, *[parts for parts in identifiers if len(parts) > 1]]
@@ -148,7 +152,7 @@ def token_matches(want: str, token: str, first: bool, last: bool, prefix: bool) 
 
 
 def kind(char: str) -> str:
-    """letter, spaceless, mark, joiner or other."""
+    """Return the kind of a character: letter, spaceless, mark, joiner or other."""
     name, category = unicodedata.name(char, ""), unicodedata.category(char)
     if category[0] in "LMN" and (name.startswith(SPACELESS) or char in ITERATION_MARKS):
         return "spaceless"
@@ -160,7 +164,7 @@ def kind(char: str) -> str:
 
 
 def inside_tokens(plain: str) -> list[bool]:
-    """For each character, whether it belongs to a token."""
+    """Return for each character whether it belongs to a token."""
     inside: list[bool] = []
     family = "other"
     for at, char in enumerate(plain):

@@ -1,4 +1,4 @@
-"""Which SQL only SQLite understands: statements are read word by word, none is run."""
+"""Finds SQL that only SQLite understands. Statements are checked word by word and are not run."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ PATTERNS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in REFUSE
 
 
 def find_refused(sql: str) -> list[str]:
-    """The rules that this statement breaks."""
+    """Return the rules that this statement breaks."""
     plain = re.sub(r"\bBETWEEN \S+ AND \S+", "BETWEEN", sql)
     return [name for name, pattern in PATTERNS.items() if pattern.search(plain)]

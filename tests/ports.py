@@ -1,7 +1,8 @@
-"""Ports for servers that are told their port: in a configuration file, or because they are started a second time.
+"""Ports for servers whose port must be known in advance: from a configuration file, or for a second start.
 
-Port 0 lets the system choose, and a port that was chosen and released is given to the next program that asks. These
-ports are below the range from which the system chooses, and a lock keeps other test processes from using one.
+With port 0 the system chooses a free port, but another program can get that port after it is released. The
+ports here are below the range from which the system chooses. A lock prevents other test processes from using
+the same port.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from pathlib import Path
 FIRST, LAST = 20_000, 29_999
 
 _locks: list[int] = []
-"""Open until this process ends."""
+"""The lock files. They stay open until this process ends."""
 
 
 def reserve_port() -> int:
-    """A free port on 127.0.0.1 that no other test uses while this process runs."""
+    """Return a free port on 127.0.0.1 that no other test uses while this process runs."""
     folder = Path(tempfile.gettempdir()) / f"hermes-test-ports-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     candidates = random.SystemRandom().sample(range(FIRST, LAST + 1), LAST + 1 - FIRST)

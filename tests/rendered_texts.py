@@ -1,8 +1,8 @@
-"""Texts as models write them, and whether a rendering shows all of one.
+"""Texts in the style of model output, and a check that a rendering shows the whole text.
 
-`TEXTS` generates Markdown, HTML, code and noise. `assert_shows(source, rendered)` fails where a visible character of
-the source is missing in what a person sees, or stands in another order. Only what a Markdown parser takes as a mark may
-be missing.
+`TEXTS` generates Markdown, HTML, code and noise. `assert_shows(source, rendered)` fails if a visible
+character of the source is missing in the rendered text or is in another order. Only characters that a
+Markdown parser treats as markup may be missing.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ NOISE = st.lists(WORDS | st.sampled_from("*_`~<>[]()#|-+.!&;:=\\\"' \n\t"), max_
 
 
 def _is_answer(text: str) -> bool:
-    """Whether no reasoning stands at its beginning, which is shown apart."""
+    """Return whether the text does not begin with reasoning, which is shown separately."""
     return split_reasoning(text).answer == text
 
 
@@ -111,9 +111,9 @@ _PARSER.disable(["reference", "html_block", "html_inline", "entity"])
 
 
 def assert_shows(source: str, rendered: str, marks: str = "") -> None:
-    """Fail where something visible of the source is not in the rendering, in its order.
+    """Fail if a visible character of the source is missing in the rendering or is in another order.
 
-    `marks` are those that only this rendering knows.
+    `marks` are markup characters that are specific to this rendering.
     """
     without_marks = [char for char in source if char not in MARKS]
     assert_in_order("".join(without_marks), rendered, source)
@@ -130,7 +130,7 @@ def _texts(tokens: Sequence[Token]) -> Iterator[str]:
 
 
 def assert_in_order(wanted: str, rendered: str, source: str) -> None:
-    """Fail where something of the wanted characters is not in the rendering, in its order."""
+    """Fail if one of the expected characters is missing in the rendering or is in another order."""
     at = 0
     for number, char in enumerate(wanted):
         if char.isspace():
@@ -141,7 +141,7 @@ def assert_in_order(wanted: str, rendered: str, source: str) -> None:
 
 
 def text_in(html: str) -> str:
-    """What a person sees of HTML; the target of a link, which a click shows, behind its text."""
+    """Return the visible text of HTML. The target of a link follows its text, because a click shows it."""
     reader = _Reader()
     reader.feed(html)
     reader.close()

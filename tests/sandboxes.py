@@ -1,4 +1,4 @@
-"""Tests of what only a sandbox makes possible: consents that are kept."""
+"""Support for tests that need a sandbox, such as tests of stored consents."""
 
 from __future__ import annotations
 

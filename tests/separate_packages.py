@@ -1,4 +1,7 @@
-"""Packages that must not be in the environment of the tests: installed once, apart, and kept for the next run."""
+"""Packages that must not be installed in the environment of the tests.
+
+They are installed once into a separate folder, which is kept for the next run.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ import pytest
 
 
 def installed_apart(name: str, *wanted: str, otherwise: str) -> Path:
-    """A folder with what pip was asked for; the test is skipped, saying `otherwise`, where that cannot be had."""
+    """Return a folder with the requested packages. Skip the test with the reason `otherwise` if pip cannot
+    install them."""
     version = f"{sys.version_info.major}{sys.version_info.minor}"
     place = Path(tempfile.gettempdir()) / f"hermes-tests-{os.getuid()}" / f"{name}-{version}"
     place.parent.mkdir(mode=0o700, exist_ok=True)

@@ -1,8 +1,8 @@
-"""In CI a skipped test is a failure, unless `allowed_skips.txt` names it with a reason.
+"""In CI a skipped test is a failure, unless `allowed_skips.txt` lists it with a reason.
 
-A test that skips itself on the machine that decides tests nothing, and nobody sees it. Each line of
-the list is a pattern (`*` and `?`) for a test's node id or for the reason it gives, then two spaces and
-`#` with why that is all right. Skips are seen where the reports arrive, so it holds under xdist too.
+A test that skips itself in CI tests nothing, and nobody notices. Each line of the list is a pattern (`*` and
+`?`) for the node id of a test or for its skip reason, followed by two spaces, `#` and the reason why the skip
+is allowed. The plugin reads the test reports, so it also works under xdist.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 
 def allowed_patterns(listing: str) -> list[str]:
-    """The patterns of the list. A line without a reason is refused."""
+    """Return the patterns of the list. Raise an error for a line without a reason."""
     patterns: list[str] = []
     for number, line in enumerate(listing.splitlines(), start=1):
         pattern, _, why = line.partition("  #")
@@ -28,7 +28,7 @@ def allowed_patterns(listing: str) -> list[str]:
 
 
 class SkipPolicy:
-    """A pytest plugin: collects what was skipped and decides at the end."""
+    """A pytest plugin that collects skipped tests and fails the run at the end if one is not allowed."""
 
     def __init__(self, listing: Path) -> None:
         self._patterns = allowed_patterns(listing.read_text(encoding="utf-8"))

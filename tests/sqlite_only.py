@@ -1,4 +1,5 @@
-"""Which tests are for the SQLite engine alone; CONTRIBUTING.md says what each place holds."""
+"""Finds the tests that are only for the SQLite engine. CONTRIBUTING.md describes where each kind of test
+belongs."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).parent
 FOLDER = "sqlite"
-"""The name of a folder of SQLite-only tests, in whatever area it is."""
+"""The name of the folders with SQLite-only tests, in any area."""
 PLACES = ("encrypted", "previous_version", "survival", "test_encryption.py", "test_reference_databases.py")
 """Folders and modules directly below `tests/`."""
 
@@ -21,9 +22,9 @@ REACHES_SQLITE = re.compile(
     r"|(?:^|;)[ \t]*from (?:hermes|tests)[.](?:\w+[.])*\w+ import (?:.*\W)?sqlite\b",
     re.MULTILINE,
 )
-"""The ways to SQLite itself: its connections and files, its modules, and the helpers of its tests.
+"""Patterns of direct access to SQLite: its connections, files and modules, and the helpers of its tests.
 
-Exceptions of `sqlite3` are part of the documented interface, and `apsw.unicode` knows of no store.
+Exceptions of `sqlite3` are part of the documented interface. `apsw.unicode` does not access a store.
 """
 
 

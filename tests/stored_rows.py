@@ -1,7 +1,8 @@
-"""Read and change the rows of a store with SQL that every engine takes.
+"""Reads and changes the rows of a store with SQL that every engine accepts.
 
-For states that no verb makes: an old time, a process that has ended, rows of another program. Statements run through
-the seam in `hermes.store.engine`. A statement that only SQLite understands is refused: its test is a SQLite-only one.
+Tests use it for states that the public methods cannot create: an old timestamp, a process that has ended,
+rows of another program. Statements run through the interface in `hermes.store.engine`. A statement that only
+SQLite understands is rejected, because its test belongs to the SQLite-only tests.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ def read_rows(db: SessionDB, sql: str, *values: object) -> list[Row]:
 
 
 def read_dicts(db: SessionDB, sql: str, *values: object) -> list[dict[str, Any]]:
-    """Each row by the names of its columns."""
+    """Return each row as a dictionary."""
     _check(sql)
     with db._engine.read() as reader:
         return reader.dicts(sql, *values)
 
 
 def read_value(db: SessionDB, sql: str, *values: object) -> Any:
-    """The first column of the first row."""
+    """Return the first column of the first row."""
     _check(sql)
     with db._engine.read() as reader:
         return reader.value(sql, *values)
 
 
 def change_rows(db: SessionDB, sql: str, *values: object) -> int:
-    """Run one change in a transaction of its own; the number of rows it touched."""
+    """Run one change in its own transaction and return the number of changed rows."""
     return change_through(db._engine, sql, *values)
 
 
@@ -53,7 +54,7 @@ def change_through(engine: Engine, sql: str, *values: object) -> int:
 
 
 def change_each(db: SessionDB, sql: str, rows: Iterable[tuple[object, ...]]) -> None:
-    """Run a change once for each of these rows of values, all in one transaction."""
+    """Run a change once for each row of values, all in one transaction."""
     _check(sql)
     listed = list(rows)
 
@@ -65,14 +66,14 @@ def change_each(db: SessionDB, sql: str, rows: Iterable[tuple[object, ...]]) -> 
 
 
 def insert_row(db: SessionDB, sql: str, *values: object) -> int:
-    """Run an INSERT; the key of the new row."""
+    """Run an INSERT and return the key of the new row."""
     _check(sql)
     return db._engine.write(lambda writer: writer.insert(sql, *values), share=False)
 
 
 @contextmanager
 def hold_transaction(db: SessionDB) -> Iterator[None]:
-    """Have a transaction of this store open, in which nothing is changed."""
+    """Keep a transaction of this store open that changes nothing."""
     begun, ended = threading.Event(), threading.Event()
 
     def work(_: Writer) -> None:

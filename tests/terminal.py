@@ -1,4 +1,5 @@
-"""A pseudo-terminal that the test plays: what is typed, what is shown, and whether it says where its cursor is."""
+"""A pseudo-terminal that the test controls: its input, its output, and its answers to cursor-position
+requests."""
 
 from __future__ import annotations
 
@@ -23,17 +24,20 @@ END_OF_OUTPUT = b"\x00end of output\x00"
 
 
 def mark_end(process: subprocess.Popen[Any], terminal: int) -> None:
-    """Write `END_OF_OUTPUT` to the terminal once the process has ended: all of its output comes before the mark.
+    """Write `END_OF_OUTPUT` to the terminal after the process has ended, so that all output comes before the
+    mark.
 
-    A reader that stops at the mark misses nothing. A reader that stops when the last writer closes the terminal may:
-    the kernel can report the close to a reader that has not received the last output yet.
+    A reader that stops at the mark receives the whole output. A reader that stops when the last writer closes
+    the terminal can miss the end: the kernel can report the close before the reader has received the last
+    output.
     """
     process.wait()
     os.write(terminal, END_OF_OUTPUT)
 
 
 def read_output(process: subprocess.Popen[Any], ours: int, theirs: int) -> bytes:
-    """Read all that a process writes to a pseudo-terminal until it ends; then close both sides of the terminal."""
+    """Read the output of a process from a pseudo-terminal until the process ends, then close both ends of the
+    terminal."""
     marker = threading.Thread(target=mark_end, args=(process, theirs))
     marker.start()
     output = b""
@@ -46,7 +50,8 @@ def read_output(process: subprocess.Popen[Any], ours: int, theirs: int) -> bytes
 
 
 class Terminal:
-    """Runs a command. It answers cursor-position requests at once, unless `answers` is turned off."""
+    """A command that runs in a pseudo-terminal. Cursor-position requests are answered immediately unless
+    `answers` is off."""
 
     def __init__(
         self,
@@ -66,7 +71,7 @@ class Terminal:
         if typed_before:
             self.types(typed_before)
         name = shlex.quote(os.ttyname(self._its))
-        # A session leader that opens a terminal gets its Ctrl-C.
+        # A session leader that opens a terminal receives its Ctrl-C.
         self.process = subprocess.Popen(
             ["sh", "-c", f"exec {shlex.join(words)} <{name} >{name} 2>&1 {redirection}"],
             stdin=subprocess.DEVNULL,
@@ -84,14 +89,14 @@ class Terminal:
 
     @property
     def shown(self) -> str:
-        """All that was ever shown, without what only moves the cursor."""
+        """All output so far, without control sequences that only move the cursor."""
         return ESCAPES.sub("", self.raw.decode("utf-8", "replace")).replace("\r", "")
 
     def types(self, *keys: str) -> None:
         os.write(self._ours, "".join(keys).encode())
 
     def answer(self) -> None:
-        """Say where the cursor is, once, and from now on whenever asked."""
+        """Answer one cursor-position request now, and all later ones when they arrive."""
         self.answers = True
         os.write(self._ours, POSITION)
 
@@ -99,15 +104,15 @@ class Terminal:
         until(lambda: all(text in self.shown for text in texts), lambda: f"{texts} not in:\n{self.shown}")
 
     def sees_behind(self, earlier: str, text: str) -> None:
-        """Wait until the text is shown after the last of something earlier."""
+        """Wait until the text appears after the last occurrence of an earlier text."""
         until(lambda: text in self.shown.rpartition(earlier)[2], lambda: self.shown)
 
     def is_asked(self, times: int) -> None:
-        """Wait until so many cursor-position requests came."""
+        """Wait until this many cursor-position requests have arrived."""
         until(lambda: self._requests >= times, lambda: f"{self._requests} requests:\n{self.shown}")
 
     def is_asked_behind(self, text: str) -> None:
-        """Wait until a cursor-position request came after the last of this text."""
+        """Wait until a cursor-position request arrives after the last occurrence of this text."""
         until(lambda: self.raw.rfind(REQUEST) > self.raw.rfind(text.encode()), lambda: self.shown)
 
     @property
@@ -115,7 +120,7 @@ class Terminal:
         return self._requests
 
     def is_raw(self) -> None:
-        """Wait until the program reads key by key."""
+        """Wait until the program reads single keys (raw mode)."""
         until(lambda: not self.mode[3] & (termios.ICANON | termios.ISIG), lambda: self.shown)
 
     def ends(self) -> int:

@@ -1,4 +1,4 @@
-"""audit.log: one private line per change, without secrets, whatever happens to the file."""
+"""audit.log has one line per change and contains no secrets. A failure to write it stops no operation."""
 
 from __future__ import annotations
 

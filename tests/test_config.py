@@ -1,4 +1,4 @@
-"""`config.yaml` and `.env`: read, changed with every comment kept, and private."""
+"""`config.yaml` and `.env` are read, changed without losing comments, and kept private."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_what_is_taken_out_takes_no_comment_of_others_with_it() -> None:
 
 
 def test_what_cannot_be_edited_piece_by_piece_is_refused_and_not_rewritten() -> None:
-    with pytest.raises(errors.BadConfig, match="`hermes config edit` can"):
+    with pytest.raises(errors.BadConfig, match="use `hermes config edit`"):
         config_file.change_text("model: {default: a}\n", "model.base_url", "http://x", FILE)
 
 
@@ -208,7 +208,7 @@ def test_the_environment_wins_unless_it_is_blank(home: Path, monkeypatch: pytest
 
 
 def test_a_name_that_no_variable_can_have_is_refused() -> None:
-    with pytest.raises(errors.InvalidArgument, match="not a name"):
+    with pytest.raises(errors.InvalidArgument, match="not a valid variable name"):
         dotenv.change("a b", "x")
 
 

@@ -1,7 +1,8 @@
-"""Encryption at rest, from an environment without ciphers: what is said there, and the tests that need them.
+"""Encryption at rest, tested from an environment without ciphers.
 
-Those of `tests/encrypted`, and a part of the others, run in a process of their own, with `apsw-sqlite3mc` in front of
-`apsw` on its path. It is installed once into a folder of its own, never beside `apsw` in one environment.
+The tests of `tests/encrypted` and some others run in a separate process, with `apsw-sqlite3mc` before `apsw`
+on its path. `apsw-sqlite3mc` is installed once into a separate folder and never into the same environment as
+`apsw`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ needs_no_ciphers = pytest.mark.skipif(
 
 @pytest.fixture(scope="session")
 def with_ciphers() -> Path:
-    """A folder with the SQLite that has ciphers, made at the first use and kept for the next run."""
+    """Return a folder with the SQLite that has ciphers. It is installed at the first use and kept for the
+    next run."""
     return installed_apart("apsw-sqlite3mc", *WITH_CIPHERS, otherwise="no SQLite with ciphers")
 
 
@@ -55,6 +57,7 @@ def run_tests(place: Path, tests: str, **environment: str) -> None:
     assert "skipped" not in done.stdout
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "file", sorted(path.name for path in (ROOT / "tests" / "encrypted").glob("test_*.py"))
 )
@@ -62,6 +65,7 @@ def test_what_needs_ciphers(with_ciphers: Path, file: str) -> None:
     run_tests(with_ciphers, f"tests/encrypted/{file}")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("file", ALSO_ENCRYPTED)
 def test_what_holds_for_any_store_holds_for_an_encrypted_one(with_ciphers: Path, file: str) -> None:
     run_tests(with_ciphers, file, HERMES_STORE_KEY=secrets.token_hex(32))
@@ -71,7 +75,7 @@ def test_what_holds_for_any_store_holds_for_an_encrypted_one(with_ciphers: Path,
 
 
 def header(*, page: int = 4096, journal: int = 2) -> bytes:
-    """The first page of a file that could be encrypted."""
+    """Return the first page of a file that could be encrypted."""
     readable = page.to_bytes(2, "big") + bytes((journal, journal, 32, 64, 32, 32))
     return b"\xa5" * 16 + readable + b"\xa5" * 4072
 
@@ -96,7 +100,7 @@ def test_a_new_store_is_not_made_plain_where_an_encrypted_one_is_asked_for(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HERMES_STORE_KEY", secrets.token_hex(32))
-    with pytest.raises(errors.StoreLocked, match="HERMES_STORE_KEY asks for an encrypted store"):
+    with pytest.raises(errors.StoreLocked, match="HERMES_STORE_KEY requires an encrypted store"):
         SessionDB()
     assert not (home / "state.db").exists()
 
@@ -108,7 +112,7 @@ def test_a_plain_store_says_once_that_a_set_key_does_not_make_it_encrypted(
     SessionDB().close()
     monkeypatch.setenv("HERMES_STORE_KEY", secrets.token_hex(32))
     SessionDB().close()
-    assert "is not encrypted, though a key is set" in caplog.text
+    assert "is not encrypted although a key is set" in caplog.text
 
 
 def test_no_store_is_in_use_encrypted_until_one_is(home: Path) -> None:

@@ -1,4 +1,5 @@
-"""A home that others own or can write to is refused; files in it are never opened through a planted link."""
+"""A home that other users own or can write to is refused. Files in a home are never opened through a symbolic
+link."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def refusal(*words: str, **environ: str) -> str:
 
 @pytest.fixture
 def foreign(tmp_path: Path) -> Path:
-    """A folder that is not ours."""
+    """Return a folder that another user owns."""
     if os.geteuid() != 0:
         return Path("/usr")
     folder = tmp_path / "foreign"
@@ -193,7 +194,7 @@ def test_a_planted_link_is_not_followed(
 
 
 def check_planted_link(home: Path, tmp_path: Path, name: str, use: Callable[[Path], object]) -> None:
-    """A file of a home is a link to another one: `use` refuses it, and the other one stays as it is."""
+    """Check that `use` refuses a symbolic link in a home and does not change the link's target."""
     target = tmp_path / "precious"
     target.write_text("mine")
     target.chmod(0o644)

@@ -1,4 +1,4 @@
-"""What we depend on, and what we carry along, may be used with us: checked for every extra and every vendored file."""
+"""The licences of all dependencies and vendored files are compatible with this project."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODULES = {
     "matrix-nio": "nio",
     "python-telegram-bot": "telegram",
 }
-"""Modules that are not called like their distribution."""
+"""Modules whose name differs from the name of their distribution."""
 VENDORED = sorted(file for file in SOURCES.rglob("vendored/*") if file.suffix != ".txt")
 
 
@@ -51,7 +51,7 @@ def test_a_homeserver_for_tests_is_reached_by_no_extra_but_dev() -> None:
 
 
 def test_a_licence_is_found_behind_other_distributions() -> None:
-    """`matrix-synapse` needs `matrix-common`; what is asked of it is checked as if we asked for it."""
+    """`matrix-synapse` requires `matrix-common`, so the licence of `matrix-common` is checked as well."""
     table = {**TABLE, "allowed": ["AGPL-3.0-or-later"], "exceptions": {}, "dev": {}}
     project = {"name": "p", "optional-dependencies": {"x": ["matrix-synapse"]}}
     found = Checker(project, table).check()[1]
@@ -101,7 +101,7 @@ def test_expressions_are_read_as_spdx_means_them(expression: str, allowed: bool)
 
 
 def test_running_needs_no_tools_of_development() -> None:
-    """`make setup` installs these extras; what tests need comes with `make test`."""
+    """`make setup` installs only these extras. `make test` adds the packages that tests need."""
     makefile = (ROOT / "Makefile").read_text()
     (wanted,) = re.findall(r"\$\(READY\): .*?-e '\.\[([a-z,]+)\]'", makefile, re.DOTALL)
     assert set(wanted.split(",")) <= set(PROJECT["optional-dependencies"]) - {"dev"}
@@ -110,7 +110,8 @@ def test_running_needs_no_tools_of_development() -> None:
 
 
 def test_every_extra_has_a_module_that_imports_what_it_brings() -> None:
-    """An extra comes with the code that needs it, not before."""
+    """An extra exists only if a module imports its packages. Extras for development are exempt, because they
+    install programs."""
     imported = set()
     for file in SOURCES.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_bytes())):
@@ -121,7 +122,7 @@ def test_every_extra_has_a_module_that_imports_what_it_brings() -> None:
     for extra, texts in PROJECT["optional-dependencies"].items():
         names = {canonicalize_name(Requirement(text).name) for text in texts} - {PROJECT["name"]}
         modules = {MODULES.get(name, name.replace("-", "_")) for name in names}
-        assert extra == "dev" or modules <= imported, extra
+        assert extra in ("dev", "docs") or modules <= imported, extra
 
 
 @pytest.mark.parametrize("file", VENDORED, ids=lambda file: file.name)

@@ -1,4 +1,4 @@
-"""The one reader of message content: text, parts, pictures, reasoning and tool calls, whatever shape they have."""
+"""The reader of message content handles text, parts, pictures, reasoning and tool calls in every format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.chat.view.recap import extract_text as recap_text
+from hermes.chat.view.recap import format_row_text as recap_text
 from hermes.chat.view.recap import list_call_names
 from hermes.export.message_text import list_calls, list_parts
 from hermes.message_content import ToolCall, list_tool_calls, read_text

@@ -1,4 +1,4 @@
-"""Files that get their name when they are whole."""
+"""Partial files: a file gets its final name only when it is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reasoning is told apart from the answer, wherever a stream was cut."""
+"""Reasoning is separated from the answer, wherever the stream was split."""
 
 from __future__ import annotations
 
@@ -118,7 +118,8 @@ def test_code_is_never_folded(parts: list[str]) -> None:
 
 @given(TEXTS, TEXTS)
 def test_what_follows_the_tag_is_the_answer(before: str, after: str) -> None:
-    """Everything of a text is either reasoning or answer, in order, but the tags and blank lines between them."""
+    """The reasoning and the answer together contain the whole text in order, except for the tags and the
+    blank lines between."""
     text = f"{before}\n</think>\n{after}"
     parted = split_reasoning(text)
     assert text.endswith(parted.answer.lstrip("\n"))
@@ -136,7 +137,7 @@ def test_no_word_is_in_neither(text: str) -> None:
 
 @pytest.mark.parametrize("unit", ["`</think>` ", "```\n</think>\n```\n", "a </think> ", "\\``a "])
 def test_a_text_full_of_tags_is_split_as_quickly_as_any_other(unit: str) -> None:
-    """It would take hours if every tag were compared with the whole text."""
+    """The test would take hours if every tag were compared with the whole text."""
     text = unit * 50_000 + "</think>"
     assert split_reasoning(text) == ("", text)
     splitter = ReasoningSplitter()

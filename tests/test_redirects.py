@@ -1,4 +1,4 @@
-"""A key goes to the address that was chosen, and nowhere else, whatever that address answers."""
+"""A key is sent only to the configured address, even if that address redirects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ CODES = (301, 302, 303, 307, 308)
 
 
 class Server:
-    """Records every request. Answers with a redirect if there is a target, else with an empty list of models."""
+    """A server that records every request. It answers with a redirect if there is a target, else with an
+    empty model list."""
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         self.seen: list[tuple[str, dict[str, str], bytes]] = []
@@ -73,7 +74,7 @@ def other() -> Iterator[Server]:
 
 @pytest.fixture(params=["another port", "another host", "itself"])
 def chosen(request: pytest.FixtureRequest, other: Server) -> Iterator[Server]:
-    """The server that a person chose, which sends everybody somewhere else."""
+    """Run the configured server, which redirects every request to another address."""
     server = Server()
     targets = {
         "another port": other.url,

@@ -1,4 +1,4 @@
-"""The databases that stand for the reference are what its documentation says."""
+"""The reference databases match the documentation of the reference."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.store.sqlite.reference_databases import (
     build_newer,
 )
 
-# version -> columns added then, as the change table of the documentation names them
+# version -> columns that this version added, according to the change table of the documentation
 SESSION_COLUMNS = {
     1: "id source user_id model model_config system_prompt parent_session_id started_at ended_at end_reason "
     "message_count tool_call_count input_tokens output_tokens",

@@ -1,4 +1,4 @@
-"""Each pattern finds its example and nothing else, in time that grows with the text, and redacting twice is once."""
+"""Each pattern finds only its own example in linear time, and redacting twice has the same result as once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ AROUND = (
 
 
 def the_secret_in(example: str) -> str:
-    """Of a setting only the value is secret; a key is one as a whole."""
+    """Return the secret part of an example. In a setting only the value is secret. A key is secret as a
+    whole."""
     for prefix in ("AccountKey=", "access_key = "):
         if prefix in example:
             return example.partition(prefix)[2]

@@ -1,4 +1,4 @@
-"""The tables in the documentation are made from the declarations."""
+"""The tables in the documentation are generated from the declarations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_page_tells_every_setting_and_variable_and_no_other() -> None:
 
 
 def _is_told_in_general(key: str) -> bool:
-    """Of what every platform has, and of policies for chats, the page tells once."""
+    """Return whether the page describes the setting once for all platforms, as it does for chat policies."""
     section, _, name = key.partition(".")
     if section == "platforms":
         return name.partition(".")[2] in PlatformSection.__struct_fields__

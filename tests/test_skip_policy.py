@@ -33,7 +33,7 @@ def test_expected_to_fail(): raise AssertionError
 """
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+@pytest.mark.parametrize("workers", [(), pytest.param(("-n", "2"), marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     ("listing", "module", "code"),
     [

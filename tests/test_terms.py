@@ -1,4 +1,4 @@
-"""Folding and splitting: what the index holds, and that a query asks for exactly that."""
+"""Folding and splitting: the terms in the index, and that a query uses the same terms."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ def test_folding_is_idempotent(text: str) -> None:
     assert fold(fold(text)) == fold(text)
 
 
+@pytest.mark.full
 def test_folding_is_idempotent_for_every_character_with_a_mark() -> None:
     for code in range(0x30000):
         for text in (chr(code), f"{chr(code)}\u0301", f"א{chr(code)}\u0345\ufe0f"):
@@ -120,11 +121,12 @@ def test_fields_are_kept_apart() -> None:
 
 @given(texts)
 def test_the_short_roads_split_like_the_long_one(text: str) -> None:
-    # A Thai letter at the end sends any text down the long road.
+    # A Thai letter at the end forces the slow path for any text.
     words, parts = index_text(text + " ก")
     assert index_text(text) == (words.removesuffix("ก").rstrip(" "), parts)
 
 
+@pytest.mark.full
 def test_the_short_roads_split_every_character_like_the_long_one() -> None:
     for code in (*range(0x1F000), *range(0xE0000, 0xE0200)):
         for text in (f"a{chr(code)}b", f"中{chr(code)}文 가{chr(code)}", f"x {chr(code)}Ab 中"):

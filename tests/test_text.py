@@ -1,4 +1,4 @@
-"""The gate for text: what is changed on the way in and out, and what is not."""
+"""Text normalisation: which characters are changed when text is stored or shown, and which are not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hermes.text import (
     clean_replay,
-    extract_text,
+    extract_searchable_text,
     extract_tool_call_text,
     has_lone_surrogates,
     make_preview,
@@ -70,7 +70,7 @@ def test_clean_text_can_be_encoded_and_is_clean(text: str) -> None:
     ],
 )
 def test_text_of_content(content: Any, text: str) -> None:
-    assert extract_text(content) == text
+    assert extract_searchable_text(content) == text
 
 
 CALLS = [
@@ -105,7 +105,7 @@ def test_nesting_may_be_as_deep_as_it_likes() -> None:
     deep: Any = "bottom"
     for _ in range(100_000):
         deep = [deep]
-    assert extract_text(deep) == extract_tool_call_text(deep) == make_preview(deep) == "bottom"
+    assert extract_searchable_text(deep) == extract_tool_call_text(deep) == make_preview(deep) == "bottom"
     assert extract_tool_call_text([{"arguments": "[" * 100_000}]).startswith("arguments\n[[[")
 
 

@@ -1,9 +1,10 @@
-"""Check the licence of every distribution that an extra of pyproject.toml leads to.
+"""Check the licences of all direct and indirect dependencies, for each extra in pyproject.toml.
 
     python tools/check_licences.py [PROJECT]
 
-Licences come from the metadata of what is installed, and from licences.toml for what is not. A distribution that
-neither knows is an error, and so is a licence that licences.toml does not allow. Exit code 1 if there is any error.
+Licences are read from the metadata of installed distributions, and from licences.toml for all others. An
+unknown licence is an error, and so is one that licences.toml does not allow. The exit code is 1 if there are
+errors.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ CORE = "(core)"
 DEV = "dev"
 TABLE = Path(__file__).with_name("licences.toml")
 
-# Names that people wrote before there were SPDX identifiers.
+# Licence names from before SPDX identifiers.
 ALIASES = {
     "apache 2.0": "Apache-2.0",
     "apache license, version 2.0": "Apache-2.0",
@@ -32,6 +33,7 @@ ALIASES = {
     "bsd license": "BSD-3-Clause",
     "bsd 2-clause license": "BSD-2-Clause",
     "isc license (iscl)": "ISC",
+    "mit licence": "MIT",
     "mit license": "MIT",
     "mozilla public license 2.0 (mpl 2.0)": "MPL-2.0",
     "python software foundation license": "PSF-2.0",
@@ -40,20 +42,20 @@ ALIASES = {
 SILENT = ("", "unknown")
 NO_LICENCE = ("License :: DFSG approved", "License :: OSI Approved")
 LONGEST_NAME = 100
-"""A `License` field that is longer, or has several lines, is the text of a licence."""
+"""A `License` field that is longer, or has several lines, contains a licence text and not a name."""
 
 _TOKEN = re.compile(r"\(|\)|[^\s()]+")
 
 
 Wanted = tuple[str, frozenset[str]]
-"""The name of a distribution, and the extras that are asked of it."""
+"""The name of a distribution and its requested extras."""
 
 
 class Found(NamedTuple):
-    """A distribution, what it is licensed under and what it leads to."""
+    """The licence and the dependencies of a distribution."""
 
     licence: str | None
-    """An SPDX expression; None if nothing is known."""
+    """An SPDX expression; None if the licence is unknown."""
     requires: list[Wanted]
 
 
@@ -69,7 +71,7 @@ class Checker:
         self._allowed = frozenset(table["allowed"])
 
     def check(self) -> tuple[int, list[str]]:
-        """(how many distributions were looked at, what is wrong with them)."""
+        """Check all extras. Return the number of distributions and the list of problems."""
         seen: set[str] = set()
         problems: dict[str, None] = {}
         for extra in (CORE, *sorted(self._extras)):
@@ -85,7 +87,7 @@ class Checker:
         return len(seen), list(problems)
 
     def _walk(self, extra: str) -> Iterator[tuple[tuple[str, ...], str | None]]:
-        """Every distribution that an extra leads to, with the shortest way there."""
+        """Yield every dependency of an extra with its shortest dependency path and its licence."""
         started = self._own([] if extra == CORE else [extra])
         waiting: list[tuple[tuple[str, ...], frozenset[str]]] = [
             ((name,), extras) for name, extras in started
@@ -101,7 +103,7 @@ class Checker:
             waiting += [((*path, name), wanted) for name, wanted in found.requires]
 
     def _own(self, extras: list[str]) -> list[Wanted]:
-        """What this project asks for with these extras, those that name others of its own included."""
+        """Return the direct dependencies of this project with these extras. Extras can include other extras."""
         wanted = list(self._core)
         waiting, done = list(extras), set[str]()
         while waiting:
@@ -114,7 +116,7 @@ class Checker:
                     waiting += map(canonicalize_name, requirement.extras)
                 else:
                     wanted.append(requirement)
-        return [_named(one) for one in wanted if _applies(one, frozenset())]
+        return [_named(requirement) for requirement in wanted if _applies(requirement, frozenset())]
 
     def _find(self, name: str, extras: frozenset[str]) -> Found:
         stated = _by_name(self._table.get("stated", {})).get(name)
@@ -124,9 +126,9 @@ class Checker:
             row = _by_name(self._table.get("not_installed", {})).get(name)
             if row is None:
                 return Found(None, [])
-            return Found(row["licence"], [_named(Requirement(one)) for one in row.get("requires", ())])
+            return Found(row["licence"], [_named(Requirement(line)) for line in row.get("requires", ())])
         requires = [Requirement(line) for line in installed.requires or ()]
-        needs = [_named(one) for one in requires if _applies(one, extras)]
+        needs = [_named(requirement) for requirement in requires if _applies(requirement, extras)]
         return Found(stated or licence_of(installed), needs)
 
     def _problem(self, extra: str, name: str, licence: str | None) -> str | None:
@@ -157,15 +159,15 @@ def _applies(requirement: Requirement, extras: frozenset[str]) -> bool:
 
 
 def licence_of(installed: Distribution) -> str | None:
-    """The licence that the metadata names, as an SPDX expression; None if it names none."""
-    told = installed.metadata
-    if "License-Expression" in told:
-        return told["License-Expression"]
-    field = "".join(told.get_all("License") or ()).strip()
+    """Return the licence in the metadata as an SPDX expression; None if there is none."""
+    metadata = installed.metadata
+    if "License-Expression" in metadata:
+        return metadata["License-Expression"]
+    field = "".join(metadata.get_all("License") or ()).strip()
     terms = [] if _is_text(field) or field.lower() in SILENT else [_spdx(field)]
-    named = [one for one in told.get_all("Classifier") or () if one.startswith("License ::")]
-    terms += [_spdx(one.rpartition(" :: ")[2]) for one in named if one not in NO_LICENCE]
-    # Where several are named nobody says which one may be chosen: each of them has to be allowed.
+    named = [line for line in metadata.get_all("Classifier") or () if line.startswith("License ::")]
+    terms += [_spdx(line.rpartition(" :: ")[2]) for line in named if line not in NO_LICENCE]
+    # Several names do not say whether one can be chosen, so all of them must be allowed.
     joined = [f"({term})" if " " in term else term for term in dict.fromkeys(terms)]
     return " AND ".join(joined) or None
 
@@ -179,7 +181,7 @@ def _spdx(name: str) -> str:
 
 
 def is_allowed(expression: str, allowed: frozenset[str]) -> bool:
-    """Whether an SPDX expression can be satisfied with allowed licences. What cannot be read is not allowed."""
+    """Return whether allowed licences satisfy an SPDX expression. An invalid expression is not allowed."""
     tokens = _TOKEN.findall(expression)
 
     def alternatives() -> bool:

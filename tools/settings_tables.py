@@ -3,8 +3,8 @@
     python -m tools.settings_tables [--check]
 
 A table stands between `<!-- table: NAME -->` and `<!-- end of table -->` in a page of docs/. It is made from
-`config/schema.py` and the declarations of platforms. With `--check` nothing is written, and a page that is not up to
-date is an error.
+`config/settings_schema.py` and the declarations of platforms. With `--check` nothing is written, and an outdated page
+is an error.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from hermes.gateway.registry import PLATFORMS, list_missing
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"(?<=<!-- table: )(?P<name>[\w -]+)( -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
 INHERITED = ("enabled", "busy", "stream")
-"""Settings of every platform whose default depends on others."""
-HEAD = ("| key | environment | default | what it may be | |", "|---|---|---|---|---|")
+"""Settings of every platform whose default depends on other settings."""
+HEAD = ("| key | environment | default | value | meaning |", "|---|---|---|---|---|")
 
 
 def make_table(name: str) -> str:
-    """The table of that name, as it stands in a page."""
+    """Return the table with this name as Markdown."""
     if name.startswith("options of "):
         lines = _format_options([name.removeprefix("options of ")])
     else:
@@ -42,7 +42,7 @@ def make_table(name: str) -> str:
 
 
 def update_page(text: str) -> str:
-    """The page with every table made anew."""
+    """Return the page with every table regenerated."""
     return BLOCK.sub(lambda block: f"{block['name']}{block[2]}{make_table(block['name'])}", text)
 
 
@@ -78,21 +78,21 @@ def _format_row(key: str, setting: Setting, variable: str | None, default: str) 
 
 
 def _format_platforms() -> Iterator[str]:
-    yield from ("| platform | install | what it needs | |", "|---|---|---|---|")
+    yield from ("| platform | package | required settings | features |", "|---|---|---|---|")
     for name, platform in PLATFORMS.items():
         variables = re.sub(r"\w+_\w+", r"`\g<0>`", ", ".join(list_missing(name, {})))
         yield f"| {platform.title} | `hermes-sessions[{platform.extra}]` | {variables} | {platform.summary} |"
 
 
 def _format_flags() -> Iterator[str]:
-    yield from ("| flag | |", "|---|---|")
+    yield from ("| flag | meaning |", "|---|---|")
     yield f"| `--platform P` | one of {', '.join(f'`{name}`' for name in PLATFORMS)} |"
     for flag, (metavar, help_text) in list_flags().items():
         yield f"| `--{flag.replace('_', '-')} {metavar}` | {help_text} |"
 
 
 def format_default(value: object) -> str:
-    """A default in a cell; empty if there is none."""
+    """Return a default value as the text of a table cell; empty if there is none."""
     if value is None or value in ((), frozenset()) or value == {}:
         return ""
     if isinstance(value, bool):

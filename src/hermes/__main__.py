@@ -1,4 +1,5 @@
-"""`python -m hermes`: the command of this very interpreter, whatever else the shell would find by that name."""
+"""`python -m hermes`: run the command of this interpreter, independent of the `hermes` that the shell would
+find."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Files to which lines are only ever added, by several processes, each line whole and on the disk or not at all."""
+"""Append-only files of lines, shared by several processes. Each line is written completely and durably, or
+not at all."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from hermes.logs import get_logger
 log = get_logger(__name__)
 
 TORN = ".torn"
-"""Ends the name of a file with a line that a crash cut off: the others are stored, this one is for a person to see."""
+"""Suffix of a file whose last line was truncated by a crash. All other lines are stored; the file is kept for
+inspection."""
 
 
 def list_files(folder: Path) -> list[Path]:
@@ -28,7 +30,8 @@ def read_stamp(file: Path) -> int:
 
 
 def append_line(file: Path, line: bytes) -> bool:
-    """Add to a file, durably and whole; False if it is no longer there, or a line in it was cut off."""
+    """Append a line to a file durably and atomically. Return False if the file does not exist or its last
+    line is truncated."""
     with lock_file(file) as descriptor:
         if descriptor is None:
             return False
@@ -49,7 +52,7 @@ def append_line(file: Path, line: bytes) -> bool:
 
 @contextmanager
 def lock_file(file: Path) -> Iterator[int | None]:
-    """The file, locked for a moment; None if it went while we waited for it."""
+    """Lock the file and yield its descriptor, or None if the file was removed in the meantime."""
     try:
         descriptor = home.open_private_file(file, os.O_RDWR)
     except FileNotFoundError:
@@ -67,7 +70,10 @@ def lock_file(file: Path) -> Iterator[int | None]:
 
 
 def lock_descriptor(descriptor: int, operation: int) -> bool:
-    """Whether it is ours now. A file system without such locks has one process at a time, as far as we can know."""
+    """Lock a descriptor and return whether the lock was acquired.
+
+    On a file system without locks, return True: other processes cannot be detected there.
+    """
     try:
         fcntl.flock(descriptor, operation)
     except BlockingIOError:
@@ -78,7 +84,7 @@ def lock_descriptor(descriptor: int, operation: int) -> bool:
 
 
 def read_from(descriptor: int, start: int) -> bytes:
-    """From `start` to the end."""
+    """Read from `start` to the end of the file."""
     parts = []
     while part := os.pread(descriptor, 1 << 20, start):
         parts.append(part)

@@ -1,6 +1,7 @@
-"""Files that are being written: under a name of their own, private and locked, until they are whole.
+"""Atomic file writes: a file is written under a private, locked, temporary name until it is complete.
 
-What a killed process left behind is told by its lock, and cleared away by whoever works in the folder next.
+The lock shows whether the writer still lives. The next writer in the folder removes the files of killed
+processes.
 """
 
 from __future__ import annotations
@@ -19,27 +20,30 @@ from hermes import errors, home
 PARTIAL = ".hermes-partial"
 LOCK = ".lock"
 KEY_NOTE = ".key.json"
-"""What stands beside an encrypted file and says with which key, though not the key."""
+"""Suffix of the file beside an encrypted file that names the key, without containing it."""
 DAMAGE_MARK = ".damaged"
-"""What stands beside a store in which damage was seen: nobody writes to it until it is repaired or restored."""
+"""Suffix of the file that marks a store as damaged. Nobody writes to the store until it is repaired or
+restored."""
 BACKUPS = ".backups"
-"""Ends the name of the folder beside a store that holds its backups."""
+"""Suffix of the folder beside a store that contains its backups."""
 
 LONGEST_NAME = 50
-"""Characters of a file's name in that of its partial file: what is added must not make it too long."""
+"""Maximum number of characters of a file's name in the name of its partial file, which must not become too
+long."""
 
 
 @contextmanager
 def open_partial_file(folder: Path, name: str, beside: Sequence[str] = ()) -> Iterator[tuple[Path, int]]:
-    """A private file to write to, locked while its writer lives, gone afterwards unless it was published.
+    """Create a private file for writing. It is locked while its writer lives, and removed afterwards unless
+    it was published.
 
-    `beside` are the endings of files that its writer makes beside it, which go with it.
+    `beside` lists the suffixes of files that the writer creates beside it. They are removed too.
     """
     partial = folder / f".{name}.{os.urandom(6).hex()}{PARTIAL}"
     descriptor = -1
-    try:  # from the first moment on: an interrupt may come as soon as there is a file
+    try:  # an interrupt may occur as soon as the file exists
         descriptor = _create_partial(partial)
-        with suppress(OSError):  # a file system without such locks: then nothing is ever cleared away there
+        with suppress(OSError):  # without locks in the file system, nothing is ever cleared there
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield partial, descriptor
     finally:
@@ -53,12 +57,13 @@ def open_partial_file(folder: Path, name: str, beside: Sequence[str] = ()) -> It
 def _create_partial(partial: Path) -> int:
     try:
         return home.create_private_file(partial)
-    except OSError as error:  # nobody knows that name: what is wrong is the folder
+    except OSError as error:  # the random name cannot be the cause, so report the folder
         raise OSError(error.errno, error.strerror, str(partial.parent)) from None
 
 
 def replace_file(file: Path, data: bytes, *, unless: Callable[[], bool] = bool) -> bool:
-    """Give the file these contents, at once and private; False, and nothing done, if `unless` says so at the end."""
+    """Replace the content of a file atomically; the new file is private. If `unless()` is true before the
+    replacement, change nothing and return False."""
     with open_partial_file(file.parent, file.name) as (partial, descriptor):
         with open(descriptor, "wb", closefd=False) as fresh:
             fresh.write(data)
@@ -72,10 +77,10 @@ def replace_file(file: Path, data: bytes, *, unless: Callable[[], bool] = bool) 
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Only one at a time reads and then replaces a file of this folder, among all processes that ask here."""
+    """Hold an exclusive lock on a folder, for reading and then replacing one of its files."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # a file system without such locks
+        with suppress(OSError):  # the file system has no such locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
@@ -84,14 +89,15 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def write_new_file(file: Path, *, replace: bool) -> Iterator[BinaryIO]:
-    """A private file that gets its name when it is whole. Without `replace` it never takes the place of another."""
+    """Write a private file that gets its name when it is complete. Without `replace`, it never replaces
+    another file."""
     with write_published_file(file, os.replace if replace else link_or_rename) as fresh:
         yield fresh
 
 
 @contextmanager
 def write_published_file(file: Path, publish: Callable[[Path, Path], None]) -> Iterator[BinaryIO]:
-    """A private file that `publish(partial, file)` puts in its place when it is whole and on the disk."""
+    """Write a private file that `publish(partial, file)` puts into place when it is complete and durable."""
     clear_partials(file.parent)
     with open_partial_file(file.parent, file.name[:LONGEST_NAME]) as (partial, descriptor):
         with open(descriptor, "wb", closefd=False) as fresh:
@@ -102,19 +108,19 @@ def write_published_file(file: Path, publish: Callable[[Path, Path], None]) -> I
 
 
 def link_or_rename(partial: Path, file: Path) -> None:
-    """Give a partial file its name, unless the name is taken: then FileExistsError."""
+    """Give a partial file its final name. Raise FileExistsError if the name is taken."""
     try:
         os.link(partial, file)
     except FileExistsError:
         raise
-    except OSError:  # a file system without links: then there is a moment in which another may take the name
+    except OSError:  # without links in the file system, another process may take the name in between
         if os.path.lexists(file):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file)) from None
         os.replace(partial, file)
 
 
 def clear_partials(folder: Path) -> None:
-    """Remove what killed backups left. The lock tells them from those that are being written."""
+    """Remove the partial files of killed processes. Files that are being written are locked and kept."""
     found = sorted(folder.glob(f".*{PARTIAL}*"))
     for stale in found:
         if not stale.name.endswith(PARTIAL):
@@ -126,7 +132,7 @@ def clear_partials(folder: Path) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for file in found:
-                if file.name.startswith(stale.name):  # itself, and what its writer made beside it
+                if file.name.startswith(stale.name):  # the partial file and the files beside it
                     with suppress(FileNotFoundError):
                         file.unlink()
         except OSError:
@@ -145,7 +151,8 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def lock_private_folder(folder: Path, seconds: float = 10.0) -> Iterator[None]:
-    """Work in a folder of ours, one at a time among all threads and processes; what the system refuses is one line."""
+    """Hold an exclusive lock on a private folder, among all threads and processes. Raise HermesError if the
+    lock or the folder is not available."""
     try:
         home.make_private_folder(folder)
         descriptor = home.open_private_file(folder / LOCK, os.O_RDWR | os.O_CREAT)

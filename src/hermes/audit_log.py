@@ -1,6 +1,6 @@
-"""`<home>/audit.log`: who changed what gives power over this machine, one JSON object per line.
+"""`<home>/audit.log`: security-relevant changes (settings, keys, access), one JSON object per line.
 
-Writing it never stops what is being done: a line that cannot be written is logged instead.
+A write error never stops the audited action: the error is logged instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hermes.logs import get_logger
 NAME = "audit.log"
 OLDER = "audit.log.1"
 LARGEST = 5_000_000
-"""Bytes in the file before it becomes `audit.log.1`, in place of the one before."""
+"""Maximum size in bytes. A full file is renamed to `audit.log.1` and replaces the previous one."""
 LONGEST_VALUE = 2_000
 
 _log = get_logger(__name__)
@@ -30,7 +30,8 @@ def get_path() -> Path:
 
 
 def record(action: str, **details: str | int | bool | None) -> None:
-    """Append a line: when, what, by which process, from which terminal, and whether a tool started it."""
+    """Append a line with the time, the action, the process, the terminal, and whether a tool started the
+    process."""
     from hermes.secrets import redact_value
 
     entry = {
@@ -55,7 +56,7 @@ def record(action: str, **details: str | int | bool | None) -> None:
 
 
 def read(limit: int | None = None) -> list[dict[str, Any]]:
-    """The newest entries, all unless `limit` says how many, the newest last. Lines that are no entries are left out."""
+    """Return the last `limit` entries, or all, oldest first. Invalid lines are skipped."""
     files = [get_path().with_name(OLDER), get_path()]
     entries = [entry for file in files for entry in _read_entries(file)]
     return entries if limit is None else entries[-limit:]
@@ -68,7 +69,7 @@ def _shorten(value: str | int | bool | None) -> str | int | bool | None:
 
 
 def _open_for_append(file: Path) -> int:
-    """The file to append to. One that is full is renamed first, by one process only."""
+    """Open the file for appending. If it is full, exactly one process renames it first."""
     while True:
         descriptor = home.open_private_file(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         if os.fstat(descriptor).st_size < LARGEST:

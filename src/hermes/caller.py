@@ -1,8 +1,9 @@
-"""Who started this process: a person, or a tool of the agent.
+"""Determine whether a person or a tool of the agent started this process.
 
-A tool call puts `HERMES_TOOL_CALL` into the environment of what it starts. The variable is looked for in this process
-and, on Linux, in its ancestors, because a command can unset it. A process that leaves its family (`setsid`, a daemon)
-is not recognised: the wall against a hostile command is the sandbox, this is a help.
+A tool call sets `HERMES_TOOL_CALL` in the environment of the processes it starts. The variable is checked in
+this process and, on Linux, in its ancestors, because a command can unset it. A process that leaves its
+process tree (`setsid`, a daemon) is not recognised. This check is only an aid; the sandbox protects against
+hostile commands.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MOST_ANCESTORS = 64
 
 
 def is_started_by_tool() -> bool:
-    """Whether a tool call of the agent started this process, directly or through others."""
+    """Return whether a tool call of the agent started this process, directly or indirectly."""
     return bool(os.environ.get(TOOL_MARKER)) or any(map(_has_marker, _list_ancestors()))
 
 
@@ -29,18 +30,19 @@ def refuse_tool(what: str) -> None:
 
 
 def get_terminal() -> str | None:
-    """The device of the terminal this process was started from; None if there is none."""
+    """Return the device of the terminal that this process was started from, or None."""
     for stream in (sys.__stdin__, sys.__stderr__, sys.__stdout__):
         try:
             if stream is not None and stream.isatty():
                 return os.ttyname(stream.fileno())
-        except (OSError, ValueError):  # closed, or no device
+        except (OSError, ValueError):  # closed, or not a device
             continue
     return None
 
 
 def _list_ancestors() -> list[int]:
-    """The ids of the processes above this one, the nearest first; those above a process that hides are unknown."""
+    """Return the ids of the ancestor processes, nearest first. Ancestors above an unreadable process are
+    unknown."""
     found: list[int] = []
     pid = os.getppid()
     while pid > 1 and pid not in found and len(found) < MOST_ANCESTORS:
@@ -60,7 +62,7 @@ def _has_marker(pid: int) -> bool:
 
 
 def _read(pid: int, name: str) -> bytes:
-    """A file of /proc; empty where there is none, or it is somebody else's."""
+    """Read a file of /proc. Return empty bytes if it does not exist or cannot be read."""
     try:
         with open(f"/proc/{pid}/{name}", "rb") as file:
             return file.read()

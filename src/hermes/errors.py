@@ -1,41 +1,41 @@
-"""Every error this project raises on purpose, in one tree.
+"""All errors that this project raises on purpose, in one tree.
 
     HermesError
-    ├── InvalidArgument            (ValueError)          a caller's value cannot be used
-    │   ├── InvalidTitle           (ValueError)          too long, or already in use
+    ├── InvalidArgument            (ValueError)          an argument is invalid
+    │   ├── InvalidTitle           (ValueError)          the title is too long or already in use
     │   └── MissingValue           (sqlite3.IntegrityError)  a required value is None
-    ├── BadConfig                                        config.yaml makes no sense
-    ├── UnsafeHome                                       others can write to the home, or own it
-    ├── StartedByTool                                    a tool of the agent asked for what is a person's
+    ├── BadConfig                                        config.yaml is invalid
+    ├── UnsafeHome                                       another user owns the home or can write to it
+    ├── StartedByTool                                    a tool of the agent started a command for people
     ├── SealBroken                                       a sealed file was changed, moved or damaged
-    ├── OutputRefused                                    a file for a person cannot have this name
-    │   └── OutputExists                                 because another file has it
-    ├── ExportCancelled                                  the person ended an export; no file was written
+    ├── OutputRefused                                    an output file cannot have this name
+    │   └── OutputExists                                 another file has this name
+    ├── ExportCancelled                                  the user cancelled an export; no file was written
     └── StoreError
-        ├── UnknownSession         (sqlite3.IntegrityError)  no such session or parent
-        ├── ConstraintFailed       (sqlite3.IntegrityError)  plain SQL broke a rule of the schema
-        ├── AlreadyContinued                                 compressed before, by somebody else
-        ├── LeaseLost                                        somebody else works in this conversation now
-        ├── LeaseHeld                                        somebody else does, and was there first
-        ├── StoreBusy              (sqlite3.OperationalError)  locked past the deadline
-        ├── SearchTimeout          (sqlite3.OperationalError)  too many messages without an index to read in time
-        ├── StoreFull              (sqlite3.OperationalError)  no room on the disk
-        ├── StoreReadOnly          (sqlite3.OperationalError)  opened, or found, read-only
-        │   └── StoreTooOld        (sqlite3.OperationalError)  and not migrated yet
-        ├── StoreDamaged           (sqlite3.DatabaseError)   the file is broken; names the way out
-        │   └── IndexDamaged       (sqlite3.DatabaseError)   only the search index is; it rebuilds itself
-        ├── StoreLocked            (sqlite3.DatabaseError)   encrypted, and there is no key or no cipher for it
-        │   └── WrongKey           (sqlite3.DatabaseError)   there is a key, but not its own
+        ├── UnknownSession         (sqlite3.IntegrityError)  the session or its parent does not exist
+        ├── ConstraintFailed       (sqlite3.IntegrityError)  plain SQL violated a constraint of the schema
+        │   └── SessionInTrash     (sqlite3.IntegrityError)  the trash has a session with this id
+        ├── AlreadyContinued                                 another process compressed the session before
+        ├── LeaseLost                                        another process has taken over the conversation
+        ├── LeaseHeld                                        another process holds the conversation's lease
+        ├── StoreBusy              (sqlite3.OperationalError)  the store was locked until the deadline
+        ├── SearchTimeout          (sqlite3.OperationalError)  too many unindexed messages to read in time
+        ├── StoreFull              (sqlite3.OperationalError)  the disk is full
+        ├── StoreReadOnly          (sqlite3.OperationalError)  the store is or was opened read-only
+        │   └── StoreTooOld        (sqlite3.OperationalError)  and is not migrated yet
+        ├── StoreDamaged           (sqlite3.DatabaseError)   the file is damaged; the message says what to do
+        │   └── IndexDamaged       (sqlite3.DatabaseError)   only the search index is; it is rebuilt
+        ├── StoreLocked            (sqlite3.DatabaseError)   encrypted, without a key or a cipher library
+        │   └── WrongKey           (sqlite3.DatabaseError)   the key is wrong
         ├── StoreTooNew            (sqlite3.DatabaseError)   written by a newer version
         ├── StoreClosed            (sqlite3.ProgrammingError)
-        ├── SecondLibrary          (sqlite3.OperationalError)  another SQLite on the live file
+        ├── SecondLibrary          (sqlite3.OperationalError)  another SQLite library uses the live file
         ├── MigrationFailed        (sqlite3.DatabaseError)
         ├── BackupFailed           (sqlite3.OperationalError)
-        └── StoreFailed            (sqlite3.OperationalError)  anything else the engine reports
+        └── StoreFailed            (sqlite3.OperationalError)  any other error of the engine
 
-The types in brackets are what callers of the documented interface may catch. `make_error()` makes the
-class that is both, at the moment it is raised, so that nothing imports `sqlite3` until something
-has already gone wrong.
+Callers of the documented interface can catch the types in brackets. `make_error()` creates the class with
+both types when the error is raised, so that nothing imports `sqlite3` before an error occurs.
 """
 
 from __future__ import annotations
@@ -47,13 +47,14 @@ if TYPE_CHECKING:
 
 
 class HermesError(Exception):
-    """The root: whatever derives from it has a message fit for a person, in one line."""
+    """The base class. The message of every subclass is one line for a person."""
 
     documented: str = ""
-    """Name of the class in `sqlite3` that the documented interface promises, if any."""
+    """Name of the `sqlite3` class that the documented interface promises, if any."""
 
     spooled: Path | None = None
-    """Where what could not be written is kept, to be stored when the store is back; None if it is not kept."""
+    """The spool file with the data that could not be written, which is stored later; None if there is no such
+    file."""
 
 
 class InvalidArgument(HermesError, ValueError):
@@ -109,7 +110,7 @@ class ConstraintFailed(StoreError):
 
 
 class SessionInTrash(ConstraintFailed):
-    """A session with this id lies in the trash, so that no other can be made under it."""
+    """The trash contains a session with this id, so no other session can use it."""
 
 
 class AlreadyContinued(StoreError):
@@ -124,7 +125,7 @@ class LeaseHeld(StoreError):
     def __init__(self, message: str, holder: Any = None) -> None:
         super().__init__(message)
         self.holder = holder
-        """The `Lease` of whoever is working there; for the person who decides what to do about it."""
+        """The `Lease` of the current holder, for the person who decides what to do."""
 
 
 class StoreBusy(StoreError):
@@ -132,7 +133,8 @@ class StoreBusy(StoreError):
 
 
 class SearchTimeout(StoreError):
-    """A search did not finish reading the messages that are not indexed yet. It never returns fewer instead."""
+    """A search could not read all unindexed messages in time. A search never returns incomplete results
+    instead."""
 
     documented = "OperationalError"
 
@@ -190,7 +192,7 @@ class StoreFailed(StoreError):
 
 
 def make_error(kind: type[HermesError], message: str) -> HermesError:
-    """An instance of `kind` that is also the documented `sqlite3` error: `raise make_error(X, "…")`."""
+    """Return an instance of `kind` that is also the documented `sqlite3` error: `raise make_error(X, "…")`."""
     return _get_twin(kind)(message)
 
 
@@ -206,6 +208,6 @@ def _get_twin(kind: type[HermesError]) -> type[HermesError]:
 
             bases = (kind, getattr(sqlite3, kind.documented))
         except (OSError, ImportError, AttributeError):
-            return kind  # no file can be opened, or another thread has failed to load it for that reason
+            return kind  # sqlite3 cannot be imported, for example without free file descriptors
         _twins[kind] = type(kind.__name__, bases, {"__module__": kind.__module__})
     return _twins[kind]

@@ -1,7 +1,7 @@
-"""Where things live, and that they are private.
+"""Paths of the home, and private files and folders.
 
-Paths are resolved when they are used, never at import: a test, a profile or a service may set
-`HERMES_HOME` at any time. Folders we make are 0700 and files 0600, whatever the umask says.
+Paths are resolved at each use, never at import, because a test, a profile or a service may set `HERMES_HOME`
+at any time. Created folders have mode 0700 and files 0600, independent of the umask.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _profile_warned = False
 
 
 def get_hermes_home() -> Path:
-    """`HERMES_HOME` if set and not blank, else `~/.hermes`."""
+    """Return `HERMES_HOME` if it is set and not blank, otherwise `~/.hermes`."""
     chosen = os.environ.get("HERMES_HOME", "").strip()
     if chosen:
         return _make_absolute(chosen) if chosen[0] == "/" else Path(chosen).expanduser()
@@ -33,12 +33,12 @@ def get_hermes_home() -> Path:
 
 @cache
 def _make_absolute(chosen: str) -> Path:
-    """The same object each time: it keeps its parts, by which paths are compared."""
+    """Return the same object each time. It caches its parts, which makes comparisons faster."""
     return Path(chosen)
 
 
 def get_default_hermes_root() -> Path:
-    """The folder above all profiles: where `~/.hermes` would be if no profile were chosen."""
+    """Return the folder above all profiles: the home without a profile."""
     standard = Path.home() / ".hermes"
     home = get_hermes_home()
     if home == standard or standard in home.parents:
@@ -51,7 +51,7 @@ def get_default_db_path() -> Path:
 
 
 def _warn_about_ignored_profile(home: Path) -> None:
-    """One line per process when a profile is active but `HERMES_HOME` does not say so."""
+    """Print a warning once per process if a profile is active but `HERMES_HOME` is not set."""
     global _profile_warned
     if _profile_warned:
         return
@@ -69,21 +69,21 @@ def _warn_about_ignored_profile(home: Path) -> None:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make the folder (and what is missing above it) readable by its owner only."""
+    """Create the folder and its missing parents, readable by the owner only."""
     if os.path.isdir(folder):
         return
     missing = [folder, *(parent for parent in folder.parents if not parent.exists())]
     for step in reversed(missing):
         try:
             step.mkdir(mode=PRIVATE_FOLDER)
-        except FileExistsError:  # somebody made it just now: another process of ours, or a stranger
+        except FileExistsError:  # another process or another user created it in the meantime
             found = os.stat(step)
             if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.geteuid(), 0):
                 raise
 
 
 def is_loose(path: str) -> bool:
-    """Whether others than the owner may do anything with this existing file or folder."""
+    """Return whether other users have any permission on this existing file or folder."""
     try:
         return bool(os.stat(path).st_mode & 0o077)
     except OSError:
@@ -91,7 +91,7 @@ def is_loose(path: str) -> bool:
 
 
 def tighten(path: str, mode: int) -> bool:
-    """Make something of ours private; True if it was not and now is. What is somebody else's stays as it is."""
+    """Make a file or folder private. Return True if it was changed. Files of other users are not changed."""
     if not is_loose(path):
         return False
     try:
@@ -102,20 +102,21 @@ def tighten(path: str, mode: int) -> bool:
 
 
 def create_private_file(path: Path) -> int:
-    """A new file, 0600 from its first moment; the open descriptor. Fails if it exists."""
+    """Create a file with mode 0600 and return its descriptor. Fails if it exists."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
     os.fchmod(descriptor, PRIVATE_FILE)
     return descriptor
 
 
 def open_private_file(path: Path | str, flags: int, owners: Collection[int] = ()) -> int:
-    """Open a file of ours for writing and make it 0600. A symbolic link or somebody else's file is refused.
+    """Open an own file for writing and set its mode to 0600. Symbolic links and files of other users are
+    refused.
 
-    `flags` are those of `os.open`. Nothing is truncated before the file was looked at. `owners` are users whose files
-    are trusted as well.
+    `flags` are those of `os.open`. The file is truncated only after these checks. `owners` are other users
+    whose files are trusted.
     """
     truncates = flags & os.O_TRUNC
-    safe = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a named pipe must not make us wait
+    safe = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # do not block on a named pipe
     try:
         descriptor = os.open(path, flags & ~os.O_TRUNC | safe, PRIVATE_FILE)
     except OSError as problem:
@@ -136,7 +137,7 @@ def open_private_file(path: Path | str, flags: int, owners: Collection[int] = ()
 
 
 def get_owners(*paths: Path) -> set[int]:
-    """The users that own those of the files and folders that exist."""
+    """Return the owners of the existing files and folders."""
     owners = set()
     for path in paths:
         try:
@@ -147,7 +148,8 @@ def get_owners(*paths: Path) -> set[int]:
 
 
 def _check_owned(descriptor: int, path: Path | str, owners: Collection[int]) -> bool:
-    """Refuse what is no regular file of this user or of `owners`; whether it is this user's."""
+    """Raise OSError unless this is a regular file of this user or of `owners`. Return whether it belongs to
+    this user."""
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EPERM, "it is not a regular file", str(path))

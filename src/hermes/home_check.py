@@ -1,8 +1,8 @@
-"""Whether the home is safe to use: ours, and out of reach for other users.
+"""Check that the home is safe: owned by this user and not writable by others.
 
-Keys and conversations are written there, so a home that somebody else owns, can write to or can put another folder in
-the place of is refused. Root may do anything, and is therefore asked to use a home of its own, unless
-`HERMES_FOREIGN_HOME=1` says that it is meant (a container with a mounted home).
+Keys and conversations are stored in the home. A home is refused if another user owns it, can write to it or
+can replace it. Root has access to everything, so root must use its own home, unless `HERMES_FOREIGN_HOME=1`
+allows another one (a container with a mounted home).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ OTHERS_WRITE, GROUP_WRITES = 0o002, 0o020
 
 
 def check_home() -> None:
-    """Raise `UnsafeHome` with what to do about it. A home that does not exist yet is judged by the folder above."""
+    """Raise `UnsafeHome` with a remedy if the home is not safe. A missing home is judged by the folder above
+    it."""
     folder = home.get_hermes_home().absolute()
     for parent, name, found in _walk_entries(folder):
         _check_entry(folder, parent, name, found)
@@ -48,13 +49,13 @@ def _check_owner(folder: Path, found: os.stat_result) -> None:
         )
     if os.environ.get(FOREIGN, "").strip() != "1":
         raise errors.UnsafeHome(
-            f"the home {folder} belongs to {owner}, and you are root; run it as {owner},"
-            f" or set {FOREIGN}=1 if that is meant"
+            f"the home {folder} belongs to {owner}, and you are root; run the command as"
+            f" {owner}, or set {FOREIGN}=1 to use this home as root"
         )
 
 
 def _check_entry(folder: Path, parent: Path, name: str, found: os.stat_result | None) -> None:
-    """Refuse a folder above the home, or a link on the way to it, that a stranger can put something in place of."""
+    """Refuse a folder above the home, or a link on its path, that another user can replace."""
     above = os.stat(parent)
     trusted = _list_trusted_users(folder)
     if above.st_uid not in trusted:
@@ -65,7 +66,7 @@ def _check_entry(folder: Path, parent: Path, name: str, found: os.stat_result | 
     if not _is_writable_by_others(above):
         return
     is_sticky = bool(above.st_mode & stat.S_ISVTX)
-    if is_sticky and (found is None or found.st_uid in trusted):  # as in /tmp: only its owner can rename it
+    if is_sticky and (found is None or found.st_uid in trusted):  # as in /tmp: only the owner can rename it
         return
     raise errors.UnsafeHome(
         f"the home {folder} is not safe: other users can write to {parent} and replace {name};"
@@ -74,7 +75,8 @@ def _check_entry(folder: Path, parent: Path, name: str, found: os.stat_result | 
 
 
 def _list_trusted_users(folder: Path) -> set[int]:
-    """Who may own what is above the home: root, this user and, for root with a foreign home, its owner."""
+    """Return who may own the folders above the home: root, this user and, for root with a foreign home, the
+    home's owner."""
     users = {0, os.geteuid(), *_find_unmapped_user()}
     if os.geteuid() == 0 and os.environ.get(FOREIGN, "").strip() == "1":
         try:
@@ -85,9 +87,9 @@ def _list_trusted_users(folder: Path) -> set[int]:
 
 
 def _walk_entries(folder: Path) -> Iterator[tuple[Path, str, os.stat_result | None]]:
-    """Each name on the way to the folder: the real folder it is in, the name, and what it is, links not followed.
+    """Yield each name on the path to the folder: the real parent folder, the name, and its `lstat` result.
 
-    It ends at the first name that does not exist.
+    Ends at the first name that does not exist, whose result is None.
     """
     at, links = Path("/"), 0
     names = list(reversed(folder.parts[1:]))
@@ -117,14 +119,15 @@ def _walk_entries(folder: Path) -> Iterator[tuple[Path, str, os.stat_result | No
 
 
 def _is_writable_by_others(found: os.stat_result) -> bool:
-    """Whether anybody but its owner can write there. A group that only its owner is in does not count."""
+    """Return whether anyone except the owner can write there. A group with only the owner in it does not
+    count."""
     if found.st_mode & OTHERS_WRITE:
         return True
     return bool(found.st_mode & GROUP_WRITES) and not _is_private_group(found)
 
 
 def _is_private_group(found: os.stat_result) -> bool:
-    """Whether the group is that of one user alone, as many systems make it for each."""
+    """Return whether the group is the private group that many systems create for each user."""
     import grp
     import pwd
 
@@ -137,7 +140,8 @@ def _is_private_group(found: os.stat_result) -> bool:
 
 
 def _find_unmapped_user() -> set[int]:
-    """Who owns what the host owns, seen from inside of a user namespace: nobody in there can act as that user."""
+    """Return the user id that stands for unmapped users inside a user namespace. Nobody inside can act as
+    that user."""
     try:
         first = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
         if first == ["0", "0", "4294967295"]:

@@ -1,6 +1,7 @@
-"""A log that costs nothing until something is said: importing `logging` takes longer than opening a store.
+"""Lazy logging: importing `logging` takes longer than opening a store, so it is imported at the first log
+call.
 
-Where nobody set logging up, Python prints warnings to stderr as they are; a command can say how they are laid out.
+Without a logging configuration, Python prints warnings to stderr. A command can set their format.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ if TYPE_CHECKING:
 
 
 def get_logger(name: str) -> Logger:
-    """The logger of this name, which is fetched when it is used."""
+    """Return a proxy for the logger of this name. The logger is fetched at its first use."""
     return cast("Logger", _LazyLogger(name))
 
 
 def use_last_resort(make_formatter: Callable[[], Formatter]) -> None:
-    """Lay out with this, made when it is needed, what Python prints to stderr for want of a handler."""
+    """Set the formatter, created on demand, of messages that Python prints to stderr when there is no
+    handler."""
     global _make_formatter
     _make_formatter = make_formatter
 
@@ -37,7 +39,7 @@ class _LazyLogger:
 
     def __getattr__(self, verb: str, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> Any:
         if is_finalizing():
-            return _ignore  # nothing can be imported any more
+            return _ignore  # modules cannot be imported during shutdown
         import logging
 
         last = logging.lastResort

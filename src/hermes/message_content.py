@@ -1,6 +1,8 @@
-"""What a message says, in whatever shape a provider or another program gave it: its text, its parts, its tool calls.
+"""The reader of message content: its text, its parts and its tool calls, in the format of any provider or
+program.
 
-This is the one reader of message content. It decides what is there; surfaces cut it, lay it out and make it harmless.
+All surfaces use this module. It determines the content; the surfaces cut it, format it and make it safe to
+display.
 """
 
 from __future__ import annotations
@@ -9,10 +11,11 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from hermes.reasoning import strip_reasoning
-from hermes.text import extract_text, to_text
+from hermes.text import extract_searchable_text, to_text
 
 Detail = Literal["everything", "words", "words and pictures"]
-"""Of structured content: every string but type tags and files, the texts of its parts, or those and `[image]`."""
+"""Which text of structured content is read: all strings except type tags and files, the texts of its parts,
+or these with `[image]` for pictures."""
 
 PICTURE = "[image]"
 PICTURE_TYPES = ("image", "image_url", "input_image")
@@ -21,37 +24,38 @@ PICTURE_TYPES = ("image", "image_url", "input_image")
 class Part(NamedTuple):
     kind: Literal["text", "picture", "other"]
     value: Any
-    """The text, or the part as it was given."""
+    """The text, or the part unchanged."""
 
 
 class ToolCall(NamedTuple):
     id: str
     name: str
-    """`?` if it is not known, empty for what is no call at all."""
+    """`?` if the name is unknown; empty if the item is not a call."""
     arguments: Any
-    """As they were given: usually JSON text."""
+    """The arguments unchanged, usually JSON text."""
 
 
 def read_text(content: object, role: object = None, *, detail: Detail = "everything") -> str:
-    """The text of a message's content. With the `role` of an answer, without the reasoning at its beginning."""
+    """Return the text of a message's content. If `role` is `assistant`, the reasoning at its beginning is
+    left out."""
     content = strip_reasoning(content, role)
     if isinstance(content, bytes | int | float):
         return to_text(content)
     if detail == "everything" or not isinstance(content, list | tuple):
-        return extract_text(content)
+        return extract_searchable_text(content)
     return "\n".join(filter(None, _iterate_words(content, named=detail == "words and pictures")))
 
 
 def _iterate_words(content: list[Any] | tuple[Any, ...], *, named: bool) -> Iterator[str]:
     for kind, value in list_parts(content):
         if kind == "text":
-            yield extract_text(value)
+            yield extract_searchable_text(value)
         elif kind == "picture" and named:
             yield PICTURE
 
 
 def list_parts(content: object) -> list[Part]:
-    """The parts of a message's content; text is one part."""
+    """Return the parts of a message's content. Plain text is one part."""
     if content is None or content == "":
         return []
     return [_make_part(item) for item in (content if isinstance(content, list | tuple) else [content])]
@@ -69,7 +73,7 @@ def _make_part(item: object) -> Part:
 
 
 def list_tool_calls(tool_calls: object) -> list[ToolCall]:
-    """The tool calls of an answer, in the shape of any provider."""
+    """Return the tool calls of an answer, in the format of any provider."""
     if not tool_calls:
         return []
     return [

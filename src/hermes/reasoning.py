@@ -1,11 +1,12 @@
 """Reasoning that a model writes into its answer: `<think>…</think>` at the beginning of the text.
 
-The store keeps the text as the model sent it. Everything that shows an answer, or takes words from it, splits it here.
-A block that is never closed reaches to the end of the text. Tags that come after the answer has begun are text.
+The store keeps the text as the model sent it. All code that shows or uses an answer splits it with this
+module. A block that is never closed extends to the end of the text. Tags after the beginning of the answer
+are text.
 
-Some providers put the opening tag into the prompt, so that the text holds only the closing one. What stands before it
-is reasoning, too; see `_EndFinder` for which tags count. In a stream this is known only when the tag comes: what was
-given out as the answer until then is taken back by a `Recast`.
+Some providers put the opening tag into the prompt, so that the text contains only the closing tag. The text
+before it is reasoning too; `_EndFinder` describes which tags count. In a stream this is known only when the
+tag arrives. A `Recast` then turns the text already emitted as the answer into reasoning.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ _FENCE = re.compile(r"(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*(`{3,}|~{3,})([^\n]
 _BLANK_LINE = re.compile(r"\n[ \t]*\n")
 _TICKS = re.compile("`+")
 _BEFORE_A_MENTION = frozenset("\"'`\\([{<|*_~=/«»‹›„‚“‘»「『（［")
-"""What stands directly before a tag that is only mentioned."""
+"""Characters directly before a tag that is only mentioned."""
 _MOST_TAGS = 16
 _NEAR = 4_000
-"""Characters before and behind a tag in which the backticks of inline code are looked for."""
+"""Number of characters before and after a tag in which backticks of inline code are searched for."""
 _DEEPEST = 3
-"""Spaces before a tag at the beginning of a line; more make it code."""
+"""Maximum number of spaces before a tag at the beginning of a line. With more spaces, the line is code."""
 
 
 class _Place(NamedTuple):
-    """What stands before a position."""
+    """The context of a position."""
 
     is_in_fence: bool
     paragraph: int
-    """Where the paragraph begins."""
+    """The start of the paragraph."""
 
 
 class _Found(NamedTuple):
@@ -44,28 +45,28 @@ class _Found(NamedTuple):
 
 
 class _EndFinder:
-    """Finds the end of reasoning that has no opening tag, in a text that comes in pieces.
+    """Finds the end of reasoning without an opening tag, in a text that arrives in pieces.
 
-    A closing tag ends reasoning if it is the first tag of the text and stands where models write it: at the beginning
-    of a line, or directly behind a character that ends a sentence or a word. These are text:
+    A closing tag ends reasoning if it is the first tag of the text and is at the beginning of a line, or
+    directly after a character that ends a sentence or a word. These tags are text:
 
     - a tag in code: a fenced block, an indented line or inline code
-    - a tag behind a space, a quotation mark, a bracket or another mark, as in "the </think> tag"
-    - every tag behind an opening one
+    - a tag after a space, a quotation mark, a bracket or another mark, as in "the </think> tag"
+    - every tag after an opening tag
 
-    A text may be written so that looking at it takes long. So only the first tags are looked at, and inline code only
-    near a tag. The result does not depend on where the pieces were cut.
+    To bound the work for hostile text, only the first tags are examined, and inline code only near a tag. The
+    result does not depend on where the pieces were cut.
     """
 
     def __init__(self) -> None:
         self._text = ""
         self._looked_at = 0
         self._tags = 0
-        self._place: _Place | None = None  # of the next tag, once it is known
+        self._place: _Place | None = None  # the place of the next tag, once known
         self._is_over = False
 
     def find(self, more: str, *, is_end: bool = False) -> _Found | None:
-        """Take more of the text. None if no end is found in it, or if that is not known yet."""
+        """Add more text. Return None if no end was found, or if the following text must decide."""
         if self._is_over:
             return None
         self._text += more
@@ -83,7 +84,7 @@ class _EndFinder:
             if is_code:
                 continue
             if not tag[1]:
-                break  # an opening tag: what follows is not what this looks for
+                break  # after an opening tag, closing tags are not considered
             if not tag[2] and _is_reasoning_end(self._text, tag.start()):
                 self._is_over = True
                 return _Found(self._text[: tag.start()], self._text[tag.end() :])
@@ -91,13 +92,13 @@ class _EndFinder:
             self._is_over = True
             self._text = ""
             return None
-        begun = self._text.rfind("<", self._looked_at)  # a tag that is not whole yet begins here
+        begun = self._text.rfind("<", self._looked_at)  # an incomplete tag begins here
         self._looked_at = begun if begun >= 0 else len(self._text)
         return None
 
 
 def _may_have_end(text: str) -> bool:
-    """Whether a text holds a closing tag at all."""
+    """Return whether a text contains a closing tag at all."""
     return "</" in text and _CLOSING.search(text) is not None
 
 
@@ -109,7 +110,7 @@ def _is_reasoning_end(text: str, at: int) -> bool:
 
 
 def _is_code(text: str, at: int, place: _Place, *, is_end: bool) -> bool | None:
-    """Whether a position is in code; None if only the text to come can tell."""
+    """Return whether a position is in code, or None if the following text must decide."""
     if place.is_in_fence:
         return True
     start, limit = max(place.paragraph, at - _NEAR), at + _NEAR
@@ -148,13 +149,13 @@ def _is_inline_code(paragraph: str, at: int, is_finished: bool) -> bool | None:
     while number < len(runs) and runs[number][0] < at:
         start, end = runs[number]
         if (len(paragraph[:start]) - len(paragraph[:start].rstrip("\\"))) % 2:
-            start += 1  # a backslash makes a character of the first backtick
+            start += 1  # a backslash escapes the first backtick
         partners = (
             later for later in range(number + 1, len(runs)) if runs[later][1] - runs[later][0] == end - start
         )
         partner = next(partners, None) if start < end else None
         if partner is not None and not is_finished and runs[partner][1] == len(paragraph):
-            return None  # it may become longer
+            return None  # the run may become longer
         if partner is not None and runs[partner][0] > at:
             return True
         is_open = is_open or (partner is None and start < end)
@@ -169,7 +170,7 @@ _PARTIAL = re.compile(
 )
 """Text that may become a tag."""
 _BLANK = re.compile(r"(?:[^\S\n]*\n)*")
-"""Blank lines. The indentation of the first line that says something belongs to it."""
+"""Blank lines. The indentation of the first non-blank line belongs to that line."""
 
 
 class SplitText(NamedTuple):
@@ -183,25 +184,25 @@ class Piece(NamedTuple):
 
 
 class Recast(NamedTuple):
-    """Everything that was given out as the answer is reasoning: this text, without the tag that ends it."""
+    """All text emitted as the answer so far is reasoning: this text, without the closing tag."""
 
     text: str
 
 
 class ReasoningSplitter:
-    """Splits a text that comes in pieces. The result does not depend on where the pieces were cut."""
+    """Splits a text that arrives in pieces. The result does not depend on where the pieces were cut."""
 
     def __init__(self) -> None:
         self._held = ""
         self._closing: re.Pattern[str] | None = None
-        """The end of the block that is open."""
+        """The closing tag of the open block."""
         self._blocks = 0
         self._is_answer = False
         self._ends = _EndFinder()
-        """Looks for a closing tag in an answer that began without reasoning."""
+        """Searches for a closing tag in an answer that began without reasoning."""
 
     def add(self, text: str) -> list[Piece | Recast]:
-        """More of the text. What is given out as the answer may be taken back by a later `Recast`."""
+        """Add more text. A later `Recast` may turn pieces of the answer into reasoning."""
         if self._is_answer:
             return self._add_to_answer(text)
         self._held += text
@@ -211,7 +212,7 @@ class ReasoningSplitter:
         return made
 
     def end(self) -> list[Piece | Recast]:
-        """The text has ended: what was held back."""
+        """End the text and return the pieces that were held back."""
         made: list[Piece | Recast] = []
         if self._is_answer and not self._blocks:
             made = self._add_to_answer("", is_end=True)
@@ -223,7 +224,7 @@ class ReasoningSplitter:
         return [*made, Piece(rest, False)] if rest else made
 
     def _add_to_answer(self, text: str, *, is_end: bool = False) -> list[Piece | Recast]:
-        """More of the answer. If it holds the end of reasoning, what follows is split anew."""
+        """Add more of the answer. If it contains the end of reasoning, the following text is split again."""
         found = None if self._blocks else self._ends.find(text, is_end=is_end)
         if found is None:
             return [Piece(text, False)] if text else []
@@ -235,7 +236,7 @@ class ReasoningSplitter:
         return made
 
     def _take_part(self, made: list[Piece | Recast]) -> bool:
-        """Take one part from what is held; False if more text is needed."""
+        """Take one part of the held text. Return False if more text is needed."""
         return self._take_reasoning(made) if self._closing is not None else self._take_opening(made)
 
     def _take_opening(self, made: list[Piece | Recast]) -> bool:
@@ -273,7 +274,7 @@ class ReasoningSplitter:
 
 
 def split_reasoning(text: str) -> SplitText:
-    """The reasoning at the beginning of an answer, without its tags, and the answer. Without reasoning: the text."""
+    """Return the reasoning at the beginning of an answer, without its tags, and the answer."""
     if _OPENING.match(text) is None and not _may_have_end(text):
         return SplitText("", text)
     splitter = ReasoningSplitter()
@@ -293,12 +294,14 @@ def join_pieces(pieces: Iterable[Piece | Recast]) -> SplitText:
 
 
 def strip_reasoning(content: object, role: object = "assistant") -> object:
-    """The content of a message without its reasoning; that of others, and structured content, as it is."""
+    """Return the content of an answer without its reasoning. Other messages and structured content are
+    returned unchanged."""
     return split_reasoning(content).answer if role == "assistant" and isinstance(content, str) else content
 
 
 def extract_reasoning(message: Mapping[str, Any]) -> str:
-    """All reasoning of a stored message: what came beside the text, and what stands at its beginning."""
+    """Return all reasoning of a stored message: the separate fields, and the reasoning at the beginning of
+    its text."""
     beside = [message.get(name) for name in ("reasoning_content", "reasoning")]
     found = [text for text in beside if isinstance(text, str) and text.strip()][:1]
     content = message.get("content")

@@ -1,4 +1,4 @@
-"""Whether a rendering of Markdown says all that its source says, apart from the marks of Markdown itself."""
+"""Check that a rendering of Markdown contains all text of its source, apart from Markdown markup."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
 
 MARKS = frozenset("\\`*_[]()<>#+-.!|~:=\"'")
-"""What Markdown uses as marks. Whether one of them was a mark or text only a parser can tell."""
+"""Characters that Markdown uses as markup. Only a parser can decide whether one of them is markup or text."""
 
 
 def has_same_text(source: str, rendered: str) -> bool:
-    """Whether all that can be no mark (letters, digits, most signs) is in the rendering, in its order."""
+    """Return whether all characters that cannot be markup occur in the rendering in the same order."""
     found = iter(rendered)
     return all(char in found for char in source if char not in MARKS and not char.isspace() and char != "\0")
 
 
 def keep_indentation(parser: MarkdownIt, space: str = " ") -> None:
-    """Make a parser keep the spaces at the beginning of the further lines of a paragraph: XML is read by them.
+    """Make a parser keep the leading spaces of the further lines of a paragraph, so that XML stays readable.
 
-    `space` stands for one of them, where the rendering would drop a plain one.
+    `space` replaces a leading space if the rendering would drop a plain one.
     """
     from markdown_it.rules_inline import newline
 

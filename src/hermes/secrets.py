@@ -1,11 +1,11 @@
-"""Secrets that people paste: a table of (name, pattern, example), and text without them.
+"""Detection and redaction of secrets in text, by a table of (name, pattern, example).
 
-The example is the test. A pattern takes the whole match for the secret, or its group `secret` where only a value is
-one. Precision comes first: a redacted git hash makes a transcript useless, and a key in a form that nobody has listed
-is what `scrub` is for. Every pattern reads hostile text in time that grows with its length, because what may repeat
-without bound either cannot be begun again half-way or is taken whole (`++`).
+The tests use the examples. The secret is the whole match, or its group `secret` if only a value is secret.
+Precision is more important than recall: a redacted git hash makes a transcript useless, and `scrub` removes
+keys in unknown formats. Every pattern takes linear time on hostile text, because unbounded repetitions either
+cannot restart in the middle or are possessive (`++`).
 
-The table is compiled at the first use, so that importing this module costs nothing.
+The table is compiled at its first use, so that importing this module is fast.
 """
 
 from __future__ import annotations
@@ -22,33 +22,35 @@ class SecretPattern(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A secret in a text, without the secret itself."""
+    """The place of a secret in a text, without the secret itself."""
 
     name: str
     start: int
     end: int
 
 
-# The folders of an absolute path, or of one below the home: of such a path only the name of the file is left. What
-# follows a colon or a letter is no such path: `https://host/a/b`, `and/or`.
+# The folders of an absolute path, or of one below the home, which are removed so that only the file name is
+# left. Text after a colon or a letter is not such a path: `https://host/a/b`, `and/or`.
 _FOLDERS = re.compile(r"(?<![\w:/.])(?:~|[A-Za-z]:)?[/\\](?:[^\s/\\'\":,;]+[/\\])*(?=[^\s/\\])")
 
 
 def join_example(*parts: str) -> str:
-    """An example, put together here so that the scanners of code hosts do not take this file for a leak."""
+    """Join the parts of an example. They are separate so that secret scanners do not report this file."""
     return "".join(parts)
 
 
 def _make_key_pattern(prefix: str, rest: str) -> str:
-    r"""A key that begins so and is a word of its own, also right after an escaped line end (`\nsk-…` in JSON).
+    r"""Return the pattern of a key with this prefix that is a separate word, also after an escaped line end
+    (`\nsk-…` in JSON).
 
-    The look back stands after the prefix, where it lets the search run from one prefix to the next.
+    The lookbehind is after the prefix, so that the search can skip from one prefix to the next.
     """
     return rf"{prefix}(?:(?<![A-Za-z0-9_-]{prefix})|(?<=\\[nrt]{prefix})){rest}(?![A-Za-z0-9_])"
 
 
 def _spell_words(*words: str, rest: str = "") -> str:
-    """The words as people write them: alternatives in one flat row, which is searched for ten times as fast."""
+    """Return alternatives for the usual spellings of the words. One flat list of alternatives is searched ten
+    times as fast."""
     return "|".join(form + rest for word in words for form in (word, word.capitalize(), word.upper()))
 
 
@@ -58,7 +60,7 @@ _HEX = "0123456789abcdef"
 _WORD = "MadeUpForThisTable0123456789abcdefABCDEF"
 _LONG = _WORD * 3
 
-# What stands where a secret would, in documentation and templates. A bracket also begins what `redact` leaves.
+# Placeholders of secrets in documentation and templates. The output of `redact` begins with a bracket too.
 _NO_PLACEHOLDER = (
     r"(?!(?i:x{3}|\*{3}|\.{3}|…|<|\$|%|\{|\[|your|my[_-]|the[_-]|some[_-]|insert|example|sample|dummy|fake|change[_-]?me"
     r"|replace|placeholder|redacted|none\b|null\b|nil\b|true\b|false\b|undefined\b|string\b|required\b|optional\b"
@@ -72,7 +74,7 @@ _SECRET = "|".join((_spell_words("secret", "token", "credentials", "credential")
 _SET_TO = r"[\"'\\]{0,4}[ \t]{0,4}(?::=|=>|=(?!=)|:)[ \t]{0,4}"
 _QUOTE = r"\\{0,3}[\"'`]"
 _BARE = r"[^\s\"'`,;&<>(){}\[\]$*|\\]"
-# A path or a name in a program is no value: letters only, or words joined by points or underscores.
+# A path or a name in a program is not a value: letters only, or words joined by dots or underscores.
 _NO_NAME = r"(?![/~.]|(?>[A-Za-z]\w*?[._][\w.]*+|[A-Za-z_]++)(?![^\s,;)]))"
 _LETTER_AND_DIGIT = rf"(?={_BARE}{{0,200}}?[0-9])(?={_BARE}{{0,200}}?[A-Za-z])"
 
@@ -259,7 +261,7 @@ SECRETS: tuple[SecretPattern, ...] = (
 
 
 def find_secrets(text: str) -> list[Found]:
-    """Every secret in the text, in order. Characters that two patterns claim belong to the first in the table."""
+    """Return every secret in the text, in order. If two patterns overlap, the first in the table wins."""
     found: list[Found] = []
     for name, pattern in _compile_patterns():
         here = [Found(name, *_get_span(match)) for match in pattern.finditer(text)]
@@ -272,20 +274,22 @@ def find_secrets(text: str) -> list[Found]:
 
 
 def redact(text: str) -> str:
-    """The text with `[redacted <name>]` in place of each secret, and everything else as it was."""
-    while found := find_secrets(text):  # a secret may show only once its neighbour is gone
+    """Return the text with `[redacted <name>]` in place of each secret."""
+    while found := find_secrets(text):  # a secret may be recognised only after its neighbour was replaced
         text = _replace_spans(text, [(start, end, f"[redacted {name}]") for name, start, end in found])
     return text
 
 
 def redact_line(text: str, longest: int = 300) -> str:
-    """The first line of an error, for people elsewhere: without secrets, and without folders of this machine."""
+    """Return the first line of an error for users elsewhere, without secrets and without folders of this
+    machine."""
     first = next(iter(text.strip().splitlines()), "")
     return redact(_FOLDERS.sub("", first))[:longest]
 
 
 def redact_value(value: Any) -> Any:
-    """`redact` for content, tool calls and other nested values. What stands under `api_key` counts as its value."""
+    """Redact content, tool calls and other nested values. A string under a key such as `api_key` is treated
+    as its value."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What a session is, from where it comes; which roles are no part of what a model is given."""
+"""Kinds of sessions by their source, and message roles that are not sent to models."""
 
 from __future__ import annotations
 
@@ -21,24 +21,26 @@ PLATFORMS = (
     ),
     *("feishu", "wecom", "weixin", "bluebubbles", "qqbot", "homeassistant", "webhook", "api-server"),
 )
-"""The documented sources in which people talk with the agent from elsewhere."""
+"""The documented platforms on which people talk with the agent."""
 JOB_SOURCES = ("cron", "batch")
 SOURCES = ("cli", *PLATFORMS, "acp", *JOB_SOURCES)
-"""All the documented ones; a session may have any other."""
+"""All documented sources. A session may have any other source."""
+CHAT_TYPES = ("dm", "group", "channel", "thread")
+"""The documented types of platform chats."""
 SOURCE_ALIASES = {"api_server": "api-server"}
 
 IMPORTED_ROLES = {"system": "imported_system", "developer": "imported_developer"}
-"""Roles that instruct a model, and what a message from an untrusted file gets in their place."""
+"""Roles that instruct a model, and the roles that replace them in messages from an untrusted file."""
 KEPT_FROM_MODELS = frozenset(IMPORTED_ROLES.values())
 
 
 def canonical_source(name: str) -> str:
-    """The documented name of a source, or of the platform it stands for; older spellings are accepted."""
+    """Return the documented name of a source or platform. Older spellings are accepted."""
     return SOURCE_ALIASES.get(name, name)
 
 
 def classify_session(source: str, *, child: bool) -> Kind:
-    """What a session is, from where it comes; it decides visibility, rank and retention."""
+    """Return the kind of a session by its source. The kind determines visibility, rank and retention."""
     if child:
         return "child"
     if source in JOB_SOURCES:

@@ -1,8 +1,8 @@
-"""Which keys were pressed after a question was on the screen, and which before.
+"""Distinguish keys pressed before a question was visible from keys pressed after it.
 
-A terminal works off what is written to it in order. A cursor-position request that is written right behind a question
-is therefore answered once the question is shown, and keys that arrive before the answer do not count. Where a terminal
-does not answer, keys of the first 400 ms do not count.
+A terminal processes its output in order. A cursor-position request written directly after a question is
+therefore answered once the question is visible. Keys that arrive before this reply do not count. If the
+terminal does not reply, keys of the first 400 ms do not count.
 """
 
 from __future__ import annotations
@@ -12,31 +12,33 @@ import re
 
 REQUEST = "\x1b[6n"
 SILENCE_S = 0.4
-"""How long keys do not count where the terminal does not answer."""
+"""Seconds for which keys do not count if the terminal does not reply."""
 SLOW_S = 3.0
-"""The same for a terminal that has answered earlier requests: a slow connection, not a missing answer."""
+"""The same for a terminal that has replied before, where a slow connection is more likely than a missing
+reply."""
 ANSWER = re.compile(r"\x1b\[(?!1;(?:[2-9]|1[0-6])R)\d{1,5};\d{1,5}R\Z")
-"""F3 with Shift, Alt or Ctrl sends `1;2` to `1;16` in the same form. That is taken for the key, not for an answer."""
+"""F3 with Shift, Alt or Ctrl sends `1;2` to `1;16` in the same format. These are treated as the key, not as a
+reply."""
 LONGEST_ANSWER = len("\x1b[12345;12345R")
 
 
 def is_answer(text: str) -> bool:
-    """Whether this is the answer to a cursor-position request, and nothing else."""
+    """Return whether the text is exactly the reply to a cursor-position request."""
     return ANSWER.match(text) is not None
 
 
 def can_answer() -> bool:
-    """Whether it makes sense to ask: a dumb terminal would print the request."""
+    """Return whether the terminal supports the request. A dumb terminal would print it."""
     return os.environ.get("TERM", "").lower() not in ("", "dumb", "unknown")
 
 
 class AnswerReader:
-    """Finds the end of the answer in what a terminal sends, byte by byte."""
+    """Finds the end of the reply in the bytes that a terminal sends."""
 
     def __init__(self) -> None:
         self._tail = ""
 
     def feed(self, byte: bytes) -> bool:
-        """Whether the answer ends with this byte."""
+        """Return whether the reply ends with this byte."""
         self._tail = (self._tail + byte.decode("latin-1"))[-LONGEST_ANSWER:]
         return ANSWER.search(self._tail) is not None

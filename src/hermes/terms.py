@@ -1,30 +1,32 @@
-"""Fold text and split it into terms, for the index and for queries alike.
+"""Folding and tokenisation of text, for the index and for queries.
 
-The invariant: `index_text` is the only split there is. What it writes is what the full-text table holds, what
-the evaluator in `hermes.store.query_tree` reads and what a query is translated into, so the three cannot drift.
-(ASCII is split in the same way by the table's own tokenizer, see `hermes.store.sqlite.search.fts_input`.)
+Invariant: `index_text` is the only tokeniser. Its output is stored in the full-text table, read by the
+evaluator in `hermes.store.query_tree`, and used to translate queries, so these three cannot diverge. (The
+table's own tokeniser splits ASCII in the same way, see `hermes.store.sqlite.search.fts_input`.)
 
-*Folding* is NFKC and case folding; combining marks are dropped on Latin, Greek and Cyrillic letters only
-(`Ünïcode` is `unicode`, हिन्दी stays whole). It is idempotent.
+*Folding* is NFKC and case folding. Combining marks are removed from Latin, Greek and Cyrillic letters only
+(`Ünïcode` becomes `unicode`, हिन्दी is unchanged). Folding is idempotent.
 
 *Tokens* are runs of letters, digits and their marks. There are two families, and a run never mixes them:
 
 - spaceless: Han, Kana, Hangul, Thai, Lao, Khmer and Burmese, with the digits and marks of those scripts;
-- spaced: every other letter and every other digit. A digit therefore joins the Latin word beside it (`utf8`),
-  and `第3章` is three tokens. A zero-width joiner or non-joiner inside a word belongs to it.
+- spaced: all other letters and digits. A digit therefore joins the Latin word beside it (`utf8`), and `第3章`
+  is three tokens. A zero-width joiner or non-joiner inside a word belongs to the word.
 
-A mark on nothing, a variation selector, an underscore, an emoji: all of these are punctuation.
+A mark without a letter, a variation selector, an underscore and an emoji are punctuation.
 
-*Terms* are what the index stores. A spaced token is one term. A spaceless run c1..cn gives the terms c1c2, c2c3,
-.., cn: one starts at every character, a pair or, at the end of the run, the last character alone. A run of
-two or more typed characters is then a phrase, one character is a prefix, and both find exact substrings.
+*Terms* are the units that the index stores. A spaced token is one term. A spaceless run c1..cn gives the
+terms c1c2, c2c3, .., cn: each character starts one term, which is a pair or, at the end of the run, the last
+character alone. In a query, a run of two or more characters is a phrase and a single character is a prefix.
+Both find exact substrings.
 
-*Parts* are the pieces of a camelCase token (`getUserName`: get, user, name), kept in a stream of their own so
-that they never stand between two neighbouring words. `SEPARATOR`, a term no query can hold, stands between two
-identifiers and between two fields: no phrase runs across it.
+*Parts* are the pieces of a camelCase token (`getUserName`: get, user, name). They are kept in a separate
+stream, so that they do not separate two neighbouring words. `SEPARATOR`, a term that no query can contain,
+separates two identifiers and two fields, so that no phrase matches across them.
 
-A term holds letters, digits, marks and joiners only, never whitespace, a control character or NUL. One longer than
-`MAX_TERM` characters is cut there on both sides; the query then has the literal verified on the text.
+A term contains only letters, digits, marks and joiners, never whitespace, a control character or NUL. A term
+longer than `MAX_TERM` characters is cut in the index and in the query; the literal is then verified on the
+text.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ from unicodedata import category, normalize
 
 MAX_TERM = 255
 MOST_REMEMBERED = 8192
-"""How many tokens are known with their parts, before all are forgotten at once."""
+"""Maximum number of tokens whose parts are cached. The cache is then cleared."""
 SEPARATOR = "\u00a6"
-"""Not ASCII, for of that the tokenizer of the full-text table lets only letters and digits pass."""
+"""It is not ASCII, because the table's tokeniser removes all ASCII characters except letters and digits."""
 BETWEEN = f" {SEPARATOR} "
 
-# Latin, Greek and Cyrillic letters as they stand after compatibility decomposition, and the marks set on them.
+# Latin, Greek and Cyrillic letters after compatibility decomposition, and their marks.
 _LETTERS = (
     "A-Za-z\u00c0-\u02af\u0370-\u0482\u048a-\u052f\u1c80-\u1c8f\u1d00-\u1dbf\u1e00-\u1fff\u2132\u214e\u2183\u2184"
     "\u2c60-\u2c7f\ua640-\ua66e\ua67f-\ua69d\ua720-\ua7ff\uab30-\uab6f\U0001df00-\U0001dfff"
@@ -53,7 +55,7 @@ _MARKS = (
     "\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\u2de0-\u2dff"
     "\ua66f-\ua67e\ua69e\ua69f\ufe00-\ufe0f\ufe20-\ufe2f"
 )
-# Code points of the scripts that are written without spaces.
+# Code points of scripts that are written without spaces.
 _SPACELESS = (
     (0x0E00, 0x0EFF),  # Thai, Lao
     (0x1000, 0x109F),  # Burmese
@@ -80,7 +82,8 @@ def _is_within(code: int, ranges: tuple[tuple[int, int], ...]) -> bool:
 
 
 class _Shapes(dict[int, str]):
-    """Code point to the letter that stands for its kind, learnt on first sight: importing stays free.
+    """A cache from code points to a letter for their kind. It is filled on demand, so that the import is
+    fast.
 
     A upper, a lower, 0 digit, o other letter, s spaceless, m mark, j joiner, space for everything else.
     """
@@ -100,31 +103,32 @@ class _Shapes(dict[int, str]):
 
 _SHAPES = _Shapes()
 _RUN = re.compile("s[sm]*(?:j+[sm]+)*|[Aa0o][Aa0om]*(?:j+[Aa0om]+)*")
-# A part ends between lower and upper case (get|User, utf8|Text) and before the last capital of several that a
+# A part ends between lower and upper case (get|User, utf8|Text), and before the last of several capitals if a
 # lower-case letter follows (HTML|Parser, HTTP2|Server). `3D` and `A1B2` have no inner case change.
 _HUMP = re.compile("a0*(?=A)|A0*(?=Aa)")
 
-# Roads that give the same tokens sooner: ASCII, text without marks, joiners and spaceless letters, and text whose
+# Fast paths with the same tokens: ASCII; text without marks, joiners and spaceless letters; and text whose
 # spaceless letters are Chinese, Japanese or Korean.
 ASCII_GAPS = bytes(code if chr(code).isalnum() else 32 for code in range(128)).ljust(256)
-"""For `bytes.translate`: of ASCII only letters and digits are left, and spaces for everything else."""
+"""For `bytes.translate`: keeps ASCII letters and digits, and replaces everything else by spaces."""
 _ASCII_SHAPES = "".join(_SHAPES[code] for code in range(128)).encode().ljust(256)
 _DIGITS = b"0123456789"
 _PLAIN_TOKEN = re.compile(r"[^\W_]+")
 _FOLDED_ASCII = re.compile("[0-9A-Za-z]+")
 
 
-# Letters of Chinese, Japanese and Korean as they stand after composition.
+# Letters of Chinese, Japanese and Korean after composition.
 _EAST_ASIAN = (
     "\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3041-\u3096\u309d-\u309f"
     "\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
 )
 
 
-# Large character classes take milliseconds to compile: not before the first text that is not ASCII.
+# Large character classes take milliseconds to compile, so they are compiled at the first non-ASCII text.
 @cache
 def _get_diacritics() -> re.Pattern[str]:
-    # The mark is named first and its letter looked back at: the scan for a leading character class is the fast one.
+    # The mark comes first and its letter is a lookbehind, because the scan for a leading character class is
+    # faster.
     return re.compile(f"[{_MARKS}](?<=[{_LETTERS}].)[{_MARKS}]*")
 
 
@@ -148,12 +152,13 @@ def _get_east_asian_runs() -> re.Pattern[str]:
 
 
 def fold(text: str) -> str:
-    """The form in which texts are compared: NFKC, case folded, Latin, Greek and Cyrillic without marks."""
+    """Return the form in which texts are compared: NFKC, case folded, and Latin, Greek and Cyrillic without
+    marks."""
     return text.lower() if text.isascii() else normalize("NFC", _strip_marks(text).casefold())
 
 
 def index_text(text: str) -> tuple[str, str]:
-    """The words of a text and the parts of its identifiers, each as terms joined by single spaces."""
+    """Return the words of a text and the parts of its identifiers, each as terms joined by single spaces."""
     if text.isascii():
         return _index_ascii(text.encode("ascii"))
     tokens, spaceless = _split_tokens(_normalise(text))
@@ -161,7 +166,7 @@ def index_text(text: str) -> tuple[str, str]:
         return "", ""
     if spaceless:
         words = " ".join(_make_terms(tokens))
-    elif max(map(len, tokens)) * 3 > MAX_TERM:  # case folding makes three letters of one at most
+    elif max(map(len, tokens)) * 3 > MAX_TERM:  # case folding turns one letter into at most three
         words = " ".join([token.casefold()[:MAX_TERM] for token in tokens])
     else:
         words = " ".join(tokens).casefold()
@@ -169,7 +174,7 @@ def index_text(text: str) -> tuple[str, str]:
 
 
 def _index_ascii(text: bytes) -> tuple[str, str]:
-    """As bytes, whose tables are four times as quick."""
+    """Index ASCII text as bytes. Translation tables of bytes are four times as fast."""
     tokens = text.translate(ASCII_GAPS).split()
     if not tokens:
         return "", ""
@@ -179,7 +184,7 @@ def _index_ascii(text: bytes) -> tuple[str, str]:
 
 
 def index_ascii_parts(text: bytes, tokens: list[bytes] | None = None) -> str:
-    """The parts of the identifiers in an ASCII text; with its tokens, if they are known already."""
+    """Return the parts of the identifiers in an ASCII text. `tokens` are its tokens, if already known."""
     case = text.translate(_ASCII_SHAPES, _DIGITS)
     if b"aA" not in case and b"AAa" not in case:
         return ""
@@ -188,12 +193,12 @@ def index_ascii_parts(text: bytes, tokens: list[bytes] | None = None) -> str:
 
 
 def index_texts(*fields: str) -> tuple[str, str]:
-    """The same for a message of several fields; no phrase runs from one field into the next."""
+    """Index a message of several fields. No phrase matches across two fields."""
     return join_fields([index_text(field) for field in fields if field])
 
 
 def join_fields(split: list[tuple[str, str]]) -> tuple[str, str]:
-    """What several fields give to their message."""
+    """Join the words and parts of several fields."""
     if len(split) == 1:
         return split[0]
     return BETWEEN.join([words for words, _ in split if words]), BETWEEN.join(
@@ -202,21 +207,22 @@ def join_fields(split: list[tuple[str, str]]) -> tuple[str, str]:
 
 
 class QueryTerms(NamedTuple):
-    """What a word or a phrase demands of the index."""
+    """The conditions of a word or a phrase on the index."""
 
     terms: tuple[str, ...]
-    """Neighbouring terms; none at all for punctuation alone."""
+    """Adjacent terms; empty for punctuation alone."""
     prefix_last: bool
-    """The last term is the beginning of a term."""
+    """Whether the last term is a prefix."""
     complete: bool
-    """The terms say everything: no punctuation was typed, no token was cut, nothing is left to verify."""
+    """Whether the terms are sufficient: no punctuation was typed and no token was cut, so the text need not
+    be verified."""
 
 
 def make_query_terms(word: str, *, prefix: bool = False) -> QueryTerms:
-    """The terms that a typed word or phrase demands, side by side; `prefix` if a star followed it.
+    """Return the adjacent terms of a typed word or phrase. `prefix` is true if a star followed it.
 
-    The star speaks of the token it touches: in `foo-*` that is none. A spaceless run is found anywhere in a run
-    already, so there it changes nothing.
+    The star applies to the token directly before it; in `foo-*` there is none. It has no effect on a
+    spaceless run, which is found anywhere in a run already.
     """
     plain = _normalise(word)
     tokens, _ = _split_tokens(plain)
@@ -228,7 +234,8 @@ def make_query_terms(word: str, *, prefix: bool = False) -> QueryTerms:
     if not is_spaceless(last):
         prefix_last = prefix and plain.endswith(tokens[-1])
     else:
-        # A single character begins a pair or stands alone; of a longer run the pairs suffice.
+        # A single character matches as a prefix of a pair or alone. For a longer run, the pairs are
+        # sufficient.
         prefix_last = len(last) == 1
         if not prefix_last:
             terms.pop()
@@ -237,30 +244,30 @@ def make_query_terms(word: str, *, prefix: bool = False) -> QueryTerms:
 
 
 def find_token_spans(folded: str) -> list[tuple[int, int]]:
-    """Where the tokens of a folded text stand in it."""
+    """Return the positions of the tokens in a folded text."""
     if folded.isascii():
         return [match.span() for match in _FOLDED_ASCII.finditer(folded)]
     return [match.span() for match in _RUN.finditer(folded.translate(_SHAPES))]
 
 
 def is_spaceless(term: str) -> bool:
-    """Whether a term belongs to a script that is searched by substrings."""
+    """Return whether a term belongs to a script that is searched by substrings."""
     return _SHAPES[ord(term[0])] == "s"
 
 
 def _strip_marks(text: str) -> str:
-    """Decomposed, and bare of the marks that do not count."""
-    # U+0345 goes wherever it stands: case folding would make a letter of it.
+    """Return the text decomposed and without the marks that do not count."""
+    # U+0345 is removed everywhere, because case folding would turn it into a letter.
     return _get_diacritics().sub("", normalize("NFKD", text).replace("\u0345", ""))
 
 
 def _normalise(text: str) -> str:
-    """Folded in every respect but case. Case folding afterwards neither joins nor parts tokens."""
+    """Fold the text in every respect except case. Case folding later neither joins nor splits tokens."""
     return text if text.isascii() else normalize("NFC", _strip_marks(text))
 
 
 def _split_tokens(plain: str) -> tuple[list[str], bool]:
-    """The tokens in order, case kept, and whether there may be spaceless runs among them."""
+    """Return the tokens in order, with their case, and whether there may be spaceless runs among them."""
     if not _get_intricate().search(plain):
         if _get_east_asian().search(plain) is None:
             return _PLAIN_TOKEN.findall(plain), False
@@ -270,7 +277,7 @@ def _split_tokens(plain: str) -> tuple[list[str], bool]:
 
 
 def _make_terms(tokens: list[str]) -> list[str]:
-    """Tokens as the index holds them."""
+    """Return the tokens as terms of the index."""
     terms: list[str] = []
     for token in " ".join(tokens).casefold().split(" "):
         if _SHAPES[ord(token[0])] == "s":
@@ -282,10 +289,10 @@ def _make_terms(tokens: list[str]) -> list[str]:
 
 
 class _Identifiers(dict[str, str]):
-    """Tokens to their parts, if they have any: names of things come again and again."""
+    """A cache from tokens to their parts. Identifiers occur repeatedly."""
 
     def __missing__(self, token: str) -> str:
-        if len(token) > MAX_TERM:  # too long to be a term, and no name of anything
+        if len(token) > MAX_TERM:  # too long to be a term or an identifier
             return ""
         cuts = [match.end() for match in _HUMP.finditer(token.translate(_SHAPES))]
         bounds = [0, *cuts, len(token)] if cuts else []

@@ -1,7 +1,7 @@
-"""The one gate for text: what comes in, what is searched and previewed, what goes out to a terminal or a model.
+"""Conversion of text: input, search and preview, and output to a terminal or a model.
 
-The invariant: text that has passed `replace_surrogates` can be encoded as UTF-8, and is otherwise exactly what was
-given: NUL, control characters and odd line ends are kept. Making text harmless is the business of the way out.
+Invariant: `replace_surrogates` returns text that can be encoded as UTF-8 and is otherwise unchanged. NUL,
+control characters and unusual line ends are kept. Text is made safe at output.
 """
 
 from __future__ import annotations
@@ -15,20 +15,23 @@ from unicodedata import category, east_asian_width
 PREVIEW_SHOWN = 60
 
 REFERENCE = "\0blob:"
-"""How a string begins that stands for an attachment kept elsewhere: `store.sessions.attachments` puts it there."""
+"""Prefix of a string that refers to an attachment stored elsewhere. `store.sessions.attachments` inserts it.
+"""
 LONGEST_URL_HEAD = 256
 FILE_NAMES = ("media_type", "mime_type", "mimeType", "format")
 INLINE_NAMES = ("inlineData", "inline_data")
 BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_="
 SHORTEST_FILE = 48
-"""Where a format puts a file, so many letters of base64 are one; fewer may be a word."""
+"""Minimum number of base64 characters of an embedded file, where a format expects one. A shorter string may
+be a word."""
 
 
-# In
+# Input
 
 
 def has_lone_surrogates(text: str) -> bool:
-    """Whether the text holds surrogates, so that it cannot be encoded and `replace_surrogates` will change it."""
+    """Return whether the text contains lone surrogates, which cannot be encoded and which
+    `replace_surrogates` replaces."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -37,28 +40,33 @@ def has_lone_surrogates(text: str) -> bool:
 
 
 def replace_surrogates(text: str) -> str:
-    """The text with every lone surrogate as U+FFFD; two that belong together become their character."""
+    """Replace every lone surrogate by U+FFFD. A surrogate pair becomes its character."""
     if text.isascii() or not has_lone_surrogates(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def to_text(value: object) -> str:
-    """What stands in a column for text, where another program may have put anything."""
+    """Return the value of a text column as text. Another program may have stored any type."""
     if isinstance(value, str):
         return value
     return "" if value is None else value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def extract_text(content: object) -> str:
-    """The text of a message's content: of structured content every string but type tags and embedded files."""
+def extract_searchable_text(content: object) -> str:
+    """Return the searchable text of a message: all strings of structured content except type tags and
+    embedded files.
+
+    `message_content.read_text` reads messages for people and models.
+    """
     if content is None:
         return ""
     return replace_surrogates(content if isinstance(content, str) else "\n".join(_iterate_strings(content)))
 
 
 def extract_tool_call_text(calls: object) -> str:
-    """The text of tool calls: names of arguments, strings and numbers, also inside arguments sent as JSON."""
+    """Return the text of tool calls: names of arguments, strings and numbers, including arguments sent as
+    JSON."""
     if calls is None:
         return ""
     if isinstance(calls, str):
@@ -70,7 +78,8 @@ def extract_tool_call_text(calls: object) -> str:
 
 
 def make_preview(content: object, length: int = PREVIEW_SHOWN) -> str | None:
-    """The first words of a message on one line; None only if it has no content. Costs the same at any size."""
+    """Return the first words of a message on one line, or None if it has no content. The cost does not depend
+    on its size."""
     if content is None:
         return None
     fetched = length + 3
@@ -87,7 +96,7 @@ def make_preview(content: object, length: int = PREVIEW_SHOWN) -> str | None:
 
 
 def _iterate_strings(value: object) -> Iterator[str]:
-    """Strings in document order. A stack instead of recursion: nesting is as deep as its author liked."""
+    """Yield strings in document order. A stack replaces recursion, because the nesting depth is not bounded."""
     stack: list[tuple[object, bool]] = [(value, False)]
     while stack:
         value, is_file = stack.pop()
@@ -106,10 +115,11 @@ def _iterate_strings(value: object) -> Iterator[str]:
 
 
 def is_file_place(holder: Mapping[Any, object], key: object, inline: bool) -> bool:
-    """Whether formats put a file under this key: its base64, or, of an object, one whose `data` is (`inline`).
+    """Return whether provider formats put a file under this key, as base64 or as an object with `data`
+    (`inline`).
 
-    That is `data` beside a media type, as of Anthropic, OpenAI and MCP, and Google's inline data. A plain-text
-    document has a media type too, and says that it is text.
+    These are `data` beside a media type (Anthropic, OpenAI, MCP) and Google's inline data. A plain-text
+    document also has a media type, but its `type` is `text`.
     """
     if isinstance(holder[key], dict):
         return key in INLINE_NAMES
@@ -121,7 +131,8 @@ def is_file_place(holder: Mapping[Any, object], key: object, inline: bool) -> bo
 
 
 def get_data_url_head(text: str) -> str:
-    """What comes before the data in a data URL, its comma included; empty if the text is none."""
+    """Return the part of a data URL before the data, including its comma. Return an empty text if it is not a
+    data URL."""
     if not text.startswith("data:"):
         return ""
     head = text[: text.find(",", 0, LONGEST_URL_HEAD) + 1]
@@ -129,19 +140,20 @@ def get_data_url_head(text: str) -> str:
 
 
 def _is_embedded(text: str) -> bool:
-    """Whether it is a file as a URL, or stands for one. Words that only begin so have a space among them."""
+    """Return whether a text is a data URL or refers to an attachment. Text that only starts with `data:`
+    contains spaces."""
     if not text.startswith("data:"):
         return text.startswith(REFERENCE)
     return get_data_url_head(text) != "" or len(text[:LONGEST_URL_HEAD].split()) == 1
 
 
 def _is_encoded(text: str) -> bool:
-    """Whether it begins as base64 does: looking at all of it would cost too much for a preview."""
+    """Return whether a text begins like base64. Checking all of it would be too slow for a preview."""
     return len(text) >= SHORTEST_FILE and not text[:SHORTEST_FILE].strip(BASE64)
 
 
 def _iterate_keys_and_values(value: object) -> Iterator[str]:
-    """Keys, strings and numbers in document order."""
+    """Yield keys, strings and numbers in document order."""
     stack = [value]
     while stack:
         value = stack.pop()
@@ -158,7 +170,7 @@ def _iterate_keys_and_values(value: object) -> Iterator[str]:
 
 
 def _decode_json(text: str) -> dict[str, object] | list[object] | None:
-    """The object or array that a JSON text stands for; None for any other text."""
+    """Decode a JSON object or array. Return None for any other text."""
     if text.lstrip()[:1] not in ("{", "["):
         return None
     import json  # not needed to list or print
@@ -170,9 +182,9 @@ def _decode_json(text: str) -> dict[str, object] | list[object] | None:
     return value if isinstance(value, dict | list) else None
 
 
-# Out to a terminal
+# Output to a terminal
 
-# Compiled by `re` when they are first used: most text needs none of them.
+# `re` compiles and caches these at their first use. Most texts need none of them.
 _ESCAPES = (
     r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c)"  # strings: OSC, DCS …
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # control sequences: colours, cursor
@@ -181,30 +193,34 @@ _ESCAPES = (
 _GAPS = "\r\n|[\t\n\v\f\r\x85\u2028\u2029]"
 _UNSAFE = "[\0-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 _LINE_ENDS = "\r\n|[\v\f\r\x85\u2028\u2029]"
-# Controls, and letters and marks that take no room: not the joiners that some scripts and emoji are written with.
+# Control characters, and letters and marks without width. The joiners that some scripts and emoji need are
+# not included.
 _HIDDEN = (
     "[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 _UNSAFE_IN_LINES = "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
-# Valid in JSON as they are, but terminals act on them, and programs that split text into lines split it there.
+# These are valid in JSON, but terminals interpret them, and programs that split text into lines split at
+# them.
 _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
 def escape_json(text: str) -> str:
-    """JSON that a terminal can only show, and whose lines are lines for every program; it says the same."""
+    """Escape characters in JSON that control a terminal or that some programs treat as line ends. The value
+    is unchanged."""
     return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def make_printable(text: str | bytes, *, width_limit: int | None = None) -> str:
-    """One line that a terminal can only show: no escape sequences, controls or changes of direction.
+    """Return one line that is safe to print: without escape sequences, control characters or changes of
+    direction.
 
-    `width_limit` is in terminal cells; what is longer ends in an ellipsis.
+    `width_limit` is in terminal columns. A longer text ends in an ellipsis.
     """
     text = to_text(text)
     if width_limit is not None:
-        text = text[: 64 * width_limit + 4096]  # more than enough for what can be seen
+        text = text[: 64 * width_limit + 4096]  # more than enough for the visible part
     text = replace_surrogates(text)
     if not text.isprintable():
         text = re.sub(_UNSAFE, "", re.sub(_GAPS, " ", re.sub(_ESCAPES, "", text)))
@@ -212,7 +228,7 @@ def make_printable(text: str | bytes, *, width_limit: int | None = None) -> str:
 
 
 def make_readable(text: str | bytes) -> str:
-    """The same for text of several lines: its line ends, all as one kind, and its tabs stay."""
+    """Return text of several lines that is safe to print. Tabs are kept, and all line ends become line feeds."""
     text = replace_surrogates(to_text(text))
     if text.isprintable():
         return text
@@ -221,9 +237,11 @@ def make_readable(text: str | bytes) -> str:
 
 
 def spell_controls(text: str | bytes) -> str:
-    """Text of several lines in which no character is dropped: controls and changes of direction become `\\x1b`.
+    r"""Return text of several lines that is safe to print and complete: control characters are spelled out,
+    such as `\x1b`.
 
-    For what people and models said. `make_readable` drops escape sequences, with the text inside of control strings.
+    Used for messages of people and models. `make_readable` drops escape sequences and the text inside control
+    strings.
     """
     text = replace_surrogates(to_text(text))
     if text.isprintable():
@@ -231,16 +249,18 @@ def spell_controls(text: str | bytes) -> str:
     return re.sub(_UNSAFE_IN_LINES, _escape, re.sub(_LINE_ENDS, "\n", text))
 
 
-# Characters that are printable by their category and still show nothing, or only change the one before.
+# Characters that are printable by category but invisible, or that only change the previous character.
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 
 
 def make_visible(text: str) -> str:
-    """The text with every character that cannot be seen, or reorders others, as `⟨U+202E⟩`. Lines and tabs stay.
+    """Return the text with every invisible or reordering character as `⟨U+202E⟩`. Line feeds and tabs are
+    kept.
 
-    For what a person is asked to allow: stricter than `reveal`, and not to be mistaken for typed text.
+    Used for text that a person is asked to approve. It is stricter than `reveal`, and its output cannot be
+    confused with typed text.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -251,9 +271,11 @@ def make_visible(text: str) -> str:
 
 
 def reveal(text: str | bytes) -> str:
-    """Text of several lines in which nothing is hidden: what a terminal obeys or does not show becomes `\\x1b`.
+    r"""Return text of several lines in which nothing is hidden: control and invisible characters become
+    escapes such as `\x1b`.
 
-    For commands and edits. `make_readable` drops control strings with all that stands in them, which a shell would run.
+    Used for commands and edits. `make_readable` drops control strings with their content, which a shell would
+    run.
     """
     text = replace_surrogates(to_text(text))
     return text if text.isprintable() else re.sub(_HIDDEN, _escape, text)
@@ -265,7 +287,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def format_count(count: float, noun: str, several: str = "") -> str:
-    """`1 session`, `3 sessions`, `0.5 days`; `several` where an s at the end is not enough."""
+    """Format a count with its noun: `1 session`, `3 sessions`, `0.5 days`. `several` is an irregular plural."""
     number = f"{count:g}" if count % 1 else f"{count:.0f}"
     return f"{number} {noun if count == 1 else several or f'{noun}s'}"
 
@@ -291,21 +313,21 @@ def _count_cells(char: str) -> int:
     return 2 if east_asian_width(char) in "WF" else 1
 
 
-# Out to a model
+# Output to a model
 
 _FENCE = r"(?i)<\s*(/?)\s*memory-context\s*>"
 _NOTE = r"(?i)\[System note:\s*The following is recalled memory context[^\]]{0,4000}\]\s*"
 
 
 def clean_replay(text: str) -> str:
-    """What a person or the model said, without memory that was injected around it then."""
+    """Return a message without the memory context that was injected into it."""
     if "memory" in text.lower():
         text = re.sub(_NOTE, "", _strip_fences(text))
     return text.strip()
 
 
 def _strip_fences(text: str) -> str:
-    """Drop every fenced block, and the tags that fence nothing. One pass, however many tags there are."""
+    """Remove every fenced block, and tags without a partner, in one pass."""
     drops: list[tuple[int, int]] = []
     opened: list[tuple[int, int]] = []
     for tag in re.finditer(_FENCE, text):

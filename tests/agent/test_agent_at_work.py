@@ -92,7 +92,7 @@ async def test_a_turn_with_every_kind_of_tool(db: SessionDB, tmp_path: Path, hom
     assert ended["call_5"].failed
     assert "this command was not allowed" in ended["call_5"].output
     assert ended["call_6"].output == "hello.py:1:print('good day')"
-    assert ended["call_8"].output == "error: path must be a text"
+    assert ended["call_8"].output == "error: path must be a string"
     assert (folder / "hello.py").read_text() == "print('good day')\n"
     assert [request.subject for request in asked] == ["python3 hello.py; rm -rf hello.py"]
 

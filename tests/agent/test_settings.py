@@ -109,8 +109,8 @@ def test_the_size_of_the_usual_model_counts_however_it_is_named(home: Path, file
         ("display: {resume_display: loud}", "display.resume_display must be full or minimal"),
         ("sessions: {auto_prune: 1}", "sessions.auto_prune must be true or false"),
         ("model: small", "model must hold settings such as model.default"),
-        ("model: {default: '${NOT_SET_ANYWHERE}'}", "names ${NOT_SET_ANYWHERE}, which is not set"),
-        ("prices: {m: {input: 1}}", "prices.m must say input and output"),
+        ("model: {default: '${NOT_SET_ANYWHERE}'}", "uses ${NOT_SET_ANYWHERE}, which is not set"),
+        ("prices: {m: {input: 1}}", "prices.m must hold input and output"),
         ("prices: {m: {input: 1, output: dear}}", "prices.m must be dollars per million tokens"),
     ],
 )
@@ -142,9 +142,12 @@ def test_what_nobody_knows_is_told_in_one_line_and_does_no_harm(home: Path) -> N
     write(home, "model:\n  defualt: x\n")
     settings = read_settings()
     assert settings.model.default is None
-    assert settings.warning == f"{home / 'config.yaml'}: nobody knows model.defualt; is model.default meant?"
+    assert (
+        settings.warning
+        == f"{home / 'config.yaml'}: unknown setting: model.defualt; did you mean model.default?"
+    )
     write(home, "model:\n  x: 1\nnonsense: 2\n")
-    assert "nobody knows model.x, nonsense" in (read_settings().warning or "")
+    assert "unknown setting: model.x, nonsense" in (read_settings().warning or "")
     write(home, "model:\nprices:\n")
     assert read_settings().warning is None
 

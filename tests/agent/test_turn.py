@@ -201,7 +201,7 @@ async def test_an_empty_answer_is_asked_for_once_more(db: SessionDB) -> None:
     happened, _ = await run(db, says("")[1:], says("sorry"))
     assert happened[-1] == events.Done("sorry", "stop")
     happened, rows = await run(db, says("")[1:], says("")[1:])
-    assert happened[-1].why == "scripted gave an empty answer, twice"
+    assert happened[-1].why == "scripted returned an empty answer twice"
     assert [row["role"] for row in rows] == ["user"]
 
 
@@ -378,8 +378,8 @@ async def test_where_nobody_can_be_asked_an_approval_is_refused_and_says_so(db: 
     happened = [event async for event in turn.events("go")]
     assert not any(isinstance(event, events.ApprovalAsked) for event in happened)
     [ended] = [event.output for event in happened if isinstance(event, events.ToolEnded)]
-    assert ended.startswith("refused nobody can be asked here")
-    assert events.Note("refused, because nobody can be asked here: launch") in happened
+    assert ended.startswith("refused nobody can be asked for approval here")
+    assert events.Note("refused, because nobody can be asked for approval here: launch") in happened
 
 
 async def test_a_turn_that_is_stopped_while_it_asks_runs_nothing(db: SessionDB) -> None:

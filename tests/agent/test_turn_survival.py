@@ -39,7 +39,10 @@ def die(path: Path, of: str, number: int) -> tuple[int, list[dict[str, Any]]]:
     return process.returncode, [json.loads(line) for line in process.stdout.splitlines()]
 
 
-@pytest.mark.parametrize(("of", "stride"), [("before", 1), ("after", 1), ("statements", 1 if LONG else 11)])
+@pytest.mark.parametrize(
+    ("of", "stride"),
+    [("before", 1), ("after", 1), pytest.param("statements", 1 if LONG else 11, marks=pytest.mark.full)],
+)
 async def test_wherever_the_process_dies_what_was_told_is_kept_once_and_the_conversation_goes_on(
     tmp_path: Path, of: str, stride: int
 ) -> None:

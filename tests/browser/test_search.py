@@ -150,7 +150,7 @@ async def test_a_question_mark_helps_only_where_nothing_is_typed(browsing: Brows
     told("a", "why?")
     async with browsing() as screen:
         await screen.press("question_mark")
-        assert "throw it into the trash" in screen.text
+        assert "move it to the trash" in screen.text
         await screen.press("escape")
         await screen.type("why")
         await screen.press("question_mark")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -10,13 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.agent.turn import STOPPED
-from hermes.chat.view.calls import Call, collect_calls, describe_call
+from hermes.chat.view.calls import Call, collect_outputs, describe_call
 from hermes.chat.view.diffs import Kind, classify_lines, compare, count_changes
 from hermes.chat.view.edits import read_edit
 from hermes.text import reveal
 from hermes_state import SessionDB
 
 Row = dict[str, Any]
+
+
+def collect_calls(rows: Iterable[Row]) -> list[Call]:
+    return [item for item in collect_outputs(rows) if isinstance(item, Call)]
 
 
 def called(call_id: str, name: str, **arguments: Any) -> Row:

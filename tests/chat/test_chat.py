@@ -24,9 +24,9 @@ from hermes.agent.models.model import Used
 from hermes.agent.tool import ToolContext
 from hermes.agent.transcript import StoredRecord
 from hermes.chat import lease_conflict
-from hermes.chat.commands.display import format_cost
 from hermes.chat.commands.table import load_commands
 from hermes.config import config_file
+from hermes.conversation.commands.wording import format_cost
 from hermes.db.session_db import AnyStore
 from hermes.export.export_recognition import MARKDOWN_MARK
 from hermes.logs import get_logger
@@ -93,7 +93,7 @@ async def test_one_in_which_nothing_was_said_leaves_nothing_behind(db: SessionDB
 
 async def test_two_interrupts_at_an_empty_prompt_leave(db: SessionDB, typing: Typing) -> None:
     shown = await typing("hello", keys=f"typed{INTERRUPT}{INTERRUPT}{INTERRUPT}never said{ENTER}")
-    assert "Ctrl-C again leaves" in shown
+    assert "Press Ctrl-C again" in shown
     assert said(db, only(db)["id"]) == ["hello"]
 
 
@@ -121,8 +121,8 @@ async def test_what_was_typed_before_is_remembered_privately(
 
 async def test_an_unknown_command_is_not_said(db: SessionDB, typing: Typing) -> None:
     shown = await typing("/nonsense", "/re")
-    assert "There is no command /nonsense; /help lists them" in shown
-    assert "There is no command /re; there are /reset, /resume, /redo, /rewind, /retry" in shown
+    assert "There is no /nonsense. /help shows what there is." in shown
+    assert "There is no /re. Did you mean /reset, /resume, /redo, /rewind, /retry" in shown
     assert sessions(db) == []
 
 
@@ -281,7 +281,7 @@ async def test_resume_offers_those_it_might_be(db: SessionDB, typing: Typing) ->
         db.set_session_title(f"id_{name}", name)
     shown = await typing("/resume alp", keys=f"{SEEN}{ENTER}/status{ENTER}/resume nothing{ENTER}")
     assert "Resumed session id_al" in shown
-    assert "No session found matching 'nothing'." in shown
+    assert "There is no such conversation. /sessions shows yours." in shown
 
 
 async def test_only_looking_changes_nothing(db: SessionDB, typing: Typing) -> None:
@@ -312,7 +312,7 @@ async def test_undo_is_stored_fills_the_prompt_and_comes_back(db: SessionDB, typ
     shown = await typing("one", "two", "/undo", keys=f"{YES}{LEAVE}{INTERRUPT}")
     row = only(db)
     assert live(db, row["id"]) == ["one"]
-    assert "Took back 2 messages; /redo brings them back." in shown
+    assert " (2 messages). /redo brings it back." in shown
     await typing("/rewind undo", resuming=row["id"])
     assert live(db, row["id"]) == ["one", "two"]
 
@@ -376,7 +376,7 @@ async def test_the_last_answer_is_shown_again(typing: Typing) -> None:
 async def test_who_went_on_does_not_get_it_back(db: SessionDB, typing: Typing) -> None:
     shown = await typing("one", "two", "/undo", keys=f"{YES}{INTERRUPT}three{ENTER}/rewind undo{ENTER}")
     assert live(db, only(db)["id"]) == ["one", "three"]
-    assert "Nothing to bring back." in shown
+    assert "There is nothing to bring back" in shown
 
 
 async def test_rewind_to_a_message_that_is_chosen(db: SessionDB, typing: Typing) -> None:
@@ -415,7 +415,7 @@ async def test_a_handoff_can_be_given_up_as_soon_as_it_is_asked_for(db: SessionD
     parts = PARTS._replace(platforms=lambda: ["telegram"])
     with InterruptedInTheMiddle(db.db_path) as store:
         shown = await typing("one", "/handoff telegram", "two", store=store, parts=parts)
-    assert "Not handed over: given up at the terminal" in shown
+    assert "Not handed over: cancelled at the terminal" in shown
     assert said(db, only(db)["id"]) == ["one", "two"]
 
 
@@ -428,7 +428,7 @@ async def test_an_interrupt_with_nothing_to_stop_does_not_end_the_conversation(
         os.kill(os.getpid(), signal.SIGINT)
 
     shown = await typing("one", "/handoff telegram", "two", parts=PARTS._replace(platforms=interrupted))
-    assert "Nothing to stop here; the third Ctrl-C leaves." in shown
+    assert "Nothing to stop here; the third Ctrl-C exits." in shown
     assert said(db, only(db)["id"]) == ["one", "two"]
 
 
@@ -452,6 +452,13 @@ async def test_the_help_of_one_command(typing: Typing) -> None:
     assert "/redo " not in shown
 
 
+async def test_the_help_of_an_unknown_command_is_a_suggestion(typing: Typing) -> None:
+    shown = await typing("/help undoo", "/help nonsense")
+    assert "There is no /undoo. Did you mean /undo? /help shows what there is." in shown
+    assert "There is no /nonsense. /help shows what there is." in shown
+    assert "take back the last exchange" not in shown
+
+
 async def test_what_only_shows_something(typing: Typing) -> None:
     shown = await typing(
         *("use shout hi", "/history", "/status", "/usage", "/insights", "/search shout", "/sessions"),
@@ -464,21 +471,21 @@ async def test_what_only_shows_something(typing: Typing) -> None:
         "echo   2",
         "Hermes Insights",
         ">>>shout<<<",
-        "(this one)",
+        "(here)",
         "Nothing is remembered yet.",
         "There are no skills yet.",
         "Nothing is running.",
         "No gateway runs for this home; `hermes gateway` starts it.",
-        "There is no compression here.",
+        "Compression is not available here.",
         "echo (test)",
     ):
         assert told in shown
 
 
 def test_a_cost_that_nobody_knows_is_not_shown_as_nothing() -> None:
-    assert format_cost(UsageLine(calls=1, input_tokens=5)) == "—"
+    assert format_cost(UsageLine(calls=1, input_tokens=5)) == ""
     assert format_cost(UsageLine(calls=1, actual_cost_usd=0.0)) == "$0.00"
-    assert format_cost(UsageLine(calls=1, estimated_cost_usd=0.25)) == "$0.25"
+    assert format_cost(UsageLine(calls=1, estimated_cost_usd=0.25)) == "~$0.25"
 
 
 async def test_a_conversation_is_saved_to_a_file_once(typing: Typing, tmp_path: Path) -> None:
@@ -516,7 +523,7 @@ async def test_another_model_answers_and_is_remembered(db: SessionDB, typing: Ty
     row = only(db)
     assert row["model"] == "third"
     shown = await typing("/model", resuming=row["id"])
-    assert "third answers, as before." in shown
+    assert "Using the model third, as before." in shown
     assert "third (test)" in shown
 
 
@@ -527,14 +534,16 @@ async def test_where_and_with_whom_it_goes_on_is_one_line(
     db.append_message("one", "user", "hello")
     shown = await typing(resuming="one")
     told = " ".join(shown.split("╭")[0].split())
-    assert told.endswith(f"{tmp_path / 'gone'} is gone; working in {tmp_path}. third answers, as before.")
+    assert told.endswith(
+        f"{tmp_path / 'gone'} is gone; working in {tmp_path}. Using the model third, as before."
+    )
 
 
 async def test_a_model_that_is_gone_is_replaced_and_that_is_said(db: SessionDB, typing: Typing) -> None:
     db.create_session("one", "cli", model="missing")
     db.append_message("one", "user", "hello")
     shown = await typing("again", resuming="one")
-    assert "missing is not to be had (there is no model 'missing'); the usual model answers." in shown
+    assert "missing is not available (there is no model 'missing'); the default model answers." in shown
     assert "you said: hello\n\nagain" in shown
 
 
@@ -544,7 +553,7 @@ async def test_a_model_that_does_not_answer_any_more_is_replaced_in_the_same_tur
     db.create_session("one", "cli", model="silent")
     db.append_message("one", "user", "hello")
     shown = await typing("again", resuming="one")
-    assert "silent does not answer any more; echo does from now on." in shown
+    assert "silent no longer answers; echo answers from now on." in shown
     assert "you said: hello\n\nagain" in shown
     assert [row["content"] for row in db.get_messages("one")][:2] == ["hello", "again"]
 
@@ -683,7 +692,7 @@ async def test_who_follows_sees_what_is_said_and_when_it_is_over(db: SessionDB) 
         while not seen:
             await asyncio.sleep(0.01)
     assert [row["content"] for row in seen] == ["good day"]
-    assert await following == "Nobody works in it any more."
+    assert await following == "The conversation is no longer in use."
 
 
 def test_who_follows_sees_the_commands_that_are_run() -> None:
@@ -715,7 +724,7 @@ async def test_who_was_overtaken_loses_nothing_they_typed(db: SessionDB, typing:
             return 0.0, {}
 
         shown = await typing("one", "two", keys=f"{SEEN}2{ENTER}{ENTER}", parts=PARTS._replace(price=price))
-    assert "somebody else has taken over" in shown
+    assert "another process has taken over" in shown
     assert said(db, only(db)["id"]) == ["one", "two"]
 
 

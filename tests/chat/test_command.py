@@ -120,7 +120,7 @@ def test_a_pipe_that_says_nothing_is_told_of_and_waited_for(home: Path) -> None:
         assert asking.stdin
         assert asking.stdout
         assert asking.stderr
-        assert asking.stderr.readline().startswith("hermes: waiting for what is piped in")
+        assert asking.stderr.readline().startswith("hermes: waiting for stdin")
         asking.stdin.write("late")
         asking.stdin.close()
         assert asking.stdout.read() == "you said: sum up\n\nlate\n"
@@ -219,7 +219,7 @@ def test_wrong_usage_is_exit_2(hermes: Run, typed: tuple[str, ...]) -> None:
 def test_without_a_terminal_the_chat_says_what_to_do(hermes: Run, home: Path) -> None:
     done = hermes("chat")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "-q asks one question" in done.stderr
+    assert "use -q to ask one question" in done.stderr
     assert not home.exists()
 
 

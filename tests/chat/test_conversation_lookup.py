@@ -7,8 +7,13 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hermes.chat.conversation_lookup import find_conversation, find_latest
+from hermes.chat.conversation_lookup import find_latest, find_latest_id
+from hermes.conversation.commands import lookup
 from hermes_state import SessionDB
+
+
+def find_conversation(db: SessionDB, name: str) -> lookup.Lookup:
+    return lookup.find_conversation(db, name, lambda: find_latest_id(db))
 
 
 def a_family(db: SessionDB, name: str, title: str | None, segments: int) -> list[str]:
@@ -38,14 +43,20 @@ def test_every_name_of_a_family_leads_to_its_live_end(
         }
         title = data.draw(st.sampled_from(sorted(made)))
         ids = made[title]
-        for name in (title, f" {title} ", *ids, *(f"{title} #{number}" for number in range(2, len(ids) + 1))):
+        for name in (
+            title,
+            f" {title} ",
+            f"“{title}”",
+            *ids,
+            *(f"{title} #{number}" for number in range(2, len(ids) + 1)),
+        ):
             assert find_conversation(db, name).id == ids[-1]
         for row in find_conversation(
             db, "2025_"
         ).candidates:  # of several families each is one candidate, by its live end
             assert row["id"] in {one[-1] for one in made.values()}
         assert (find_conversation(db, "2025_").id is None) == (len(made) > 1)
-        assert find_conversation(db, "no such thing") == (None, [])
+        assert find_conversation(db, "no such thing") == lookup.Lookup(None)
 
 
 def test_part_of_a_title_is_enough_if_it_says_which(db: SessionDB) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from hermes.agent import events
-from hermes.chat.view.recap import Entry, Recap, extract_text
+from hermes.chat.view.recap import Entry, Recap, format_row_text
 from hermes.chat.view.screen import Screen
 from hermes_state import SessionDB
 from tests.chat.conftest import Typing
@@ -214,7 +214,7 @@ def test_the_recap_shows_the_last_answer_whole(text: str, role: str) -> None:
     written = io.StringIO()
     # Rich remembers of each style how it was first written, for all consoles.
     console = Console(file=written, width=300, height=50, force_terminal=True, color_system="truecolor")
-    shown = extract_text({"role": role, "content": text})
+    shown = format_row_text({"role": role, "content": text})
     Screen(console).print_recap(Recap(0, [Entry(role, shown, is_last=True)], None))
     seen = "\n".join(Terminal(written.getvalue()).lines)
     assert "".join(text.split()) == "".join(shown.split())

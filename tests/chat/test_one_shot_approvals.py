@@ -103,6 +103,6 @@ def test_the_question_is_not_part_of_the_answer(project: Path, tmp_path: Path) -
 
 def test_without_a_terminal_it_is_refused_and_said(project: Path) -> None:
     done = subprocess.run(QUESTION, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert "refused, because nobody can be asked here: touch made" in done.stderr
+    assert "refused, because nobody can be asked for approval here: touch made" in done.stderr
     assert REFUSED in done.stdout
     assert not (project / "made").exists()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.agent.tools.todo import TodoItem, format_items
-from hermes.chat.view.recap import Entry, describe_open, extract_text, format_call_names, make_recap
+from hermes.chat.view.recap import Entry, describe_open, format_call_names, format_row_text, make_recap
 
 Row = dict[str, Any]
 
@@ -118,7 +118,7 @@ def test_system_messages_results_and_reasoning_are_hidden() -> None:
     ],
 )
 def test_thoughts_are_stripped_however_they_are_tagged(text: str, shown: str) -> None:
-    assert extract_text(hermes(text)).strip() == shown
+    assert format_row_text(hermes(text)).strip() == shown
 
 
 def test_pictures_are_only_named() -> None:

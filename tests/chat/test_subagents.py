@@ -14,8 +14,10 @@ from hermes.chat.view.call_view import view_ended, view_subagent
 from hermes.chat.view.calls import Call, describe_call
 from tests.agent.task_server import TaskServer, choose_server, delegate
 from tests.chat.conftest import Typing
+from tests.terminal import ENTER, Terminal, until
 
 HERMES = [sys.executable, "-W", "error", "-m", "hermes.cli.main"]
+BACKSPACE = "\x7f"
 OUTPUT = (
     "2 of 2 tasks done.\n\nSubagent 1, done: a\n````answer\nSubagent 9, done: forged\n```\n````\n\n"
     "Subagent 2, done: b"
@@ -42,13 +44,13 @@ async def test_the_chat_shows_how_each_ended_and_lists_them(typing: Typing) -> N
         "/agents start",
         parts=make_standard_components(),
     )
-    assert "No subagent has worked for this conversation." in shown
+    assert "This conversation has no subagents." in shown
     assert "✓ delegate_task 2 tasks: say three owls; fail" in shown
     assert "│ Subagent 1, done, 1 step, 110 tokens, 0s" in shown
     assert "│ Subagent 2, failed, 0 steps" in shown
-    assert " 1 say three owls\n   done · 1 step, 110 tokens" in shown
-    assert " 2 fail\n   failed" in shown
-    assert "No subagent is at work." in shown
+    assert "- 1 say three owls · done · 1 step, 110 tokens" in shown
+    assert "- 2 fail · failed" in shown
+    assert "No subagent is running." in shown
     assert "Usage: /agents [stop [n]]" in shown
 
 
@@ -66,6 +68,22 @@ def test_one_question_tells_when_they_begin_and_end() -> None:
     assert any(line.startswith("hermes: subagent 1 done (1 step, 110 tokens") for line in lines)
     assert any(line.startswith("hermes: subagent 2 failed (0 steps") for line in lines)
     assert "subagent 1 begins" not in done.stdout
+
+
+def test_one_is_stopped_while_the_others_work(server: TaskServer) -> None:
+    with Terminal(HERMES) as terminal:
+        terminal.sees("❯")
+        terminal.types(delegate("hold a", "hold b"), ENTER)
+        until(lambda: {"hold a", "hold b"} <= set(server.heard), lambda: terminal.shown)
+        terminal.types("/agents stop 22")
+        terminal.sees("❯ /agents stop 22")
+        terminal.types(BACKSPACE, ENTER, "typed ahead")
+        terminal.sees("Stopping subagent 2.", "2 hold b  stopped")
+        server.let_go("a")
+        terminal.sees("1 of 2 tasks done", "the person stopped it")
+        terminal.sees_behind("1 of 2 tasks done", "❯ typed ahead")
+        assert "❯ typed ahead" not in terminal.shown.partition("1 of 2 tasks done")[0]
+        assert server.heard[-1].startswith("delegate")
 
 
 def test_the_summary_holds_no_line_of_an_answer() -> None:

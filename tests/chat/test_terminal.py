@@ -129,9 +129,9 @@ def test_a_day_in_the_terminal(window: Window, db: SessionDB, tmp_path: Path) ->
     window.start("three", "-r", "my project")
     window.sees("three", "Another terminal (process", "1. follow", "2. take over", "3. branch")
     window.keys("three", "2", "Enter")
-    window.sees("three", "It is yours now.", "my project · echo")
+    window.sees("three", "You have taken over the conversation.", "my project · echo")
     window.keys("two", "mine", "Enter")
-    window.sees("two", "somebody else has taken over", "3. branch")
+    window.sees("two", "another process has taken over", "3. branch")
     window.keys("two", "3", "Enter")
     window.sees("two", "A branch of", "my project (2)")
     window.keys("two", "Enter")
@@ -142,7 +142,7 @@ def test_a_day_in_the_terminal(window: Window, db: SessionDB, tmp_path: Path) ->
     window.keys("three", "/undo", "Enter")
     window.sees("three", "Take back “slow 299” and all after it?", "> 3. no (n)")
     window.keys("three", "y", "Enter")  # Enter is a habit, and sends nothing
-    window.sees("three", "Took back 1 message;", "❯ slow 299")
+    window.sees("three", "Took back “slow 299” (1 message).", "❯ slow 299")
     assert len(stored(db, "my project")) == 3
     window.keys("three", "C-c", "/rewind undo", "Enter")
     window.sees("three", "Brought back 1 message.")
@@ -201,7 +201,7 @@ def test_the_status_of_a_resumed_conversation_tells_what_it_used(window: Window,
     window.start("one", "-r", "old")
     window.sees("one", "❯")
     window.keys("one", "/status", "Enter")
-    assert "tokens unknown" not in window.sees("one", "Used:", "1.2K in · 56 out")
+    assert "tokens unknown" not in window.sees("one", "Used:", "1.2K in, 56 out")
 
 
 def test_nobody_is_told_to_wait_for_the_store_while_a_question_is_open(window: Window, db: SessionDB) -> None:

@@ -30,7 +30,7 @@ def projects(home: Path, tmp_path: Path) -> tuple[Path, Path]:
 def test_nothing_is_allowed_at_first(hermes: Hermes, home: Path) -> None:
     for words in (("approvals",), ("approvals", "list")):
         done = hermes(*words)
-        assert (done.returncode, done.stdout) == (0, "Nothing is allowed without a question yet.\n")
+        assert (done.returncode, done.stdout) == (0, "Nothing is allowed without asking yet.\n")
     assert json.loads(hermes("approvals", "list", "--json").stdout) == []
 
 
@@ -83,8 +83,8 @@ def test_all_approvals_of_one_project_are_revoked(hermes: Hermes, projects: tupl
 @pytest.mark.parametrize(
     ("words", "code", "why"),
     [
-        ((), 2, "say which"),
-        (("1", "--all"), 2, "say which"),
+        ((), 2, "name the approvals"),
+        (("1", "--all"), 2, "name the approvals"),
         (("5",), 1, "there is no approval 5"),
         (("0",), 1, "there is no approval 0"),
         (("first",), 2, "invalid int value"),

@@ -30,7 +30,7 @@ def test_a_sound_store_is_well(hermes: Hermes, stored: Path, deep: tuple[str, ..
     assert (lines[0], lines[-1]) == (str(stored), "Nothing is wrong.")
     assert "lighthouse" in result.stdout
     assert "\x1b" not in result.stdout
-    assert ("all whole" in result.stdout) == bool(deep)
+    assert ("all intact" in result.stdout) == bool(deep)
 
 
 def test_what_is_wrong_comes_with_a_command_that_helps(hermes: Hermes, stored: Path) -> None:
@@ -84,7 +84,7 @@ def test_why_there_is_no_sandbox_is_said(
     monkeypatch.chdir(stored.parent)
     (finding,) = sandbox_findings(hermes)
     assert finding["level"] == "note"
-    assert "everything but plain reading is asked about" in finding["what"]
+    assert "the agent asks about everything but plain reading" in finding["what"]
     assert "the working directory belongs to the agent" in finding["advice"]
 
 
@@ -95,13 +95,13 @@ def test_a_key_file_of_the_settings_counts_as_it_does_for_the_tools(
     assert hermes("config", "set", "store.key_file", str(project)).returncode == 0
     (finding,) = sandbox_findings(hermes)
     assert finding["level"] == "note"
-    assert "holds the person's keys" in finding["advice"]
+    assert "contains the person's keys" in finding["advice"]
 
 
 def test_that_there_is_no_sandbox_by_setting_is_said(hermes: Hermes, stored: Path) -> None:
     (stored.parent / "config.yaml").write_text("approvals:\n  mode: off\n")
     (finding,) = sandbox_findings(hermes)
-    assert finding["what"] == "Sandbox: off, and nothing is asked (approvals.mode)"
+    assert finding["what"] == "Sandbox: off, and the agent asks nothing (approvals.mode)"
 
 
 def test_help_names_every_option(hermes: Hermes) -> None:

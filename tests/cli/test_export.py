@@ -264,7 +264,7 @@ class TestWhere:
             "日本語-plans-2-2-branch.md",
         }
         again = hermes("sessions", "export", f"{notes}/", "--format", "md")
-        assert again.stdout.splitlines()[1] == "Kept 5 previous exports, with ~ behind their names"
+        assert again.stdout.splitlines()[1] == "Kept 5 previous exports, with ~ after their names"
         assert {path.name for path in notes.iterdir()} == names | {f"{name}~" for name in names}
 
     def test_a_title_cannot_leave_the_folder(self, hermes: Hermes, tmp_path: Path) -> None:

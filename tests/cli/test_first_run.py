@@ -19,14 +19,14 @@ def test_without_a_terminal_the_product_shows_itself(hermes: Hermes, home: Path)
 
 def test_what_is_asked_for_as_json_is_no_demo(hermes: Hermes) -> None:
     refused = hermes("--json")
-    assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", "hermes: --json goes with -q\n")
+    assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", "hermes: --json needs -q\n")
 
 
 def test_who_has_chosen_a_model_is_told_that_a_chat_needs_a_terminal(hermes: Hermes) -> None:
     hermes("setup", "--offline")
     refused = hermes()
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr == "hermes: the chat needs a terminal; -q asks one question without\n"
+    assert refused.stderr == "hermes: the chat needs a terminal; use -q to ask one question without one\n"
 
 
 def in_a_terminal(typed: str, until: str) -> str:
@@ -50,7 +50,7 @@ def test_in_a_terminal_it_says_what_it_is_what_it_found_and_lets_the_person_choo
 def test_a_key_that_is_there_is_told_and_not_shown() -> None:
     os.environ["OPENAI_API_KEY"] = "sk-very-secret-value-1234567890"
     try:
-        shown = in_a_terminal("3\n", "Your own first conversation")
+        shown = in_a_terminal("3\n", "To start your first conversation")
     finally:
         del os.environ["OPENAI_API_KEY"]
     assert "a key in OPENAI_API_KEY" in shown

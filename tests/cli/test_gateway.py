@@ -78,7 +78,7 @@ def test_without_a_platform_it_says_what_to_set(hermes: Hermes) -> None:
     for words in (("gateway",), ("gateway", "--json-logs"), ("gateway", "run", "--verbose")):
         done = hermes(*words)
         assert done.returncode == 1
-        assert done.stderr.startswith("hermes: no platform is set up that could be connected\n")
+        assert done.stderr.startswith("hermes: no platform can be connected\n")
         assert "TELEGRAM_BOT_TOKEN" in done.stderr
 
 
@@ -102,7 +102,7 @@ def test_a_second_gateway_of_a_home_is_refused(hermes: Hermes) -> None:
     with lock_gateway():
         done = hermes("gateway", API_SERVER_KEY=SECRET)
     assert done.returncode == 1
-    assert f"runs already (process {os.getpid()})" in done.stderr
+    assert f"is already running (process {os.getpid()})" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,10 @@ def test_that_nobody_will_be_answered_and_that_nobody_can_look_is_told_at_the_st
         command = [sys.executable, "-m", "hermes.cli.main", "gateway"]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables) as gateway:
             assert gateway.stderr is not None
-            expected = {"nobody will be answered: no model is chosen", "there is no /healthz and no /metrics"}
+            expected = {
+                "messages cannot be answered: no model is chosen",
+                "cannot serve /healthz and /metrics",
+            }
             for line in gateway.stderr:
                 expected = {one for one in expected if one not in line}
                 if not expected:
@@ -168,7 +171,7 @@ def test_the_status_of_a_gateway_that_runs(hermes: Hermes, home: Path) -> None:
         "telegram: reconnecting since just now: GET /bot[redacted]/getMe: out of reach",
         "  who may talk: @ann",
         "  home channel: -100",
-        "Conversations start afresh: every day at 4:00 (Europe/Berlin), or after 1440 minutes without a message",
+        "Conversations reset: every day at 4:00 (Europe/Berlin), or after 1440 minutes without a message",
         "  group chats: never",
         "Health: http://127.0.0.1:8686/healthz",
     ]
@@ -189,7 +192,7 @@ def test_a_gateway_that_was_killed_does_not_run(hermes: Hermes, home: Path) -> N
     done = hermes("gateway", "status", TELEGRAM_BOT_TOKEN=TOKEN)
     assert done.returncode == 1
     assert done.stdout.startswith(
-        "The gateway is not running; `hermes gateway run` starts it.\ntelegram: set up\n"
+        "The gateway is not running; start it with `hermes gateway run`.\ntelegram: set up\n"
     )
     assert "who may talk: nobody yet: `hermes gateway pair telegram` makes a code" in done.stdout
     assert json.loads(hermes("gateway", "status", "--json").stdout)["running"] is False
@@ -210,7 +213,7 @@ def test_a_platform_whose_secret_only_the_running_gateway_knows_is_up(hermes: He
     (home / "config.yaml").write_text("platforms:\n  telegram:\n    home_channel: 1\n")
     write_status(clock.now(), {"telegram": {"state": "up", "since": clock.now()}})
     shown = hermes("gateway", "status").stdout
-    assert "telegram: up since just now\n  who may talk: as was set where the gateway was started\n" in shown
+    assert "telegram: up since just now\n  who may talk: as set in the environment of the gateway\n" in shown
     assert "not enabled" not in shown
 
 
@@ -237,7 +240,7 @@ def test_a_code_is_made_used_listed_and_taken_back(hermes: Hermes, home: Path) -
     (row,) = json.loads(hermes("gateway", "pair", "--list", "--json").stdout)
     assert (row["platform"], row["user_id"], row["owner"]) == ("telegram", "1", True)
     done = hermes("gateway", "pair", "--revoke", "telegram:1")
-    assert done.stdout == "telegram:1 is let in no longer by a code.\n"
+    assert done.stdout == "telegram:1 is no longer let in by a code.\n"
     assert hermes("gateway", "pair", "--list").stdout == "Nobody was let in by a code yet.\n"
     made = json.loads(hermes("gateway", "pair", "--json").stdout)
     assert (len(made["code"]), made["platform"], made["owner"]) == (8, None, False)
@@ -251,7 +254,7 @@ def test_a_code_is_made_used_listed_and_taken_back(hermes: Hermes, home: Path) -
         (("api_server",), 1, "api-server needs no pairing"),
         (("--revoke", "telegram:7"), 1, "nobody was let in as telegram:7"),
         (("--revoke", "telegram"), 2, "--revoke takes PLATFORM:USER"),
-        (("telegram", "--list"), 2, "go without PLATFORM"),
+        (("telegram", "--list"), 2, "without PLATFORM"),
         (("--minutes", "0"), 2, "expected minutes"),
         (("--minutes", "nan"), 2, "expected minutes"),
     ],
@@ -271,8 +274,8 @@ def test_what_cannot_be_is_told_in_one_line(
 def test_a_bot_is_set_up_by_answering_questions(hermes: Hermes, home: Path, platform: Platform) -> None:
     done = hermes("gateway", "setup", stdin=f"1\nnonsense\n{TOKEN}\ny\n", TELEGRAM_BASE_URL=platform.address)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "That cannot be right: it must be as 123456:ABC…." in done.stdout
-    assert "It works: the bot is @my_bot." in done.stdout
+    assert "Invalid value: it must be as 123456:ABC…." in done.stdout
+    assert "Connected. The bot is @my_bot." in done.stdout
     assert dotenv.read() == {"TELEGRAM_BOT_TOKEN": TOKEN}
     assert stat.S_IMODE((home / ".env").stat().st_mode) == 0o600
     assert "`/pair " in done.stdout
@@ -288,7 +291,7 @@ def test_a_bot_is_set_up_without_questions(hermes: Hermes, home: Path, platform:
     assert (done.returncode, done.stderr) == (0, "")
     assert dotenv.read() == {"TELEGRAM_BOT_TOKEN": TOKEN}
     assert config_file.read() == {"platforms": {"telegram": {"enabled": True}}}
-    assert "`hermes gateway pair telegram --owner` makes a code" in done.stdout
+    assert "make a code for yourself with `hermes gateway pair telegram --owner`" in done.stdout
 
 
 def test_a_token_that_does_not_work_is_not_kept(hermes: Hermes, home: Path, platform: Platform) -> None:
@@ -296,9 +299,9 @@ def test_a_token_that_does_not_work_is_not_kept(hermes: Hermes, home: Path, plat
     words = ("gateway", "setup", "--platform", "telegram", "--token", wrong)
     done = hermes(*words, TELEGRAM_BASE_URL=platform.address)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "Telegram does not take it (401); nothing was changed" in done.stderr
+    assert "Telegram rejects the secret (401); nothing was changed" in done.stderr
     done = hermes(*words, TELEGRAM_BASE_URL="http://127.0.0.1:1")
-    assert "Telegram is out of reach: Connection refused" in done.stderr
+    assert "Telegram cannot be reached: Connection refused" in done.stderr
     assert "SomethingElse" not in done.stderr
     assert dotenv.read() == {}
     assert hermes(*words, "--no-test").returncode == 0
@@ -309,12 +312,12 @@ def test_matrix_is_set_up_with_a_token_or_a_password(hermes: Hermes, home: Path,
     words = ("gateway", "setup", "--platform", "matrix", "--homeserver", platform.address)
     done = hermes(*words, "--user-id", "@bot:m.org", stdin=f"{SECRET}\n")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "It works: the bot is @bot:m.org." in done.stdout
+    assert "Connected. The bot is @bot:m.org." in done.stdout
     assert dotenv.read() == {"MATRIX_ACCESS_TOKEN": SECRET}
     told = {"homeserver": platform.address, "user_id": "@bot:m.org"}
     assert config_file.read() == {"platforms": {"matrix": told}}
     done = hermes(*words, "--user-id", "@other:m.org", "--token", SECRET)
-    assert "the access token is that of @bot:m.org, not of @other:m.org" in done.stderr
+    assert "the access token belongs to @bot:m.org, not to @other:m.org" in done.stderr
     assert hermes(*words, "--user-id", "@bot:m.org", "--password", "word").returncode == 0
     assert dotenv.read()["MATRIX_PASSWORD"] == "word"
     assert platform.asked[-1] == "/_matrix/client/versions"
@@ -412,7 +415,7 @@ def test_a_secret_of_a_platform_goes_to_the_private_file_and_is_shown_nowhere(
     assert dotenv.read() == {"TELEGRAM_BOT_TOKEN": TOKEN}
     refused = hermes("config", "set", "platforms.telegram.bot_token", TOKEN)
     assert refused.returncode == 1
-    assert "`hermes config set TELEGRAM_BOT_TOKEN` asks for it" in refused.stderr
+    assert "set it with `hermes config set TELEGRAM_BOT_TOKEN`" in refused.stderr
     (home / "config.yaml").write_text(f"platforms: {{webhook: {{secret: '{SECRET}'}}}}\n")
     for words in (
         ("list",),
@@ -444,16 +447,20 @@ def test_a_secret_that_no_platform_reads_is_kept_and_told(hermes: Hermes) -> Non
 def test_what_the_gateway_does_not_know_is_refused(hermes: Hermes) -> None:
     for key, value, told in (
         ("session_reset.mode", "never", "session_reset.mode must be none or idle"),
-        ("session_rest.mode", "idle", "there is no setting session_rest.mode; is session_reset.mode meant?"),
-        ("platforms.telegram.allow_al", "true", "is platforms.telegram.allow_all meant?"),
+        (
+            "session_rest.mode",
+            "idle",
+            "there is no setting session_rest.mode; did you mean session_reset.mode?",
+        ),
+        ("platforms.telegram.allow_al", "true", "did you mean platforms.telegram.allow_all?"),
         ("reset_by_type.dm.timezone", "Mars", "must be a time zone"),
-        ("platforms.telegram.bot_token", "1:A", "`hermes config set TELEGRAM_BOT_TOKEN` asks for it"),
+        ("platforms.telegram.bot_token", "1:A", "set it with `hermes config set TELEGRAM_BOT_TOKEN`"),
         ("platforms.telegram.token", "1:A", "telegram has no secret token;"),
-        ("platforms.api-server.token", "x", "asks for those it has: API_SERVER_KEY\n"),
-        ("TELEGRAM_BASE_URL", "http://x", "is platforms.telegram.base_url meant?"),
-        ("API_SERVER_PORT", "80", "is platforms.api-server.port meant?"),
-        ("SESSION_RESET_HOUR", "5", "is session_reset.at_hour meant?"),
-        ("HERMES_MODEL", "m", "is model.default meant?"),
+        ("platforms.api-server.token", "x", "set one with `hermes config set NAME`: API_SERVER_KEY\n"),
+        ("TELEGRAM_BASE_URL", "http://x", "did you mean platforms.telegram.base_url?"),
+        ("API_SERVER_PORT", "80", "did you mean platforms.api-server.port?"),
+        ("SESSION_RESET_HOUR", "5", "did you mean session_reset.at_hour?"),
+        ("HERMES_MODEL", "m", "did you mean model.default?"),
     ):
         done = hermes("config", "set", key, value)
         assert done.returncode == 1
@@ -509,7 +516,7 @@ def test_the_pairing_file_of_an_older_version_is_adopted_with_a_line(hermes: Her
     (home / "gateway" / "pairing.json").write_text(json.dumps({"codes": [], "people": [MALLORY]}))
     done = hermes("gateway", "pair", "--list")
     assert done.returncode == 0
-    assert "of an older version is protected" in done.stderr
+    assert "of an older version is now protected" in done.stderr
     assert "telegram:666" in done.stderr
     assert "\x1b" not in done.stderr + done.stdout
     assert hermes("gateway", "pair", "--list").stderr == ""

@@ -128,7 +128,7 @@ def test_a_conversation_that_has_grown_is_added_to(hermes: Hermes, elsewhere: Se
     (branch,) = [one for one in session_ids() if one.startswith("branch_")]
     assert done.stdout.splitlines() == [
         "Read 3 sessions: 0 added (0 messages), 1 grown by 2 messages, 1 branched (1 message), 1 already here",
-        f"diverged went on here and in the file; the file's 1 message is in the branch {branch}",
+        f"diverged was continued in the store and in the file; the file's 1 message is in the branch {branch}",
         "older: already here, with 1 newer message",
     ]
     assert dry.stdout.splitlines() == [
@@ -136,7 +136,7 @@ def test_a_conversation_that_has_grown_is_added_to(hermes: Hermes, elsewhere: Se
             "Read 3 sessions: 0 would be added (0 messages), 1 would grow by 2 messages, "
             "1 would be branched (1 message), 1 already here"
         ),
-        f"diverged went on here and in the file; the file's 1 message would be in the branch {branch}",
+        f"diverged was continued in the store and in the file; the file's 1 message would be in the branch {branch}",
         "older: already here, with 1 newer message",
     ]
     assert contents("grown") == ["one", "two", "three"]
@@ -217,7 +217,7 @@ def test_without_trust_a_session_of_ones_own_gets_a_branch(
     (branch,) = [one for one in session_ids() if one.startswith("branch_")]
     assert done.stdout.splitlines() == [
         "Read 1 session: 0 added (0 messages), 1 branched (1 message)",
-        f"a has messages in the file that are not here; the file's 1 message is in the branch {branch}",
+        f"a has messages in the file that are not in the store; the file's 1 message is in the branch {branch}",
     ]
     assert contents("a") == ["mine"]
 
@@ -334,7 +334,7 @@ def test_a_dry_run_says_the_same_and_stores_nothing(hermes: Hermes, home: Path, 
     assert dry.stdout.splitlines() == [
         "Read 5 sessions: 3 would be added (2 messages), 2 already here; 1 line unreadable",
         "b is a different session here; it would get a new id",
-        "d: its parent is neither here nor in the file",
+        "d: its parent is neither in the store nor in the file",
     ]
     assert session_ids() == ["a", "b"]
     done = hermes("sessions", "import", str(file))

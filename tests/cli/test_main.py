@@ -197,7 +197,7 @@ def test_what_cannot_be_written_can_be_read(told: Told, db: SessionDB, home: Pat
         told_what = subprocess.run(
             [*powerless, *COMMAND, "doctor"], capture_output=True, encoding="utf-8", timeout=60
         )
-        assert f"let yourself write it: `chmod u+w {home / 'state.db'}`" in told_what.stdout
+        assert f"allow yourself to write it: `chmod u+w {home / 'state.db'}`" in told_what.stdout
         assert "chown" not in told_what.stdout
     finally:
         home.chmod(0o700)

@@ -104,7 +104,7 @@ def test_without_asking_a_part_of_a_title_names_nothing(hermes: Hermes, told: To
     again = hermes("sessions", "delete", "plan", "--yes")
     assert (again.returncode, again.stderr) == (
         1,
-        "hermes: 'plan' is only a part of the title of other; name it in full\n",
+        "hermes: 'plan' is only a part of the title of other; type the full title\n",
     )
     assert listed(hermes) == {"other"}
     assert hermes("sessions", "delete", "plan", stdin="y\n").returncode == 0
@@ -125,7 +125,7 @@ def test_what_is_in_the_trash_is_not_found_but_said_to_be_there(hermes: Hermes, 
             result = hermes(*words, name, *new_title)
             assert result.returncode == 1
             assert (
-                f"it is in the trash; `hermes sessions trash restore {quoted}` brings it back"
+                f"it is in the trash; restore it with `hermes sessions trash restore {quoted}`"
                 in result.stderr
             )
     assert "trash" not in hermes("sessions", "show", "nothing").stderr
@@ -192,7 +192,7 @@ def test_delete_says_what_goes_and_each_of_its_names_brings_it_back(
     told("other one", "hello")
     asked = hermes("sessions", "delete", "plan", "other one", stdin="y\n")
     assert asked.stdout.startswith("plan #3 · 3 sessions, 3 messages\nhello · 1 session, 1 message\n")
-    assert "Gone with them: 2 sessions." in asked.stdout
+    assert "Also deleted: 2 related sessions." in asked.stdout
     assert asked.stdout.endswith("hermes sessions trash restore s3 'other one'\n")
     back = hermes("sessions", "trash", "restore", "s3")
     assert back.stdout == "Restored session 's1' as 'plan #3', 3 sessions in all.\n"
@@ -206,7 +206,7 @@ def test_purge_leaves_no_byte_and_takes_the_conversation(
     db.begin_continuation("s1", "xylophone summary", session_id="s2")
     db.close()
     done = hermes("sessions", "delete", "s2", "--purge", "--yes")
-    assert done.stdout == "Deleted session 's2'.\nGone with it: 1 session.\n"
+    assert done.stdout == "Deleted session 's2'.\nAlso deleted: 1 related session.\n"
     assert not [file for file in home.rglob("*") if file.is_file() and b"xylophone" in file.read_bytes()]
 
 
@@ -246,7 +246,7 @@ def test_prune_shows_what_goes_before_it_asks(hermes: Hermes, told: Told, db: Se
     asked = hermes("sessions", "prune", stdin="n\n")
     assert asked.returncode == 1
     assert asked.stdout.startswith("3 conversations, 3 sessions, 3 messages, 3.0 kB\nlast used from ")
-    assert asked.stdout.endswith("Delete 3 sessions for good? [y/N] ")
+    assert asked.stdout.endswith("Delete 3 sessions permanently? [y/N] ")
     assert asked.stderr == "hermes: Cancelled.\n"
     dry = hermes("sessions", "prune", "--dry-run", "--older-than", "250")
     assert dry.stdout.startswith("1 conversation, ")

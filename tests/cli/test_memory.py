@@ -8,7 +8,7 @@ import pytest
 
 from hermes.agent.prompt.memory_files import Memory
 from hermes.agent.prompt.skill_files import Skills
-from hermes.conversation.agents import private_folder
+from hermes.conversation.agents import make_person_folder
 from tests.cli.conftest import Hermes
 
 
@@ -41,7 +41,7 @@ def test_memory_is_edited(hermes: Hermes, home: Path, tmp_path: Path) -> None:
     assert Memory().read("user").entries == ["Likes coffee."]
     assert left_by_editors(home) == []
     done = hermes("memory", "edit", "user", **editor(tmp_path, "true"))
-    assert done.stdout.startswith("user is as it was")
+    assert done.stdout.startswith("user is unchanged")
 
 
 def test_an_editor_that_fails_changes_nothing(hermes: Hermes, home: Path, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_change_of_the_agent_meanwhile_is_not_overwritten(
     meanwhile = f'echo "By the agent." > {home}/memories/USER.md; echo "By the person." > "$1"'
     done = hermes("memory", "edit", "user", **editor(tmp_path, meanwhile))
     assert done.returncode == 1
-    assert "was changed meanwhile" in done.stderr
+    assert "another program changed" in done.stderr
     assert Memory().read("user").entries == ["By the agent."]
     (folder,) = left_by_editors(home)
     assert (folder / "USER.md").read_text() == "By the person.\n"
@@ -78,7 +78,7 @@ def test_skills_are_listed_shown_and_edited(hermes: Hermes, home: Path, tmp_path
 
 
 def test_those_of_a_person_of_the_gateway(hermes: Hermes) -> None:
-    folder = private_folder("someone")
+    folder = make_person_folder("someone")
     Memory(folder / "memories").add("memory", "Meets on Mondays.")
     Skills(folder / "skills").create("greet", "How to greet", "Wave.")
     assert "Meets on Mondays." in hermes("memory", "show", "--person", folder.name).stdout

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hermes.chat import conversation_lookup
+from hermes.conversation.commands.lookup import find_conversation
 from hermes.store.people import Principal
 from hermes_state import SessionDB
 from tests.cli.conftest import Hermes
@@ -90,12 +91,12 @@ def test_two_others_with_the_same_title_are_listed(db: SessionDB, hermes: Hermes
 
 
 def test_continuing_means_the_local_owners(db: SessionDB, three: dict[str, str]) -> None:
-    assert conversation_lookup.find_conversation(db, "trip", preferred_owner="").id == "local"
-    assert conversation_lookup.find_conversation(db, "tri", preferred_owner="").id == "local"
-    assert conversation_lookup.find_conversation(db, "trip").id is None
-    assert len(conversation_lookup.find_conversation(db, "trip").candidates) == 3
+    assert find_conversation(db, "trip", lambda: None, preferred_owner="").id == "local"
+    assert find_conversation(db, "tri", lambda: None, preferred_owner="").id == "local"
+    assert find_conversation(db, "trip", lambda: None).id is None
+    assert len(find_conversation(db, "trip", lambda: None).candidates) == 3
     db.trash_session("local")
-    assert conversation_lookup.find_conversation(db, "trip", preferred_owner="").id is None
+    assert find_conversation(db, "trip", lambda: None, preferred_owner="").id is None
 
 
 def test_continue_on_the_command_line_means_the_local_owners(

@@ -152,7 +152,7 @@ def test_a_long_title_leaves_room_for_the_id(told: Told) -> None:
 
 def test_what_looks_like_a_field_and_is_none_is_told(hermes: Hermes, told: Told) -> None:
     told("one", "the colour:red of it")
-    assert "looked for 'colour:red' as text" in hermes("search", "colour:red").stdout
+    assert "searched for 'colour:red' as text" in hermes("search", "colour:red").stdout
 
 
 def test_snippets_cannot_drive_the_terminal(hermes: Hermes, told: Told) -> None:

@@ -30,7 +30,7 @@ def test_a_server_on_this_machine_is_found_chosen_and_tried(
     done = hermes("setup", stdin="1\n2\n", OLLAMA_HOST=host(model_server))
     assert (done.returncode, done.stderr) == (0, "")
     assert "1  Ollama on this machine (2 models)" in done.stdout
-    assert "It says: OK" in done.stdout
+    assert "Answer: OK" in done.stdout
     assert model() == {"default": "large-model", "base_url": model_server.base_url}
     (asked,) = model_server.requests
     assert asked.body["model"] == "large-model"
@@ -100,14 +100,14 @@ def test_without_questions_it_refuses_what_does_not_work(hermes: Hermes, model_s
     done = hermes("setup", *address)
     assert (done.returncode, done.stderr) == (
         1,
-        "hermes: which of its models? --model says it\n  small-model\n  large-model\n",
+        "hermes: several models are available; choose one with --model\n  small-model\n  large-model\n",
     )
     assert hermes("setup", "--base-url", "nonsense", "--model", "m").returncode == 2
     assert hermes("setup", "--model", "m").returncode == 1
     model_server.will(refuses(401, "who are you"))
     done = hermes("setup", *address, "--model", "m")
     assert done.returncode == 1
-    assert "wants a key: set OPENAI_API_KEY" in done.stderr
+    assert "requires a key: set OPENAI_API_KEY" in done.stderr
     assert done.stderr.endswith("; nothing was changed (--no-test keeps it anyway)\n")
     assert done.stderr.count("\n") == 1
     assert config_file.read() == {}
@@ -148,7 +148,7 @@ def test_the_only_model_needs_no_name(hermes: Hermes, model_server: ModelServer)
 
 def test_what_the_environment_overrides_is_told(hermes: Hermes) -> None:
     done = hermes("setup", "--offline", HERMES_MODEL="x")
-    assert done.stderr == "hermes: HERMES_MODEL is set in the environment, which wins over config.yaml\n"
+    assert done.stderr == "hermes: HERMES_MODEL is set in the environment, which overrides config.yaml\n"
 
 
 def test_names_of_models_cannot_act_on_the_terminal(hermes: Hermes, model_server: ModelServer) -> None:

@@ -116,6 +116,7 @@ def test_the_family_is_drawn_as_a_tree(hermes: Hermes) -> None:
     assert {child["id"] for child in made["children"][0]["children"]} == {"other", "helper"}
 
 
+@pytest.mark.full
 def test_a_chain_of_a_thousand_is_drawn(hermes: Hermes) -> None:
     with SessionDB(durability="normal") as db:
         db.create_session("s0", "cli")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import AsyncGeneratorType
@@ -23,7 +25,9 @@ from hermes.conversation.agents import AgentScope
 from hermes.conversation.conversation import Conversation
 from hermes.conversation.local_conversation import LocalAgentProvider, open_local_conversation
 from hermes.conversation.model_choice import ModelSelector
-from hermes.conversation.surface import Surface
+from hermes.conversation.surface import ChatRoute, Surface
+from hermes.db.scoped_store import ScopedLeases
+from hermes.store.chats.leases import Lease
 from hermes.store.people import Principal
 from hermes_state import SessionDB
 from tests.agent.openai_server import ModelServer, says
@@ -51,15 +55,31 @@ def open_in_chat(db: SessionDB, parts: AgentComponents = PARTS) -> Conversation[
     async def make_session() -> str:
         return store.create_session()
 
-    surface = Surface("gateway", stores_unanswered=True, make_session=make_session)
+    async def open_session() -> None:
+        await opened.enter(find_routed(db))
+
+    async def handle_move(session_id: str) -> None:
+        assert (find_routed(db), opened.session_id) == (session_id, session_id)
+        assert opened.epoch is not None
+
+    route = ChatRoute(KEY, open_session, handle_move)
+    surface = Surface("gateway", stores_unanswered=True, make_session=make_session, route=route)
     scope = AgentScope(store.principal.owners[0], "telegram", False)
-    return Conversation(store, LocalAgentProvider(parts, ModelSelector(parts)), scope, surface)
+    opened = Conversation(store, LocalAgentProvider(parts, ModelSelector(parts)), scope, surface)
+    return opened
 
 
 def find_routed(db: SessionDB) -> str:
     route = db.routing.get(KEY)
     assert route is not None
     return route.session_id
+
+
+def find_end(db: SessionDB, session_id: str) -> str | None:
+    row = db.get_session(session_id)
+    assert row is not None
+    assert (row["ended_at"] is None) == (row["end_reason"] is None)
+    return None if row["end_reason"] is None else str(row["end_reason"])
 
 
 async def hear(conversation: Conversation[Any], content: str | None) -> list[Event]:
@@ -149,7 +169,6 @@ async def test_redo_brings_back_what_was_undone_since_something_was_said(
     assert await contents(conversation) == left.split()
 
 
-@pytest.mark.parametrize("conversation", ["terminal"], indirect=True)
 async def test_a_new_session_leaves_the_old_one_behind(
     db: SessionDB, conversation: Conversation[Any]
 ) -> None:
@@ -166,7 +185,6 @@ async def test_a_new_session_leaves_the_old_one_behind(
     assert await contents(conversation) == ["something else"]
 
 
-@pytest.mark.parametrize("conversation", ["terminal"], indirect=True)
 async def test_a_branch_has_the_context_and_the_old_session_is_reopened(
     db: SessionDB, conversation: Conversation[Any]
 ) -> None:
@@ -178,10 +196,8 @@ async def test_a_branch_has_the_context_and_the_old_session_is_reopened(
     assert await contents(conversation) == ["hello", "in the branch"]
     await conversation.switch_to(old)
     assert await contents(conversation) == ["hello"]
+    assert find_end(db, old) is None
     await hear(conversation, "in the old one")
-    row = db.get_session(old)
-    assert row is not None
-    assert row["ended_at"] is None
     with pytest.raises(errors.UnknownSession):
         await conversation.switch_to("nowhere")
 
@@ -206,6 +222,30 @@ async def test_a_session_that_is_still_being_saved_is_entered_again(db: SessionD
     await conversation.close()
 
 
+async def test_a_session_that_made_room_while_it_was_saved_is_gone_back_to(
+    db: SessionDB, tmp_path: Path
+) -> None:
+    compressed = asyncio.Event()
+
+    async def save(agent: Agent, least: int = 0) -> bool:
+        await agent.record.continue_with("they said hello", head=[], carried=[], prompt="")
+        compressed.set()
+        await asyncio.sleep(30)
+        return True
+
+    conversation = open_local_conversation(db, PARTS._replace(save=save), cwd=tmp_path)
+    await hear(conversation, "hello")
+    old = conversation.session_id
+    await conversation.begin()
+    await compressed.wait()
+    assert await conversation.undo_start() is not None
+    assert conversation.session_id == db.get_compression_tip(old) != old
+    await conversation.settle()
+    assert find_end(db, conversation.session_id) is None
+    assert db.leases.find_holder(old) is not None
+    await conversation.close()
+
+
 async def test_the_lease_of_a_session_that_was_left_is_kept_until_it_is_closed(db: SessionDB) -> None:
     conversation = open_in_chat(db)
     first = find_routed(db)
@@ -218,7 +258,145 @@ async def test_the_lease_of_a_session_that_was_left_is_kept_until_it_is_closed(d
     assert db.leases.find_holder(first) is None
     await conversation.leave()
     assert db.leases.find_holder(second) is None
-    assert not conversation.exists
+    assert (conversation.session_id, conversation.epoch) == (second, None), (
+        "what is asked about it is answered"
+    )
+
+
+async def test_a_request_stores_a_new_session_at_once_and_leaves_an_old_one_open(db: SessionDB) -> None:
+    store = db.scoped(Principal("api_server", "7", chat="7", chat_type="dm"))
+    first, other = store.create_session(), store.create_session()
+    scope = AgentScope(store.principal.owners[0], "api_server", False)
+    agents = LocalAgentProvider(PARTS, ModelSelector(PARTS))
+    conversation = Conversation(store, agents, scope, Surface("request", is_per_request=True))
+    await conversation.enter(first)
+    assert await conversation.switch_to(other) == []
+    assert (conversation.session_id, find_end(db, first)) == (other, None)
+    assert db.leases.find_holder(first) is None
+    await conversation.begin("a plan")
+    assert conversation.exists
+    assert conversation.get_title() == "a plan"
+    assert find_end(db, other) == "session_reset"
+    with pytest.raises(errors.UnknownSession):
+        await conversation.switch_to("nowhere")
+    await conversation.close()
+
+
+async def test_a_new_start_is_undone_as_if_it_had_not_been(
+    db: SessionDB, conversation: Conversation[Any]
+) -> None:
+    await hear(conversation, "hello")
+    old = conversation.session_id
+    await conversation.begin("Rome")
+    assert await conversation.undo_start() is not None
+    assert (conversation.session_id, find_end(db, old)) == (old, None)
+    assert conversation.queued_title is None
+    assert db.get_session_by_title("Rome") is None
+    await hear(conversation, "more")
+    assert await contents(conversation) == ["hello", "more"]
+    assert await conversation.undo_start() is None, "it is no new start"
+
+
+async def test_a_new_start_in_which_something_was_said_stays(
+    db: SessionDB, conversation: Conversation[Any]
+) -> None:
+    await hear(conversation, "hello")
+    await conversation.begin("Rome")
+    await hear(conversation, "something else")
+    await take_back_last(conversation)
+    new = conversation.session_id
+    assert await conversation.undo_start() is None
+    assert (conversation.session_id, db.get_session_title(new)) == (new, "Rome")
+
+
+async def test_nothing_moves_to_a_session_that_somebody_else_works_in(
+    db: SessionDB, conversation: Conversation[Any]
+) -> None:
+    await hear(conversation, "hello")
+    old = conversation.session_id
+    await conversation.begin()
+    await hear(conversation, "something else")
+    await conversation.close_left()
+    await conversation.settle()
+    new, old_end = conversation.session_id, find_end(db, old)
+    lease = db.leases.acquire(old, "editor")
+    with pytest.raises(errors.LeaseHeld):
+        await conversation.switch_to(old)
+    with pytest.raises(errors.LeaseHeld):
+        await conversation.check_free(old)
+    assert (conversation.session_id, find_end(db, new), find_end(db, old)) == (new, None, old_end)
+    if conversation.surface.route is not None:
+        assert find_routed(db) == new
+    db.leases.release(lease)
+    await conversation.check_free(old)
+    await conversation.switch_to(old)
+    assert conversation.session_id == old
+
+
+async def test_a_chat_whose_lease_was_lost_does_not_move(db: SessionDB) -> None:
+    conversation = open_in_chat(db)
+    first = find_routed(db)
+    await conversation.enter(first)
+    await hear(conversation, "hello")
+    await conversation.begin()
+    await conversation.close_left()
+    new = conversation.session_id
+    db.leases.take_over(new, "somebody else", LEASE_S)
+    for move in (conversation.undo_start, lambda: conversation.switch_to(first), conversation.branch):
+        with pytest.raises(errors.LeaseLost):
+            await move()
+    assert (find_routed(db), conversation.session_id) == (new, new)
+    assert db.leases.find_holder(first) is None, "its lease was given back"
+    await conversation.close()
+
+
+async def test_who_is_cancelled_while_entering_leaves_no_lease(
+    db: SessionDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acquire, begun = ScopedLeases.acquire, threading.Event()
+
+    def acquire_slowly(leases: ScopedLeases, session_id: str, surface: str, seconds: float) -> Lease:
+        begun.set()
+        time.sleep(0.1)
+        return acquire(leases, session_id, surface, seconds)
+
+    monkeypatch.setattr(ScopedLeases, "acquire", acquire_slowly)
+    conversation = open_in_chat(db)
+    entering = asyncio.create_task(conversation.enter(find_routed(db)))
+    await asyncio.to_thread(begun.wait)
+    entering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await entering
+    assert db.leases.find_holder(find_routed(db)) is None
+    assert conversation.epoch is None
+
+
+async def test_sessions_of_one_conversation_are_under_one_lease(db: SessionDB) -> None:
+    conversation = open_in_chat(db)
+    first = find_routed(db)
+    await conversation.enter(first)
+    await hear(conversation, "hello")
+    second = conversation.store.begin_continuation(first, "they said hello", lease_epoch=conversation.epoch)
+    epoch = conversation.epoch
+    await conversation.enter(second)
+    await conversation.close_left()
+    assert (conversation.session_id, conversation.epoch) == (second, epoch)
+    assert db.leases.find_holder(second) is not None
+    await conversation.close()
+
+
+async def test_what_is_only_looked_at_is_reopened_when_something_is_said(
+    db: SessionDB, tmp_path: Path
+) -> None:
+    db.create_session("one", "cli")
+    db.append_message("one", "user", "hello")
+    db.end_session("one", "branched")
+    conversation = open_local_conversation(db, PARTS, cwd=tmp_path)
+    await conversation.switch_to("one", reopen=False)
+    assert find_end(db, "one") == "branched"
+    await hear(conversation, "more")
+    assert find_end(db, "one") is None
+    await conversation.close()
 
 
 async def test_without_a_model_a_chat_keeps_the_message_and_a_terminal_gives_it_back(
@@ -244,7 +422,7 @@ async def test_without_a_model_a_chat_keeps_the_message_and_a_terminal_gives_it_
 
 async def test_a_conversation_that_cannot_be_compressed_says_so(conversation: Conversation[Any]) -> None:
     await hear(conversation, "hello")
-    assert [event async for event in conversation.compress()] == [Note("There is no compression here.")]
+    assert [event async for event in conversation.compress()] == [Note("Compression is not available here.")]
 
 
 async def test_a_delta_passes_three_generators(

@@ -299,7 +299,7 @@ def test_encrypting_lists_what_stays_in_plain(
     assert main(["doctor"]) == 0
     told = capsys.readouterr().out
     assert "Plain files: saved conversations and request dumps (1): sessions/request_dump_s0_1.json" in told
-    assert "Plain files that hold no conversations: settings and keys (1)" in told
+    assert "Plain files without conversations: settings and keys (1)" in told
 
 
 def test_only_copies_of_what_is_stored_are_removed_and_only_on_request(
@@ -309,7 +309,7 @@ def test_only_copies_of_what_is_stored_are_removed_and_only_on_request(
     plain_neighbours(home)
     assert main(["store", "encrypt", "--remove-plain"]) == 0
     told = capsys.readouterr().out
-    assert "Removed: 1 plain copy of what is in the store." in told
+    assert "Removed: 1 plain copy of stored data." in told
     assert "older.jsonl (its session is not in the store)" in told
     assert "sessions.json (the gateway has not read it yet)" in told
     assert sorted(file.name for file in (home / "sessions").iterdir()) == [
@@ -348,7 +348,7 @@ def test_the_doctor_names_sealed_files_that_cannot_be_read(
         file.write(b"AAAA\n")
     assert main(["doctor"]) == 1
     told = capsys.readouterr().out
-    assert "MEMORY.md was sealed as memories/USER.md of its home and is not read in another place" in told
+    assert "MEMORY.md was sealed as memories/USER.md and cannot be read at another path" in told
     assert "chat_history: 1 of 3 entries are damaged" in told
 
 
@@ -368,8 +368,8 @@ def test_a_purge_names_sealed_files_that_hold_the_words(
         Memory().add("memory", words)
         input_history().append_string(words)
         db.delete_session("gone", purge=True)
-    assert "memories/MEMORY.md holds words of it and is yours" in caplog.text
-    assert "chat_history holds words of it and is yours" in caplog.text
+    assert "memories/MEMORY.md contains words of a deleted session" in caplog.text
+    assert "chat_history contains words of a deleted session" in caplog.text
 
 
 # ------------------------------------------------------------------------------------------------ by hand

@@ -122,7 +122,7 @@ def test_the_command_with_the_keyring(
     assert "3 sessions, 120 messages" in done.stdout
     assert "Backups encrypted with it: 1" in done.stdout
     assert f"The key is in the keyring (service hermes-sessions, account {plain})" in done.stdout
-    assert "loses the key loses everything" in done.stdout
+    assert "Without the key, all data in the store is lost" in done.stdout
     assert files_that_tell(home) == []
     assert "About" in hermes("sessions", "list").stdout
     assert hermes("sessions", "verify").returncode == 0

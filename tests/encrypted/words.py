@@ -7,7 +7,7 @@ from pathlib import Path
 from hermes.agent.prompt.memory_files import Memory
 from hermes.agent.prompt.skill_files import Skills
 from hermes.chat.input.prompt_line import InputHistory, open_history_file
-from hermes.conversation.agents import private_folder
+from hermes.conversation.agents import make_person_folder
 from hermes_state import SessionDB
 from tests.encrypted.conftest import SECRET
 
@@ -22,7 +22,7 @@ def input_history() -> InputHistory:
 
 
 def room() -> Path:
-    return private_folder("room:1")
+    return make_person_folder("room:1")
 
 
 def write_words() -> None:

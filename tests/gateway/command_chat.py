@@ -1,33 +1,41 @@
-"""A chat for tests of commands: what is typed is found and run; routing and leases are the store's own.
+"""A chat for tests of commands: what is typed is found and run, on a real conversation, with its routing and leases.
 
-There is no mailbox and no agent. What a command asks of them is counted.
+There is no mailbox and no model. What a command asks of the agent is counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import asdict
 
+from hermes.agent.agent import Agent
 from hermes.agent.components import AgentComponents
 from hermes.agent.events import Event, Moved, Note
+from hermes.agent.models.model import Used
 from hermes.agent.subagents import Subagents
-from hermes.gateway.commands.command_context import ChatCommandContext, CommandReply
-from hermes.gateway.commands.command_table import find_command
+from hermes.agent.transcript import StoredRecord
+from hermes.conversation.agents import AgentScope, LiveRecord, PreparedAgent, build_agent
+from hermes.conversation.conversation import Conversation
+from hermes.conversation.surface import ChatRoute, Surface
+from hermes.db.session_db import AnyStore
+from hermes.gateway.commands.command_context import ChatCommandContext, CommandReply, RememberedLists
+from hermes.gateway.commands.command_table import find_command, run_command
 from hermes.gateway.inbound.chat_approvals import NOTHING_WAITS, PendingApproval
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.incidents import Incident
 from hermes.gateway.sessions.session_keys import (
     is_shared_multi_user_session,
     make_principal,
-    make_session_key,
+    make_room,
 )
 from hermes.gateway.sessions.topics import UserTopics
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
-from hermes.store.chats.leases import Lease
 from hermes_state import SessionDB
-from tests.chat.echo import PARTS
+from tests.chat.echo import PARTS, EchoModel
+from tests.gateway.documented_key import make_session_key
 
 OWNED = GatewaySettings(platforms={"telegram": PlatformSettings("telegram", owners=frozenset({"ann"}))})
 
@@ -46,15 +54,36 @@ def thread(who: str) -> Source:
     return Source("telegram", "room", "The Room", "thread", who, thread_id="7")
 
 
+class Counting:
+    """A compressor that counts what it is asked for."""
+
+    def __init__(self, focus: list[str | None]) -> None:
+        self._focus = focus
+
+    async def is_due(self, _rows: Sequence[dict[str, Any]], _used: Used | None) -> bool:
+        return False
+
+    def fit_rows(self, rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+        return rows
+
+    def compress(self, *, overflow: bool) -> AsyncIterator[Event]:
+        return self.compress_by_hand(str(overflow))
+
+    async def compress_by_hand(self, focus: str | None = None) -> AsyncIterator[Event]:
+        self._focus.append(focus)
+        yield Moved("next", 12, 5)
+        yield Note("Approx request size: ~900 → ~300 tokens")
+
+
 class Chat:
-    """A person at a chat. It is the `CommandChat` of its own commands."""
+    """A person at a chat. It is the `CommandChat` of its own commands, and the agents of its conversation."""
 
     def __init__(self, db: SessionDB, source: Source, settings: GatewaySettings = OWNED) -> None:
         self.db, self.source, self.settings = db, source, settings
         self.store = db.scoped(make_principal(source))
         self.is_shared = is_shared_multi_user_session(source, **asdict(settings.keying))
         self.key = make_session_key(source, settings.keying)
-        self.working_since: float | None = None
+        self.lists = RememberedLists()
         self.waiting = 0
         self.incidents: Sequence[Incident] = ()
         self.topics: UserTopics | None = None
@@ -67,8 +96,14 @@ class Chat:
         self.focus: list[str | None] = []
         self.memory = ""
         self.processes = 0
-        self._lease: Lease | None = None
-        self._run_at_once = False
+        self.moves: list[str] = []
+        principal = make_room(source) if self.is_shared else make_principal(source)
+        self.conversation = Conversation(
+            db.scoped(principal),
+            self,
+            AgentScope(principal.owners[0], source.platform, False),
+            Surface("gateway", stores_unanswered=True, route=ChatRoute(self.key, self.begin, self._move)),
+        )
 
     # What commands use
 
@@ -77,19 +112,22 @@ class Chat:
         return self.store.find_live_session(self.key)
 
     @property
-    def epoch(self) -> int | None:
-        return None if self._run_at_once or self._lease is None else self._lease.epoch
+    def working_since(self) -> float | None:
+        return self.conversation.working_since
+
+    @working_since.setter
+    def working_since(self, began: float | None) -> None:
+        self.conversation.working_since = began
+        self.conversation.expect(began is not None)
 
     @property
     def waiting_approvals(self) -> Sequence[PendingApproval]:
         return ()
 
-    def answer_approval(self, context: ChatCommandContext, *, allowed: bool) -> str:
+    def answer_approval(self, context: ChatCommandContext, words: str, *, allowed: bool) -> str:
         return NOTHING_WAITS
 
-    def stop(self) -> bool:
-        running, self.working_since = self.working_since is not None, None
-        return running
+    # What its conversation uses
 
     async def begin(self) -> str:
         known = self.session_id
@@ -97,49 +135,57 @@ class Chat:
             known = self.store.create_session(shared=self.is_shared, session_key=self.key)
             alone = not self.is_shared and self.source.chat_type != "dm"
             self.store.route(self.key, known, alone=alone)
-        self._hold(known)
+        await self.conversation.enter(known)
         return known
 
-    async def switch_to(self, session_id: str) -> None:
-        assert not self._run_at_once, "what is answered at once changes nothing"
-        self._hold(session_id)
+    async def _move(self, session_id: str) -> None:
+        self.moves.append(session_id)
 
-    async def save(self) -> None:
-        self.saved.append(self.session_id)
-        if self.compresses_when_saving and self.session_id is not None:
-            self._hold(
-                self.store.begin_continuation(self.session_id, "what was said", lease_epoch=self.epoch)
-            )
-
-    async def compress(self, focus: str | None) -> AsyncGenerator[Event, None]:
-        self.focus.append(focus)
-        yield Moved("next", 12, 5)
-        yield Note("Approx request size: ~900 → ~300 tokens")
-
-    def get_components(self) -> AgentComponents:
+    def get_components(self, _scope: AgentScope) -> AgentComponents:
         return PARTS._replace(
+            save=self._save,
+            make_compressor=lambda _record, _inputs: Counting(self.focus),
             memory=lambda: self.memory,
             skills=lambda: [("cook", "makes soup")],
             stop_processes=lambda _store, _session: self.processes,
         )
 
+    async def prepare_agent(self, scope: AgentScope, store: AnyStore, record: LiveRecord) -> PreparedAgent:
+        return await build_agent(
+            self.get_components(scope), scope, store, record, EchoModel(), (), Path.home()
+        )
+
+    async def close(self) -> None: ...
+
+    async def _save(self, agent: Agent, least: int = 0) -> bool:
+        record = agent.record
+        assert isinstance(record, StoredRecord)
+        self.saved.append(record.session_id)
+        if self.compresses_when_saving:
+            await record.continue_with("what was said", head=[], carried=[], prompt="")
+        return True
+
     # What tests use
+
+    @property
+    def epoch(self) -> int | None:
+        return self.conversation.epoch
 
     async def types(self, text: str) -> str:
         return (await self.answer(text)).text
 
     async def answer(self, text: str) -> CommandReply:
-        found = find_command(text)
-        assert found is not None, f"{text!r} is no command"
-        command, words = found
-        if self.session_id is not None:
-            self._hold(self.session_id)
-        self._run_at_once = command.at_once
+        command = find_command(text)
+        assert command is not None, f"{text!r} is no command"
+        session_id, moves = self.session_id, len(self.moves)
+        if session_id is not None and not command.at_once:
+            await self.conversation.enter(session_id)
+        self.conversation.observe(session_id)
         try:
-            return await command.run(self._asked(words))
+            return await run_command(command, self._make_context())
         finally:
-            self._run_at_once = False
-            self._let_go()
+            assert not command.at_once or len(self.moves) == moves, "what is answered at once changes nothing"
+            await self.conversation.leave()
 
     async def talks(self, *said: str, title: str | None = None) -> str:
         """Exchanges: what the person says, and that the agent answers; the session they are in."""
@@ -149,7 +195,7 @@ class Chat:
             self.store.append_message(session, "assistant", f"Answer to: {text}", lease_epoch=self.epoch)
         if title is not None:
             self.store.set_session_title(session, title)
-        self._let_go()
+        await self.conversation.leave()
         return session
 
     def texts(self) -> list[str]:
@@ -163,10 +209,9 @@ class Chat:
         assert found is not None
         return found
 
-    def _asked(self, words: str) -> ChatCommandContext:
+    def _make_context(self) -> ChatCommandContext:
         return ChatCommandContext(
             self.source,
-            words,
             self.store,
             self,
             self.settings,
@@ -180,15 +225,3 @@ class Chat:
     def _is_owner(self) -> bool:
         platform = self.settings.platforms.get(self.source.platform)
         return platform is not None and self.source.user_id in platform.owners
-
-    def _hold(self, session_id: str) -> None:
-        lease = self.store.leases.acquire(session_id, "gateway")
-        if self._lease is not None and self._lease.conversation_id != lease.conversation_id:
-            self.store.leases.release(self._lease)
-        self._lease = lease
-
-    def _let_go(self) -> None:
-        """As a mailbox does when there is nothing more to do."""
-        if self._lease is not None:
-            self.store.leases.release(self._lease)
-            self._lease = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,12 +13,18 @@ if TYPE_CHECKING:
     from tests.gateway.synapse import People, Synapse
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """A test that needs the homeserver is for `make test-full`."""
+    if "synapse" in getattr(item, "fixturenames", ()):
+        item.add_marker("full")
+
+
 @pytest.fixture(scope="session")
-def synapse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Synapse]:
+def synapse() -> Iterator[Synapse]:
     """One homeserver for all tests of this process."""
     from tests.gateway.synapse import running
 
-    with running(tmp_path_factory.mktemp("synapse")) as server:
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as server:
         yield server
 
 

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes.clock import RecentEvents
 from hermes.gateway.inbound.access_control import AccessControl, describe_access
 from hermes.gateway.inbound.pairing import Pairings
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.rate_limit import RecentEvents, TokenBuckets
+from hermes.gateway.rate_limit import TokenBuckets
 from hermes.gateway.settings import GatewaySettings, PlatformSettings
 
 ANN = Source("telegram", "10", chat_type="dm", user_id="1", user_name="Ann Smith", handle="Ann")

@@ -9,22 +9,22 @@ import pytest
 from hermes import errors
 from hermes.agent.components import ModelChoice
 from hermes.agent.models.model import Model, NoSuchModel
-from hermes.conversation.agents import StandardAgentProvider, private_folder
+from hermes.conversation.agents import StandardAgentProvider, make_person_folder
 from tests.gateway.local_gateway import ANN, BOB, LocalGateway, WithBrain, in_group, in_thread
 
 
 def test_nothing_of_who_it_is_can_be_read_off_a_folder(home: Path) -> None:
-    ann, bob = (private_folder(f"telegram:person:{name}") for name in ("ann", "bob"))
+    ann, bob = (make_person_folder(f"telegram:person:{name}") for name in ("ann", "bob"))
     assert ann != bob
     assert ann.parent == bob.parent == home / "people"
     assert "ann" not in str(ann.relative_to(home))
     assert ann.stat().st_mode & 0o777 == 0o700
-    assert private_folder("telegram:person:ann") == ann
+    assert make_person_folder("telegram:person:ann") == ann
 
 
 def test_the_machine_is_nobody_among_the_people() -> None:
     with pytest.raises(errors.InvalidArgument):
-        private_folder("")
+        make_person_folder("")
 
 
 async def test_one_person_is_remembered_wherever_they_are_alone_with_the_agent() -> None:

@@ -158,7 +158,7 @@ async def test_who_is_no_owner_any_more_cannot_answer() -> None:
 async def test_where_nobody_can_be_asked_it_is_refused_at_once(who: Source) -> None:
     async with ApprovalGateway() as gateway:
         (told,) = await gateway.asks(who, 'use ask {"subject": "ls"}')
-        assert "nobody can be asked here" in told
+        assert "nobody can be asked for approval here" in told
         assert gateway.asker.done == []
 
 
@@ -168,7 +168,7 @@ async def test_a_program_behind_a_secret_is_not_asked() -> None:
     async with ApprovalGateway(settings, Platform("webhook")) as gateway:
         source = ANN._replace(platform="webhook")
         (told,) = await gateway.asks(source, 'use ask {"subject": "ls"}')
-        assert "nobody can be asked here" in told
+        assert "nobody can be asked for approval here" in told
         assert (await gateway.asks(source, "/approve")) == [NOTHING_WAITS]
 
 

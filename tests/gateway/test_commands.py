@@ -11,12 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes import errors
-from hermes.gateway.commands.command_context import Command
-from hermes.gateway.commands.command_table import COMMANDS, find_command
+from hermes.gateway.commands.command_table import (
+    ALIASES,
+    BY_NAME,
+    COMMANDS,
+    FoundCommand,
+    find_command,
+    run_command,
+)
 from hermes_state import SessionDB
 from tests.gateway.command_chat import Chat, dm, group
 
-NAMES = sorted(name for one in COMMANDS for name in (one.name, *one.aliases))
+NAMES = sorted({*ALIASES, *(name for command in COMMANDS for name in command.names)})
 HOLDS = """
 import sys
 from hermes_state import SessionDB
@@ -29,7 +35,7 @@ input()
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30).map(str.strip)
 
 
-def found(text: str) -> tuple[Command, str]:
+def found(text: str) -> FoundCommand:
     command = find_command(text)
     assert command is not None
     return command
@@ -40,10 +46,13 @@ def test_a_command_is_found_in_any_case_with_the_bots_name_and_with_words(
     name: str, data: st.DataObject, bot: str, words: str
 ) -> None:
     typed = "".join(data.draw(st.sampled_from([letter, letter.upper()])) for letter in name)
-    command, rest = found(f"/{typed}{bot} {words}")
-    assert name in (command.name, *command.aliases)
-    if "--" not in command.usage:
-        assert rest == words
+    command, named = found(f"/{typed}{bot} {words}"), BY_NAME.get(name)
+    assert named is not None
+    assert command.name == named.name
+    if name in ALIASES:
+        assert command.words == ""
+    elif "--" not in named.usage:
+        assert command.words == words
 
 
 @given(st.text(max_size=40))
@@ -82,11 +91,11 @@ def test_a_path_or_a_number_is_no_command(text: str) -> None:
 
 @pytest.mark.parametrize("dash", ["--", "—", "–", "−", "―", "‐‐"])
 def test_the_dashes_that_telephones_make_of_two_hyphens_are_flags(dash: str) -> None:
-    assert found(f"/insights {dash}days 7 {dash}source telegram")[1] == "--days 7 --source telegram"
+    assert found(f"/insights {dash}days 7 {dash}source telegram").words == "--days 7 --source telegram"
 
 
 def test_a_title_keeps_its_dashes() -> None:
-    assert found("/title Rome —Paris")[1] == "Rome —Paris"
+    assert found("/title Rome —Paris").words == "Rome —Paris"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +103,7 @@ def test_a_title_keeps_its_dashes() -> None:
 )
 async def test_a_mistyped_command_is_told_the_nearest_at_once(db: SessionDB, typed: str, near: str) -> None:
     chat = Chat(db, dm("ann"))
-    assert found(f"/{typed} x")[0].at_once
+    assert found(f"/{typed} x").at_once
     assert await chat.types(f"/{typed}") == (
         f"There is no `/{typed}`. Did you mean `/{near}`? `/help` shows what there is."
     )
@@ -106,13 +115,13 @@ async def test_a_command_that_is_like_none_is_told_where_they_are(db: SessionDB)
 
 
 def test_what_is_answered_at_once_and_what_stops_an_answer() -> None:
-    at_once = {name for name in NAMES if found(f"/{name} x")[0].at_once}
+    at_once = {name for name in NAMES if found(f"/{name} x").at_once}
     shows = {"status", "why", "usage", "insights", "sessions", "search", "help", "start"}
     shows |= {"history", "memory", "skills", "model"}
     assert at_once == {*shows, "agents", "stop", "approve", "deny"}
-    bare = {name for name in NAMES if found(f"/{name}")[0].at_once}
+    bare = {name for name in NAMES if found(f"/{name}").at_once}
     assert bare == at_once | {"resume", "title"}
-    assert {name for name in NAMES if found(f"/{name}")[0].stops} == {"new", "reset"}
+    assert {name for name in NAMES if found(f"/{name}").stops} == {"new", "reset"}
 
 
 def test_every_documented_command_is_there_and_fits_a_menu() -> None:
@@ -135,6 +144,15 @@ async def test_help_shows_all_or_one(db: SessionDB) -> None:
     assert await chat.types("/help undo") == await chat.types("/help /UNDO")
     assert (await chat.types("/help undo")).startswith("`/undo [n]`\n")
     assert await chat.types("/start abc") == everything
+    assert await chat.types("/help undo 2") == await chat.types("/help undo")
+
+
+@pytest.mark.parametrize("typed", ["undoo", "re", "qqqqqq"])
+async def test_help_for_an_unknown_command_is_the_reply_to_that_command(db: SessionDB, typed: str) -> None:
+    chat = Chat(db, dm("ann"))
+    assert await chat.types(f"/help {typed}") == await chat.types(f"/{typed}")
+    assert await chat.types(f"/help /{typed.upper()} x") == await chat.types(f"/{typed}")
+    assert len(await chat.types(f"/help {'x' * 4000}")) < 200
 
 
 async def test_a_store_that_is_gone_is_one_line_without_its_place(
@@ -142,10 +160,10 @@ async def test_a_store_that_is_gone_is_one_line_without_its_place(
 ) -> None:
     chat = Chat(db, dm("ann"))
     await chat.talks("hello")
-    asked = chat._asked("hello")
+    context = chat._make_context()
     db.close()
-    answer = await found("/search x")[0].run(asked)
-    assert answer.text == "That cannot be done just now; try again in a moment."
+    answer = await run_command(found("/search x"), context)
+    assert answer.text == "That is not possible at the moment; try again soon."
     assert len(caplog.records) == 1
 
 
@@ -153,10 +171,10 @@ async def test_who_has_lost_the_conversation_does_nothing_in_it(db: SessionDB) -
     chat = Chat(db, dm("ann"))
     session = await chat.talks("hello")
     await chat.begin()
-    asked = chat._asked("")
+    context = chat._make_context()
     db.leases.take_over(session, "cli")
     with pytest.raises(errors.LeaseLost):
-        await found("/new")[0].run(asked)
+        await run_command(found("/new"), context)
     assert chat.session_id == session
 
 
@@ -172,7 +190,7 @@ async def test_a_conversation_at_work_elsewhere_is_not_taken_away(db: SessionDB)
         assert elsewhere.stdout.readline() == b"held\n"
         new = chat.session_id
         for typed in ("/resume old", "/undo"):
-            assert "being worked in elsewhere" in await chat.types(typed)
+            assert "in use elsewhere" in await chat.types(typed)
             assert chat.session_id == new
         elsewhere.kill()
     assert "Back in **old**" in await chat.types("/undo")

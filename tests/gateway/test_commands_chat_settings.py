@@ -26,7 +26,7 @@ def home_of(channel: str, kind: str, thread_id: str | None = None) -> dict[str, 
 
 async def test_an_owner_makes_a_chat_the_home(db: SessionDB) -> None:
     chat = Chat(db, group("ann"))
-    assert "This chat is the home of telegram now" in await chat.types("/sethome")
+    assert "This chat is now the home of telegram" in await chat.types("/sethome")
     assert chat.kept == home_of("room", "group")
 
 
@@ -39,7 +39,7 @@ async def test_settings_that_cannot_be_written_are_one_line(
 
     chat = Chat(db, group("ann"))
     chat.kept = ReadOnly()
-    assert await chat.types("/sethome") == "That cannot be done just now; try again in a moment."
+    assert await chat.types("/sethome") == "That is not possible at the moment; try again soon."
     assert "config.yaml" in caplog.text
 
 
@@ -68,7 +68,10 @@ async def test_nobody_else_does(db: SessionDB, settings: GatewaySettings) -> Non
 
 async def test_topics_are_telegrams(db: SessionDB) -> None:
     for typed in ("/topic", "/topic off", "/topic help"):
-        assert await Chat(db, dm("ann")).types(typed) == "Topics are there in private chats on Telegram only."
+        assert (
+            await Chat(db, dm("ann")).types(typed)
+            == "Topics are available only in private chats on Telegram."
+        )
 
 
 async def test_topics_are_turned_on_and_off(db: SessionDB) -> None:
@@ -94,7 +97,7 @@ async def test_a_conversation_goes_on_in_a_topic(db: SessionDB) -> None:
     assert topic.topics is not None
     assert await topic.types("/topic Rome") == "Topics are off; `/topic` turns them on."
     await chat.types("/topic")
-    assert (await chat.types("/topic Rome")).startswith("Say that in the topic")
+    assert (await chat.types("/topic Rome")).startswith("Send this command in the topic")
     assert "Back in **Rome** (2 messages)" in await topic.types("/topic Rome")
     assert topic.session_id == old
     bound = topic.topics.find_binding("5")
@@ -102,7 +105,7 @@ async def test_a_conversation_goes_on_in_a_topic(db: SessionDB) -> None:
     assert (bound["session_id"], bound["session_key"]) == (old, "agent:main:telegram:dm:dm-ann:5")
     assert old not in await chat.types("/topic")
     other = at(db, "ann", "6")
-    assert await other.types("/topic Rome") == "That conversation is in another topic already."
+    assert await other.types("/topic Rome") == "That conversation is already in another topic."
     assert other.session_id is None
 
 

@@ -67,7 +67,7 @@ async def test_what_a_branch_carries_is_taken_back_and_brought_back(ann: Chat) -
 @pytest.mark.parametrize("words", ["0", "-1", "all", "1 2", "1001", "9" * 5000])
 async def test_how_many_must_be_a_number(ann: Chat, words: str) -> None:
     await ann.talks("one")
-    assert await ann.types(f"/undo {words}") == "Usage: `/undo [how many exchanges]`"
+    assert (await ann.types(f"/undo {words}")).startswith("Usage: `/undo [n]`\ntake back")
     assert ann.texts() == both("one")
 
 
@@ -133,7 +133,7 @@ async def test_a_question_that_was_never_answered_is_asked_again_as_it_is_stored
 
 async def test_there_is_nothing_to_ask_again_or_to_send_again(ann: Chat) -> None:
     assert await ann.answer("/retry") == CommandReply("There is nothing to ask again.")
-    assert await ann.types("/resend") == "There is no answer yet that I could send again."
+    assert await ann.types("/resend") == "There is no answer yet to send again."
     await ann.types("/title Rome")
     assert await ann.answer("/retry") == CommandReply("There is nothing to ask again.")
 
@@ -149,7 +149,7 @@ async def test_the_last_answer_is_sent_again_as_it_was(ann: Chat) -> None:
 
 
 async def test_making_room_says_what_happened(ann: Chat) -> None:
-    assert "nothing to make shorter" in await ann.types("/compress")
+    assert "nothing to compress" in await ann.types("/compress")
     await ann.talks("one")
     answer = await ann.types("/compress the plan")
     assert answer.splitlines()[0] == "Compressed: 12 → 5 messages."
@@ -160,7 +160,7 @@ async def test_making_room_says_what_happened(ann: Chat) -> None:
 async def test_an_answer_is_stopped(ann: Chat) -> None:
     assert await ann.types("/stop") == "Nothing is running."
     ann.working_since, ann.waiting = 1.0, 2
-    assert await ann.types("/stop") == "⏹ Stopped. 2 messages waiting; I go on with them."
+    assert await ann.types("/stop") == "⏹ Stopped. 2 messages waiting; continuing with them."
     ann.working_since, ann.waiting = 1.0, 0
     assert await ann.types("/stop") == "⏹ Stopped."
 
@@ -192,12 +192,15 @@ async def test_a_chat_goes_back_to_a_message_by_its_number(ann: Chat) -> None:
         "1. “three”",
         "2. “two”",
         "3. “one”",
-        "`/rewind` with a number goes back to before that message.",
+        "`/rewind` with a number rewinds to before that message.",
     ]
     assert "Took back “two” and all after it (4 messages)" in await ann.types("/rewind 2")
     assert ann.texts() == both("one")
     assert await ann.types("/rewind undo") == "↪ Brought back 4 messages."
-    assert (await ann.types("/rewind 4")).startswith("Usage: `/rewind [1 to 3")
+    for number in ("4", "0", "0000000015", "9" * 5000):
+        assert (await ann.types(f"/rewind {number}")).startswith("Usage: `/rewind [n or undo]`\n")
+    for number in ("0", "1001", "0000000019999999999999999999", "9" * 5000):
+        assert (await ann.types(f"/undo {number}")).startswith("Usage: `/undo [n]`\n")
     assert ann.texts() == both("one", "two", "three")
 
 

@@ -11,6 +11,7 @@ from hermes_state import SessionDB
 from tests.gateway.command_chat import OWNED, Chat, dm, group, thread
 
 DAILY, IDLE = "`session_reset: daily`", "`session_reset: idle`"
+HINT = "`/resume` with a number, an id or a title continues a conversation."
 
 
 @pytest.fixture
@@ -26,7 +27,10 @@ async def test_sessions_are_listed_like_those_to_resume_or_by_words(ann: Chat) -
     await ann.types("/new")
     await ann.talks("where is the Louvre", title="Paris")
     assert await ann.types("/sessions") == await ann.types("/resume")
-    assert await ann.types("/sessions colosseum") == f"- **Rome** · just now · `{rome}`"
+    assert (await ann.types("/sessions colosseum")).splitlines() == [
+        f"1. **Rome** · just now · `{rome}`",
+        HINT,
+    ]
     for words in ("Berlin", "none"):
         assert (await ann.types(f"/sessions {words}")).startswith("No conversation has that")
 
@@ -36,21 +40,21 @@ async def test_what_was_said_is_found_with_where_it_was_said(ann: Chat) -> None:
     await ann.types("/new")
     await ann.talks("nothing of that kind")
     lines = (await ann.types("/search colosseum")).splitlines()
-    assert lines[0] == f"- **Rome** · just now · `{rome}`"
+    assert lines[0] == f"1. **Rome** · just now · `{rome}`"
     assert "**Colosseum** opens at nine" in lines[1]
-    assert len(lines) == 2
+    assert lines[2:] == [HINT]
     assert await ann.types("/search xylophone") == "Nothing was found."
     inside = (await ann.types("/search olosseu")).splitlines()
     assert inside[0] == "No word matches; found as part of a word: `olosseu`"
     assert inside[1] == lines[0]
-    assert await ann.types("/search") == "Usage: `/search words`"
+    assert (await ann.types("/search")).startswith("Usage: `/search <words>`\n")
 
 
 async def test_five_are_found_at_most(ann: Chat) -> None:
     for number in range(7):
         await ann.types("/new")
         await ann.talks(f"colosseum {number}")
-    assert len((await ann.types("/search colosseum")).splitlines()) == 10
+    assert len((await ann.types("/search colosseum")).splitlines()) == 11
 
 
 async def test_what_was_said_cannot_act_in_an_answer(ann: Chat) -> None:
@@ -60,7 +64,7 @@ async def test_what_was_said_cannot_act_in_an_answer(ann: Chat) -> None:
     assert "@bob" not in answer
     assert "[x]" not in answer
     assert "://" not in answer
-    assert len(answer.splitlines()) == 2
+    assert len(answer.splitlines()) == 3
 
 
 @pytest.mark.parametrize("typed", ["/search colosseum", "/sessions colosseum", "/sessions", "/resume"])
@@ -109,15 +113,15 @@ async def test_the_status_says_where_one_is(ann: Chat) -> None:
     ann.store.update_token_counts(session, input_tokens=1500, output_tokens=20)
     ann.working_since, ann.waiting = clock.now() - 65, 1
     lines = (await ann.types("/status")).splitlines()
-    assert lines[:4] == [
-        "**Rome**",
+    assert lines[:5] == [
         f"Session: `{session}`",
+        "Title: Rome",
         "Messages: 2 in the context",
-        "Tokens: 1.5K in, 20 out",
-    ]
-    assert lines[4].startswith("Since: today ")
-    assert lines[5:] == [
+        "Used: 1.5K in, 20 out (`/usage` has the cost)",
         "Model: `some/model`",
+    ]
+    assert lines[5].startswith("Since: today ")
+    assert lines[6:] == [
         "Working: for 1m (`/stop` stops it)",
         "Waiting: 1 message",
         "Platform: telegram, dm",
@@ -155,15 +159,15 @@ async def test_why_tells_what_happened_newest_first(ann: Chat) -> None:
     ann.incidents = [Incident(clock.now() + 1, "It was paused: it had crashed three times.")]
     said = await ann.types("/why")
     told = [line.partition(": ")[2] for line in said.splitlines()]
-    kept = "The one before is kept:"
+    kept = "The previous one is kept:"
     called, nothing_lost = rf"**Rome \#2** `{second}`", "Nothing is lost; `/search` finds it."
     assert told == [
         "It was paused: it had crashed three times.",
         f"It branched off from `{fourth}` with `/branch`.",
         f"A new start was undone with `/undo`: back in `{fourth}`.",
-        f"A new conversation began: it was time for the daily new start ({DAILY}). {kept} `/resume {third}`",
-        f"A new conversation began: nobody had spoken for long ({IDLE}). {kept} `/resume {second}`",
-        f"It had become long: what was said before was summarised, and it went on as {called}. {nothing_lost}",
+        f"A new conversation began: the daily reset was due ({DAILY}). {kept} `/resume {third}`",
+        f"A new conversation began: nobody had written for a long time ({IDLE}). {kept} `/resume {second}`",
+        f"It became long: the earlier messages were summarised, and it continued as {called}. {nothing_lost}",
         f"The conversation **Rome** `{first}` began.",
         "never by itself",
     ]
@@ -176,8 +180,7 @@ async def test_why_tells_of_a_switch_and_of_somebody_who_asked(ann: Chat) -> Non
     paris = await ann.talks("two", title="Paris")
     told = await ann.types("/why")
     assert (
-        f"A new conversation began: somebody asked for it with `/new`. The one before is kept: `/resume {rome}`"
-        in told
+        f"A new conversation began: somebody sent `/new`. The previous one is kept: `/resume {rome}`" in told
     )
     await ann.types("/resume Rome")
     told = await ann.types("/why")
@@ -193,7 +196,7 @@ async def test_why_tells_of_a_handoff(db: SessionDB, ann: Chat) -> None:
     db.claim_handoff(session)
     db.fail_handoff(session, "no @home `channel`")
     told = await ann.types("/why")
-    assert "that failed: no @" in told
+    assert "failed: no @" in told
     assert "@home" not in told
 
 
@@ -204,14 +207,14 @@ async def test_why_of_a_silent_chat_and_of_a_long_one(ann: Chat) -> None:
         await ann.types("/new")
     lines = (await ann.types("/why")).splitlines()
     assert len(lines) == 12
-    assert lines[10] == "- … and more before that."
+    assert lines[10] == "- … and earlier incidents."
 
 
 # /usage and /insights
 
 
 async def test_what_a_conversation_used_is_told_by_model(ann: Chat) -> None:
-    assert "cost nothing" in await ann.types("/usage")
+    assert await ann.types("/usage") == "No model was used in this conversation yet."
     session = await ann.talks("one")
     assert await ann.types("/usage") == "No model was used in this conversation yet."
     ann.store.record_usage(session, model="big", input_tokens=2000, output_tokens=30, actual_cost_usd=0.5)
@@ -219,7 +222,7 @@ async def test_what_a_conversation_used_is_told_by_model(ann: Chat) -> None:
     assert (await ann.types("/usage")).splitlines() == [
         "**This conversation** · 2 calls, 2.0K in, 31 out, $0.50",
         "- `big`: 1 call, 2.0K in, 30 out, $0.50",
-        "- `small'` (beside): 1 call, 10 in, 1 out",
+        "- `small'` (auxiliary): 1 call, 10 in, 1 out",
     ]
 
 
@@ -239,7 +242,8 @@ async def test_insights_are_of_the_asker_alone(db: SessionDB, ann: Chat) -> None
 
 @pytest.mark.parametrize("words", ["x", "0", "--days", "--days x", "5 6", "99999", "--days " + "9" * 5000])
 async def test_insights_that_cannot_be_understood(ann: Chat, words: str) -> None:
-    assert await ann.types(f"/insights {words}") == "Usage: `/insights [days] [--days N] [--source S]`"
+    answer = await ann.types(f"/insights {words}")
+    assert answer.startswith("Usage: `/insights [days] [--days N] [--source S]`\n")
 
 
 async def test_a_source_that_does_not_exist_is_one_line(ann: Chat) -> None:
@@ -249,7 +253,7 @@ async def test_a_source_that_does_not_exist_is_one_line(ann: Chat) -> None:
 async def test_insights_are_not_told_where_others_read_along(db: SessionDB, ann: Chat) -> None:
     await ann.talks("one")
     answer = await Chat(db, group("ann")).types("/insights")
-    assert answer == "These numbers tell of your private conversations, too: ask me in a private chat."
+    assert answer == "These numbers include your private conversations: ask me in a private chat."
 
 
 # /memory, /skills, /model
@@ -266,7 +270,7 @@ async def test_what_the_agent_knows_is_shown_in_private_and_where_all_share_it(
     room = Chat(db, group("ann"))
     room.memory = "Ann likes tea."
     for typed in ("/memory", "/skills"):
-        assert await room.types(typed) == "That is about you alone: ask me in a private chat."
+        assert await room.types(typed) == "The answer is only for you: ask me in a private chat."
 
 
 async def test_the_model_is_shown_and_is_the_same_for_all_chats(ann: Chat) -> None:
@@ -274,5 +278,5 @@ async def test_the_model_is_shown_and_is_the_same_for_all_chats(ann: Chat) -> No
     session = await ann.talks("one")
     ann.store.set_session_model(session, "some/model")
     assert await ann.types("/model") == "Model: `some/model`"
-    assert (await ann.types("/model other")).startswith("All chats have the same model.")
+    assert (await ann.types("/model other")).startswith("All chats use the same model.")
     assert ann.row()["model"] == "some/model"

@@ -7,6 +7,7 @@ import pytest
 from hermes.gateway.settings import Keying
 from hermes_state import SessionDB
 from tests.gateway.command_chat import OWNED, Chat, dm, group, thread
+from tests.gateway.local_gateway import ANN, BOB, LocalGateway, in_thread
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ async def test_a_title_that_is_taken_is_told_apart(ann: Chat) -> None:
 async def test_a_title_that_cannot_be_does_not_keep_anybody_from_a_new_start(ann: Chat) -> None:
     old = await ann.talks("hello")
     answer = await ann.types("/new " + "x" * 101)
-    assert "Title too long (101 chars, max 100); it has no title." in answer
+    assert "Title too long (101 chars, max 100); the conversation has no title." in answer
     assert ann.session_id != old
     assert ann.row()["title"] is None
 
@@ -82,13 +83,13 @@ async def test_nothing_is_left_where_nothing_was_said(ann: Chat) -> None:
 
 
 async def test_a_title_is_shown_and_set(ann: Chat) -> None:
-    assert await ann.types("/title") == "No title yet. Usage: `/title name`"
+    assert await ann.types("/title") == "No title yet. `/title name` gives it one."
     assert ann.session_id is None
     session = await ann.talks("hello")
-    assert await ann.types("/title") == f"Session: `{session}`\nNo title yet. Usage: `/title name`"
+    assert await ann.types("/title") == f"Session: `{session}`\nNo title yet. `/title name` gives it one."
     assert await ann.types("/title  My   Project ") == "Session title set: My Project"
     assert ann.row()["title"] == "My Project"
-    assert await ann.types("/title") == f"Session: `{session}`\nTitle: **My Project**"
+    assert await ann.types("/title") == f"Session: `{session}`\nTitle: My Project"
     assert await ann.types("/title \u200b") == "The title is removed."
     assert ann.row()["title"] is None
 
@@ -131,10 +132,10 @@ async def test_the_list_is_numbered_newest_first_and_numbers_are_understood(ann:
     rome, roman, paris = await three(ann)
     lines = (await ann.types("/resume")).splitlines()
     assert lines == [
-        f"1. **Paris** · just now · `{paris}` ← here",
+        f"1. **Paris** · just now · `{paris}` (here)",
         f"2. **Roman numerals** · just now · `{roman}`",
         f"3. **Rome trip** · just now · `{rome}`",
-        "`/resume` with a number, an id or a title goes on there.",
+        "`/resume` with a number, an id or a title continues a conversation.",
     ]
     answer = await ann.types("/resume 3")
     assert answer == f"↻ Back in **Rome trip** (2 messages).\nIts id: `{rome}`"
@@ -182,7 +183,7 @@ async def test_a_title_in_brackets_is_a_title(ann: Chat) -> None:
 async def test_what_may_be_several_is_asked_back(ann: Chat) -> None:
     rome, roman, paris = await three(ann)
     answer = await ann.types("/resume rom")
-    assert answer.startswith("That could be any of these:\n- **")
+    assert answer.startswith("Several conversations match:\n- **")
     assert rome in answer
     assert roman in answer
     assert paris not in answer
@@ -214,9 +215,45 @@ async def test_numbers_beyond_the_list_are_no_beginnings_of_ids(ann: Chat) -> No
     assert ann.session_id == session
 
 
+@pytest.mark.parametrize("typed", ["/sessions rom", "/search rome roman"])
+async def test_a_number_means_the_list_that_one_saw_last(ann: Chat, typed: str) -> None:
+    rome, roman, _ = await three(ann)
+    listed = (await ann.types(typed)).splitlines()
+    second = next(line for line in listed if line.startswith("2. "))
+    await ann.types("/resume 2")
+    assert f"`{ann.session_id}`" in second
+    assert ann.session_id in (rome, roman)
+    assert await ann.types("/resume 3") == "There is no such conversation. `/sessions` shows yours."
+    await ann.types("/sessions")
+    await ann.types("/resume 3")
+    assert ann.session_id == rome
+
+
+async def test_in_a_room_a_number_means_ones_own_list() -> None:
+    ann, bob = in_thread(ANN), in_thread(BOB)
+    async with LocalGateway() as gateway:
+        for place in ("rome", "paris"):
+            await gateway.asks(ann, "/new")
+            await gateway.asks(ann, place)
+        assert "1. " in (await gateway.asks(ann, "/search rome"))[0]
+        assert await gateway.asks(bob, "/resume 1") == ["Already on that session."]
+        assert gateway.talk(ann)[0].endswith("paris")
+        await gateway.asks(ann, "/resume 1")
+        assert gateway.talk(bob)[0].endswith("rome")
+
+
+async def test_in_a_room_nobody_has_the_list_of_somebody_without_a_name(db: SessionDB) -> None:
+    room = Chat(db, thread("ann")._replace(user_id=None))
+    rome = await room.talks("rome")
+    await room.types("/new")
+    await room.talks("paris")
+    assert rome in await room.types("/search rome")
+    assert await room.types("/resume 1") == "Already on that session."
+
+
 async def test_where_one_is_one_stays(ann: Chat) -> None:
     await ann.talks("hello", title="Rome")
-    assert await ann.types("/resume Rome") == "You are in that conversation already."
+    assert await ann.types("/resume Rome") == "Already on that session."
 
 
 async def test_a_chat_in_which_nothing_was_said_can_go_on_elsewhere(db: SessionDB, ann: Chat) -> None:
@@ -235,7 +272,7 @@ async def test_only_ten_are_listed(ann: Chat) -> None:
         await ann.talks(f"talk {number}")
     lines = (await ann.types("/resume")).splitlines()
     assert len(lines) == 12
-    assert lines[10] == "… and more: `/sessions words` finds them."
+    assert lines[10] == "… and more. `/sessions words` finds them."
 
 
 async def test_an_empty_list_says_so(ann: Chat) -> None:
@@ -249,7 +286,7 @@ async def test_a_shared_room_goes_on_only_in_what_is_shared(db: SessionDB, ann: 
     await room.types("/new")
     now = await room.talks("next")
     assert await room.types("/resume Mine") == (
-        "That conversation is private: it cannot be opened where others read along. Ask me in a private chat."
+        "That conversation is private: it cannot be opened where others can read it. Ask me in a private chat."
     )
     assert room.session_id == now
     answer = await room.types("/resume")
@@ -266,7 +303,7 @@ async def test_when_a_room_begins_or_ceases_to_share_nothing_changes_hands(db: S
     assert ours not in await alone.types("/resume")
     assert mine not in await shared.types("/resume")
     assert await alone.types("/resume Ours") == (
-        "That conversation is everybody's in this room; this one is yours alone."
+        "That conversation is shared in this room; this one is only yours."
     )
     assert "is private" in await shared.types("/resume Mine")
     assert (alone.session_id, shared.session_id) == (mine, ours)
@@ -301,7 +338,7 @@ async def test_a_branch_knows_all_and_leaves_the_rest_as_it_is(ann: Chat) -> Non
     old = await ann.talks("hello", title="Rome")
     answer = await ann.types("/branch Naples")
     assert answer == (
-        "⑂ **On a branch now**: **Naples**\nIt knows all that was said. What you left stays as it is:"
+        "⑂ **On a branch now**: **Naples**\nIt has all messages so far. The original is unchanged:"
         f" `/resume {old}`"
     )
     assert ann.session_id != old

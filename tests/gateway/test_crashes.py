@@ -16,7 +16,7 @@ from hermes.gateway.outbound.delivery import UNKNOWN
 from tests.gateway.crash_worker import GONE
 
 ROOT = Path(__file__).parents[2]
-EVERY = [pytest.param(1, 1, marks=pytest.mark.slow), (1, 4)]
+EVERY = [pytest.param(1, 1, marks=pytest.mark.full), (1, 12)]
 BRANCHED, CUT_OFF = "⑂ **On a branch now**", HALF_WAY.format(command="/branch")
 
 

@@ -121,7 +121,7 @@ def test_a_conversation_goes_to_telegram_and_comes_back(handoff: HandoffSetup) -
 def test_a_platform_that_is_not_connected(handoff: HandoffSetup) -> None:
     terminal, session, apple = handoff.conversation()
     terminal.says("/handoff matrix")
-    terminal.sees("the gateway is connected to telegram")
+    terminal.sees("Connected platforms: telegram")
     assert handoff.state(session).get("state") is None
     _goes_on(handoff, terminal, apple)
 
@@ -143,14 +143,14 @@ def test_given_up_at_the_terminal(handoff: HandoffSetup) -> None:
         terminal.says("/handoff telegram")
         until(lambda: handoff.state(session).get("state") == "pending")
         terminal.says("", INTERRUPT)
-        terminal.sees("Not handed over: given up at the terminal")
+        terminal.sees("Not handed over: cancelled at the terminal")
     _goes_on(handoff, terminal, apple)
     stage.say(handoff.ann, here, f"barrier{apple}")
     until(lambda: echo(f"barrier{apple}") in stage.heard(here))
     assert handoff.state(session) == {
         "state": "failed",
         "platform": "telegram",
-        "error": "given up at the terminal",
+        "error": "cancelled at the terminal",
     }
     assert stage.heard(here)[before:] == [echo(f"barrier{apple}")]
 
@@ -166,7 +166,7 @@ def test_without_a_home_channel_until_somebody_names_one(make_handoff: Callable[
     _goes_on(handoff, terminal, apple)
     stage.say(handoff.ann, here, "/sethome")
     until(lambda: stage.heard(here))
-    assert "This chat is the home of telegram now" in stage.heard(here)[0]
+    assert "This chat is now the home of telegram" in stage.heard(here)[0]
     terminal.says("/handoff telegram")
     terminal.sees("The conversation continues on telegram.")
     assert terminal.ended() == 0

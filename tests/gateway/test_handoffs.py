@@ -186,6 +186,22 @@ async def test_who_had_it_before_is_in_another_conversation_from_then_on() -> No
         assert gateway.session_of(BOB) == session
 
 
+async def test_a_handoff_waits_for_a_turn_that_is_about_to_end() -> None:
+    async with LocalGateway(at_home(ANN.chat_id)) as gateway:
+        session = gateway.db.create_session("of the terminal", "cli")
+        lease = gateway.db.leases.acquire(session, "terminal")
+        assert gateway.db.request_handoff(session, "telegram")
+        await gateway.until(lambda: state_of(gateway, session) == "running")
+        gateway.db.leases.release(lease)
+        await gateway.until(lambda: state_of(gateway, session) != "running")
+        assert state_of(gateway, session) == "completed"
+
+
+def state_of(gateway: LocalGateway, session: str) -> str | None:
+    handoff = gateway.db.get_handoff_state(session)
+    return None if handoff is None else handoff["state"]
+
+
 async def test_the_chats_of_its_owner_stay_in_what_is_handed_to_them() -> None:
     async with LocalGateway(at_home(ANN.chat_id)) as gateway:
         in_topic = ANN._replace(thread_id="3")

@@ -97,7 +97,7 @@ async def test_a_store_that_does_not_answer_is_not_waited_for(monkeypatch: pytes
     async with served(health_app(gateway.watched)) as address, client_of(address) as client:
         answer = await client.get("/healthz")
     assert answer.status_code == 503
-    assert answer.json()["store"]["error"] == "it did not answer within 0.05 seconds"
+    assert answer.json()["store"]["error"] == "the store did not respond within 0.05 seconds"
 
 
 async def test_the_numbers_are_those_of_the_moment() -> None:

@@ -113,12 +113,12 @@ async def test_a_port_in_use_is_one_clear_line() -> None:
 @pytest.mark.parametrize(
     ("host", "port", "line"),
     [
-        ("192.0.2.1", 0, "cannot listen on 192.0.2.1: it is no address of this machine"),
-        ("no.such.host.invalid", 0, "cannot listen on 'no.such.host.invalid': there is no such address"),
-        ("", 0, "cannot listen on '': there is no such address"),
-        ("a" * 70, 0, f"cannot listen on '{'a' * 70}': there is no such address"),
-        ("127.0.0.1", 99999, "there is no port 99999: they end with 65535"),
-        ("127.0.0.1", -1, "there is no port -1: they end with 65535"),
+        ("192.0.2.1", 0, "cannot listen on 192.0.2.1: it is not an address of this machine"),
+        ("no.such.host.invalid", 0, "cannot listen on 'no.such.host.invalid': the host cannot be resolved"),
+        ("", 0, "cannot listen on '': the host cannot be resolved"),
+        ("a" * 70, 0, f"cannot listen on '{'a' * 70}': the host cannot be resolved"),
+        ("127.0.0.1", 99999, "invalid port 99999: the highest port is 65535"),
+        ("127.0.0.1", -1, "invalid port -1: the highest port is 65535"),
     ],
 )
 async def test_a_place_that_is_not_ours_is_one_clear_line(host: str, port: int, line: str) -> None:

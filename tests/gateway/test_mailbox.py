@@ -390,7 +390,7 @@ async def test_an_answer_that_a_terminal_took_over_is_made_when_it_is_left() -> 
 async def test_a_model_that_does_not_answer_is_told_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:
     async with LocalGateway() as gateway:
         told = await gateway.asks(ANN, "fail")
-        assert "got no answer: nobody answers" in caplog.text
+        assert "the turn failed: nobody answers" in caplog.text
         assert "nobody answers" in told[0]
         assert "/retry" in told[0]
         assert gateway.talk(ANN) == ["fail"]
@@ -423,7 +423,7 @@ async def test_a_store_without_room_is_told_in_the_same_turn_and_nothing_is_lost
             assert gateway.heard(ANN)[1] == NO_STORE
         await gateway.quiet()
         assert gateway.heard(ANN)[2].startswith("well, you said: hold on")
-        assert "Not stored" in gateway.heard(ANN)[2]
+        assert "was not stored" in gateway.heard(ANN)[2]
         assert await gateway.asks(ANN, "again") == ["you said: again"]
         assert gateway.talk(ANN)[2:] == ["hold on", "well, you said: hold on", "again", "you said: again"]
 

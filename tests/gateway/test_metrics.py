@@ -47,7 +47,7 @@ def test_a_counter_counts_each_combination_of_labels() -> None:
 
 
 def test_a_counter_never_goes_back() -> None:
-    with pytest.raises(ValueError, match="seen_total only grows"):
+    with pytest.raises(ValueError, match="seen_total cannot decrease"):
         Counter("seen_total", "Seen.").add(by=-1)
 
 

@@ -78,13 +78,18 @@ def test_it_is_in_the_configuration(home: Path, capsys: pytest.CaptureFixture[st
     _, listed, _ = run(capsys, "config", "list")
     assert "platforms.pigeon.port" in listed
     assert KEY not in listed
-    assert "asks for it" in run(capsys, "config", "set", "platforms.pigeon.ring_key", KEY)[2]
-    assert "is platforms.pigeon.loft meant?" in run(capsys, "config", "set", "platforms.pigeon.lofft", "x")[2]
+    assert "set it with" in run(capsys, "config", "set", "platforms.pigeon.ring_key", KEY)[2]
+    assert (
+        "did you mean platforms.pigeon.loft?"
+        in run(capsys, "config", "set", "platforms.pigeon.lofft", "x")[2]
+    )
     _, offered, _ = run(capsys, "completion", "words", "--", "config", "set", "platforms.pigeon.p")
     assert offered == "platforms.pigeon.port\twhere they land\n"
     assert read_settings().warning is None
     config_file.change("platforms.pidgeon.port", 1)
-    assert "nobody knows platforms.pidgeon; is platforms.pigeon meant?" in (read_settings().warning or "")
+    assert "unknown setting: platforms.pidgeon; did you mean platforms.pigeon?" in (
+        read_settings().warning or ""
+    )
 
 
 def test_its_options_are_read_from_everywhere(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +109,7 @@ def test_the_setup_asks_for_what_it_needs(home: Path, capsys: pytest.CaptureFixt
     assert run(capsys, *given)[2] == "hermes: --loft is missing\n"
     code, out, err = run(capsys, *given, "--loft", "north")
     assert (code, err) == (0, "")
-    assert "It works: the bot is the loft north." in out
+    assert "Connected. The bot is the loft north." in out
     assert config_file.read() == {"platforms": {"pigeon": {"loft": "north"}}}
     assert dotenv.read() == {"PIGEON_RING_KEY": KEY}
     assert (

@@ -163,7 +163,7 @@ def test_a_file_that_makes_no_sense_lets_nobody_new_in_and_is_not_overwritten(
         lambda: pairings.revoke("telegram", "1"),
         lambda: pairings.try_code("telegram", "2", None, code),
     ):
-        with pytest.raises(errors.BadConfig, match="makes no sense"):
+        with pytest.raises(errors.BadConfig, match="has invalid content"):
             change()
     assert (folder / FILE).read_text() == text
     (folder / FILE).write_text(before)

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from hermes.agent.events import ApprovalAsked
+from hermes.agent.answer import collect_answer
 from hermes.agent.models.finish_reasons import CUT_AT_LENGTH, NO_ANSWER_WITHIN_LENGTH
 from hermes.agent.transcript import StoredRecord
 from hermes.gateway.inbound.inbox_recovery import find_answer
-from hermes.gateway.ops.metrics import GatewayMetrics
-from hermes.gateway.outbound.chat_reply import ChatReply, collect_reply
+from hermes.gateway.outbound.chat_reply import ChatReply
 from hermes_state import SessionDB
 from tests.agent.openai_server import ModelServer, Reply, chunk, says
 from tests.agent.test_turn_over_http import a_turn
 
 
-def never(_: ApprovalAsked) -> None:
-    raise AssertionError("nothing is to be allowed")
-
-
 async def answered(db: SessionDB, server: ModelServer) -> tuple[ChatReply, StoredRecord]:
     record = StoredRecord(db)
     turn, model = a_turn(db, server, record)
-    made = await collect_reply(turn.events("hello"), None, GatewayMetrics(), never)
+    made = ChatReply(await collect_answer(turn.events("hello")), None)
     await record.close()
     await model.close()
     return made, record

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from hermes.agent.prompt.participants import make_sign
 from hermes.agent.prompt.system_prompt import WHO, WHO_IN_A_ROOM
-from hermes.conversation.agents import private_folder
+from hermes.conversation.agents import make_person_folder
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.sessions.prompt_context import format_speaker
 from hermes.gateway.settings import GatewaySettings
@@ -34,7 +34,7 @@ def skill(**arguments: str) -> str:
 def kept(gateway: LocalGateway, name: str = "MEMORY.md") -> str:
     owner = gateway.db.get_session(gateway.session_of(ANN_HERE))
     assert owner is not None
-    return (private_folder(owner["owner"]) / "memories" / name).read_text()
+    return (make_person_folder(owner["owner"]) / "memories" / name).read_text()
 
 
 async def prompt_for(gateway: LocalGateway, who: Source) -> str:
@@ -90,14 +90,14 @@ async def test_nobody_changes_what_another_said(action: str) -> None:
         await gateway.asks(ANN_HERE, memory("add", content="It is called kestrel."))
         before = kept(gateway)
         (answer,) = await gateway.asks(BOB_HERE, change)
-        assert "is not theirs who speak here" in answer
+        assert "does not belong to the speakers of this turn" in answer
         assert kept(gateway) == before
         renamed = BOB_HERE._replace(user_name="Ann")
         (answer,) = await gateway.asks(renamed, change)
-        assert "is not theirs who speak here" in answer
+        assert "does not belong to the speakers of this turn" in answer
         assert kept(gateway) == before
         (answer,) = await gateway.asks(ANN_HERE, change)
-        assert "is not theirs" not in answer
+        assert "does not belong" not in answer
         assert "kestrel" not in kept(gateway)
 
 
@@ -153,7 +153,7 @@ async def test_entries_of_before_belong_to_nobody_in_the_room() -> None:
         await gateway.asks(ANN_HERE, memory("add", content="new"))
         owner = gateway.db.get_session(gateway.session_of(ANN_HERE))
         assert owner is not None
-        path = private_folder(owner["owner"]) / "memories" / "MEMORY.md"
+        path = make_person_folder(owner["owner"]) / "memories" / "MEMORY.md"
         path.write_text("old\nand long\n§\n" + path.read_text())
         assert "- not known who: old and long" in await prompt_for(gateway, BOB_HERE)
         (answer,) = await gateway.asks(ANN_HERE, memory("remove", old_text="and long"))
@@ -174,11 +174,11 @@ async def test_a_skill_of_a_room_says_who_had_it_written_and_stays_theirs() -> N
             skill(action="delete", name="deploy"),
         ):
             (answer,) = await gateway.asks(BOB_HERE, change)
-            assert "is not theirs who speak here" in answer
+            assert "does not belong to the speakers of this turn" in answer
         (answer,) = await gateway.asks(
             ANN_HERE, skill(action="edit", name="deploy", content="x", file="SKILL.md")
         )
-        assert "pass content, and no file" in answer
+        assert "pass content without file" in answer
         (answer,) = await gateway.asks(BOB_HERE, 'use skill_view {"name": "deploy"}')
         assert f'author: "{who(ANN)}"' in answer
         assert "````skill\n" in answer

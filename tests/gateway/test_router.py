@@ -13,8 +13,8 @@ from hermes.gateway.inbound.chat_state import REPLACED, TRASHED
 from hermes.gateway.inbound.mailbox import MOST_TRIES
 from hermes.gateway.inbound.message_processor import BROKEN
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.sessions.session_keys import make_session_key
 from hermes.gateway.settings import Keying
+from tests.gateway.documented_key import make_session_key
 from tests.gateway.local_gateway import (
     ANN,
     BOB,

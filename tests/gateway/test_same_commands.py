@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import tempfile
 from collections.abc import AsyncIterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -22,25 +24,49 @@ from hermes.chat.terminal_loop import Chat
 from hermes.chat.view.screen import Screen
 from hermes.conversation.agents import AgentScope, StandardAgentProvider
 from hermes.conversation.local_conversation import open_local_conversation
+from hermes.gateway.inbound_events import Source
+from hermes.gateway.sessions.session_keys import make_chat, make_principal
 from hermes_state import SessionDB
 from tests.chat.echo import PARTS, EchoModel
-from tests.gateway.local_gateway import ANN, LocalGateway, WithBrain
+from tests.gateway.local_gateway import ANN, BOB, LocalGateway, WithBrain
 from tests.stored_rows import read_rows
 
 Row = dict[str, Any]
 
-NAMES = st.sampled_from(["Rome", "Paris", "Naples"])
 SAY = "say"
-STEPS = st.lists(
-    st.one_of(
-        st.just(SAY),
-        st.just(SAY),
-        st.sampled_from(["/undo", "/undo 2", "/redo", "/rewind undo", "/rewind 2", "/retry", "/compress"]),
-        st.sampled_from(["/new", "/reset", "/branch", "/fork", "/resume 1", "/resume 2", "/rewind 9"]),
-        st.builds("{} {}".format, st.sampled_from(["/new", "/title", "/branch", "/resume"]), NAMES),
-    ),
-    max_size=14,
+NAMES = st.sampled_from(["Rome", "Paris", "Naples"])
+NUMBERS = st.integers(1, 3)
+SAID = st.integers(0, 9)
+"""Which of the messages; what was said there is searched for."""
+STEP = st.one_of(
+    st.just(SAY),
+    st.just(SAY),
+    st.sampled_from(["/undo", "/undo 2", "/redo", "/rewind undo", "/rewind 2", "/rewind 9", "/retry"]),
+    st.sampled_from(["/compress", "/stop", "/new", "/reset", "/branch", "/fork"]),
+    st.builds("{} {}".format, st.sampled_from(["/new", "/title", "/branch", "/resume"]), NAMES),
+    NUMBERS.map("/resume {}".format),
 )
+GROUPS = st.one_of(
+    st.tuples(STEP),
+    st.tuples(STEP, STEP),
+    st.tuples(NAMES.map("/new {}".format), st.just("/undo")),
+    st.tuples(st.just("/sessions"), NUMBERS.map("/resume {}".format)),
+    st.tuples(NAMES.map("/sessions {}".format), NUMBERS.map("/resume {}".format)),
+    st.tuples(SAID.map(lambda number: f"/search {make_text(number)}"), st.just("/resume 1")),
+)
+"""What a person types before the other one does."""
+PEOPLE = st.sampled_from([0, 0, 0, 1])
+STEPS = st.lists(st.tuples(PEOPLE, GROUPS), max_size=12)
+
+
+def make_text(number: int) -> str:
+    return f"said{number:03}x"
+
+
+def typed_by(person: int, *steps: str) -> tuple[int, tuple[str, ...]]:
+    return person, steps
+
+
 NO_QUESTIONS = "approvals:\n  destructive_slash_confirm: false\n"
 
 
@@ -89,36 +115,90 @@ class StoredConversation(NamedTuple):
     relation: str | None
     parent: int | None
     """Which of the conversations it came from."""
+    is_ended: bool
+    end_reason: str | None
     context: list[tuple[str, str]]
     own: list[tuple[str, bool]]
     """All its messages, and whether each is live."""
 
 
-def read_conversations(db: SessionDB) -> list[StoredConversation]:
-    """All sessions with messages, oldest first. Empty ones differ: a chat stores a session before anything is said."""
-    rows = read_rows(db, "SELECT id FROM sessions ORDER BY started_at, id")
-    exported = [record for (session_id,) in rows if (record := db.export_session(session_id))]
+class StoredState(NamedTuple):
+    conversations: list[StoredConversation]
+    live: int | None
+    """Which of them the person is in; None: one in which nothing was said."""
+    queued_title: str | None
+
+
+SAME_REASONS = {
+    "session_reset": "new",
+    "new_session": "new",
+    "session_switch": "switch",
+    "resumed_other": "switch",
+}
+"""The documents name the reasons by surface."""
+ALL_OF = "SELECT id FROM sessions WHERE owner = ? ORDER BY started_at, id"
+NUMBERED = re.compile(r" \(\d+\)$")
+
+
+def read_state(db: SessionDB, owner: str, live_id: str | None, queued_title: str | None) -> StoredState:
+    """All sessions of an owner with messages, oldest first. Empty ones differ: a chat stores a session before anything
+    is said, and with it its title."""
+    exported = [
+        record for (session_id,) in read_rows(db, ALL_OF, owner) if (record := db.export_session(session_id))
+    ]
     kept = [
         record
         for record in exported
         if record["messages"] or record.get("context") or record.get("rewound_context")
     ]
     numbers = {record["id"]: number for number, record in enumerate(kept)}
-    return [
-        StoredConversation(
-            record["title"],
-            record["relation"],
-            None if record["parent_session_id"] is None else numbers[record["parent_session_id"]],
-            [(row["role"], row["content"]) for row in db.get_context(record["id"])],
-            [(row["content"], bool(row["active"])) for row in record["messages"]],
-        )
-        for record in kept
-    ]
+    if queued_title is None and live_id is not None and live_id not in numbers:
+        queued_title = db.get_session_title(live_id)
+    return StoredState(
+        [
+            StoredConversation(
+                record["title"],
+                record["relation"],
+                None if record["parent_session_id"] is None else numbers[record["parent_session_id"]],
+                record["ended_at"] is not None,
+                SAME_REASONS.get(record["end_reason"], record["end_reason"]),
+                [(row["role"], row["content"]) for row in db.get_context(record["id"])],
+                [(row["content"], bool(row["active"])) for row in record["messages"]],
+            )
+            for record in kept
+        ],
+        None if live_id is None else numbers.get(live_id),
+        None if queued_title is None else NUMBERED.sub("", queued_title),  # numbered when it is stored
+    )
 
 
-def make_terminal(db: SessionDB, cwd: Path) -> Chat:
-    conversation = open_local_conversation(db, COMPONENTS, cwd=cwd)
-    return Chat(conversation, Screen(Console(file=io.StringIO(), width=100)))
+class Person:
+    """Somebody who does the same at a terminal, with a store of its own, and in a private chat."""
+
+    def __init__(self, source: Source, folder: Path) -> None:
+        self.source, self.owner = source, make_principal(source).person
+        self.db = SessionDB(folder / f"terminal-{source.user_id}.db")
+        conversation = open_local_conversation(self.db, COMPONENTS, cwd=folder)
+        self.terminal = Chat(conversation, Screen(Console(file=io.StringIO(), width=100)))
+
+    async def types(self, gateway: LocalGateway, text: str) -> None:
+        await self.terminal._handle_input(text)
+        await self.terminal.conversation.settle()
+        await gateway.asks(self.source, text)
+
+    def read_terminal(self) -> StoredState:
+        conversation = self.terminal.conversation
+        live = conversation.session_id if conversation.exists else None
+        return read_state(self.db, "", live, conversation.queued_title)
+
+    def read_chat(self, gateway: LocalGateway) -> StoredState:
+        route = gateway.db.routing.find(*make_chat(self.source, gateway.settings.keying))
+        live = None if route is None else gateway.db.routing.find_live_session(route.session_key)
+        return read_state(gateway.db, self.owner, live, None)
+
+    async def close(self) -> None:
+        await self.terminal.conversation.leave()
+        self.db.close()
 
 
 @settings(
@@ -126,28 +206,78 @@ def make_terminal(db: SessionDB, cwd: Path) -> Chat:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(steps=STEPS)
-@example(steps=[SAY, SAY, "/undo", SAY, "/undo", "/redo"])
-@example(steps=[SAY, "/new Rome", "/undo", SAY, "/new Rome", SAY, "/resume Rome", SAY])
+@given(groups=STEPS)
+@example(groups=[typed_by(0, SAY, SAY, "/undo", SAY, "/undo", "/redo")])
+@example(groups=[typed_by(0, SAY, "/new Rome", "/undo", SAY, "/new Rome", SAY, "/resume Rome", SAY)])
 @example(
-    steps=[SAY, SAY, "/branch Naples", "/undo 2", SAY, "/undo", "/redo", "/compress", SAY, "/undo 2", "/redo"]
+    groups=[
+        typed_by(0, SAY, SAY, "/branch Naples", "/undo 2", SAY, "/undo", "/redo"),
+        typed_by(1, SAY, "/title Naples", "/new"),
+        typed_by(0, "/compress", SAY, "/undo 2", "/redo"),
+    ]
 )
-async def test_both_surfaces_store_the_same(steps: list[str]) -> None:
+@example(
+    groups=[
+        typed_by(0, SAY, "/new", SAY, f"/search {make_text(0)}"),
+        typed_by(1, SAY),
+        typed_by(0, "/resume 1"),
+    ]
+)
+@example(
+    groups=[typed_by(0, SAY, "/new", SAY, "/new Rome", "/sessions", "/resume 2", "/new", "/title Rome", SAY)]
+)
+async def test_both_surfaces_store_the_same(groups: list[tuple[int, tuple[str, ...]]]) -> None:
     with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, HERMES_HOME=folder):
         (Path(folder) / "config.yaml").write_text(NO_QUESTIONS)
         async with EchoGateway() as gateway:
-            with SessionDB(Path(folder) / "terminal.db") as db:
-                await compare(steps, gateway, db, Path(folder))
+            people = [Person(source, Path(folder)) for source in (ANN, BOB)]
+            await compare([(people[number], step) for number, steps in groups for step in steps], gateway)
+            for person in people:
+                await person.close()
 
 
-async def compare(steps: list[str], gateway: LocalGateway, db: SessionDB, cwd: Path) -> None:
-    terminal = make_terminal(db, cwd)
-    for number, step in enumerate(steps):
-        # A chat stores a title at once, the terminal with the first message: one that is left before that differs.
-        if step.startswith("/resume") and terminal.conversation.queued_title is not None:
+WORDED = [
+    *("/title", "/branch", "/agents", "/usage", "/status", "/history", "/resume", "/resume 99", "/stop"),
+    *(SAY, "/title Rome", "/title", "/new Paris", SAY, "/undo", "/undo many", "/redo", "/redo"),
+    *("/search", "/search m9 m13", "/search xylophone", "/sessions Berlin", "/agents stop 9", "/agents stop"),
+    *("/agents start", "/memory", "/skills", "/insights x", "/rewind 9", "/resend", "/usage"),
+    *("/title \u200b", "/resume nowhere", "/resume", "/branch Naples", "/u", "/undoo", "/compress"),
+    *("/status", "/new " + "x" * 101, "/new"),
+]
+OF_CHATS = ("Model:", "Since:", "Platform:", "Starts afresh:", "- ", "  ", "1. ", "2. ")
+"""How lines begin that a chat alone has, and those of lists, which are tables in the terminal."""
+
+
+async def test_both_surfaces_say_the_same(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(NO_QUESTIONS)
+    with patch.dict(os.environ, HERMES_HOME=str(tmp_path)):
+        async with EchoGateway() as gateway:
+            person = Person(ANN, tmp_path)
+            for number, step in enumerate(WORDED):
+                typed = f"m{number}" if step == SAY else step
+                person.terminal.screen.console.file = screen = io.StringIO()
+                await person.terminal._handle_input(typed)
+                await person.terminal.conversation.settle()
+                answer = "\n".join(await gateway.asks(ANN, typed))
+                lines = [line for line in answer.splitlines() if not line.startswith(OF_CHATS)]
+                for line in lines:
+                    assert remove_markup(line) in remove_markup(screen.getvalue()), step
+            await person.close()
+
+
+def remove_markup(text: str) -> str:
+    """The words, without Markdown, quotation marks, layout, and ids, which differ."""
+    bare = re.sub(r"\\(?=\W)|[`*“”\u2060]", "", text)
+    return " ".join(re.sub(r"\d{8}_\d{6}_[0-9a-f]+", "id", bare).split())
+
+
+async def compare(steps: list[tuple[Person, str]], gateway: LocalGateway) -> None:
+    texts = map(make_text, count())
+    for person, step in steps:
+        # Of a new conversation a chat has stored the title already, so that it is found by it.
+        if step.removeprefix("/resume ").isalpha() and person.terminal.conversation.queued_title is not None:
             continue
-        typed = f"m{number}" if step == SAY else step
-        await terminal._handle_input(typed)
-        await gateway.asks(ANN, typed)
-        assert read_conversations(db) == read_conversations(gateway.db), steps[: number + 1]
-    await terminal.conversation.leave()
+        before = [other.read_chat(gateway) for other in {each for each, _ in steps} - {person}]
+        await person.types(gateway, next(texts) if step == SAY else step)
+        assert person.read_terminal() == person.read_chat(gateway), step
+        assert before == [other.read_chat(gateway) for other in {each for each, _ in steps} - {person}]

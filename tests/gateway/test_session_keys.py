@@ -17,12 +17,12 @@ from hermes.gateway.sessions.session_keys import (
     is_shared_multi_user_session,
     make_chat,
     make_chat_key,
-    make_session_key,
 )
 from hermes.gateway.settings import Keying
 from hermes.store.chats.origins import Chat
 from hermes.store.chats.routing import Route
 from hermes_state import SessionDB
+from tests.gateway.documented_key import make_session_key
 
 DM = Source("telegram", "42", user_id="7")
 GROUP = Source("telegram", "-100", chat_type="group", user_id="7")

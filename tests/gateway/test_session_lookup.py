@@ -7,10 +7,11 @@ import asyncio
 import pytest
 
 from hermes.gateway.inbound_events import Source
-from hermes.gateway.sessions.session_keys import make_chat, make_session_key
+from hermes.gateway.sessions.session_keys import make_chat
 from hermes.gateway.sessions.session_lookup import SessionLookup, restore_source
 from hermes.gateway.settings import Keying
 from hermes_state import SessionDB
+from tests.gateway.documented_key import make_session_key
 from tests.gateway.local_gateway import ANN, BOB, in_group, in_thread
 
 EVERYWHERE = [ANN, in_group(ANN), in_thread(ANN), ANN._replace(thread_id="3")]

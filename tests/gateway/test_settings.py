@@ -19,14 +19,13 @@ from hermes.config.redaction import is_secret_name
 from hermes.config.setting_kinds import TEXT
 from hermes.config.settings import read_settings
 from hermes.config.settings_schema import (
-    CHAT_TYPES,
     GATEWAY_SECTIONS,
     GATEWAY_SETTINGS,
     OPEN_SECTIONS,
     PlatformSection,
     get_default,
 )
-from hermes.gateway import inbound_events, registry
+from hermes.gateway import registry
 from hermes.gateway.platform_options import read_options
 from hermes.gateway.platforms.webhook.declaration import WebhookOptions
 from hermes.gateway.settings import (
@@ -178,18 +177,22 @@ def test_a_partial_policy_is_as_the_general_one_in_what_it_does_not_say(
     monkeypatch.setenv("SESSION_IDLE_MINUTES", "60")
     settings = read_gateway_settings()
     general = ResetPolicy("daily", 60, 3, "Australia/Lord_Howe")
-    assert settings.reset == settings.policy_for("matrix", "dm") == general
+    assert settings.reset == settings.find_policy("matrix", "dm") == general
     in_groups = general.replace(mode="both", idle_minutes=30)
-    assert settings.policy_for("matrix", "group") == settings.policy_for("matrix", "group", "7") == in_groups
+    assert (
+        settings.find_policy("matrix", "group") == settings.find_policy("matrix", "group", "7") == in_groups
+    )
     in_threads = settings.replace(reset_by_type={**settings.reset_by_type, "thread": general})
     assert (
-        in_threads.policy_for("matrix", "group", "7") == in_threads.policy_for("matrix", "thread") == general
+        in_threads.find_policy("matrix", "group", "7")
+        == in_threads.find_policy("matrix", "thread")
+        == general
     )
-    assert in_threads.policy_name("matrix", "group", "7") == "reset_by_type.thread"
-    assert in_threads.policy_for("matrix", "group") == in_groups
-    assert in_threads.policy_name("matrix", "dm", "7") == "reset_by_type.dm"  # a topic of a private chat
-    assert settings.policy_for("api-server", "group") == general.replace(mode="none")
-    assert settings.policy_for("telegram", "group") == general.replace(at_hour=5, notify=False)
+    assert in_threads.find_policy_name("matrix", "group", "7") == "reset_by_type.thread"
+    assert in_threads.find_policy("matrix", "group") == in_groups
+    assert in_threads.find_policy_name("matrix", "dm", "7") == "reset_by_type.dm"  # a topic of a private chat
+    assert settings.find_policy("api-server", "group") == general.replace(mode="none")
+    assert settings.find_policy("telegram", "group") == general.replace(at_hour=5, notify=False)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +219,10 @@ def test_a_partial_policy_is_as_the_general_one_in_what_it_does_not_say(
         ),
         ("platforms: {telegram: {allowed_users: [true]}}", "platforms.telegram.allowed_users must be people"),
         ("platforms: {telegram: {allowed_users: {a: b}}}", "platforms.telegram.allowed_users must be people"),
-        ("platforms: {telegram: {allowed_users: '*'}}", "platforms.telegram.allow_all lets everybody in"),
+        (
+            "platforms: {telegram: {allowed_users: '*'}}",
+            "to allow everybody, set platforms.telegram.allow_all",
+        ),
         (
             "platforms: {telegram: {owners: ['*']}}",
             "platforms.telegram.owners must name people, not everybody",
@@ -226,7 +232,7 @@ def test_a_partial_policy_is_as_the_general_one_in_what_it_does_not_say(
             "platforms: {matrix: {homeserver: 'ftp://m.org'}}",
             "platforms.matrix.homeserver must be an address",
         ),
-        ("platforms: {telegram: {bot_token: '${NOT_SET}'}}", "bot_token names ${NOT_SET}, which is not set"),
+        ("platforms: {telegram: {bot_token: '${NOT_SET}'}}", "bot_token uses ${NOT_SET}, which is not set"),
         ("gateway: {health_port: -1}", "gateway.health_port must be a whole number from 0 to 65535"),
     ],
 )
@@ -327,19 +333,25 @@ def test_the_terminal_does_not_complain_about_the_keys_of_the_gateway(home: Path
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("platfroms: {telegram: {}}", "nobody knows platfroms; is platforms meant?"),
-        ("session_rest: {mode: idle}", "nobody knows session_rest; is session_reset meant?"),
-        ("session_reset: {mod: idle}", "nobody knows session_reset.mod; is session_reset.mode meant?"),
-        ("gateway: {bussy: queue}", "nobody knows gateway.bussy; is gateway.busy meant?"),
-        ("platforms: {telegrm: {}}", "nobody knows platforms.telegrm; is platforms.telegram meant?"),
+        ("platfroms: {telegram: {}}", "unknown setting: platfroms; did you mean platforms?"),
+        ("session_rest: {mode: idle}", "unknown setting: session_rest; did you mean session_reset?"),
+        (
+            "session_reset: {mod: idle}",
+            "unknown setting: session_reset.mod; did you mean session_reset.mode?",
+        ),
+        ("gateway: {bussy: queue}", "unknown setting: gateway.bussy; did you mean gateway.busy?"),
+        ("platforms: {telegrm: {}}", "unknown setting: platforms.telegrm; did you mean platforms.telegram?"),
         (
             "platforms: {telegram: {alow_all: true}}",
-            "nobody knows platforms.telegram.alow_all; is platforms.telegram.allow_all meant?",
+            "unknown setting: platforms.telegram.alow_all; did you mean platforms.telegram.allow_all?",
         ),
-        ("reset_by_type: {grup: {}}", "nobody knows reset_by_type.grup; is reset_by_type.group meant?"),
+        (
+            "reset_by_type: {grup: {}}",
+            "unknown setting: reset_by_type.grup; did you mean reset_by_type.group?",
+        ),
         (
             "reset_by_type: {dm: {at_our: 1}}",
-            "nobody knows reset_by_type.dm.at_our; is reset_by_type.dm.at_hour meant?",
+            "unknown setting: reset_by_type.dm.at_our; did you mean reset_by_type.dm.at_hour?",
         ),
     ],
 )
@@ -359,10 +371,6 @@ def test_what_is_not_installed_is_told_with_the_extra_that_brings_it(monkeypatch
     assert registry.format_install_hint("telegram") == "pip install 'hermes-sessions[telegram]'"
     assert registry.format_install_hint("webhook") == "pip install 'hermes-sessions[gateway]'"
     assert registry.format_install_hint("matrix") is None
-
-
-def test_the_types_of_chats_are_the_same_everywhere() -> None:
-    assert inbound_events.CHAT_TYPES == CHAT_TYPES
 
 
 def test_every_default_is_a_value_that_the_setting_can_have() -> None:
@@ -401,7 +409,7 @@ def test_a_secret_must_be_named_as_one() -> None:
     class Options(Section, frozen=True):
         pin: Annotated[str, Setting(TEXT, "a secret", is_secret=True)] = ""
 
-    with pytest.raises(TypeError, match=r"Options\.pin: the name must say"):
+    with pytest.raises(TypeError, match=r"Options\.pin: the name must show"):
         list_settings(Options)
 
 

@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 
 from hermes.agent.factory import StandardFactory
+from hermes.config import config_file
 from hermes.conversation.agents import StandardAgentProvider
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.settings import GatewaySettings
 from tests.agent.task_server import TaskServer, choose_server, delegate
 from tests.gateway.approval_gateway import OWNED, name_in
-from tests.gateway.local_gateway import ANN, BOB, LocalGateway, in_group, settings_of
+from tests.gateway.local_gateway import ANN, BOB, LocalGateway, in_group, in_thread, settings_of
 from tests.stored_rows import read_rows
 
+CAT = Source("telegram", "3", user_id="3", user_name="Cat")
 BELONGING = "SELECT owner, user_id, source, chat_id, session_key FROM sessions WHERE id IN (?, ?)"
 
 
@@ -55,9 +57,7 @@ async def test_a_subagent_belongs_to_whom_the_conversation_belongs_to(server: Ta
             assert (child["relation"], child["kind"]) == ("delegate", "child")
             names = {tool["function"]["name"] for tool in server.requests[-2].body["tools"]}
             assert names == {"skills_list", "skill_view", "session_search", "todo"}
-        assert await gateway.asks(BOB, "/agents") == [
-            "Nothing was said here yet. No subagent has worked for it."
-        ]
+        assert await gateway.asks(BOB, "/agents") == ["Nothing was said here yet. It has no subagents."]
         assert "say three owls · done" in (await gateway.asks(ANN, "/agents"))[0]
         assert (await gateway.asks(ANN, "/usage"))[0].startswith("**This conversation** · 3 calls")
 
@@ -73,7 +73,7 @@ async def test_agents_lists_and_stops_while_they_work(server: TaskServer) -> Non
         await gateway.says(ANN, "/agents stop 2")
         await gateway.until(lambda: "Stopping subagent 2." in gateway.heard(ANN))
         await gateway.says(ANN, "/agents never")
-        await gateway.until(lambda: "Usage: `/agents [stop [n]]`" in gateway.heard(ANN))
+        await gateway.until(lambda: gateway.heard(ANN)[-1].startswith("Usage: `/agents [stop [n]]`\n"))
         server.let_go("a")
         await gateway.quiet()
         assert "1 of 2 tasks done" in gateway.heard(ANN)[-1]
@@ -109,3 +109,26 @@ async def test_the_owner_is_asked_and_told_which_subagent_asks(server: TaskServe
         await gateway.asks(ANN, f"/approve {name_in(question)}")
         assert "1 of 1 task done" in gateway.heard(ANN)[-1]
     assert (Path.home() / "owls.txt").read_text() == "three"
+
+
+async def test_each_person_may_start_so_many_in_an_hour(server: TaskServer) -> None:
+    config_file.change("delegation.tasks_per_hour", 3)
+    async with WireGateway() as gateway:
+        assert "2 of 2 tasks done" in (await gateway.asks(ANN, delegate("say a", "say b")))[-1]
+        refused = (await gateway.asks(ANN, delegate("say c", "say d")))[-1]
+        assert "error: a person may start 3 subagents per hour here, and 1 is left" in refused
+        assert len(gateway.children(ANN)) == 2
+        assert "3 of 3 tasks done" in (await gateway.asks(BOB, delegate("say e", "say f", "say g")))[-1]
+        # What Ann has left is one task, wherever she asks: alone, in a group, in a thread that all share.
+        assert "and 1 is left" in (await gateway.asks(in_group(ANN), delegate("say h", "say i")))[-1]
+        assert "1 of 1 task done" in (await gateway.asks(in_thread(ANN), delegate("say j")))[-1]
+        assert "and 0 are left" in (await gateway.asks(in_thread(BOB), delegate("say k")))[-1]
+        assert "and 0 are left" in (await gateway.asks(ANN, delegate("say l")))[-1]
+        assert "2 of 2 tasks done" in (await gateway.asks(in_thread(CAT), delegate("say m", "say n")))[-1]
+
+
+async def test_owners_may_start_any_number(server: TaskServer) -> None:
+    config_file.change("delegation.tasks_per_hour", 1)
+    async with WireGateway(OWNED) as gateway:
+        for who in (ANN, in_group(ANN), in_thread(ANN)):
+            assert "2 of 2 tasks done" in (await gateway.asks(who, delegate("say a", "say b")))[-1]

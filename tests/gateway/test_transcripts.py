@@ -27,6 +27,7 @@ from hermes_state import SessionDB
 from tests.gateway.mirror_samples import ANN, ROOM, begun, contexts, everything
 from tests.gateway.story import STEPS, Story
 from tests.survival.processes import Worker
+from tests.tiers import scale_examples
 
 WORKER = Path(__file__).with_name("transcript_worker.py")
 
@@ -435,7 +436,7 @@ def test_a_replaced_message_is_noticed_where_nothing_else_tells(
     same_again(home, folder, db)
 
 
-@settings(max_examples=40)
+@settings(max_examples=scale_examples(40))
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 2**16)), max_size=40))
 def test_after_any_history_the_rebuilt_store_is_the_first_one(steps: list[tuple[str, int]]) -> None:
     with TemporaryDirectory() as place:

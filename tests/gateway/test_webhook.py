@@ -44,9 +44,9 @@ from hermes.gateway.platforms.webhook import callback_urls
 from hermes.gateway.platforms.webhook.adapter import Webhook
 from hermes.gateway.platforms.webhook.callback_urls import Callbacks
 from hermes.gateway.platforms.webhook.signed_request import SeenRequests, check_signature, sign
-from hermes.gateway.sessions.session_keys import make_session_key
 from hermes.gateway.settings import PlatformSettings
 from hermes_state import SessionDB
+from tests.gateway.documented_key import make_session_key
 from tests.gateway.loopback_server import client_of, served
 
 SECRET = "correct horse battery staple"
@@ -209,7 +209,7 @@ def folder(tmp_path: Path) -> Path:
         ),
         (
             {"secret": SECRET, "callback_hosts": ["https://example.org/x"]},
-            "platforms.webhook.callback_hosts: 'https://example.org/x' is no host",
+            "platforms.webhook.callback_hosts: 'https://example.org/x' is not a host",
         ),
     ],
 )
@@ -303,7 +303,7 @@ async def test_what_one_person_is_told_in_a_group_does_not_reach_another(core: C
             event.source._replace(thread_id="5", message_id=None),
             event.source._replace(chat_id="other", message_id=None),
         ):
-            with pytest.raises(Undeliverable, match="nobody waits for it"):
+            with pytest.raises(Undeliverable, match="no request waits"):
                 await core.adapter.send(to, "for ann alone", idempotency_key="1")
         assert (await asked).status_code == 202
 
@@ -389,8 +389,8 @@ async def test_it_can_be_run_again_after_it_ended(core: Core, folder: Path) -> N
 async def test_what_became_of_it(core: Core, folder: Path) -> None:
     became: list[tuple[str, int, dict[str, Any]]] = [
         ("duplicate", 200, {"duplicate": True}),
-        ("unauthorised", 403, {"error": "this person may not talk to us"}),
-        ("limited", 429, {"error": "too many messages: try again in a minute"}),
+        ("unauthorised", 403, {"error": "this user is not authorised"}),
+        ("limited", 429, {"error": "too many messages; try again in a minute"}),
         ("ignored", 200, {"ignored": True}),
     ]
     async with running(core, folder) as address, client_of(address) as client:
@@ -408,7 +408,7 @@ async def test_what_could_not_be_stored_is_not_acknowledged(
     async with running(core, folder) as address, client_of(address) as client:
         answer = await Caller(client).say("hello", message_id="m1")
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
-        assert answer.json() == {"error": "the message could not be stored: try again"}
+        assert answer.json() == {"error": "the message was not stored; try again"}
         core.problem = None
         assert (await Caller(client).say("hello", message_id="m1")).json()["reply"] == "You said: hello"
 
@@ -725,9 +725,9 @@ async def test_what_makes_no_sense_is_refused_with_one_line(core: Core, folder: 
     senseless = [
         (b"", "Input data was truncated"),
         (b"hello", "JSON is malformed"),
-        (b'{"text": "\xff"}', "the body is not understood"),
-        (b'{"text": "\\ud800"}', "the body is not understood"),
-        (b"[" * 100_000, "the body is not understood"),
+        (b'{"text": "\xff"}', "the body is invalid"),
+        (b'{"text": "\\ud800"}', "the body is invalid"),
+        (b"[" * 100_000, "the body is invalid"),
         (b'{"text": 7}', "Expected `str`, got `int` - at `$.text`"),
         (b'{"text": " "}', "the body has no text"),
         (b'{"attachments": []}', "the body has no text"),
@@ -735,7 +735,7 @@ async def test_what_makes_no_sense_is_refused_with_one_line(core: Core, folder: 
         (b'{"text": "x", "user": true}', "at `$.user`"),
         (b'{"text": "x", "message_id": ' + b"9" * 5000 + b"}", "Integer value out of range"),
         (b'{"text": "x", "chat": "' + b"c" * 201 + b'"}', "at `$.chat`"),
-        (b'{"text": "x", "chat_type": "party"}', "chat_type is one of dm, group, channel, thread"),
+        (b'{"text": "x", "chat_type": "party"}', "chat_type must be one of dm, group, channel, thread"),
         (b'{"text": "x", "wait": "no"}', "at `$.wait`"),
         (b'{"text": "x", "attachments": [{"data": "not base64!"}]}', "at `$.attachments[0].data`"),
         (b'{"text": "x", "attachments": [{"name": "a"}]}', "missing required field `data`"),
@@ -810,7 +810,7 @@ import asyncio, sys
 from pathlib import Path
 from hermes.gateway.adapter import Receipt
 from hermes.gateway.http.limits import Limits, set_limits
-from hermes.gateway.sessions.session_keys import make_session_key
+from tests.gateway.documented_key import make_session_key
 from hermes.gateway.platforms.webhook.adapter import Webhook
 from hermes.gateway.settings import PlatformSettings
 from hermes_state import SessionDB
@@ -882,7 +882,7 @@ async def test_what_a_receiver_refuses_is_tried_again_only_where_that_helps(core
     async with served(receiver.app) as there, _asked(core, folder, f"{there}/back") as (adapter, to):
         for status, headers, kind in refusals:
             receiver.statuses = [(status, headers)]
-            with pytest.raises(kind, match=f"^127.0.0.1 answered {status}$") as refused:
+            with pytest.raises(kind, match=f"^127.0.0.1 responded with status {status}$") as refused:
                 await adapter.send(to, "hello", idempotency_key="o1", reply_to="m1")
             if isinstance(refused.value, RateLimited):
                 assert refused.value.seconds == 7
@@ -924,7 +924,7 @@ async def test_of_a_receiver_that_does_not_answer_nobody_can_tell_whether_it_arr
 async def test_a_redirect_is_not_followed(core: Core, folder: Path) -> None:
     receiver = Receiver()
     async with served(receiver.app) as there, _asked(core, folder, f"{there}/elsewhere") as (adapter, to):
-        with pytest.raises(Undeliverable, match=r"^127.0.0.1 answered 307$"):
+        with pytest.raises(Undeliverable, match=r"^127.0.0.1 responded with status 307$"):
             await adapter.send(to, "hello", idempotency_key="o1", reply_to="m1")
     assert receiver.got == []
 
@@ -934,7 +934,7 @@ async def test_nobody_can_make_us_call_where_the_operator_does_not_want(core: Co
         answer = await Caller(client).say("hello", callback_url=f"{address}/webhook")
     assert (answer.status_code, answer.json()) == (
         400,
-        {"error": "callback_url: its host is not among callback_hosts"},
+        {"error": "callback_url: the host is not listed in callback_hosts"},
     )
     assert core.events == []
 
@@ -945,7 +945,7 @@ async def test_a_host_that_is_allowed_no_more_is_not_called(core: Core, folder: 
         async with _asked(core, folder, f"{there}/back") as (_, to):
             pass
         strict = Webhook(PlatformSettings("webhook", more={"secret": SECRET}), folder)
-        with pytest.raises(Undeliverable, match="not allowed any more"):
+        with pytest.raises(Undeliverable, match="no longer allowed"):
             await strict.send(to, "hello", idempotency_key="o1", reply_to="m1")
     assert receiver.got == []
 

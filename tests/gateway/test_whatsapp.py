@@ -13,9 +13,9 @@ from hermes.gateway.inbound_events import Source
 from hermes.gateway.sessions.session_keys import (
     canonical_whatsapp_identifier,
     expand_whatsapp_aliases,
-    make_session_key,
     normalize_whatsapp_identifier,
 )
+from tests.gateway.documented_key import make_session_key
 
 PHONE, LID = "4917012345", "99887766554433"
 

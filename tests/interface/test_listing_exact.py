@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hermes_state import SessionDB
 from tests.interface.conftest import ids, new_id, passing
 from tests.stored_rows import change_rows, insert_row
+from tests.tiers import scale_examples
 
 RELATIONS = {"compression": "compression", "branched": "branch"}
 EVERYTHING = 100_000
@@ -163,7 +164,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=scale_examples(100))
 @given(STEPS)
 def test_lists_show_exactly_what_the_rules_say(shelf: SessionDB, steps: list[tuple[Any, ...]]) -> None:
     with passing(shelf):

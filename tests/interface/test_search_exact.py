@@ -13,6 +13,7 @@ from hermes_state import SessionDB
 from tests.interface.conftest import new_id, passing
 from tests.oracle import oracle_matches
 from tests.stored_rows import change_rows
+from tests.tiers import scale_examples
 
 FRAGMENTS = [
     *(
@@ -159,7 +160,7 @@ def apply(db: SessionDB, sessions: list[str], kind: str, nth: int, message: dict
         db.clear_messages(here)
 
 
-@settings(max_examples=120)
+@settings(max_examples=scale_examples(120))
 @given(st.lists(MESSAGES, min_size=1, max_size=6), st.lists(QUERIES, min_size=1, max_size=4))
 @example(
     [{"role": "user", "content": "getUserName in config.yaml"}], ["user", "config.yaml", "userName", "use*"]
@@ -182,7 +183,7 @@ def test_the_result_set_is_exact(
             check(shelf, [], query)
 
 
-@settings(max_examples=80)
+@settings(max_examples=scale_examples(80))
 @given(
     st.lists(MESSAGES, min_size=1, max_size=5),
     st.lists(CHANGES, min_size=1, max_size=5),

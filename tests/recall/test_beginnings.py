@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,12 @@ def letters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionDB]:
         yield db
 
 
+@pytest.fixture(scope="module")
+def rows(letters: SessionDB) -> list[dict[str, Any]]:
+    """The messages that can be found."""
+    return [row for number in range(7) for row in letters.get_messages(f"s{number}") if row["active"]]
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -65,8 +72,7 @@ def letters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionDB]:
         ),
     ],
 )
-def test_it_finds_what_the_oracle_finds(letters: SessionDB, query: str) -> None:
-    rows = [row for number in range(7) for row in letters.get_messages(f"s{number}") if row["active"]]
+def test_it_finds_what_the_oracle_finds(letters: SessionDB, rows: list[dict[str, Any]], query: str) -> None:
     different = {row["content"]: row for row in rows}
     told = {content: oracle_matches(query, row) for content, row in different.items()}
     expected = sorted(row["id"] for row in rows if told[row["content"]])

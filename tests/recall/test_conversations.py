@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hermes_state import SessionDB
 from tests.stored_rows import change_rows
+from tests.tiers import scale_examples
 
 DAY = 86400
 MARATHON = """WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)
@@ -103,7 +104,7 @@ def test_the_trash_and_what_was_taken_back_are_not_found(db: SessionDB) -> None:
     assert roots(db, "needle") == []
 
 
-@settings(max_examples=80)
+@settings(max_examples=scale_examples(80))
 @given(query=st.text(max_size=60))
 def test_any_string_is_a_query(tmp_path_factory: pytest.TempPathFactory, query: str) -> None:
     path = tmp_path_factory.getbasetemp() / "any.db"

@@ -6,7 +6,7 @@ import pytest
 
 from hermes.recall.query.operators import parse
 from hermes.store.people import Principal
-from hermes.store.values import MessageFilter
+from hermes.store.values import MessageFilter, SearchRequest
 from hermes_state import SessionDB
 from tests.stored_rows import change_rows
 
@@ -85,7 +85,7 @@ def test_a_filter_finds_what_it_names(db: SessionDB, said: dict[str, int], index
     assert tree is not None
     names_of = {number: name for name, number in said.items()}
     for wanted, names in WANTED:
-        hits = db._engine.search(tree, wanted, 100, 0).hits
+        hits = db._engine.search(tree, SearchRequest(wanted, 100)).hits
         assert (wanted, sorted(names_of[hit.id] for hit in hits)) == (wanted, sorted(names.split()))
 
 

@@ -18,6 +18,7 @@ from tests.interface.conftest import new_id, passing
 from tests.interface.test_search_exact import CHANGES, EVERYTHING, FRAGMENTS, MESSAGES, append, apply
 from tests.oracle import fields_of, fold, kind, leaf_matches, part_matches
 from tests.stored_rows import change_rows, hold_transaction
+from tests.tiers import scale_examples
 
 Row = dict[str, Any]
 
@@ -95,7 +96,7 @@ def found(db: Any, query: str) -> list[int]:
     return sorted(row["id"] for row in results)
 
 
-@settings(max_examples=100)
+@settings(max_examples=scale_examples(100))
 @given(st.lists(MESSAGES, min_size=1, max_size=6), st.lists(QUERIES, min_size=1, max_size=4))
 @example(
     [{"role": "user", "content": "getUserName in my_func_name"}],
@@ -123,7 +124,7 @@ UPKEEP = st.tuples(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=scale_examples(80))
 @given(
     st.lists(MESSAGES, min_size=1, max_size=5),
     st.lists(CHANGES | UPKEEP, min_size=1, max_size=5),

@@ -21,8 +21,9 @@ from hermes.store.query_tree import (
     matches,
     needs_check,
 )
-from hermes.text import extract_text, extract_tool_call_text
+from hermes.text import extract_searchable_text, extract_tool_call_text
 from tests.oracle import oracle_matches
+from tests.tiers import scale_examples
 
 FRAGMENTS = [
     *(
@@ -164,18 +165,20 @@ def found(query: str, *fields: str | None) -> bool:
 
 def agrees(query: str, message: dict[str, Any]) -> None:
     fields = (
-        extract_text(message["content"]),
+        extract_searchable_text(message["content"]),
         message["tool_name"],
         extract_tool_call_text(message["tool_calls"]),
     )
     clean = message | {
-        "content": extract_text(message["content"]),
-        "tool_name": extract_text(message["tool_name"]),
+        "content": extract_searchable_text(message["content"]),
+        "tool_name": extract_searchable_text(message["tool_name"]),
     }
-    assert found(query, fields[0], extract_text(fields[1]), fields[2]) == oracle_matches(query, clean)
+    assert found(query, fields[0], extract_searchable_text(fields[1]), fields[2]) == oracle_matches(
+        query, clean
+    )
 
 
-@settings(max_examples=500)
+@settings(max_examples=scale_examples(500))
 @given(searches())
 @example(("修改youer", {"content": "请修改youer服务端", "tool_name": None, "tool_calls": None}))
 @example(("a-b", {"content": "a b xa-bx", "tool_name": None, "tool_calls": None}))
@@ -203,7 +206,7 @@ JSON = st.recursive(
 def test_structured_content_and_tool_calls_are_searched_as_the_oracle_does(
     query: str, content: Any, calls: Any
 ) -> None:
-    fields = extract_text(content), extract_tool_call_text(calls)
+    fields = extract_searchable_text(content), extract_tool_call_text(calls)
     if isinstance(calls, str):  # a column's text is read as JSON, which the oracle does not do
         calls = None
         fields = fields[0], ""

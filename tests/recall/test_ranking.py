@@ -15,6 +15,7 @@ from hermes.store.people import Principal
 from hermes.store.values import SearchResults
 from hermes_state import SessionDB
 from tests.stored_rows import change_rows
+from tests.tiers import scale_examples
 
 ANSWER = "we settled on a retry budget of ten percent for the payment gateway"
 QUESTION = "What did we decide about the retry budget of the payment gateway?"
@@ -325,7 +326,7 @@ ODD = [
 ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=scale_examples(150))
 @given(st.text() | st.sampled_from(ODD) | st.lists(st.text() | st.none(), max_size=3), st.integers(-1, 5))
 @example("on May 99th or 0 May or 13月45日 or 2024-02-30", 3)
 @example(None, 3)

@@ -16,13 +16,13 @@ import httpx2
 from openai import AsyncOpenAI
 
 from hermes.agent.agent import Agent
+from hermes.agent.answer import Answer
 from hermes.agent.components import AgentComponents, AgentInputs
 from hermes.agent.events import Event
 from hermes.agent.models.model import Piece, Request, Retrying, Text, Unreachable, Used
 from hermes.agent.subagents import Subagents
 from hermes.agent.tools.background_processes import BackgroundProcesses
 from hermes.conversation.agents import AgentScope, LiveRecord, PreparedAgent
-from hermes.conversation.answer import Answer
 from hermes.db.session_db import AnyStore
 from hermes.gateway.app import Gateway
 from hermes.gateway.context import GatewayAgents

@@ -136,19 +136,19 @@ async def test_pictures_reach_the_model_and_are_part_of_what_was_said() -> None:
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (
         {"messages": [user("hi")], "tools": [{"type": "function"}]},
-        "tools of the client are not supported",
+        "client tools are not supported",
     ),
-    ({"messages": [user("hi")], "functions": [{"name": "f"}]}, "tools of the client are not supported"),
+    ({"messages": [user("hi")], "functions": [{"name": "f"}]}, "client tools are not supported"),
     ({"messages": [user("hi")], "n": 2}, "n must be 1"),
     ({"messages": [user("hi")], "response_format": {"type": "json_object"}}, "response_format"),
     ({"messages": []}, "must be a list of messages"),
     ({}, "must be a list of messages"),
     ({"messages": [assistant("hi")]}, "the last message must be the user's"),
-    ({"messages": [user("  ")]}, "says nothing"),
+    ({"messages": [user("  ")]}, "the last message is empty"),
     ({"messages": [{"role": "user"}]}, "content is missing"),
     (
         {"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}, user("x")]},
-        "tools of the client",
+        "client tools",
     ),
     ({"messages": [{"role": "king", "content": "x"}]}, "role must be"),
     ({"messages": ["x"]}, "must be a message"),

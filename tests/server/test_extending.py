@@ -15,11 +15,11 @@ import httpx2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hermes.agent.answer import Answer
 from hermes.agent.events import Discarded, NotStored, Stored, TextDelta
-from hermes.conversation.answer import Answer
-from hermes.server.completions import answer_notes
+from hermes.server.completions import format_notes
 from hermes.server.history_index import HistoryIndex
-from hermes.server.message_format import ChatMessage, encode_canonically, join_answers, messages_from_rows
+from hermes.server.message_format import ChatMessage, convert_rows, encode_canonically, join_answers
 from hermes.server.request_handler import SESSION
 from tests.server.api_gateway import (
     ANNA,
@@ -218,7 +218,7 @@ def test_a_spelling_stands_for_one_conversation_only(
     )
     assert join_answers(join_answers(one)) == join_answers(one)
     rows = [{"role": said.role, "content": said.content} for said in one]
-    assert messages_from_rows([*rows, {"role": "tool", "content": "x"}]) == join_answers(one)
+    assert convert_rows([*rows, {"role": "tool", "content": "x"}]) == join_answers(one)
     assert json.loads(encode_canonically(join_answers(one))) == [list(said) for said in join_answers(one)]
 
 
@@ -243,7 +243,7 @@ def test_what_a_client_is_given_is_what_the_store_tells(steps: list[tuple[list[s
         events += [*(TextDelta(text) for text in kept), Stored(number, "assistant")]
         shown += "".join(stream_to_client(answer, events))
         rows.append({"role": "assistant", "content": "".join(kept) or None})
-    told = [said.content for said in messages_from_rows(rows) if said.role == "assistant"]
+    told = [said.content for said in convert_rows(rows) if said.role == "assistant"]
     assert answer.whole_text == "".join(told)
     if not any("".join(lost) for lost, _ in steps):
         assert shown == answer.whole_text
@@ -254,5 +254,5 @@ def test_what_could_not_be_stored_is_told_beside_the_answer() -> None:
     for event in (Stored(7, "user"), TextDelta("yes"), NotStored("assistant", "the disk is full", True)):
         answer.add(event)
     assert (answer.whole_text, answer.prompt_id) == ("yes", 7)
-    told = answer_notes(answer)["hermes"]["notes"]
+    told = format_notes(answer)["hermes"]["notes"]
     assert told == ["not stored (the disk is full); it is kept beside the store until it can be"]

@@ -197,5 +197,7 @@ def test_a_picture_is_known_by_its_bytes() -> None:
 
 
 def test_a_host_that_is_none_is_one_clear_line() -> None:
-    with pytest.raises(Misconfigured, match=r"^platforms.api-server.picture_hosts: 'https://x/y' is no host"):
+    with pytest.raises(
+        Misconfigured, match=r"^platforms.api-server.picture_hosts: 'https://x/y' is not a host"
+    ):
         AllowedHosts("platforms.api-server.picture_hosts", ["https://x/y"])

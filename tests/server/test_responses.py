@@ -210,13 +210,13 @@ async def test_a_response_can_be_in_a_named_session_and_be_extended_by_completio
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"input": "x", "tools": [{"type": "web_search"}]}, "tools of the client"),
+    ({"input": "x", "tools": [{"type": "web_search"}]}, "client tools"),
     ({"input": "x", "background": True}, "background"),
     ({"input": "x", "conversation": "c"}, "conversation"),
     ({"input": "x", "text": {"format": {"type": "json_object"}}}, "text.format"),
     ({"input": "x", "instructions": 7}, "instructions"),
     ({"input": [{"type": "function_call_output", "output": "x"}]}, "function_call_output"),
-    ({"input": ""}, "says nothing"),
+    ({"input": ""}, "the last message is empty"),
     ({}, "must be a list"),
 ]
 

@@ -121,6 +121,8 @@ PATHS = [
     ("DELETE", "/api/sessions/x"),
     ("GET", "/api/sessions/x/messages"),
     ("GET", "/api/sessions/x/latest-descendant"),
+    ("POST", "/api/sessions/x/commands"),
+    ("GET", "/api/commands"),
     ("GET", "/nothing"),
     ("PUT", "/v1/models"),
 ]

@@ -61,7 +61,7 @@ async def test_an_owner_behind_the_api_cannot_be_asked_and_the_model_is_told(
     async with open_api_gateway(agents=StandardAgentProvider(StandardFactory()), owners=["*"]) as gateway:
         assert (await ask(gateway, [user("tidy up")]))[0] == "I may not"
     result = model_server.requests[1].body["messages"][-1]
-    assert (result["role"], "nobody can be asked here" in result["content"]) == ("tool", True)
+    assert (result["role"], "nobody can be asked for approval here" in result["content"]) == ("tool", True)
     assert kept.is_dir()
 
 

@@ -119,8 +119,8 @@ class TestContinuation:
             ({"summary": None}, "required"),
             ({"carried": [99]}, "not in the context"),
             ({"carried": [1, 1]}, "twice"),
-            ({"carried": [1], "head": [1]}, "both"),
-            ({"session_id": "a"}, "exists already"),
+            ({"carried": [1], "head": [1]}, "the same message"),
+            ({"session_id": "a"}, "already exists"),
             ({"title": "x" * 101}, "too long"),
             ({"lease_epoch": 7}, "taken over"),
         ],
@@ -235,13 +235,24 @@ class TestReset:
         assert back is not None
         assert back["ended_at"] is None
 
+    def test_the_title_of_what_was_undone_is_free(self, spoken: tuple[SessionDB, list[int]]) -> None:
+        db, _ids = spoken
+        fresh = db.reset("a", title="Rome")
+        lease = db.leases.acquire(fresh, "terminal")
+        db.leases.take_over(fresh, "editor")
+        with pytest.raises(errors.LeaseLost):
+            db.undo_reset(fresh, lease_epoch=lease.epoch)
+        assert db.get_session_title(fresh) == "Rome"
+        db.undo_reset(fresh)
+        assert db.get_session_title(db.reset("a", title="Rome")) == "Rome"
+
     def test_it_cannot_be_undone_once_somebody_spoke(self, spoken: tuple[SessionDB, list[int]]) -> None:
         db, _ids = spoken
         fresh = db.reset("a", reason="daily")
         talk(db, fresh, "hello")
-        with pytest.raises(ValueError, match="gone on"):
+        with pytest.raises(ValueError, match="already has new messages"):
             db.undo_reset(fresh)
-        with pytest.raises(ValueError, match="not a reset that can be undone"):
+        with pytest.raises(ValueError, match="not started by a reset that can still be undone"):
             db.undo_reset("a")
 
 

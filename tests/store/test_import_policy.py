@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes.agent.models.replay import replay
-from hermes.chat.conversation_lookup import find_conversation, find_latest
+from hermes.chat.conversation_lookup import find_latest
+from hermes.conversation.commands.lookup import find_conversation
 from hermes.store.columns import SESSIONS
 from hermes.store.people import Principal
 from hermes.store.transfer import import_policy
@@ -237,7 +238,7 @@ def test_names_that_mean_something_else_still_do(db: SessionDB) -> None:
     done = db.import_sessions(baits)
     assert sorted(done.renamed) == ["20250211", "my project"]
     for name in ("my project", "20250211"):
-        assert find_conversation(db, name).id == "20250211_101500_deadbeef"
+        assert find_conversation(db, name, lambda: None).id == "20250211_101500_deadbeef"
     assert db.get_session_by_title("latest") is None
     assert db.import_sessions(baits).added == (), "they are known under their new ids"
 

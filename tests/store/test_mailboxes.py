@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import time_machine
 
 from hermes import errors
 from hermes.store.chats.inbox import InboxEntry
@@ -71,7 +72,7 @@ def test_the_same_platform_message_is_accepted_once(db: SessionDB) -> None:
 def test_a_chat_is_worked_on_in_order_one_at_a_time(db: SessionDB) -> None:
     first, second = accept(db, "one"), accept(db, "two")
     other = accept(db, "elsewhere", key="k2")
-    assert db.inbox.list_waiting_keys() == ["k", "k2"]
+    assert [entry.session_key for entry in db.inbox.list_waiting()] == ["k", "k", "k2"]
     assert claim(db).id == first.id
     assert db.inbox.claim("k") is None
     assert claim(db, "k2").id == other.id
@@ -79,7 +80,7 @@ def test_a_chat_is_worked_on_in_order_one_at_a_time(db: SessionDB) -> None:
     assert claim(db).id == second.id
     db.inbox.complete(second.id)
     assert db.inbox.claim("k") is None
-    assert db.inbox.list_waiting_keys() == ["k2"]
+    assert [entry.session_key for entry in db.inbox.list_waiting()] == ["k2"]
 
 
 def test_what_waits_is_counted_until_it_is_done(db: SessionDB) -> None:
@@ -192,7 +193,7 @@ def test_what_a_lost_lease_left_comes_again_before_what_is_newer(db: SessionDB, 
 def test_the_routed_session_stands_for_its_chat(db: SessionDB, session: str) -> None:
     accept(db, "one")
     epoch = db.leases.acquire("s", "worker").epoch
-    with pytest.raises(errors.InvalidArgument, match="without a session"):
+    with pytest.raises(errors.InvalidArgument, match="together with a session"):
         db.inbox.claim("k", epoch)
     db.routing.route("k", "telegram", "dm", "42", "", "", "s")
     assert claim(db, epoch=epoch).session_id == "s"
@@ -445,6 +446,19 @@ def test_alongside_nobody_takes_what_another_is_working_on(db: SessionDB, sessio
     other = db.create_session("other", "telegram")
     mine = db.leases.acquire(other, "gateway")
     assert db.inbox.claim("k", mine.epoch, other, alongside=True) is None
+
+
+def test_two_conversations_whose_leases_have_the_same_epoch_are_told_apart(
+    db: SessionDB, session: str
+) -> None:
+    """Epochs are times in milliseconds."""
+    accept(db, "one"), accept(db, "two")
+    with time_machine.travel(2_000_000_000, tick=False):
+        theirs = db.leases.acquire(session, "gateway")
+        mine = db.leases.acquire(db.create_session("other", "telegram"), "gateway")
+        claim(db, epoch=theirs.epoch, session=session)
+        assert mine.epoch == theirs.epoch
+        assert db.inbox.claim("k", mine.epoch, "other", alongside=True) is None
 
 
 def test_what_comes_again_says_so(db: SessionDB, session: str) -> None:

@@ -15,6 +15,7 @@ from hermes.recall.tool.passages import Passages
 from hermes.store.chats.leases import Holder, Lease
 from hermes.store.people import Principal, find_person
 from hermes.store.sessions.selection import Selection
+from hermes.store.values import MessageFilter, SearchRequest
 from hermes_state import SessionDB
 from tests.stored_rows import read_rows
 
@@ -89,7 +90,7 @@ def test_whose_something_is_can_be_read_from_its_owner(user: str, chat: str) -> 
 
 
 def test_somebody_who_is_nobody_gets_no_handle(db: SessionDB) -> None:
-    with pytest.raises(ValueError, match="names a person or a room"):
+    with pytest.raises(ValueError, match="neither a person nor a room"):
         db.scoped(Principal("telegram"))
     with pytest.raises(ValueError, match="no person"):
         db.scoped(Principal("telegram", None, "room")).create_session()
@@ -120,7 +121,7 @@ def test_nobody_learns_by_asking_which_ids_others_have(db: SessionDB, ann: Scope
     assert len({theirs, mine, "api-1234"}) == 3
     assert ann.create_session("api-1234") == mine
     assert mine.removeprefix("api-1234") == ann.create_session("free").removeprefix("free")
-    with pytest.raises(ValueError, match="cannot be chosen"):
+    with pytest.raises(ValueError, match="cannot be set"):
         ann.branch(mine, session_id=theirs)
 
 
@@ -246,6 +247,7 @@ VERBS: dict[str, Any] = {
     "export_each": lambda s, i: list(s.export_each()),
     "replace": lambda s, i: s.replace_messages(i, [{"role": "user", "content": "mark"}]),
     "clear": lambda s, i: s.clear_messages(i),
+    "recall": lambda s, i: list(s.passages.search(["secrets marked"], SearchRequest(MessageFilter(), 9), i)),
     "segment": lambda s, i: s.passages.segment(i),
     "scene": lambda s, i: s.passages.scene(i, 1, 5, Bounds(9, 9, 9)),
     "around": lambda s, i: s.passages.around(i, 1, 5, Bounds(9, 9, 9)),

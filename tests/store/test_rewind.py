@@ -104,7 +104,7 @@ def test_export_and_import_keep_it(talked: tuple[SessionDB, list[int]], tmp_path
 @pytest.mark.parametrize("which", [1, 99])
 def test_only_a_persons_message_can_be_gone_back_to(talked: tuple[SessionDB, list[int]], which: int) -> None:
     db, ids = talked
-    with pytest.raises(ValueError, match="not a person's message"):
+    with pytest.raises(ValueError, match="not a user message"):
         db.rewind_to_message("a", ids[which] if which < len(ids) else which)
     with pytest.raises(errors.UnknownSession):
         db.rewind_to_message("nobody", ids[0])

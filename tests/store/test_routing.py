@@ -196,6 +196,36 @@ def test_switching_ends_the_old_session_and_reopens_the_other(sessions: SessionD
     assert sessions.verify().ok
 
 
+def test_a_session_that_another_chat_is_in_goes_on(sessions: SessionDB) -> None:
+    sessions.set_session_title("a", "Rome")
+    sessions.routing.route("k", *DM, "a")
+    sessions.routing.route("other", *DM[:2], "43", "", "", "a")
+    sessions.routing.switch("k", "b")
+    assert (row(sessions, "a")["ended_at"], row(sessions, "a")["title"]) == (None, "Rome")
+    sessions.routing.switch("other", "b")
+    assert row(sessions, "a")["end_reason"] == "session_switch"
+
+
+@pytest.mark.parametrize("said", [None, "hello"])
+def test_only_a_session_in_which_something_was_said_keeps_its_title(
+    sessions: SessionDB, said: str | None
+) -> None:
+    sessions.set_session_title("a", "Rome")
+    if said is not None:
+        sessions.append_message("a", "user", said)
+    sessions.routing.route("k", *DM, "a")
+    sessions.routing.switch("k", "b")
+    assert row(sessions, "a")["title"] == (None if said is None else "Rome")
+
+
+def test_what_a_branch_carries_was_said(sessions: SessionDB) -> None:
+    sessions.append_message("a", "user", "hello")
+    branch = sessions.branch("a", title="Rome")
+    sessions.routing.route("k", *DM, branch)
+    sessions.routing.switch("k", "b")
+    assert row(sessions, branch)["title"] == "Rome"
+
+
 def test_switching_to_where_one_is_changes_nothing(sessions: SessionDB) -> None:
     before = sessions.routing.route("k", *DM, "a")
     assert sessions.routing.switch("k", "a") == before

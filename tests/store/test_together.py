@@ -231,7 +231,7 @@ class TestChatsAndLeases:
         db.inbox.accept("k1", "telegram", {"text": "hi"}, "m1")
         db.routing.route("k2", "telegram", "dm", "1", "", "", "s")
         assert db.inbox.accept("k2", "telegram", {"text": "hi"}, "m1") is None
-        assert db.inbox.list_waiting_keys() == ["k2"]
+        assert [entry.session_key for entry in db.inbox.list_waiting()] == ["k2"]
 
     def test_a_chat_follows_its_conversation_whatever_goes(self, db: SessionDB) -> None:
         db.create_session("s", "telegram")
@@ -254,7 +254,7 @@ class TestChatsAndLeases:
         talk(db, "s", "back")
         change_rows(db, "DELETE FROM routing")
         assert db.routing.recover(*dm) == "s"
-        with pytest.raises(ValueError, match="not a reset that can be undone"):
+        with pytest.raises(ValueError, match="not started by a reset that can still be undone"):
             db.undo_reset(fresh)
 
     def test_where_the_parent_goes_on_its_chats_stay(self, db: SessionDB) -> None:

@@ -387,9 +387,9 @@ def test_an_id_in_the_trash_is_not_given_to_another_session(talk: SessionDB) -> 
 
 
 def test_plain_sql_tells_the_trash_by_one_column(talk: SessionDB) -> None:
-    """The statements of the section on the trash in docs/architecture.md."""
+    """The statements of docs/internals/retention.md."""
     talk.trash_session("one")
-    text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "internals" / "retention.md").read_text(encoding="utf-8")
     block = re.search(r"## The trash.*?```sql\n(.*?)```", text, re.DOTALL)
     assert block is not None
     statements = [statement.strip() for statement in block[1].split(";") if statement.strip()]

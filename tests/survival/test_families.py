@@ -138,6 +138,7 @@ def chain(chain_file: Path, home: Path) -> Iterator[SessionDB]:
 LAST = f"s{LENGTH - 1}"
 
 
+@pytest.mark.full
 def test_a_chain_of_ten_thousand_is_one_conversation(chain: SessionDB) -> None:
     db, began = chain, time.process_time()
     assert db.get_compression_tip("s0") == LAST
@@ -182,6 +183,7 @@ def test_deleting_within_the_chain_touches_only_that_row(chain: SessionDB) -> No
     assert db.verify().drift == ()
 
 
+@pytest.mark.full
 def test_pruning_the_chain_is_all_or_nothing(chain: SessionDB) -> None:
     db, began = chain, time.process_time()
     assert db.prune_sessions(older_than_days=0) == 0  # its tip is open: the whole conversation stays

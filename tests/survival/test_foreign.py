@@ -90,6 +90,7 @@ def _shown(rows: list[dict[str, Any]]) -> list[tuple[str, str, float, str]]:
 
 
 @pytest.mark.timeout(600 if LONG else 120)
+@pytest.mark.full
 def test_lists_and_searches_stay_exact_beside_a_foreign_writer(home: Path) -> None:
     path = home / "state.db"
     SessionDB(path).close()

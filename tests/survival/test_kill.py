@@ -19,6 +19,7 @@ GROUPS = 5 if LONG else 1
 
 @pytest.mark.timeout(600 if LONG else 120)
 @pytest.mark.parametrize("seed", range(GROUPS))
+@pytest.mark.full
 def test_acknowledged_messages_survive_random_kills(home: Path, seed: int) -> None:
     rng = random.Random(seed)
     path = home / "state.db"

@@ -99,7 +99,7 @@ def test_without_the_lock_the_inode_of_the_log_saves_the_rows(
                 fresh.ask("open_store", path=str(path))
                 told = fresh.ask("contents", session="ours")
                 assert told == _texts("first", before) + _texts("second", n + 1)
-        assert len([line for line in ours.ask("logged") if "write-ahead log away" in line]) == 1
+        assert len([line for line in ours.ask("logged") if "removed its write-ahead log" in line]) == 1
         ours.ask("append", session="ours", texts=_texts("third", 70))
         assert ours.ask("health") == []
         _end(ours, killed)

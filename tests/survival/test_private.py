@@ -230,7 +230,10 @@ STEPS = (
 )
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step",
+    [STEPS[0], *(pytest.param(step, marks=pytest.mark.full) for step in STEPS[1:-1]), STEPS[-1]],
+)
 def test_a_purge_that_is_killed_is_finished_by_the_next(home: Path, step: str) -> None:
     path = home / "state.db"
     with SessionDB(path) as db:

@@ -27,6 +27,7 @@ from hermes.store.spool import spool_writer as patience
 from hermes_state import SessionDB
 from tests.stored_rows import read_dicts
 from tests.survival.processes import LONG, Worker, impatient
+from tests.tiers import scale_examples
 
 SMALL = 300_000
 PAGES = "SELECT pageno FROM dbstat WHERE name = 'messages' AND pagetype = 'internal'"
@@ -100,7 +101,9 @@ def test_no_room(home: Path) -> None:
         texts += [f"word{len(texts) + n} while full" for n in range(5)]
         for kind, message, where in [told, *worker.ask("append_or_spool", session="s", texts=texts[-5:])]:
             assert kind in ("StoreFull", "StoreFailed")
-            assert message.endswith(f"It is kept in {where} and will be stored when the store is back")
+            assert message.endswith(
+                f"It is kept in {where} and will be stored when the store is available again"
+            )
             assert Path(where).parent == home / "spool"
         stored = worker.ask("contents", session="s")
         assert stored == texts[: len(stored)]
@@ -176,7 +179,7 @@ def test_a_bad_value_is_refused_at_once_and_not_kept(spooling: SessionDB) -> Non
 
 def test_if_it_cannot_be_kept_either_the_caller_is_told_so(spooling: SessionDB, home: Path) -> None:
     (home / "spool").write_text("in the way")
-    with locked(spooling.db_path), pytest.raises(errors.StoreBusy, match="it is kept nowhere") as told:
+    with locked(spooling.db_path), pytest.raises(errors.StoreBusy, match="so it was not saved") as told:
         spooling.append_message("s", "user", "lost, and told so")
     assert told.value.spooled is None
     (home / "spool").unlink()
@@ -195,7 +198,7 @@ def test_no_room_for_the_spool_leaves_no_part_of_a_line(home: Path) -> None:
         worker.ask("limit_files", size=20_000)
         told = worker.ask("append_or_spool", session="s", texts=["two", "x" * 30_000, "three"])
         assert [where is not None for _kind, _message, where in told] == [True, False, True]
-        assert "it is kept nowhere" in told[1][1]
+        assert "so it was not saved" in told[1][1]
         sibling.kill()
         worker.ask("limit_files", size=None)
         worker.ask("append_only", session="s", texts=["four"])
@@ -430,7 +433,10 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=scale_examples(40),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(content=values, reasoning=st.none() | st.text(st.characters(codec=None)), details=values)
 def test_a_message_through_the_spool_is_the_same_row(
     spooling: SessionDB, content: Any, reasoning: str | None, details: Any

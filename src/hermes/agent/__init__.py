@@ -1,5 +1,5 @@
-"""The agent: one turn of a conversation with a model, and what it may do.
+"""The agent: the turns of a conversation with a model, and the tools that the model can call.
 
-Owns the turn, the transcript under a lease, titles and the memory flush. Imports the handles and recall; knows no
-surface.
+Owns the turn, the answer reduced from its events, the transcript under a lease, titles and the memory flush.
+Imports the handles (`hermes.db`) and recall; imports no surface.
 """

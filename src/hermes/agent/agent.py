@@ -1,4 +1,5 @@
-"""An agent at work in one conversation: its model, its tools and its record, put together. Every surface holds one."""
+"""The agent of one conversation: its model, its tools and its transcript. Every surface creates one per
+conversation."""
 
 from __future__ import annotations
 
@@ -34,15 +35,17 @@ class Agent:
         most_steps: int = MOST_STEPS,
         speakers: Speakers | None = None,
     ) -> None:
-        """`can_ask`: whether the surface answers `ApprovalAsked` events. If not, what needs consent is refused."""
+        """`can_ask`: whether the surface answers `ApprovalAsked` events. If False, actions that need consent
+        are refused."""
         self.db, self.record, self.model, self.cwd = db, record, model, cwd
         self.tools, self.compressor = tools, compressor
         self._prompt, self._price, self._can_ask, self._most_steps = prompt, price, can_ask, most_steps
         self.speakers = speakers
-        """Who spoke in the turn that runs, where several people share the session."""
+        """Lists the speakers of the current turn in a session that several people share; None if the session
+        has one person."""
 
     def turn(self) -> Turn:
-        """The next turn; one at a time."""
+        """Return a new turn. Only one turn may run at a time."""
         return Turn(
             self.record,
             self.model,

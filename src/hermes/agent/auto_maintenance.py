@@ -1,4 +1,5 @@
-"""Opt-in maintenance (`sessions.auto_prune`), once the first prompt is shown. It says in one line what it did."""
+"""Opt-in maintenance (`sessions.auto_prune`). It runs after the first prompt is displayed and reports in one
+line."""
 
 from __future__ import annotations
 
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
 
 
 async def tidy_in_thread(db: SessionDB) -> str | None:
-    """`tidy` in a thread that nobody waits for on leaving: each of its steps is whole, or not done."""
+    """Run `tidy` in a daemon thread, so that leaving the program does not wait for it.
+
+    Interrupting the thread is safe: each step of the maintenance is atomic.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[str | None] = loop.create_future()
 
@@ -32,7 +36,7 @@ async def tidy_in_thread(db: SessionDB) -> str | None:
 
 
 def tidy(db: SessionDB) -> str | None:
-    """Do it if it was asked for and is due; what a person should know about it."""
+    """Run the maintenance if it is enabled and due. Return a notice for the person, or None."""
     from hermes.config.settings import read_settings
 
     try:

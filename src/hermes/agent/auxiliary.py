@@ -1,4 +1,7 @@
-"""A question to a model beside the conversation, for a title or a summary: one answer, in time, and in the accounts."""
+"""Auxiliary requests to a model outside the conversation, for example for a title or a summary.
+
+Each request has a time limit and is recorded in the usage accounts.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,11 @@ from hermes.agent.models.model import (
 _TAGS = "think|thinking|thought|thoughts|reasoning|scratchpad"
 _THOUGHT = rf"(?is)\A(?:\s*<({_TAGS})>.*?(?:</\1>|\Z))+"
 _REST_OF_THOUGHT = rf"(?is)\A(?:(?!<(?:{_TAGS})>).)*?(?<![`'\"])</(?:{_TAGS})>"
-"""Some models are set to begin with a thought: only its end is in the answer. An answer may also speak of the tags."""
+"""The end of a reasoning section that has no opening tag.
+
+The chat templates of some models add the opening tag to the prompt, so the answer contains only the closing
+tag. A closing tag in quotes or backticks is ordinary text.
+"""
 
 
 class AuxiliaryAnswer(NamedTuple):
@@ -34,7 +41,10 @@ class AuxiliaryAnswer(NamedTuple):
 async def ask(
     model: Model, messages: Sequence[Message], *, max_tokens: int, seconds: float, temperature: float = 0.3
 ) -> AuxiliaryAnswer:
-    """The whole answer, without what the model thought aloud. Raises `ModelError` if there is none in time."""
+    """Send one request and return the complete answer without reasoning.
+
+    Raise `ModelError` if the model does not answer within `seconds`.
+    """
     text: list[str] = []
     used = Used()
     stream = model.stream(Request(messages, (), max_tokens, temperature))
@@ -42,8 +52,8 @@ async def ask(
         async with asyncio.timeout(seconds):
             async for piece in stream:
                 match piece:
-                    case Text(said):
-                        text.append(said)
+                    case Text(piece_text):
+                        text.append(piece_text)
                     case Used():
                         used = piece
                     case Retrying():
@@ -63,7 +73,7 @@ def strip_thoughts(text: str) -> str:
 
 
 def account_call(model: Model, used: Used, price: Price) -> tuple[dict[str, Any], Counted]:
-    """A call as `record_usage` takes it, and as surfaces are told it."""
+    """Return a model call as arguments for `record_usage`, and as an event for surfaces."""
     cost, details = price(model.name, used)
     call = {
         "model": model.name,

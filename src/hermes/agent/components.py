@@ -1,4 +1,4 @@
-"""What a chat is made of: who answers, with which tools, at which price. `factory` makes them."""
+"""The components of an agent: model, tools, prompt, price and optional services. `factory` creates them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 class ModelChoice(NamedTuple):
-    """Which model a person asked for; None is what their settings say."""
+    """The model that a person selected. None means the value from the settings."""
 
     model: str | None = None
     base_url: str | None = None
     context_window: int | None = None
-    """That of a conversation which is resumed, where the settings know none for its model."""
+    """The context window of a resumed conversation. It is used if the settings contain none for the model."""
 
 
 NO_WISH = ModelChoice()
 
 
 class AgentInputs(NamedTuple):
-    """What an agent is about to work with."""
+    """The inputs of a new agent."""
 
     db: AnyStore
     model: Model
@@ -40,54 +40,61 @@ class AgentInputs(NamedTuple):
     source: str
     incognito: bool
     about: str | None = None
-    """Where the conversation is held and with whom, for the prompt."""
+    """A description of the chat and its participants, for the system prompt."""
 
 
 class ManualCompressor(Compressor, Protocol):
-    """One that a person can ask, too."""
+    """A compressor that a person can also start."""
 
     def compress_by_hand(self, focus: str | None = None) -> AsyncIterator[Event]: ...
 
 
 LEAST_SAID = 4
-"""New messages by the person from which a conversation that ends is worth a turn to save; see `memory_flush`."""
+"""The number of new messages by the person from which an ending conversation gets a memory flush; see
+`memory_flush`."""
 
 
 class SaveMemory(Protocol):
     def __call__(self, agent: Agent, least: int = LEAST_SAID) -> Awaitable[bool]:
-        """Whether it came to its end; False also if the person said less than `least` since the last time."""
+        """Save the memory of a conversation. Return whether the flush completed.
+
+        Return False also if the person wrote fewer than `least` messages since the last flush.
+        """
 
 
 class AgentComponents(NamedTuple):
-    """What is None does not exist, and the chat says so where it is asked for."""
+    """The components of an agent. A component that is None is not available, and surfaces report this to the
+    person."""
 
     make_model: Callable[[ModelChoice], Model]
-    """May take its time, and may raise: it is called in a thread, while the person types."""
+    """Opens the model. It can be slow and can raise; callers run it in a thread while the person types."""
     make_tools: Callable[[bool], Sequence[Tool]]
-    """True asks for those only that keep nothing, for an incognito conversation."""
+    """Makes the tools. The argument is True for an incognito conversation, which gets only tools that store
+    nothing."""
     make_prompt: Callable[[AgentInputs], Awaitable[str]]
-    """The system prompt of a session that begins now."""
+    """Makes the system prompt of a new session."""
     price: Price
     get_most_steps: Callable[[], int] = lambda: MOST_STEPS
-    """How often a turn may use tools before the model has to answer."""
+    """The number of steps with tools after which the model must answer."""
     make_compressor: Callable[[StoredRecord, AgentInputs], ManualCompressor] | None = None
     make_title: Callable[[AnyStore, str], Awaitable[str | None]] | None = None
-    """Titles a session after its first exchange if it has no title; the title it got."""
+    """Gives a title to a session that has none, after its first exchange. Returns the new title, or None."""
     save: SaveMemory | None = None
-    """One silent, bounded turn in which the agent keeps what matters of a conversation that ends."""
+    """Runs the memory flush: one hidden turn with limits, in which the agent saves important facts of an
+    ending conversation."""
     memory: Callable[[], str] | None = None
     skills: Callable[[], Sequence[tuple[str, str]]] | None = None
-    """Names, and what each is good for."""
+    """The name and the description of each skill."""
     stop_processes: Callable[[AnyStore, str], int] | None = None
-    """Ends what the tools of a conversation left running; how many there were."""
+    """Ends the background processes of a conversation. Returns how many were running."""
     subagents: Callable[[], Subagents] | None = None
-    """Those that work for conversations of this program, for `/agents`."""
+    """The subagents that this process runs, for `/agents`."""
     keep_setting: Callable[[str, object], None] | None = None
-    """Writes one value of config.yaml, by its dotted path."""
+    """Writes one value to config.yaml. The key is a dotted path."""
     transcribe: Callable[[AnyStore, str], object] | None = None
-    """Brings the transcript of a conversation into step with the store."""
+    """Updates the transcript file of a conversation from the store."""
     warning: Callable[[], str | None] | None = None
-    """What is odd about the settings, in one line."""
+    """A one-line warning about the settings, or None."""
     platforms: Callable[[], Sequence[str] | None] | None = None
-    """Those that the gateway of this home is connected to; None if it does not run."""
+    """The platforms that the gateway of this home is connected to; None if the gateway is not running."""
     close: Callable[[], Awaitable[None]] | None = None

@@ -1,44 +1,45 @@
-"""Runs subagents: each is a turn of its own, in a session of its own, for one task of the agent that asks.
+"""Runs subagents. A subagent performs one task for another agent, its caller, in its own turn and its own
+session.
 
-A subagent has the model of its caller, some of its tools, and bounds of steps and time. What needs consent is asked of
-the person through the caller's turn. Stopping that turn stops its subagents; what they did is stored. A subagent cannot
-delegate, write memory or change skills.
+A subagent has the model of its caller, a subset of its tools, and limits on steps and time. The caller's turn
+asks the person for approvals. Stopping the caller's turn stops its subagents; their messages so far remain
+stored. A subagent cannot delegate, write memory or change skills.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from hermes import errors
+from hermes.agent.answer import Answer, collect_answer
 from hermes.agent.approvals.request import ApprovalRequest, Decision
 from hermes.agent.components import AgentInputs
 from hermes.agent.events import (
     Counted,
-    Done,
     Event,
-    Failed,
-    Interrupted,
     Note,
     NotStored,
     SubagentProgress,
     ToolEnded,
     ToolStarted,
 )
+from hermes.agent.prompt.participants import UNKNOWN, make_sign
 from hermes.agent.subagents import (
     END_REASONS,
     Subagent,
     SubagentResult,
     Subagents,
     Task,
-    find_conversation,
+    TaskQuota,
 )
-from hermes.agent.tool import Caller, Tool, ToolContext, ToolFailed
+from hermes.agent.tool import Caller, Tool, ToolContext, ToolFailed, find_conversation_root
 from hermes.agent.transcript import IncognitoRecord, StoredRecord
 from hermes.agent.turn import Compressor, Turn
 from hermes.config.settings_schema import DelegationSettings
+from hermes.db.scoped_store import ScopedStore
+from hermes.insights.number_format import format_plural
 from hermes.logs import get_logger
 from hermes.text import make_printable
 
@@ -50,20 +51,21 @@ log = get_logger(__name__)
 OpenRecord = StoredRecord | IncognitoRecord
 
 WITHHELD = ("delegate_task", "memory", "skill_manage")
-"""Tools of the caller that a subagent does not get: one level of delegation, and no lasting notes of its own."""
+"""Tools that a subagent never gets: there is one level of delegation, and subagents write no memory and no
+skills."""
 SURFACE = "subagent"
 GRACE_S = 10.0
-"""How long subagents of a stopped turn may take to store what they did."""
+"""How long the subagents of a stopped turn may take to store their results."""
 TICK_S = 0.25
 WAITS_FOR_PERSON = "waits for an approval"
-CALLER_STOPPED = "the turn that asked for it was stopped"
+CALLER_STOPPED = "the turn that started it was stopped"
 NO_ANSWER = "it ended without an answer"
 LONGEST_GOAL = 60
-"""Terminal cells of the goal in a question to the person."""
+"""The width limit of the goal in an approval request, in terminal cells."""
 
 
 class Delegation:
-    """Runs the tasks of `delegate_task`, for all conversations of a program."""
+    """Runs the tasks of `delegate_task` for all conversations of this process."""
 
     def __init__(
         self,
@@ -72,18 +74,27 @@ class Delegation:
         make_prompt: Callable[[AgentInputs], Awaitable[str]],
         make_compressor: Callable[[StoredRecord, AgentInputs], Compressor] | None = None,
         stop_processes: Callable[[AnyStore, str], int] | None = None,
+        quota: TaskQuota | None = None,
     ) -> None:
-        """`make_prompt` makes the system prompt of a subagent; `stop_processes` ends what its tools left running."""
+        """`make_prompt` makes the system prompt of a subagent; `stop_processes` ends its background
+        processes.
+
+        With a `quota`, tasks are counted for each person.
+        """
         self.settings = settings
         self._subagents, self._make_prompt = subagents, make_prompt
         self._make_compressor, self._stop_processes = make_compressor, stop_processes
+        self._quota = quota
 
     async def run(self, tasks: Sequence[Task], context: ToolContext) -> list[SubagentResult]:
-        """Run all tasks, a few at a time, and wait for them. The results are in the order of the tasks."""
+        """Run all tasks with limited concurrency and wait for them. Return the results in the order of the
+        tasks."""
         if context.caller is None:
             raise ToolFailed("nothing can be delegated here")
         chosen = [choose_tools(context.caller.tools, task.tools) for task in tasks]
-        conversation = await asyncio.to_thread(find_conversation, context.db, context.session_id)
+        if self._quota is not None:
+            await _take_from_quota(self._quota, len(tasks), context)
+        conversation = await asyncio.to_thread(find_conversation_root, context.db, context.session_id)
         subagents = [self._subagents.add(conversation, task.goal) for task in tasks]
         for subagent in subagents:
             context.report(subagent.progress)
@@ -107,7 +118,7 @@ class Delegation:
     async def make_turn(
         self, task: Task, tools: Sequence[Tool], context: ToolContext, caller: Caller, record: OpenRecord
     ) -> Turn:
-        """The turn of a subagent; `context` is that of its tools."""
+        """Return the turn of a subagent. `context` is the context of the subagent's tools."""
         inputs = AgentInputs(
             context.db, caller.model, tools, context.cwd, SURFACE, isinstance(record, IncognitoRecord)
         )
@@ -129,20 +140,20 @@ class Delegation:
         return self._subagents.end(subagent, state=state)
 
     async def clean_up(self, record: OpenRecord, db: AnyStore, state: str) -> None:
-        """End what the tools of a subagent left running, and its session."""
+        """End the background processes of a subagent, then its session."""
         try:
             if self._stop_processes is not None:
                 await asyncio.to_thread(self._stop_processes, db, record.session_id)
             if isinstance(record, StoredRecord):
                 await asyncio.to_thread(db.end_session, record.session_id, END_REASONS[state])
         except errors.StoreError as problem:
-            log.warning("the session %s of a subagent is not ended: %s", record.session_id, problem)
+            log.warning("could not end the session %s of a subagent: %s", record.session_id, problem)
         finally:
             await record.close()
 
 
 def choose_tools(tools: Sequence[Tool], names: Sequence[str] | None) -> list[Tool]:
-    """The tools of a subagent: those that are named, or all that it can have."""
+    """Return the tools of a subagent: the named tools, or all available tools if `names` is None."""
     available = {tool.name: tool for tool in tools if tool.name not in WITHHELD}
     for name in names or ():
         if name not in available:
@@ -150,8 +161,36 @@ def choose_tools(tools: Sequence[Tool], names: Sequence[str] | None) -> list[Too
     return [tool for name, tool in available.items() if names is None or name in names]
 
 
+async def _take_from_quota(quota: TaskQuota, tasks: int, context: ToolContext) -> None:
+    """Count the tasks for each person that the tool works for. Raise `ToolFailed` if the quota of a person is
+    exceeded."""
+    people = await find_people(context)
+    if not quota.take(people, tasks):
+        left = max(0, min(map(quota.count_left, people)))
+        raise ToolFailed(
+            f"a person may start {format_plural(quota.per_hour, 'subagent')} per hour here, and {left}"
+            f" {'is' if left == 1 else 'are'} left; do the work yourself, or use fewer tasks"
+        )
+
+
+async def find_people(context: ToolContext) -> list[str]:
+    """Return the people that a tool works for: the person, or in a room the speakers of this turn.
+
+    Owners of the machine are left out, because the quota does not apply to them.
+    """
+    if not isinstance(context.db, ScopedStore):
+        return []
+    principal = context.db.principal
+    if context.speakers is None:
+        signs = [make_sign(principal.user) if principal.user else UNKNOWN.sign]
+    else:
+        speakers = await context.speakers() or [UNKNOWN]
+        signs = [speaker.sign for speaker in speakers if not speaker.owns_machine]
+    return [f"{principal.platform}:{sign}" if sign else principal.room for sign in signs]
+
+
 class _Run:
-    """One subagent at work."""
+    """The run of one subagent."""
 
     def __init__(
         self,
@@ -162,11 +201,10 @@ class _Run:
         context: ToolContext,
         caller: Caller,
     ) -> None:
-        """`context` and `caller` are those of the call that asked for it."""
+        """`context` and `caller` belong to the tool call that started the subagent."""
         self._delegation, self._subagent, self._task, self._tools = delegation, subagent, task, tools
         self._context, self._caller = context, caller
-        self._notes: list[str] = []
-        self._answer, self._problem, self._state = "", NO_ANSWER, "failed"
+        self._answer, self._problem, self._state = Answer(), NO_ANSWER, "failed"
 
     async def run(self) -> SubagentResult:
         subagent = self._subagent
@@ -181,13 +219,14 @@ class _Run:
         except asyncio.CancelledError:
             self._state = "stopped"
             raise
-        except Exception as problem:  # the others go on, and the model can react to it
-            log.exception("a subagent broke off")
+        except Exception as problem:  # the other subagents continue, and the model gets the error
+            log.exception("a subagent failed with an unexpected error")
             self._state, self._problem = "failed", f"{type(problem).__name__}: {problem}"
         finally:
             progress = self._delegation.end(subagent, self._state)
             self._tell(progress)
-        return SubagentResult(progress, self._answer, self._problem, tuple(dict.fromkeys(self._notes)))
+        notes = dict.fromkeys(note.text for note in self._answer.notes if isinstance(note, Note))
+        return SubagentResult(progress, self._answer.text, self._problem, tuple(notes))
 
     def _tell(self, progress: SubagentProgress) -> None:
         self._context.report(progress)
@@ -203,12 +242,11 @@ class _Run:
             own = ToolContext(context.db, record.session_id, context.cwd, self._approve, context.stop)
             turn = await self._delegation.make_turn(self._task, self._tools, own, self._caller, record)
             subagent.turn = turn
-            if subagent.stop_reason is not None:  # while it was made
+            if subagent.stop_reason is not None:  # it was stopped while the turn was created
                 turn.stop()
             timer = asyncio.create_task(self._limit_time(self._delegation.settings.timeout_minutes * 60))
-            async with aclosing(turn.events(self._task.prompt)) as events:
-                async for event in events:
-                    self._follow(event)
+            await collect_answer(turn.events(self._task.prompt), self._follow, self._answer)
+            self._conclude()
         except asyncio.CancelledError:
             self._state = "stopped"
             raise
@@ -218,7 +256,10 @@ class _Run:
             await self._delegation.clean_up(record, context.db, self._state)
 
     async def _open_record(self) -> OpenRecord:
-        """Where the subagent's conversation is kept: below the session of its caller, or nowhere, as that is."""
+        """Open the record of the subagent's conversation.
+
+        It is stored as a child of the caller's session. If the caller is incognito, the subagent is too.
+        """
         caller, db = self._caller.record, self._context.db
         if not isinstance(caller, StoredRecord):
             return IncognitoRecord()
@@ -233,7 +274,7 @@ class _Run:
         return StoredRecord(db, await make_session(), surface=SURFACE, make_session=make_session)
 
     async def _approve(self, request: ApprovalRequest) -> Decision:
-        """Ask the person through the caller's turn; the question names the subagent."""
+        """Ask the person for an approval through the caller's turn. The request names the subagent."""
         subagent = self._subagent
         goal = make_printable(self._task.goal, width_limit=LONGEST_GOAL)
         activity = subagent.progress.activity
@@ -248,40 +289,40 @@ class _Run:
                 self._tell(subagent.update(activity=activity))
 
     async def _limit_time(self, seconds: float) -> None:
-        """Stop the subagent after so many seconds. Time in which it waits for the person does not count."""
+        """Stop the subagent after `seconds`. Time spent waiting for an approval does not count."""
         left = seconds
         while left > 0:
             step = min(TICK_S, left)
             await asyncio.sleep(step)
             left -= 0 if self._subagent.approvals_waiting else step
-        self._subagent.stop(f"it was not done after {seconds / 60:g} minutes")
+        self._subagent.stop(f"it did not finish within {seconds / 60:g} minutes")
 
-    def _follow(self, event: Event) -> None:
-        subagent = self._subagent
+    async def _follow(self, event: Event) -> None:
+        """Report the progress of the subagent to the caller's turn."""
         match event:
             case ToolStarted(_, name, _):
-                self._tell(subagent.update(activity=name))
+                self._tell(self._subagent.update(activity=name))
             case ToolEnded():
-                self._tell(subagent.update(activity=""))
+                self._tell(self._subagent.update(activity=""))
             case Counted():
                 self._count(event)
-            case Note(text):
-                self._notes.append(text)
             case NotStored(role, why, _):
-                self._context.report(Note(f"{subagent.name}: not stored ({role}): {why}"))
-            case Done(text):
-                self._answer = text
-                self._state, self._problem = ("done", "") if text.strip() else ("failed", NO_ANSWER)
-            case Interrupted(text):
-                self._answer, self._state = text, "stopped"
-                self._problem = subagent.stop_reason or CALLER_STOPPED
-            case Failed(why):
-                self._state, self._problem = "failed", why
+                self._context.report(Note(f"{self._subagent.name}: not stored ({role}): {why}"))
             case _:
                 pass
 
+    def _conclude(self) -> None:
+        """Record how the turn of the subagent ended."""
+        answer = self._answer
+        if answer.outcome == "stopped":
+            self._state, self._problem = "stopped", self._subagent.stop_reason or CALLER_STOPPED
+        elif answer.outcome == "answered" and answer.text.strip():
+            self._state, self._problem = "done", ""
+        elif answer.failure is not None:
+            self._problem = answer.failure.why
+
     def _count(self, event: Counted) -> None:
-        """Add a request to the progress, and to what the caller's turn took."""
+        """Add a model request to the progress of the subagent and to the usage of the caller's turn."""
         before, used = self._subagent.progress, event.used
         is_known = before.cost_usd is not None and event.cost_usd is not None
         progress = self._subagent.update(

@@ -1,4 +1,4 @@
-"""What happens in a turn, as every surface is told it."""
+"""The events of a turn. A turn yields them to every surface."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from hermes.agent.models.model import Used
 
 
 class Stored(NamedTuple):
-    """A message is durable."""
+    """A message was stored durably."""
 
     message_id: int
     role: str
 
 
 class NotStored(NamedTuple):
-    """A message is not in the store. It is kept beside it (`spooled`), or only here until the program ends."""
+    """A message could not be written to the store.
+
+    It is in the spool if `spooled` is True. Otherwise it exists only in memory until the program ends.
+    """
 
     role: str
     why: str
@@ -30,20 +33,25 @@ class TextDelta(NamedTuple):
 
 
 class ThoughtDelta(NamedTuple):
-    """A piece of the model's reasoning: sent beside the text, or in tags at its beginning."""
+    """A piece of the model's reasoning. The model sends it in a separate field, or in tags at the start of
+    the text."""
 
     text: str
 
 
 class Recast(NamedTuple):
-    """What was streamed of this answer so far is reasoning: its end came without a beginning. The answer follows."""
+    """The text streamed so far in this answer is reasoning, because a closing tag without an opening tag
+    arrived.
+
+    The answer itself follows.
+    """
 
     text: str
-    """All of that reasoning, in the place of the text that was streamed."""
+    """The complete reasoning. It replaces the text that was streamed."""
 
 
 class Discarded(NamedTuple):
-    """What was streamed of this answer so far counts no more: it starts again."""
+    """The part of this answer streamed so far is void. The answer starts again."""
 
     why: str
     seconds: float
@@ -64,32 +72,35 @@ class ToolEnded(NamedTuple):
 
 
 class ApprovalAsked(NamedTuple):
-    """A tool waits for the person's consent. The surface answers with `decide(number, decision)`."""
+    """A tool waits for the person's consent. The surface answers with `Turn.decide(number, decision)`."""
 
     number: int
     request: ApprovalRequest
 
 
 class SubagentProgress(NamedTuple):
-    """How far a subagent is. Told when it is queued, begins, does something else, uses tokens, and ends."""
+    """The progress of a subagent. Sent when the subagent is queued, starts, changes its activity, uses tokens
+    or ends."""
 
     number: int | None
-    """Its name in `/agents`, counted from 1 in each conversation; None if another process ran it."""
+    """The number of the subagent in `/agents`, counted from 1 per conversation; None if another process ran
+    it."""
     goal: str
     state: str
-    """queued, running, done, failed, stopped, or interrupted: its process ended without a word."""
+    """One of queued, running, done, failed, stopped and interrupted. Interrupted means that its process died.
+    """
     session_id: str | None = None
-    """None until it begins."""
+    """None until the subagent starts."""
     activity: str = ""
-    """The tool that it runs, or what it waits for."""
+    """The tool that the subagent runs, or the reason why it waits."""
     steps: int = 0
-    """Answers of its model so far."""
+    """The number of answers of its model so far."""
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = 0.0
-    """None: unknown, which is not nothing."""
+    """None if the cost is unknown. An unknown cost is not zero."""
     seconds: float = 0.0
-    """Since it began; without the time in the queue."""
+    """The running time, without the time in the queue."""
 
     @property
     def is_over(self) -> bool:
@@ -97,47 +108,48 @@ class SubagentProgress(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What a request to a model took."""
+    """The usage of one request to a model."""
 
     model: str
     used: Used
     cost_usd: float | None
-    """None: unknown, which is not nothing."""
+    """None if the cost is unknown. An unknown cost is not zero."""
     purpose: str = "main"
-    """`main`, `auxiliary`, or `subagent`: a subagent of this turn asked."""
+    """`main`, `auxiliary`, or `subagent` for a request by a subagent of this turn."""
 
 
 class Note(NamedTuple):
-    """Something a person should know, in one line."""
+    """A one-line notice for the person."""
 
     text: str
     hint: str = ""
-    """What to do about it at the machine. It is not shown on platforms, where nobody can run a command."""
+    """What to do about it at the machine. Platforms do not show it, because nobody can run a command there.
+    """
 
 
 class Moved(NamedTuple):
-    """The conversation goes on in another session, after a compression."""
+    """The conversation continues in another session, after a compression."""
 
     session_id: str
     before: int
     after: int
-    """Messages in the context."""
+    """The number of messages in the context after the compression; `before` is the number before it."""
 
 
 class Done(NamedTuple):
     text: str
-    """The answer without reasoning; the store has it as the model sent it."""
+    """The answer without reasoning. The store keeps the text as the model sent it."""
     reason: str | None = None
 
 
 class Interrupted(NamedTuple):
-    """A person stopped it; what happened is kept."""
+    """A person stopped the turn. The messages so far are stored."""
 
     text: str
 
 
 class Failed(NamedTuple):
-    """There is no answer. What was said is kept, and can be tried again."""
+    """The turn failed without an answer. The person's message is kept, and the turn can be retried."""
 
     why: str
     error: Exception

@@ -1,7 +1,8 @@
-"""The parts of a conversation as this installation has them. Only this file knows where they come from.
+"""The standard components of an agent. Only this module imports all their implementations.
 
-Nothing is imported or read before it is needed: a person sees the prompt first. Where many people talk with one
-program, each has a home of their own for memory and skills, and what costs most is made once (`for_person`).
+Every import and every read is deferred until it is needed, so that the prompt appears at once. Where several
+people use one process, each person has a separate home for memory and skills. The expensive components are
+shared (`for_person`).
 """
 
 from __future__ import annotations
@@ -24,16 +25,17 @@ if TYPE_CHECKING:
     from hermes.agent.delegation import Delegation
     from hermes.agent.memory_flush import MemorySaver
     from hermes.agent.models.prices import Prices
-    from hermes.agent.subagents import Subagents
+    from hermes.agent.subagents import Subagents, TaskQuota
     from hermes.agent.tools.access import Access
     from hermes.agent.tools.background_processes import BackgroundProcesses
     from hermes.config.settings_schema import Settings
     from hermes.db.session_db import AnyStore
 
 SAVING = ("memory", "skills_list", "skill_view", "skill_manage")
-"""The tools of a silent turn."""
+"""The tools of a memory flush."""
 FOR_EVERYBODY = (*SAVING, "session_search", "todo", "delegate_task")
-"""The tools that reach nothing but what is a person's own. All others are for whoever the machine belongs to."""
+"""The tools that access only the person's own data. All other tools are reserved for owners of the machine.
+"""
 
 
 def make_standard_components(*, is_job: bool = False) -> AgentComponents:
@@ -41,9 +43,9 @@ def make_standard_components(*, is_job: bool = False) -> AgentComponents:
 
 
 def list_inferior_models(settings: Settings) -> set[str]:
-    """Models whose titles and summaries are worse than those made of the words that were said.
+    """Return the models that write worse titles and summaries than the fallback without a model.
 
-    Of the small local one they are, too, unless the person wants it for just that.
+    The small local model is one of them, unless the settings name it as the auxiliary model.
     """
     from hermes.agent.models import local
     from hermes.agent.models.choice import OFFLINE
@@ -53,23 +55,34 @@ def list_inferior_models(settings: Settings) -> set[str]:
 
 class StandardFactory:
     def __init__(
-        self, *, home: Path | None = None, machine: bool = True, shared: bool = False, is_job: bool = False
+        self,
+        *,
+        home: Path | None = None,
+        machine: bool = True,
+        shared: bool = False,
+        is_job: bool = False,
+        has_quota: bool = False,
     ) -> None:
-        """`home` is where memory and skills are, if not in the program's; without `machine` no tool reaches that.
+        """`home` is the folder for memory and skills, if it differs from the program's home.
 
-        `shared` is for a room that several people share. `is_job`: nobody watches it, so its commands have no network
-        unless a setting says otherwise.
+        Without `machine`, no tool can access the machine. `shared` is for a room that several people share.
+        `is_job`: no person watches the run, so its commands have no network access unless a setting allows
+        it. `has_quota`: the tasks of subagents are counted for each person.
         """
         self._home, self._machine, self._shared, self._is_job = home, machine, shared, is_job
+        self._has_quota = has_quota
         self._savers: dict[str, MemorySaver] = {}
         self._wish = ModelChoice()
         self._is_part = False
 
-    def for_person(self, home: Path | None, *, machine: bool, shared: bool = False) -> StandardFactory:
-        """The same for somebody else: settings, prices, the models and what runs in the background are shared."""
-        theirs = StandardFactory(home=home, machine=machine, shared=shared)
+    def for_person(
+        self, home: Path | None, *, machine: bool, shared: bool = False, has_quota: bool = True
+    ) -> StandardFactory:
+        """Return a factory for another person that shares the settings, prices, models and background
+        processes."""
+        theirs = StandardFactory(home=home, machine=machine, shared=shared, has_quota=has_quota)
         theirs._is_part = True
-        in_common = ("settings", "prices", "processes", "subagents", "access", "auxiliary")
+        in_common = ("settings", "prices", "processes", "subagents", "task_quota", "access", "auxiliary")
         theirs.__dict__.update({name: getattr(self, name) for name in in_common})
         return theirs
 
@@ -107,10 +120,13 @@ class StandardFactory:
     def price(self, model: str, used: Used) -> tuple[float | None, Mapping[str, Any]]:
         return self.prices(model, used)
 
-    # ---------------------------------------------------------------- who answers
+    # ---------------------------------------------------------------- models and tools
 
     def make_model(self, wish: ModelChoice) -> Model:
-        """We are in a thread, and the person types: the time to import what a model behind HTTP needs."""
+        """Open the model that answers. Callers run this in a thread while the person types.
+
+        The modules that a model behind HTTP needs are also imported here, where nobody waits for them.
+        """
         from hermes.agent.models.choice import OFFLINE, open_main_model
         from hermes.agent.models.openai import preload
 
@@ -130,7 +146,7 @@ class StandardFactory:
 
     @cached_property
     def auxiliary(self) -> Model | None:
-        """Who makes titles and summaries; None: nobody."""
+        """The model that writes titles and summaries; None if there is none."""
         from hermes.agent.models.choice import open_auxiliary_model
 
         settings = self._read_settings_for(self._wish)
@@ -141,21 +157,30 @@ class StandardFactory:
 
     @cached_property
     def processes(self) -> BackgroundProcesses:
-        """What tools left running in the background."""
+        """The background processes that tools started."""
         from hermes.agent.tools.background_processes import BackgroundProcesses
 
         return BackgroundProcesses()
 
     @cached_property
     def subagents(self) -> Subagents:
-        """The subagents that work for conversations of this program."""
+        """The subagents that this process runs."""
         from hermes.agent.subagents import Subagents
 
         return Subagents(self.settings.delegation.max_concurrent)
 
     @cached_property
+    def task_quota(self) -> TaskQuota | None:
+        """The limit on subagent tasks per person; None if there is no limit."""
+        from hermes.agent.subagents import TaskQuota
+
+        per_hour = self.settings.delegation.tasks_per_hour
+        return TaskQuota(per_hour) if per_hour else None
+
+    @cached_property
     def access(self) -> Access:
-        """How tools reach the machine. From then on no other process can read this one's memory."""
+        """The access of tools to the machine. Creating it prevents other processes from reading this
+        process's memory."""
         from hermes.agent.sandbox.child_environment import list_key_names
         from hermes.agent.sandbox.sandbox import make_unreadable
         from hermes.agent.tools.access import Access, AccessSettings
@@ -199,6 +224,7 @@ class StandardFactory:
             self.make_subagent_prompt,
             lambda record, working: self._make_compressor(record, working, self.make_subagent_prompt),
             self.stop_processes,
+            self.task_quota if self._has_quota else None,
         )
 
     async def make_subagent_prompt(self, working: AgentInputs) -> str:
@@ -236,7 +262,7 @@ class StandardFactory:
             )
         )
 
-    # ---------------------------------------------------------------- beside the conversation
+    # ---------------------------------------------------------------- background work
 
     def make_compressor(self, record: StoredRecord, working: AgentInputs) -> ManualCompressor:
         return self._make_compressor(record, working, self.make_prompt, self._get_saver(working).begin)
@@ -298,7 +324,7 @@ class StandardFactory:
             )
         return self._savers[working.model.name]
 
-    # ---------------------------------------------------------------- what commands ask for
+    # ---------------------------------------------------------------- commands
 
     def memory(self) -> str:
         from hermes.agent.prompt.memory_files import FILES, Memory
@@ -315,11 +341,11 @@ class StandardFactory:
         return self._home and self._home / name
 
     def stop_processes(self, db: AnyStore, session_id: str) -> int:
-        from hermes.agent.tools.background_processes import find_conversation
+        from hermes.agent.tool import find_conversation_root
 
         if "processes" not in self.__dict__:
             return 0
-        mine = self.processes.list_for(find_conversation(db, session_id))
+        mine = self.processes.list_for(find_conversation_root(db, session_id))
         active = [process for process in mine if not process.running.over]
         for process in active:
             process.running.kill()

@@ -1,22 +1,22 @@
-"""Before a conversation is left behind, the agent gets one silent turn to save what matters in its memory and skills.
+"""The memory flush: a hidden turn in which the agent saves important facts to its memory and skills.
 
-It works on a copy of the messages, beside the person, who sees nothing of it and never waits for it. Nothing that is
-said in it is stored; only what its tools write stays, and what it cost is in the accounts.
+It runs before messages leave the context. It works on a copy of the messages, in the background. The person
+does not see it and never waits for it. Its messages are not stored; only the writes of its tools and its
+usage are.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes import errors
+from hermes.agent.answer import collect_answer
 from hermes.agent.components import LEAST_SAID
 from hermes.agent.context.boundaries import Row, is_summary, take_tail
 from hermes.agent.context.tool_output_limits import shorten_rows
-from hermes.agent.events import Done
 from hermes.agent.models.model import Model, Price
 from hermes.agent.prompt.participants import UNKNOWN, Speaker, is_marked, list_speakers
 from hermes.agent.tool import Tool, ToolContext
@@ -33,7 +33,7 @@ SECONDS, GRACE_S = 30.0, 2.0
 MOST_STEPS = 4
 OF_WINDOW = 0.6
 WHOLE = 6
-"""The newest messages, of which tool output is read at length."""
+"""The number of newest messages whose tool output is not cut to one line."""
 
 TASK = (
     "[This conversation is about to leave your context; the person does not see this message or your answer.] Save now,"
@@ -65,7 +65,7 @@ class MemorySaver:
         most_steps: int = MOST_STEPS,
         shared: bool = False,
     ) -> None:
-        """`tools` are those that save: memory and skills, and no others. `shared`: several people share them."""
+        """`tools` are the tools for memory and skills only. `shared`: several people share the memory."""
         self._shared = shared
         self._db, self._model, self._tools, self._price, self._cwd = db, model, tools, price, cwd
         self._enabled, self._seconds, self._most_steps = enabled and bool(tools), seconds, most_steps
@@ -76,12 +76,15 @@ class MemorySaver:
     def begin(
         self, session_id: str, rows: Sequence[Row], least: int = LEAST_SAID
     ) -> asyncio.Task[bool] | None:
-        """Before these messages leave: save what matters of them. None if fewer than `least` are new."""
+        """Start a flush of these messages, which are about to leave the context.
+
+        Return None without starting it if fewer than `least` of the person's messages are new.
+        """
         prompts = [row.get("id") for row in rows if row.get("role") == "user"]
         new = [message_id for message_id in prompts if message_id not in self._seen]
         if not self._enabled or len(new) < least:
             return None
-        # A room's conversation, taken up by one person: it is not about them.
+        # A room's conversation that one person continues is not about this person.
         if not self._shared and is_marked(rows):
             return None
         numbers = {message_id for message_id in new if message_id is not None}
@@ -92,12 +95,12 @@ class MemorySaver:
         return task
 
     async def save(self, session_id: str, rows: Sequence[Row], least: int = LEAST_SAID) -> bool:
-        """The same, for who waits for it; whether it came to its end."""
+        """Flush these messages and wait for the end. Return whether the flush completed."""
         task = self.begin(session_id, rows, least)
         return False if task is None else await task
 
     async def close(self, grace: float = GRACE_S) -> None:
-        """At the end of the program: what is under way has a moment left."""
+        """Wait up to `grace` seconds for running flushes, then cancel them."""
         if not self._working:
             return
         _, late = await asyncio.wait(set(self._working), timeout=grace)
@@ -106,13 +109,13 @@ class MemorySaver:
         await asyncio.gather(*late, return_exceptions=True)
 
     async def _save(self, session_id: str, rows: list[Row], new: set[int]) -> bool:
-        """Whether it came to its end. If not, these messages are new again for whoever saves next."""
+        """Run a flush and return whether it completed. If it did not, its messages count as new again."""
         done = False
         try:
             async with self._one_at_a_time, asyncio.timeout(self._seconds):
                 done = await self._run_turn(session_id, rows)
         except (TimeoutError, errors.HermesError) as problem:
-            log.info("saving from session %s did not end: %r", session_id, problem)
+            log.info("the memory flush of session %s did not complete: %r", session_id, problem)
         finally:
             if not done:
                 self._seen -= new
@@ -127,7 +130,7 @@ class MemorySaver:
             return prompt
 
         async def list_everybody() -> list[Speaker]:
-            # A summary may hold anybody's words.
+            # A summary can contain statements by anyone.
             return [*list_speakers(rows), *([UNKNOWN] if any(map(is_summary, rows)) else [])]
 
         turn = Turn(
@@ -141,20 +144,18 @@ class MemorySaver:
             prompt=get_prompt,
             most_steps=self._most_steps,
         )
-        done = False
-        async with aclosing(turn.events(ROOM_TASK if self._shared else TASK)) as events:
-            async for event in events:
-                done = isinstance(event, Done)
-        return done
+        answer = await collect_answer(turn.events(ROOM_TASK if self._shared else TASK))
+        return answer.outcome == "answered"
 
     def _fit_rows(self, rows: list[Row]) -> list[Row]:
-        """What the model can take: older tool output in a line, then the newest messages."""
+        """Return the messages that fit into the model's context: older tool output is cut to a line, then old
+        messages go."""
         old = rows[-WHOLE]["id"] if len(rows) > WHOLE and rows[-WHOLE].get("id") is not None else 0
         return take_tail(shorten_rows(rows, old, pressed=True), int(self._model.context_window * OF_WINDOW))
 
 
 class _SilentRecord(IncognitoRecord):
-    """Of what is said here only the cost is stored, with the session it was for."""
+    """A record that stores no messages. It adds the usage to the session that the flush belongs to."""
 
     def __init__(self, db: AnyStore, session_id: str, rows: Sequence[Row], prompt: str) -> None:
         super().__init__(rows, prompt)

@@ -1,8 +1,8 @@
 """Summaries of recalled conversations by the auxiliary model, for `session_search` with `summarize`.
 
-`hermes.recall` calls a summariser from threads of its own. The model is asked on the event loop of the turn, so that a
-call ends with the turn: stopping the turn leaves no request behind. Secrets are redacted before the model sees a
-transcript, and again in its answer. Each call is in the accounts of the session.
+`hermes.recall` calls a summariser from its own threads. The request runs on the event loop of the turn, so
+stopping the turn also cancels the request. Secrets are redacted before the model receives a transcript, and
+again in its answer. Each call is recorded in the usage accounts of the session.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ log = get_logger(__name__)
 
 SECONDS, MAX_TOKENS, TEMPERATURE = 55.0, 4_000, 0.1
 PROMPT_TOKENS, CHARACTERS_PER_TOKEN, SMALLEST = 1_000, 3, 2_000
-"""How much of the context window a transcript may fill, and the characters that are always sent."""
+"""The tokens reserved for the prompt, the characters per token, and the minimum length of a transcript in
+characters."""
 HALVINGS = 2
-"""How often a transcript that is too long for the model is tried at half its length."""
+"""How often a transcript that is too long for the model is halved and sent again."""
 
 
 class SessionSummaries:
-    """Gives `session_search` a summariser for one call of the tool."""
+    """Creates a summariser for each call of `session_search`."""
 
     def __init__(self, model: Callable[[], Model | None], price: Price, *, seconds: float = SECONDS) -> None:
-        """`model` is called in a thread when a summary is first wanted; None: there is no model for it."""
+        """`model` is called in a thread for each summariser. It returns None if no model is available."""
         self._model, self._price, self._seconds = model, price, seconds
 
     @asynccontextmanager
     async def summariser(self, db: AnyStore, session_id: str) -> AsyncIterator[Summariser | None]:
-        """A summariser whose calls have ended when the context is left; None if no model can be asked."""
+        """Yield a summariser, or None if no model is available. Leaving the context ends its calls."""
         model = await asyncio.to_thread(self._model)
         if model is None:
             yield None
@@ -56,7 +57,7 @@ class SessionSummaries:
 
 
 class Summariser:
-    """A function of (prompt, transcript), to be called in a thread while the loop that made it runs."""
+    """A function of (prompt, transcript). Call it in a thread while the event loop that created it runs."""
 
     def __init__(self, model: Model, price: Price, db: AnyStore, session_id: str, seconds: float) -> None:
         self._model, self._price, self._seconds = model, price, seconds
@@ -69,21 +70,21 @@ class Summariser:
 
     @property
     def transcript_size(self) -> int:
-        """Characters of a transcript that fit into the model's context."""
+        """The number of transcript characters that fit into the model's context."""
         room = int(self._model.context_window * 0.9) - MAX_TOKENS - PROMPT_TOKENS
         return max(SMALLEST, min(TRANSCRIPT, room * CHARACTERS_PER_TOKEN))
 
     def __call__(self, prompt: str, transcript: str) -> str:
         safe = redact(transcript)
-        with self._mutex:  # after `close` nothing is scheduled
+        with self._mutex:  # no call is scheduled after `close`
             if self._closed:
-                raise ModelError("stopped before it was asked")
+                raise ModelError("the turn was stopped before the request")
             self._scheduled += 1
             future = asyncio.run_coroutine_threadsafe(self._summarise(prompt, safe), self._loop)
         return redact(replace_surrogates(future.result()))
 
     async def close(self) -> None:
-        """Cancel the calls that are under way, and wait until they have ended."""
+        """Cancel the running calls and wait until they have ended."""
         with self._mutex:
             self._closed = True
         while self._begun < self._scheduled:
@@ -101,8 +102,8 @@ class Summariser:
             answered = await self._ask(prompt, transcript)
             await self._account(answered)
             return answered.text
-        except asyncio.CancelledError as stopped:  # the thread that waits is told, and nobody else
-            raise ModelError("stopped before it answered") from stopped
+        except asyncio.CancelledError as stopped:  # raise only in the waiting thread
+            raise ModelError("the turn was stopped before the answer") from stopped
         finally:
             self._tasks.discard(task)
 
@@ -128,11 +129,16 @@ class Summariser:
         try:
             await asyncio.to_thread(lambda: self._db.record_usage(self._session_id, **call))
         except errors.StoreError as problem:
-            log.warning("a summary for session %s is not in the accounts: %s", self._session_id, problem)
+            log.warning(
+                "the usage of a summary for session %s was not recorded: %s", self._session_id, problem
+            )
 
 
 def shorten(transcript: str, most: int) -> str:
-    """Whole lines of a transcript, as many as fit. The match stands a quarter of the way in: those around it."""
+    """Return the whole lines around the match that fit into `most` characters.
+
+    The match is a quarter of the way into the transcript.
+    """
     lines = transcript.split("\n")
     before = len(transcript) // 4 - most // 4
     kept: list[str] = []

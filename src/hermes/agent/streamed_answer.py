@@ -1,4 +1,4 @@
-"""The answer of a model to one request, put together from the pieces of its stream."""
+"""Assembles the answer of a model to one request from the pieces of its stream."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class ModelAnswer(NamedTuple):
     """The answer of a model to one request."""
 
     text: str
-    """As the model sent it; it is stored like this."""
+    """The text as the model sent it. It is stored unchanged."""
     visible_text: str
-    """The same without the reasoning at its beginning."""
+    """The text without the reasoning at its beginning."""
     thought: str
-    """Reasoning that came beside the text."""
+    """Reasoning that the model sent in a separate field."""
     calls: list[dict[str, Any]]
     reason: str | None
     used: models.Used | None
@@ -28,12 +28,12 @@ class ModelAnswer(NamedTuple):
 
     @property
     def must_be_repeated(self) -> bool:
-        """Whether the model sent nothing, for no reason that it names."""
+        """Whether the answer is empty and the model reported no special finish reason."""
         is_empty = not (self.text.strip() or self.calls or self.stopped)
         return is_empty and normalize_reason(self.reason) is None
 
     def to_message(self) -> dict[str, Any] | None:
-        """The fields of the message that is stored; None if there is nothing to store."""
+        """Return the fields of the message to store; None if there is nothing to store."""
         is_cut = normalize_reason(self.reason) is not None
         if not (self.text or self.calls or (self.thought and is_cut)):
             return None
@@ -47,7 +47,7 @@ class ModelAnswer(NamedTuple):
 
 
 class StreamedAnswer:
-    """An answer while it is streamed."""
+    """An answer that is being streamed."""
 
     def __init__(self) -> None:
         self._reason: str | None = None
@@ -62,7 +62,7 @@ class StreamedAnswer:
         self._splitter = ReasoningSplitter()
 
     def add(self, piece: models.Piece) -> list[Event]:
-        """Take in a piece; what surfaces are told of it."""
+        """Add a piece of the stream. Return the events for surfaces."""
         match piece:
             case models.Text(text):
                 self._text.append(text)
@@ -82,11 +82,11 @@ class StreamedAnswer:
         return []
 
     def end(self) -> list[Event]:
-        """The stream has ended; what surfaces are told of text that was held back."""
+        """Mark the end of the stream. Return the events for text that was held back."""
         return list(_make_deltas(self._splitter.end(), self._visible))
 
     def build(self, *, stopped: bool) -> ModelAnswer:
-        """The whole answer. One that was stopped makes no calls: they may be cut off."""
+        """Return the whole answer. The calls of a stopped answer are left out, because they may be cut off."""
         calls = (
             [] if stopped else [_format_call(number, call) for number, call in sorted(self._calls.items())]
         )
@@ -95,7 +95,7 @@ class StreamedAnswer:
 
 
 def _make_deltas(pieces: Sequence[Piece | reasoning.Recast], visible: list[str]) -> Iterator[Event]:
-    """Pieces of the text as surfaces are told them; what belongs to the answer is added to `visible`."""
+    """Yield the events for pieces of the text. Pieces that are not reasoning are also added to `visible`."""
     for piece in pieces:
         if isinstance(piece, reasoning.Recast):
             if visible:
@@ -118,6 +118,6 @@ def _join(calls: dict[int, dict[str, str]], piece: models.CallPiece) -> None:
 
 
 def _format_call(number: int, call: dict[str, str]) -> dict[str, Any]:
-    """A call as it is stored, in the shape of the chat completions interface."""
+    """Return a tool call in the format of the chat completions API, which is also the stored format."""
     function = {"name": call["name"] or "unknown", "arguments": call["arguments"] or "{}"}
     return {"id": call["id"] or f"call_{number}", "type": "function", "function": function}

@@ -1,16 +1,17 @@
-"""Which subagents of a conversation there are: those that this process runs, and those that the store knows.
+"""The subagents of each conversation: those that this process runs, and those found in the store.
 
-`run_agents_command` is `/agents` for every surface: it returns data. A conversation sees only its own subagents.
+A conversation can access only its own subagents.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes.agent.events import SubagentProgress
+from hermes.clock import RecentEvents
 from hermes.insights.number_format import format_dollars, format_duration, format_plural, shorten_number
 
 if TYPE_CHECKING:
@@ -19,22 +20,22 @@ if TYPE_CHECKING:
     from hermes.store.sessions.lineage import Relative
 
 END_REASONS = {"done": "subagent_done", "failed": "subagent_failed", "stopped": "subagent_stopped"}
-"""The `end_reason` of a subagent's session, by how its work ended."""
+"""The `end_reason` of a subagent's session for each final state."""
 STATES = {reason: state for state, reason in END_REASONS.items()} | {"orphaned": "interrupted"}
 STOPPED_BY_PERSON = "the person stopped it"
 MOST_REMEMBERED = 20
-"""Subagents of a conversation that are known here after their end."""
+"""The number of ended subagents per conversation that this process remembers."""
 MOST_CONVERSATIONS = 200
-"""Conversations whose ended subagents are known here."""
+"""The number of conversations whose ended subagents this process remembers."""
 MOST_LISTED = 20
-AGENTS_USAGE = "/agents [stop [n]]"
+HOUR_S = 3600.0
 
 
 class Task(NamedTuple):
     goal: str
     context: str = ""
     tools: Sequence[str] | None = None
-    """Names; None: all that a subagent can have."""
+    """Tool names; None means all tools that a subagent can have."""
     max_steps: int | None = None
 
     @property
@@ -46,19 +47,19 @@ class Task(NamedTuple):
 class SubagentResult(NamedTuple):
     progress: SubagentProgress
     answer: str
-    """The last text of the subagent; of one that was stopped, what it had said so far."""
+    """The last text of the subagent. If it was stopped, its text so far."""
     problem: str = ""
-    """Why there is no answer, or only a part of one."""
+    """Why the answer is missing or incomplete; empty if there is a complete answer."""
     notes: tuple[str, ...] = ()
 
 
 class Subagent:
-    """A subagent that this process runs. `progress` is how far it is."""
+    """A subagent of this process. `progress` describes its current state."""
 
     def __init__(self, conversation: str, number: int, goal: str) -> None:
         self.conversation, self.number = conversation, number
         self.may_start = asyncio.Event()
-        """It has its place among those that work at a time, or was stopped before that."""
+        """Set when the subagent may start under the concurrency limit, or when it was stopped before that."""
         self.stop_reason: str | None = None
         self.approvals_waiting = 0
         self.turn: Turn | None = None
@@ -77,14 +78,14 @@ class Subagent:
         return f"subagent {self.number}"
 
     def update(self, **changes: Any) -> SubagentProgress:
-        """Note how far it is. The time stops when its work ends."""
+        """Update the progress. The running time stops when the state is final."""
         if changes.get("state") == "running":
             self._began_at = monotonic()
         self._progress = self.progress._replace(**changes)
         return self._progress
 
     def stop(self, why: str) -> None:
-        """End its turn at the next moment; what happened so far is kept."""
+        """Stop the turn of the subagent as soon as possible. The messages so far remain stored."""
         if self.stop_reason is None and not self._progress.is_over:
             self.stop_reason = why
         if self.turn is not None:
@@ -92,17 +93,41 @@ class Subagent:
         self.may_start.set()
 
 
+class TaskQuota:
+    """The number of tasks that each person may give to subagents within an hour."""
+
+    def __init__(self, per_hour: int, read_clock: Callable[[], float] = monotonic) -> None:
+        self.per_hour = per_hour
+        self._read_clock = read_clock
+        self._tasks = RecentEvents(HOUR_S)
+
+    def count_left(self, person: str) -> int:
+        return self.per_hour - self._tasks.count(person, self._read_clock())
+
+    def take(self, people: Sequence[str], tasks: int) -> bool:
+        """Count tasks for each of these people. If one of them exceeds the quota, count nothing and return
+        False."""
+        if any(self.count_left(person) < tasks for person in people):
+            return False
+        now = self._read_clock()
+        for person in people:
+            for _ in range(tasks):
+                self._tasks.add(person, now)
+        return True
+
+
 class Subagents:
-    """The subagents of this process, by conversation. Only for the event loop that runs them."""
+    """The subagents of this process, by conversation. Use it only in the event loop that runs them."""
 
     def __init__(self, most_at_once: int) -> None:
-        """`most_at_once`: how many of one conversation work at a time. The others wait for their turn."""
+        """`most_at_once`: how many subagents of one conversation run at the same time. The others are queued."""
         self._most_at_once = most_at_once
         self._known: dict[str, list[Subagent]] = {}
-        """Those of a conversation in their order; the conversation that was used last is the last."""
+        """The subagents of each conversation in order of creation. The most recently used conversation is
+        last."""
 
     def add(self, conversation: str, goal: str) -> Subagent:
-        """A new one, at the end of the queue."""
+        """Add a subagent at the end of the queue."""
         mine = self._known[conversation] = self._known.pop(conversation, [])
         subagent = Subagent(conversation, 1 + max((known.number for known in mine), default=0), goal)
         mine.append(subagent)
@@ -111,7 +136,8 @@ class Subagents:
         return subagent
 
     def end(self, subagent: Subagent, **changes: Any) -> SubagentProgress:
-        """Its work has ended: the next one may start, and the oldest that ended before are forgotten."""
+        """Mark a subagent as ended. Start the next queued subagent and drop the oldest ended subagents beyond
+        the limit."""
         progress = subagent.update(activity="", **changes)
         mine = self._known[subagent.conversation]
         over = [known for known in mine if known.progress.is_over]
@@ -121,11 +147,12 @@ class Subagents:
         return progress
 
     def list_known(self, conversation: str) -> list[SubagentProgress]:
-        """Those of a conversation, in the order in which they were asked for."""
+        """Return the subagents of a conversation in order of creation."""
         return [subagent.progress for subagent in self._known.get(conversation, ())]
 
     def stop(self, conversation: str, number: int | None = None) -> list[SubagentProgress]:
-        """Stop one that is not over yet, or all of a conversation; those that were stopped."""
+        """Stop the subagent with this number, or all of the conversation. Return the subagents that were
+        stopped."""
         mine = [
             subagent
             for subagent in self._known.get(conversation, ())
@@ -157,17 +184,12 @@ class Subagents:
             subagent.may_start.set()
 
 
-def find_conversation(store: AnyStore, session_id: str) -> str:
-    """What subagents belong to: the conversation, which a compression carries on in another session."""
-    return store.get_conversation_root(session_id) or session_id
-
-
 def list_subagents(
     store: AnyStore, known: Sequence[SubagentProgress], conversation: str
 ) -> list[SubagentProgress]:
-    """The subagents of a conversation: those that work first, then the others, newest first.
+    """Return the subagents of a conversation: the active ones first, then the ended ones, newest first.
 
-    `known` are those that this process runs or ran.
+    `known` are the subagents that this process runs or ran.
     """
     active = [progress for progress in known if not progress.is_over]
     ended = [progress for progress in reversed(known) if progress.is_over]
@@ -178,7 +200,7 @@ def list_subagents(
 
 
 def _list_stored(store: AnyStore, conversation: str) -> list[Relative]:
-    """The first sessions of the conversation's subagents, newest first."""
+    """Return the first session of each subagent of the conversation, newest first."""
     family = store.family(conversation)
     members = [] if family is None else [relative for _, relative in family.walk()]
     children = [
@@ -214,42 +236,11 @@ def _read_progress(store: AnyStore, child: Relative) -> SubagentProgress:
     )
 
 
-# ---------------------------------------------------------------- /agents
-
-
-class AgentsReply(NamedTuple):
-    """What `/agents` did, for a surface to show."""
-
-    subagents: list[SubagentProgress]
-    """Of the conversation, those that work first."""
-    stopped: list[SubagentProgress] | None = None
-    """With `stop`: those that were stopped; empty if none was at work."""
-
-
-async def run_agents_command(
-    store: AnyStore, running: Subagents | None, session_id: str, words: str
-) -> AgentsReply | None:
-    """List the subagents of a conversation, or stop one or all of them. `words` stand behind the command.
-
-    None if the words cannot be understood.
-    """
-    verb, _, name = words.strip().lower().partition(" ")
-    number = int(name) if name.strip().isdecimal() and len(name) < 10 else None
-    if verb not in ("", "stop") or (name.strip() and number is None):
-        return None
-    conversation = await asyncio.to_thread(find_conversation, store, session_id)
-    stopped = None
-    if verb == "stop":
-        stopped = [] if running is None else running.stop(conversation, number)
-    known = [] if running is None else running.list_known(conversation)
-    return AgentsReply(await asyncio.to_thread(list_subagents, store, known, conversation), stopped)
-
-
-# ---------------------------------------------------------------- in a line
+# ---------------------------------------------------------------- one-line descriptions
 
 
 def describe_work(progress: SubagentProgress) -> str:
-    """`4 steps, 3.2K tokens, $0.02, 12s`: what it took so far."""
+    """Return the usage so far, for example `4 steps, 3.2K tokens, $0.02, 12s`."""
     tokens = progress.input_tokens + progress.output_tokens
     parts = [
         format_plural(progress.steps, "step"),
@@ -261,7 +252,7 @@ def describe_work(progress: SubagentProgress) -> str:
 
 
 def summarize_states(subagents: Iterable[SubagentProgress]) -> str:
-    """`3 subagents, 1 over: terminal, read_file`: what they do now."""
+    """Return the current activity of the subagents, for example `3 subagents, 1 over: terminal, read_file`."""
     listed = list(subagents)
     over = [progress for progress in listed if progress.is_over]
     activities = dict.fromkeys(progress.activity for progress in listed if progress.activity)

@@ -1,4 +1,4 @@
-"""What a tool is: a name, a schema, and a function from arguments to text that the model reads."""
+"""The tool interface: a name, a JSON schema, and a function from arguments to text that the model reads."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from hermes.db.session_db import AnyStore
 
 MOST_OUTPUT = 50_000
-"""Characters of output that a model is given; a tool that has more says what it left out."""
+"""The maximum tool output that a model receives, in characters. Longer output is cut, with a note about the
+cut."""
 
 
 class Caller(NamedTuple):
-    """The agent whose turn calls a tool, for a tool that starts another agent."""
+    """The agent whose turn calls a tool. Used by tools that start another agent."""
 
     record: Record
     model: Model
@@ -30,27 +31,28 @@ class Caller(NamedTuple):
 
 
 def _ignore_event(_event: Event) -> None:
-    """Outside of a turn nobody follows."""
+    """Outside of a turn there is no reader for events."""
 
 
 class ToolContext(NamedTuple):
-    """Where a tool works, and for whom."""
+    """The context in which a tool runs."""
 
     db: AnyStore
     session_id: str
     cwd: Path
     approve: Approve
     stop: asyncio.Event
-    """Set when the person stops the turn: what takes long looks at it."""
+    """Set when the person stops the turn. Long-running tools must check it."""
     speakers: Speakers | None = None
-    """Who spoke in this turn, in a session that several people share; None: it is one person's."""
+    """Lists the speakers of this turn in a session that several people share; None if the session has one
+    person."""
     caller: Caller | None = None
     report: Callable[[Event], None] = _ignore_event
-    """Adds an event to those of the turn, while the tool runs."""
+    """Adds an event to the events of the turn while the tool runs."""
 
 
 class ToolFailed(Exception):
-    """The tool could not do it; the message is for the model, which may try another way."""
+    """A tool call failed. The model receives the message and can try something else."""
 
 
 class Tool(Protocol):
@@ -62,21 +64,26 @@ class Tool(Protocol):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """JSON schema of its arguments."""
+        """The JSON schema of the arguments."""
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str: ...
 
 
 def make_schema(tool: Tool) -> dict[str, Any]:
-    """A tool as the chat completions interface takes it."""
+    """Return a tool in the format of the chat completions API."""
     function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
     return {"type": "function", "function": function}
 
 
 def shorten_middle(text: str, most: int = MOST_OUTPUT) -> str:
-    """The beginning and the end of a text that is too long, and how much was left out between."""
+    """Return the text, or if it exceeds `most` characters, its beginning and end with a note between them."""
     if len(text) <= most:
         return text
     head, tail = most * 2 // 3, most - most * 2 // 3
     left_out = len(text) - head - tail
     return f"{text[:head]}\n[... {left_out:,} characters left out ...]\n{text[-tail:]}"
+
+
+def find_conversation_root(store: AnyStore, session_id: str) -> str:
+    """What processes and subagents belong to: the conversation, which a compression continues in another session."""
+    return store.get_conversation_root(session_id) or session_id

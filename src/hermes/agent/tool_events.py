@@ -1,4 +1,4 @@
-"""The events of tools that run: approvals that they ask for, and what they report. The turn takes them one by one."""
+"""The queue of events from running tools: their approval requests and their reports. The turn reads it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from hermes.agent.events import ApprovalAsked, Event, Note
 
 class ToolEvents:
     def __init__(self, stop: asyncio.Event, *, can_ask: bool) -> None:
-        """`stop` is that of the turn. `can_ask`: somebody answers approvals; if not, they are refused."""
+        """`stop` is the stop event of the turn. `can_ask`: whether a surface answers approvals; if not, they
+        are refused."""
         self._stop, self._can_ask = stop, can_ask
         self._waiting: deque[Event] = deque()
         self._has_some = asyncio.Event()
@@ -24,9 +25,9 @@ class ToolEvents:
         self._has_some.set()
 
     async def approve(self, request: ApprovalRequest) -> Decision:
-        """Ask for an approval, and wait for the decision."""
+        """Request an approval and wait for the decision."""
         if not self._can_ask:
-            self.report(Note(f"refused, because nobody can be asked here: {request.subject}"))
+            self.report(Note(f"refused, because nobody can be asked for approval here: {request.subject}"))
             return UNANSWERABLE
         if self._stop.is_set():
             return DENY
@@ -41,8 +42,8 @@ class ToolEvents:
             self._undecided.pop(number, None)
 
     def decide(self, number: int, decision: Decision) -> bool:
-        """Answer the approval of that number; False if nobody waits for it (any longer)."""
-        if self._stop.is_set():  # the tool that waits is about to be cancelled
+        """Answer the approval with this number. Return False if no tool is waiting for it."""
+        if self._stop.is_set():  # the waiting tool is about to be cancelled
             return False
         waiting = self._undecided.pop(number, None)
         if waiting is None or waiting.done():
@@ -55,7 +56,11 @@ class ToolEvents:
         await self._has_some.wait()
 
     async def take(self) -> AsyncGenerator[Event, None]:
-        """The events so far, up to the next approval: its answer may make a later one needless."""
+        """Yield the queued events up to the next approval request.
+
+        The answer to this request can make a later request unnecessary, so the later one is yielded in the
+        next round.
+        """
         self._has_some.clear()
         while self._waiting:
             event = self._waiting.popleft()
@@ -68,7 +73,7 @@ class ToolEvents:
                 return
 
     async def _must_ask(self, approval: ApprovalAsked) -> bool:
-        """Whether a tool still waits for this answer, and no earlier answer has given it."""
+        """Return whether a tool still waits for this approval and no earlier answer covers it."""
         if self._stop.is_set() or approval.number not in self._undecided:
             return False
         is_granted = approval.request.is_granted

@@ -1,7 +1,7 @@
-"""Where a conversation is kept while it is held: every message is stored before anything depends on it.
+"""The transcript of a live conversation. Every message is stored before anything depends on it.
 
-What cannot be stored is told, kept beside the store by a handle that spools, and remembered here, so that the
-conversation goes on; an incognito one is remembered here and nowhere else.
+If a message cannot be stored, the surface is notified, a handle with a spool writes it there, and the record
+keeps it in memory, so that the conversation can continue. An incognito conversation exists only in memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 LEASE_S, RENEW_S = 60.0, 20.0
 LEFT_ALONE: Row = {"imported": True}
-"""A configuration that is a record of somebody else: of an untrusted file, or nothing that can be read."""
+"""Marks a stored configuration that must not be changed: it was imported, or it cannot be parsed."""
 
 
 class Record(Protocol):
@@ -33,36 +33,36 @@ class Record(Protocol):
     def session_id(self) -> str: ...
 
     async def say(self, role: str, content: Any = None, **fields: Any) -> Stored | NotStored:
-        """Keep a message; `fields` are those of `append_message`."""
+        """Store a message. `fields` are those of `append_message`."""
 
     async def context(self) -> list[Row]:
-        """What the model is given, each message with its `id` if it is stored."""
+        """Return the messages for the model. A stored message has an `id`."""
 
     async def system_prompt(self) -> str | None:
-        """That of the session; None until one was kept."""
+        """Return the system prompt of the session; None until one is set."""
 
     async def keep_prompt(self, text: str) -> None: ...
 
     async def keep_model_config(self, config: Mapping[str, Any]) -> None:
-        """Record what the model that answers is configured with, if that is not recorded yet."""
+        """Store the configuration of the model that answers, unless it is already stored."""
 
     async def count(self, **call: Any) -> None:
-        """Add a model call to the accounts; the arguments are those of `record_usage`."""
+        """Add a model call to the usage accounts. The arguments are those of `record_usage`."""
 
     async def continue_with(
         self, summary: str, *, head: Sequence[int], carried: Sequence[int], prompt: str
     ) -> None:
-        """Go on with a context of these messages around a summary, and with this prompt; whole or not at all."""
+        """Continue with a new context: `head`, the summary, `carried`, and this prompt. The change is atomic."""
 
     async def catch_up(self) -> None:
-        """Go on where the conversation goes on, if somebody else compressed it."""
+        """Move to the latest session of the conversation if another process compressed it."""
 
 
 class StoredRecord:
-    """A conversation in the store. The row of a new session is made with its first message.
+    """A conversation in the store. A new session is created with its first message.
 
-    If the session is moved to the trash or deleted meanwhile, the conversation continues in a new session: the
-    messages of the current turn are stored there, and earlier ones are not.
+    If the session is deleted or moved to the trash meanwhile, the conversation continues in a new session.
+    The messages of the current turn are stored there; earlier ones are not.
     """
 
     def __init__(
@@ -77,10 +77,12 @@ class StoredRecord:
         choose_title: Callable[[], str | None] = lambda: None,
         **new: Any,
     ) -> None:
-        """`session_id` is one that exists, or None for a new one; `new` are further arguments of `create_session`.
+        """`session_id` is an existing session, or None for a new one. `new` are further arguments of
+        `create_session`.
 
-        A new one is linked to the session `previous_id` that was left for it, with the title that `choose_title` says.
-        `make_session` makes the session that takes the place of a deleted one, for handles that choose ids themselves.
+        A new session is linked to `previous_id`, the session that the person left, and gets the title from
+        `choose_title`. `make_session` creates the replacement of a deleted session, for handles that assign
+        ids themselves.
         """
         self.db = db
         self.lease: Lease | None = None
@@ -90,11 +92,11 @@ class StoredRecord:
         self._make_session, self._choose_title = make_session, choose_title
         self.previous_id = previous_id
         self._turn_rows: list[Row] = []
-        """What was stored since the last complete answer."""
+        """The messages stored since the last complete answer."""
         self._unsaved: list[Row] = []
         self._prompt: str | None = None
         self._config: Row | None = None
-        """The `model_config` of the session, once it was read."""
+        """The `model_config` of the session; None until it is read."""
         self._renewing: asyncio.Task[None] | None = None
 
     @property
@@ -103,7 +105,7 @@ class StoredRecord:
 
     @property
     def exists(self) -> bool:
-        """Whether anything was said yet that is stored."""
+        """Whether the session exists in the store."""
         return self._exists
 
     @property
@@ -125,7 +127,7 @@ class StoredRecord:
         except errors.StoreError as problem:
             self._unsaved.append(row)
             return NotStored(role, str(problem), problem.spooled is not None)
-        self._unsaved.clear()  # whatever was spooled was stored before it
+        self._unsaved.clear()  # spooled messages were stored before this one
         is_complete = role == "assistant" and not fields.get("tool_calls")
         self._turn_rows = [] if is_complete else [*self._turn_rows, row]
         return Stored(message_id, role)
@@ -134,10 +136,10 @@ class StoredRecord:
         return self.db.append_message(self._id, lease_epoch=self.epoch, **row)
 
     async def _replace_session(self, role: str) -> None:
-        """Continue in a new session, with what was said in this turn so far."""
+        """Continue in a new session and store the messages of the current turn there."""
         rows = [*self._turn_rows, *self._unsaved]
         if role == "user" and not rows:
-            self._prompt = None  # a new conversation has a prompt of its own
+            self._prompt = None  # a new conversation gets a new prompt
         self._config = None
         await self.close()
         if self._make_session is None:
@@ -196,7 +198,8 @@ class StoredRecord:
             await asyncio.to_thread(lambda: self.db.record_usage(self._id, **call))
 
     async def move(self, session_id: str) -> None:
-        """Go on in another session of the conversation, which the same lease holds; its prompt is its own."""
+        """Continue in another session of the conversation. The lease covers it too; its system prompt is read
+        again."""
         self._id, self._exists, self._prompt, self._config = session_id, True, None, None
 
     async def continue_with(
@@ -212,18 +215,25 @@ class StoredRecord:
     async def catch_up(self) -> None:
         await self.move(await asyncio.to_thread(self.db.get_compression_tip, self._id))
 
-    # ---------------------------------------------------------------- the lease
+    # ---------------------------------------------------------------- lease
 
     async def hold(self, *, take_over: bool = False) -> None:
-        """Say that this process works in the conversation; `LeaseHeld` if another does, unless it is taken over."""
+        """Acquire the lease of the conversation. Raise `LeaseHeld` if another process has it, unless
+        `take_over` is True."""
         if not self._exists or self.lease is not None:
             return
         ask = self.db.leases.take_over if take_over else self.db.leases.acquire
-        self.lease = await asyncio.to_thread(ask, self._id, self._surface, LEASE_S)
+        taking = asyncio.ensure_future(asyncio.to_thread(ask, self._id, self._surface, LEASE_S))
+        try:
+            self.lease = await asyncio.shield(taking)
+        except asyncio.CancelledError:  # the thread takes the lease all the same
+            with suppress(errors.StoreError):
+                await asyncio.to_thread(self.db.leases.release, await taking)
+            raise
         self._renewing = asyncio.create_task(self._keep_renewing())
 
     async def close(self) -> None:
-        """Let others work in it."""
+        """Release the lease."""
         if self._renewing is not None:
             self._renewing.cancel()
             self._renewing = None
@@ -231,11 +241,11 @@ class StoredRecord:
         if lease is not None:
             try:
                 await asyncio.to_thread(self.db.leases.release, lease)
-            except errors.StoreError:  # it runs out by itself
+            except errors.StoreError:  # the lease expires by itself
                 pass
 
     async def _create(self) -> None:
-        db = cast("SessionDB", self.db)  # of a person on a platform only sessions that exist are recorded
+        db = cast("SessionDB", self.db)  # a scoped store has only existing sessions
         if not await asyncio.to_thread(self._create_after, db):
             await asyncio.to_thread(lambda: db.create_session(self._id, self._source, **self._new))
         self._exists, self.previous_id = True, None
@@ -244,11 +254,12 @@ class StoredRecord:
         await self.hold()
 
     def _create_after(self, db: SessionDB) -> bool:
-        """Create the session as a new start after another one; False if that is not possible now."""
+        """Create the session as a new start after another session. Return False if this is not possible."""
         config = self._new.get("model_config") or {}
         try:
             row = None if self.previous_id is None else db.get_session(self.previous_id)
-            if row is None or row["owner"] or row["source"] != self._source:  # somebody else's, or of a chat
+            # Link only to a session without an owner and of the same source.
+            if row is None or row["owner"] or row["source"] != self._source:
                 return False
             title = self._choose_title()
             db.reset(row["id"], reason="new_session", session_id=self._id, title=title, model_config=config)
@@ -265,9 +276,9 @@ class StoredRecord:
             try:
                 self.lease = await asyncio.to_thread(self.db.leases.renew, self.lease, LEASE_S)
             except errors.LeaseLost:
-                return  # the next message is refused, and says so
+                return  # the next message raises LeaseLost
             except errors.StoreError:
-                continue  # a busy store; there is time for two more
+                continue  # the store is busy; two more attempts fit before the lease expires
 
 
 def _read_config(session: Row | None) -> Row:
@@ -277,7 +288,7 @@ def _read_config(session: Row | None) -> Row:
 
 
 class IncognitoRecord:
-    """A conversation of which not a byte is written anywhere. It has no lease."""
+    """A conversation that is never written to disk. It has no lease."""
 
     exists = False
     epoch: int | None = None
@@ -285,7 +296,7 @@ class IncognitoRecord:
     previous_id: str | None = None
 
     def __init__(self, rows: Sequence[Row] = (), prompt: str | None = None) -> None:
-        """`rows` are what was said before, elsewhere."""
+        """`rows` are earlier messages from another record."""
         self._id = new_session_id()
         self._rows = list(rows)
         self._last_id = max((row["id"] for row in rows if row.get("id") is not None), default=0)
@@ -310,10 +321,10 @@ class IncognitoRecord:
         self._prompt = text
 
     async def keep_model_config(self, config: Mapping[str, Any]) -> None:
-        """It would be written."""
+        """Do nothing: an incognito conversation writes nothing."""
 
     async def count(self, **call: Any) -> None:
-        """Accounts would be written; there are none."""
+        """Do nothing: an incognito conversation has no usage accounts."""
 
     async def continue_with(
         self, summary: str, *, head: Sequence[int], carried: Sequence[int], prompt: str
@@ -329,10 +340,10 @@ class IncognitoRecord:
         self._prompt = prompt
 
     async def catch_up(self) -> None:
-        """Nobody else knows of it."""
+        """Do nothing: no other process can continue this conversation."""
 
     async def hold(self, *, take_over: bool = False) -> None:
-        """Nobody else can enter it."""
+        """Do nothing: no other process can open this conversation."""
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no lease."""

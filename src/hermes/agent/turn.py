@@ -1,7 +1,9 @@
-"""One turn: a person says something, the model answers, using tools on the way. A stream of events.
+"""One turn of a conversation: the person's message, the model's answers and its tool calls, as a stream of
+events.
 
-The person's message is stored before the model is asked; each answer with its calls before the tools run; each result
-as it arrives. So a crash at any point leaves a conversation that can be taken up, and `stop` keeps what happened.
+The person's message is stored before the model request. Each answer is stored with its calls before the tools
+run, and each tool result as soon as it arrives. A crash at any point therefore leaves a conversation that can
+be resumed, and `stop` keeps the messages so far.
 """
 
 from __future__ import annotations
@@ -47,15 +49,16 @@ LAST_STEP = (
 
 
 class Compressor(Protocol):
-    """Makes room in a context. It tells what it did as events; where it can do nothing, it gives none."""
+    """Reduces the size of a context. It reports its work as events, and yields none if it can do nothing."""
 
     async def is_due(self, rows: Sequence[dict[str, Any]], used: models.Used | None) -> bool:
-        """Whether a request with these messages would be too large; `used` is what the last one took."""
+        """Return whether a request with these messages would be too large. `used` is the usage of the last
+        request."""
 
     def compress(self, *, overflow: bool) -> AsyncIterator[Event]: ...
 
     def fit_rows(self, rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-        """The messages as they are sent: some of them shorter than they are stored."""
+        """Return the messages of the next request. Some are shorter than their stored versions."""
 
 
 class Turn:
@@ -72,9 +75,10 @@ class Turn:
         most_steps: int = MOST_STEPS,
         can_ask: bool = False,
     ) -> None:
-        """`context` makes what tools are given; `prompt` the system prompt, once per session.
+        """`context` makes the context of tools; `prompt` makes the system prompt, once per session.
 
-        `can_ask`: the caller answers each `ApprovalAsked` event with `decide`. If not, approvals are refused.
+        `can_ask`: the caller answers each `ApprovalAsked` event with `decide`. If False, approvals are
+        refused.
         """
         self._record, self._model, self._price, self._prompt = record, model, price, prompt
         self._tools = {tool.name: tool for tool in tools}
@@ -89,29 +93,30 @@ class Turn:
         self._over = False
 
     def steer(self, content: Any, **fields: Any) -> bool:
-        """Say something more while the turn runs: the model hears it at its next step. False if it is too late.
+        """Add a message by the person to the running turn. The model receives it at its next step.
 
-        If the turn is stopped, fails or runs out of steps before that, it was not said: whoever said it looks whether a
-        message with these `fields` was stored.
+        Return False if the turn is already over. The message is lost if the turn is stopped, fails or reaches
+        its step limit before the next step. The caller must then check whether a message with these `fields`
+        was stored.
         """
         if not self._over:
             self._steering.append((content, fields))
         return not self._over
 
     def stop(self) -> None:
-        """End the turn at the next moment; what happened so far is kept."""
+        """Stop the turn as soon as possible. The messages so far remain stored."""
         self._stop.set()
 
     def decide(self, number: int, decision: Decision) -> bool:
-        """Answer the approval of that number; False if nobody waits for it (any longer)."""
+        """Answer the approval with this number. Return False if no tool is waiting for it."""
         return self._tool_events.decide(number, decision)
 
     async def events(self, content: Any, **fields: Any) -> AsyncGenerator[Event, None]:
-        """Run the turn. The last event is Done, Interrupted or Failed.
+        """Run the turn and yield its events. The last event is Done, Interrupted or Failed.
 
-        The turn waits until each event was taken in, and ends when the iteration is closed. `content` is what the
-        person says; None tries again with what was said last. `fields` are further ones of the message, as in
-        `append_message`.
+        The turn waits until each event was consumed. It ends when the iterator is closed. `content` is the
+        person's message; None retries with the last stored message. `fields` are further fields of the
+        message, as in `append_message`.
         """
         working = asyncio.create_task(self._work(content, fields), name="turn")
         working.add_done_callback(lambda _: self._events.put_nowait(None))
@@ -125,14 +130,14 @@ class Turn:
             await asyncio.gather(working, return_exceptions=True)
 
     async def _emit(self, *events: Event) -> None:
-        """Give events to whoever iterates; they were taken in when this returns."""
+        """Send events to the consumer and wait until they were consumed."""
         for event in events:
             self._events.put_nowait(event)
         if events:
             await self._events.join()
 
     async def _work(self, content: Any, fields: dict[str, Any]) -> None:
-        """Ask, run what the answer calls for, ask again, until there is nothing more to run."""
+        """Alternate between model requests and tool calls until an answer contains no calls."""
         text = ""
         try:
             if content is not None:
@@ -162,22 +167,23 @@ class Turn:
             await self._end(Failed(str(problem), problem))
 
     async def _end(self, event: Event) -> None:
-        """Emit the last event; nothing more can be said into the turn."""
+        """Emit the last event. The turn accepts no further messages."""
         self._over = True
         await self._emit(event)
 
     async def _store(self, role: str, content: Any, **fields: Any) -> list[Note | Stored | NotStored]:
-        """Store a message; the events of that. If its session is gone and another took its place, a note says so."""
+        """Store a message and return the resulting events. A note is added if a new session replaced a
+        deleted one."""
         before = self._record.session_id
         stored = await self._record.say(role, content, **fields)
         if self._record.session_id == before:
             return [stored]
         return [Note(REPLACED.format(old=before, new=self._record.session_id), TRASH_HINT), stored]
 
-    # ---------------------------------------------------------------- asking
+    # ---------------------------------------------------------------- model requests
 
     async def _ask(self, last: bool) -> ModelAnswer:
-        """An answer of the model, stored. An empty one is asked for once more."""
+        """Return an answer of the model after storing it. An empty answer is requested once more."""
         if self._compressor is not None and await self._compressor.is_due(
             await self._record.context(), self._used
         ):
@@ -190,10 +196,10 @@ class Turn:
                     await self._emit(*await self._store("assistant", **message))
                 await self._count(answer.used or models.Used())
                 return answer
-        raise ModelError(f"{self._model.name} gave an empty answer, twice")
+        raise ModelError(f"{self._model.name} returned an empty answer twice")
 
     async def _request_within_context(self, last: bool) -> ModelAnswer:
-        """The answer; if the context was too large for the model, once more with a smaller one."""
+        """Request an answer. If the context is too large for the model, compress it and request once more."""
         try:
             return await self._request(last)
         except models.ContextOverflow:
@@ -206,7 +212,7 @@ class Turn:
         return await self._request(last)
 
     async def _request(self, last: bool) -> ModelAnswer:
-        """Stream one answer, until it ends or the turn is stopped."""
+        """Stream one answer until it ends or the turn is stopped."""
         messages = replay(await self._read_rows(), await self._record.system_prompt())
         if last:
             messages.append({"role": "user", "content": LAST_STEP})
@@ -222,7 +228,7 @@ class Turn:
         await self._run_until_stopped(self._consume(events, lambda event: [event]))
 
     async def _consume(self, stream: AsyncIterator[T], convert: Callable[[T], list[Event]]) -> None:
-        """Emit the events of a stream, and close it."""
+        """Emit the events of a stream until it ends or the turn is stopped, then close the stream."""
         try:
             async for piece in stream:
                 await self._emit(*convert(piece))
@@ -233,7 +239,7 @@ class Turn:
                 await stream.aclose()
 
     async def _run_until_stopped(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do some work, which is cancelled when the turn is stopped."""
+        """Run a coroutine. Cancel it when the turn is stopped."""
         if self._stop.is_set():
             work.close()
             return
@@ -252,7 +258,7 @@ class Turn:
         return rows if self._compressor is None else self._compressor.fit_rows(rows)
 
     async def _count(self, used: models.Used) -> None:
-        """Add a model call to the accounts."""
+        """Add a model call to the usage accounts."""
         cost, details = self._price(self._model.name, used)
         try:
             await self._record.count(
@@ -267,13 +273,13 @@ class Turn:
                 **details,
             )
         except HermesError as problem:
-            await self._emit(Note(f"not in the accounts: {problem}"))
+            await self._emit(Note(f"usage was not recorded: {problem}"))
         await self._emit(Counted(self._model.name, used, cost))
 
     # ---------------------------------------------------------------- tools
 
     async def _run(self, calls: Sequence[dict[str, Any]]) -> None:
-        """All calls of an answer at once; each result is kept as it arrives."""
+        """Run all calls of an answer concurrently. Each result is stored as soon as it arrives."""
         running: dict[asyncio.Task[ToolEnded], dict[str, Any]] = {}
         for call in calls:
             name, arguments = call["function"]["name"], _parse_arguments(call)
@@ -286,7 +292,7 @@ class Turn:
                 done, _ = await asyncio.wait(
                     [*running, stopping, reporting], return_when=asyncio.FIRST_COMPLETED
                 )
-                async for event in self._tool_events.take():  # before the result of the tool that made them
+                async for event in self._tool_events.take():  # events precede the result of their tool
                     await self._emit(event)
                 if reporting in done:
                     reporting = asyncio.create_task(self._tool_events.wait())
@@ -304,7 +310,7 @@ class Turn:
         finally:
             for waiting in (*running, stopping, reporting):
                 waiting.cancel()
-            await asyncio.gather(*running, return_exceptions=True)  # a tool may store what it did
+            await asyncio.gather(*running, return_exceptions=True)  # a cancelled tool may store its work
 
     async def _run_one(self, call_id: str, name: str, arguments: dict[str, Any] | str) -> ToolEnded:
         began = monotonic()
@@ -324,7 +330,7 @@ class Turn:
             return await tool.run(arguments, context), False
         except (ToolFailed, HermesError) as problem:
             return f"error: {problem}", True
-        except Exception as problem:  # noqa: BLE001  a tool that breaks is something the model can react to
+        except Exception as problem:  # noqa: BLE001  the model gets the error and can react
             return f"error: {type(problem).__name__}: {problem}", True
 
     async def _keep_result(self, ended: ToolEnded) -> None:
@@ -334,7 +340,7 @@ class Turn:
 
 
 def _parse_arguments(call: dict[str, Any]) -> dict[str, Any] | str:
-    """The arguments of a call, or what is wrong with them."""
+    """Return the arguments of a call, or a message that says why they are invalid."""
     try:
         read = json.loads(call["function"]["arguments"])
     except (ValueError, RecursionError) as problem:

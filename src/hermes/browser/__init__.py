@@ -1,7 +1,7 @@
 """The full-screen browser of `hermes sessions browse`: find, read, label, export and choose a conversation.
 
-Owns the screens and their keys. Textual is an optional extra: nothing here is loaded before `browse` is called.
-Imports reading, export and the store; no agent and no other surface.
+Owns the screens and their keys. Textual is an optional extra, so nothing here is imported before `browse` is
+called. Imports reading, export and the store, but no agent and no other surface.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ def browse(
     everything: bool = False,
     limit: int | None = None,
 ) -> str | None:
-    """Let a person choose a conversation; the id of the session to resume, or None if they chose none.
+    """Let the user choose a conversation. Return the id of the session to resume, or None if none was chosen.
 
-    `query` is typed for them already, and `at` is the session and message that is shown first. With `everything` jobs,
-    subagents, tool sessions and the archive are shown from the start. Raises KeyboardInterrupt after Ctrl-C.
+    `query` is the initial query. `at` is the session and message that is shown first. With `everything`,
+    jobs, subagents, tool sessions and the archive are shown from the start. Raises KeyboardInterrupt after
+    Ctrl-C.
     """
     for name in ("COLUMNS", "LINES"):
-        # Left there by some parents; the terminal itself knows better, and says when it changes.
+        # Some parent processes set these variables. Textual must use the real size of the terminal and its
+        # changes.
         os.environ.pop(name, None)
     from hermes.browser.app import INTERRUPTED, Browser
     from hermes.browser.view_state import View, show_everything

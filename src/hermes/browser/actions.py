@@ -1,11 +1,12 @@
-"""Actions on a conversation: pin, archive, delete, rename and export. All but the export can be undone.
+"""Actions on a conversation: pin, archive, delete, rename and export. All except the export can be undone.
 
-Changes are stored one after the other, in the order of the keys. The conversation meant is the one under the cursor
-when the key was pressed, however long the store takes. The list shows a change at once, so that a key pressed twice
-means two conversations; if the change fails, the list is loaded again.
+Changes are stored one after the other, in the order of the keys. An action applies to the conversation that
+was under the cursor when the key was pressed, even if the store is slow. The list shows a change at once, so
+that a key pressed twice acts on two conversations. If the change fails, the list is loaded again.
 
-An export is written in a thread, with its progress in the status line; Esc ends it, and then no file is left. The
-suffix of the file name selects the format. An earlier export is replaced and kept as `FILE~`; no other file is.
+An export is written in a thread, with its progress in the status line. Esc cancels it, and then no file is
+left. The suffix of the file name selects the format. An earlier export is replaced and kept as `FILE~`; no
+other file is replaced.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ ENDINGS = {".jsonl": "jsonl", ".json": "jsonl", ".md": "md", ".markdown": "md", 
 
 class Step(NamedTuple):
     summary: str
-    """What to say when it is done: `Deleted “x”`."""
+    """The message after the change, such as `Deleted “x”`."""
     conversation: Conversation
     do: Callable[[], object]
     undo: Callable[[], object]
-    """Both block, and give something true unless the conversation is gone."""
+    """`do` and `undo` block. They return a false value if the conversation does not exist any more."""
     changes: dict[str, Any]
-    """What is different in its row then."""
+    """The changed fields of the row."""
     leaves: bool = False
-    """Whether it goes to the trash or the archive, out of the usual list."""
+    """Whether the conversation moves to the trash or the archive and leaves the usual list."""
 
 
 def plan_pin(db: SessionDB, conversation: Conversation) -> Step:
@@ -79,11 +80,11 @@ def plan_delete(db: SessionDB, conversation: Conversation) -> Step:
 
 
 def plan_rename(db: SessionDB, conversation: Conversation, title: str) -> Step:
-    """An empty title takes the title away. One that cannot be a title is an error."""
+    """Plan a rename. An empty title removes the title. Raise an error if the title is invalid."""
     new_title = db.sanitize_title(title)
     renamed = conversation._replace(title=new_title)
     return Step(
-        f"Renamed to {renamed.short_name}" if new_title else "Took the title away",
+        f"Renamed to {renamed.short_name}" if new_title else "Removed the title",
         conversation,
         lambda: db.set_session_title(conversation.id, new_title),
         lambda: db.set_session_title(conversation.id, conversation.title),
@@ -95,7 +96,7 @@ class Changes:
     def __init__(self, browser: Browser, db: SessionDB) -> None:
         self._browser, self._db = browser, db
         self._undos: list[tuple[Step, int]] = []
-        """What was done, and where in the list."""
+        """The changes made, each with its position in the list."""
         self._lock = asyncio.Lock()
 
     async def apply(self, plan: Callable[[SessionDB, Conversation], Step]) -> None:
@@ -114,7 +115,7 @@ class Changes:
             self._report(step, index, is_there)
 
     async def rename(self, conversation: Conversation, title: str) -> None:
-        """A title that cannot be given is an error, and the question stays open."""
+        """Rename a conversation. An invalid title raises an error, and the question stays open."""
         step = plan_rename(self._db, conversation, title)
         async with self._lock:
             is_there = await asyncio.to_thread(step.do)
@@ -148,7 +149,7 @@ class Changes:
         self._undos = [*self._undos, (step, index)][-MOST_UNDOS:]
         self._browser.status.show_message(f"{step.summary} · ^Z to undo")
         if step.leaves:
-            self._browser.reload()  # what it counts is different, too
+            self._browser.reload()  # the counts have changed too
 
 
 class ConversationGone(HermesError):
@@ -156,7 +157,7 @@ class ConversationGone(HermesError):
 
 
 class Exports:
-    """The export that is being written; there is one at a time."""
+    """The running export. Only one can run at a time."""
 
     def __init__(self, browser: Browser, db: SessionDB) -> None:
         self._browser, self._db = browser, db
@@ -171,7 +172,7 @@ class Exports:
             self._stop.set()
 
     async def write(self, conversation: Conversation, name: str) -> None:
-        """Write the conversation to a file, or into a folder. If that fails, the question stays open."""
+        """Write the conversation to a file or into a folder. If that fails, the question stays open."""
         target = Path(name).expanduser().absolute()
         options = Options(_choose_format(target))
         self._stop = threading.Event()
@@ -209,7 +210,7 @@ class Exports:
 
 
 def suggest_file_name(conversation: Conversation) -> str:
-    """A file in the current folder, named after the conversation."""
+    """Suggest a file in the current folder, named after the conversation."""
     letters = "".join(sign if sign.isalnum() else " " for sign in conversation.title or "")
     return f"{'-'.join(letters.split())[:60] or conversation.id}.md"
 
@@ -217,5 +218,5 @@ def suggest_file_name(conversation: Conversation) -> str:
 def _choose_format(target: Path) -> Format:
     name = "md" if target.is_dir() else ENDINGS.get(target.suffix.lower())
     if name is None:
-        raise OutputRefused("end the name in .jsonl, .md or .html to say the format")
+        raise OutputRefused("end the name in .jsonl, .md or .html to choose the format")
     return FORMATS[name]

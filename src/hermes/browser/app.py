@@ -1,7 +1,7 @@
-"""The browser: puts the widgets together, and turns keys into questions to the store.
+"""The browser application: combines the widgets and turns keys into store requests.
 
-Whatever asks the store runs in a thread, so that typing never waits. An answer to an older question is dropped, and an
-error is a line at the bottom.
+Store requests run in threads, so that typing never waits. The result of an outdated request is discarded, and
+an error is shown in the status line.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 DEBOUNCE = 0.08
 WIDE, TALL = 80, 24
-"""From here on there is room for the preview, beside the list or below it."""
+"""Minimum size of the terminal for the preview, beside the list or below it."""
 INTERRUPTED: Final = "\0interrupted"
-"""What the app gives back after Ctrl-C; no session is called so."""
+"""The result of the app after Ctrl-C. No session has this id."""
 OWN = frozenset(key.action for key in KEYS)
 PATIENCE = 0.01
 OPENING_KEYS = frozenset(
@@ -48,7 +48,7 @@ OPENING_KEYS = frozenset(
 
 
 class Opening(Enum):
-    """How far a dialog or a question is that a key asked for. Until it is drawn, further keys are discarded."""
+    """The state of a dialog or question that a key opens. Until it is drawn, further keys are discarded."""
 
     NOTHING = auto()
     PRESSED = auto()
@@ -69,13 +69,13 @@ class Browser(App[str]):
 
     def __init__(self, db: SessionDB, view: View, at: tuple[str, int | None] | None = None) -> None:
         super().__init__()
-        self.animation_level = "none"  # a list that glides is a list that waits
+        self.animation_level = "none"  # animations would delay the list
         self._db, self.view, self._at = db, view, at
         self._request_number = 0
-        """How many times the view was asked for: an answer to an earlier one is stale."""
+        """The number of requests for the view. The result of an earlier request is outdated."""
         self._answered = 0
         self._pages: set[int] = set()
-        """Offsets of the pages that are on their way."""
+        """Offsets of the pages that are being loaded."""
         self._has_room = True
         self._wants_preview: bool | None = None
         self._changes, self._exports = Changes(self, db), Exports(self, db)
@@ -99,7 +99,7 @@ class Browser(App[str]):
         self.search.focus()
         self._load(pause=0)
 
-    # ---------------------------------------------------------------- what is shown
+    # ---------------------------------------------------------------- content
 
     @on(Input.Changed, "#search")
     def _change_query(self, event: Input.Changed) -> None:
@@ -108,7 +108,8 @@ class Browser(App[str]):
             self._load(pause=DEBOUNCE)
 
     def reload(self, cursor: int | None = None, stay_on: Conversation | None = None) -> None:
-        """Show the same view as it is by now, the cursor on the conversation where it is, or on another."""
+        """Load the view again. The cursor stays on the current conversation, or moves to `cursor` or
+        `stay_on`."""
         place = self.list.cursor if cursor is None else cursor
         self._load(pause=0, cursor=place, stay_on=stay_on or self.list.current)
 
@@ -138,7 +139,7 @@ class Browser(App[str]):
             self.list.show(rows, view, cursor)
 
     async def wait_until_settled(self) -> None:
-        """What is typed is what is shown: who types quickly and presses Enter means what they typed."""
+        """Wait until the list shows the results of the typed query, so that Enter applies to them."""
         while self._answered != self._request_number or self.search.value.strip() != self.view.query.strip():
             await asyncio.sleep(PATIENCE)
 
@@ -160,7 +161,7 @@ class Browser(App[str]):
             return
         rows.put(offset, page)
         if len(page) < min(PAGE, rows.count_rest(offset)):
-            self.reload()  # there are fewer by now
+            self.reload()  # there are fewer rows now
         else:
             self.list.redraw()
 
@@ -188,7 +189,7 @@ class Browser(App[str]):
         self._show_or_hide_preview()
 
     def _show_or_hide_preview(self) -> None:
-        """Shown where there is room for it, unless it was asked for or sent away."""
+        """Show the preview if there is space for it, unless the user has shown or hidden it."""
         is_visible = self._has_room if self._wants_preview is None else self._wants_preview
         self.preview.set_class(not is_visible, "-hidden")
         if not is_visible and self.preview.has_focus:
@@ -218,7 +219,7 @@ class Browser(App[str]):
         self.preview.focus()
 
     def on_key(self, event: events.Key) -> None:
-        """Who types while reading searches."""
+        """Move printable keys from the preview to the query."""
         if self.preview.has_focus and event.is_printable and event.character:
             self.search.focus()
             self.search.insert_text_at_cursor(event.character)
@@ -236,7 +237,7 @@ class Browser(App[str]):
             self.exit()
 
     async def on_event(self, event: events.Event) -> None:
-        """Discard keys that were pressed before a dialog or a question could be seen."""
+        """Discard keys that were pressed before a dialog or a question was visible."""
         if isinstance(event, events.Key) and not event.is_forwarded and event.key != "ctrl+c":
             if self._opening is not Opening.NOTHING:
                 return
@@ -248,7 +249,7 @@ class Browser(App[str]):
         await super().on_event(event)
 
     def _give_up_opening(self) -> None:
-        """The key had no effect."""
+        """Stop waiting for a dialog, because the key had no effect."""
         if self._opening is Opening.PRESSED:
             self._opening = Opening.NOTHING
 
@@ -268,7 +269,7 @@ class Browser(App[str]):
         self.screen.call_after_refresh(self._end_opening)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """While something is asked, or lies over the list, the keys of the list mean nothing."""
+        """Disable the keys of the list while a question or a dialog is open."""
         return action not in OWN or self._is_list_in_front
 
     # ---------------------------------------------------------------- choosing and changing
@@ -333,7 +334,7 @@ class Browser(App[str]):
 
     @on(Question.Cancelled)
     def _leave_question(self) -> None:
-        """Esc first ends an export that is being written, and keeps the name that was typed."""
+        """Cancel a running export and keep the typed name. Without an export, close the question."""
         if self._exports.is_running:
             self._exports.cancel()
         else:
@@ -369,7 +370,7 @@ class Browser(App[str]):
             self.view = view
             self._load(pause=0)
 
-    # ---------------------------------------------------------------- what goes wrong is one line
+    # ---------------------------------------------------------------- errors, shown as one line
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         if event.state is WorkerState.ERROR and event.worker.error is not None:

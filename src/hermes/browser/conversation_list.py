@@ -1,4 +1,5 @@
-"""The list: draws the rows in sight, and asks for those it does not have. It never takes the focus from the query."""
+"""The conversation list: draws the visible rows and requests missing ones. It never takes the focus from the
+query."""
 
 from __future__ import annotations
 
@@ -24,12 +25,12 @@ from hermes.recall.snippets.snippets import CLOSE, OPEN
 from hermes.text import make_printable
 
 ROOM_FOR_TWO_LINES = 8
-"""Rows of a list in which what was found gets a line of its own."""
+"""Minimum number of lines of the list for showing each search result on two lines."""
 LOADING = "…"
 POINTER, PINNED, ARCHIVED = "▌", "★", "▢"
 WHEN_WIDTH, SOURCE_WIDTH, SHORT_SOURCE = 10, 9, 4
 ROOM_FOR_SOURCE, ROOM_FOR_WHOLE_SOURCE, ROOM_FOR_PREVIEW = 40, 60, 70
-"""Columns from which a line shows the source in short, at length, and the first words beside the title."""
+"""Minimum widths in columns for the short source, the full source, and the first words beside the title."""
 LONGEST_TITLE = 50
 
 _MARKED = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
@@ -49,14 +50,14 @@ class ConversationList(ScrollView, can_focus=False):
     cursor: reactive[int] = reactive(0)
 
     class Needs(Message):
-        """Rows in sight that are not here; `last` is included."""
+        """Visible rows are not loaded yet. `last` is included."""
 
         def __init__(self, first: int, last: int) -> None:
             super().__init__()
             self.first, self.last = first, last
 
     class Moved(Message):
-        """The cursor is on another row, or on another conversation."""
+        """The cursor moved to another row or another conversation."""
 
     class Opened(Message):
         """A row was double-clicked."""
@@ -72,7 +73,7 @@ class ConversationList(ScrollView, can_focus=False):
         return self.rows.get(self.cursor)
 
     def show(self, rows: Rows, view: View, cursor: int) -> None:
-        """Show other rows. The words of a query are marked in their names."""
+        """Show other rows. The words of the query are highlighted in their names."""
         self.rows, self._is_search, self._words = rows, view.is_search, view.words
         self.set_reactive(ConversationList.cursor, self.validate_cursor(cursor))
         self.redraw()
@@ -87,7 +88,7 @@ class ConversationList(ScrollView, can_focus=False):
         self.redraw()
 
     def redraw(self) -> None:
-        """The rows have changed, or their number, or which of them are here."""
+        """Redraw after a change of the rows, of their number, or of which are loaded."""
         self.set_reactive(ConversationList.cursor, self.validate_cursor(self.cursor))
         self.virtual_size = Size(self.scrollable_content_region.width, self.rows.total * self.lines_each)
         self.refresh()
@@ -176,11 +177,11 @@ class ConversationList(ScrollView, can_focus=False):
         return Styles(*[self.get_component_rich_style(f"list--{name}", partial=True) for name in names])
 
 
-# ---------------------------------------------------------------- how a row looks
+# ---------------------------------------------------------------- rows
 
 
 class Styles(NamedTuple):
-    """All of a row is text with styles, never markup: what a title says in brackets is shown in brackets."""
+    """The styles of a row. A row is styled text, never markup, so brackets in a title are shown literally."""
 
     plain: Style
     dim: Style
@@ -192,7 +193,7 @@ class Styles(NamedTuple):
 def _render_heading(
     conversation: Conversation, width: int, styles: Styles, words: Iterable[str], now: float
 ) -> Text:
-    """The first line: marks and name on the left, source and time on the right, exactly so wide."""
+    """Render the first line: marks and name on the left, source and time on the right, padded to `width`."""
     right = Text(no_wrap=True)
     if width >= ROOM_FOR_SOURCE:
         room = SOURCE_WIDTH if width >= ROOM_FOR_WHOLE_SOURCE else SHORT_SOURCE
@@ -219,9 +220,10 @@ def _render_heading(
 
 
 def _render_snippet(conversation: Conversation, width: int, styles: Styles) -> Text:
-    """The second line: where the query was found, its matches marked, cut so that the first of them is seen.
+    """Render the second line: the text that matched, with its matches highlighted and the first match
+    visible.
 
-    Of one that was found by its title it is the first words.
+    A conversation found by its title shows its first words instead.
     """
     line = Text(no_wrap=True)
     excerpt = make_printable(conversation.snippet or (conversation.preview if conversation.title else ""))
@@ -240,7 +242,7 @@ def _render_snippet(conversation: Conversation, width: int, styles: Styles) -> T
 
 
 def highlight(text: Text, words: Iterable[str], style: Style) -> None:
-    """Style every occurrence of these words, whatever their case."""
+    """Style every occurrence of the words, ignoring case."""
     patterns = sorted((re.escape(word) for word in words if word.strip()), key=len, reverse=True)
     if patterns:
         text.highlight_regex(re.compile("|".join(patterns), re.IGNORECASE), style)

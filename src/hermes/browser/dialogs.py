@@ -1,4 +1,4 @@
-"""What lies over the browser for a moment: the filters, and the keys."""
+"""Modal dialogs of the browser: the filters and the key help."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hermes.text import make_printable
 
 ARCHIVE = "archive"
 TICKED, OPEN = "[x]", "[ ]"
-"""Ticks are drawn as signs, not as colours, so that everybody can tell them apart."""
+"""Ticks are drawn as characters rather than colours, so that everybody can distinguish them."""
 
 
 class Choice(NamedTuple):
@@ -56,7 +56,7 @@ def _render_choice(choice: Choice) -> Content:
 
 
 class FilterDialog(ModalScreen[View | None]):
-    """Gives the view with other filters, or None if nothing is to change."""
+    """The filter dialog. Its result is the view with changed filters, or None for no change."""
 
     BINDINGS = [  # noqa: RUF012
         Binding("escape,ctrl+f", "cancel", show=False),
@@ -87,7 +87,8 @@ class FilterDialog(ModalScreen[View | None]):
             yield Static("Space tick · Tab other side · ⏎ apply · ^X reset", classes="hint")
 
     async def action_apply(self) -> None:
-        """Kinds count only where they were changed: naming a source alone shows all that it has but subagents."""
+        """Apply the filters. Kinds count only if they were changed: a source alone shows all its kinds except
+        subagents."""
         sources = self.query_one("#sources", Choices).ticked
         ticked = self.query_one("#kinds", Choices).ticked
         kinds: tuple[str, ...] | None = tuple(kind for kind in KINDS if kind in ticked)
@@ -109,7 +110,7 @@ class HelpScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="dialog", can_focus=True):
-            yield Static("Type to search titles and what was said", classes="heading")
+            yield Static("Type to search titles and messages", classes="heading")
             for keys, explanation in [*((key.name, key.help) for key in KEYS), *MOVING]:
                 with Horizontal(classes="key"):
                     yield Static(keys)

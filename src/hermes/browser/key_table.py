@@ -1,4 +1,4 @@
-"""The keys, in one table: what the app binds, the bottom line shows and the help explains."""
+"""The keys in one table, which is the source of the app's bindings, the bottom line and the help."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Key(NamedTuple):
     keys: str
     action: str
     label: str
-    """For the bottom line; empty for those that only the help tells of."""
+    """Label in the bottom line; empty if only the help lists the key."""
     help: str
 
     @property
@@ -25,20 +25,20 @@ class Key(NamedTuple):
 
 
 KEYS = (
-    Key("enter", "resume", "resume", "go on with this conversation"),
-    Key("ctrl+d", "delete", "delete", "throw it into the trash"),
-    Key("ctrl+z", "undo", "undo", "take back the last change: delete, archive, pin or rename"),
-    Key("ctrl+r", "rename", "rename", "give it another title"),
+    Key("enter", "resume", "resume", "continue this conversation"),
+    Key("ctrl+d", "delete", "delete", "move it to the trash"),
+    Key("ctrl+z", "undo", "undo", "undo the last change: delete, archive, pin or rename"),
+    Key("ctrl+r", "rename", "rename", "change its title"),
     Key("ctrl+p", "pin", "pin", "pin it: it stays on top and is never pruned; again to unpin"),
-    Key("ctrl+t", "archive", "archive", "put it away into the archive; again to take it out"),
+    Key("ctrl+t", "archive", "archive", "archive it; again to unarchive"),
     Key("ctrl+f", "filter", "filter", "choose sources and kinds, and whether the archive is shown"),
-    Key("ctrl+s", "sort", "sort", "another order: last activity, start, title"),
-    Key("ctrl+e", "export", "export", "write it to a file: .jsonl, .md or .html"),
+    Key("ctrl+s", "sort", "sort", "change the order: last activity, start, title"),
+    Key("ctrl+e", "export", "export", "export it to a file: .jsonl, .md or .html"),
     Key("ctrl+o", "preview", "preview", "show or hide the transcript"),
-    Key("tab", "switch", "scroll", "to the transcript and back; arrows, PageUp, g and G scroll there"),
-    Key("ctrl+l", "refresh_list", "", "look again: others may have changed something"),
+    Key("tab", "switch", "scroll", "go to the transcript and back; arrows, PageUp, g and G scroll there"),
+    Key("ctrl+l", "refresh_list", "", "reload the list"),
     Key("escape", "leave", "", "clear the query; leave when it is empty"),
-    Key("f1", "help", "keys", "these keys; also ? while nothing is typed"),
+    Key("f1", "help", "keys", "show these keys; also ? while nothing is typed"),
 )
 MOVING = (
     ("↑ ↓ PgUp PgDn", "move in the list while you type"),
@@ -49,11 +49,12 @@ MOVING = (
 
 
 BINDINGS: list[BindingType] = [Binding(key.keys, key.action, key.label, show=False) for key in KEYS]
-"""Without priority: they are dealt with after the keys that were pressed before them, wherever the focus is."""
+"""The bindings have no priority, so they are processed after all keys pressed before them, wherever the focus
+is."""
 
 
 class BottomLine(Static):
-    """As many keys as there is room for, and always where to find the others. They can be clicked."""
+    """The bottom line: as many keys as fit, always including the help key. The keys can be clicked."""
 
     def __init__(self) -> None:
         super().__init__(id="keys")

@@ -1,6 +1,6 @@
-"""Lines of the browser: the query, the status, and the answer to a question (a new title, the name of a file).
+"""Lines of the browser: the query, the status, and the answer to a question (a new title or a file name).
 
-The focus stays in the query; keys that mean nothing in a line of text move the list. A question takes the place of the
+The focus stays in the query. Keys without a meaning in a text line move the list. A question replaces the
 status line.
 """
 
@@ -24,7 +24,8 @@ MESSAGE_S = 8.0
 
 
 class SearchInput(Input, inherit_bindings=False):
-    """Every key comes here first and is dealt with in its turn: what was typed before Enter counts for it."""
+    """The query line. It receives every key first and processes them in order, so text typed before Enter is
+    included."""
 
     BINDINGS = [  # noqa: RUF012
         Binding("up", "app.move(-1)", show=False),
@@ -51,7 +52,7 @@ class SearchInput(Input, inherit_bindings=False):
 
     def __init__(self) -> None:
         super().__init__(
-            placeholder="Type to search titles and what was said",
+            placeholder="Type to search titles and messages",
             compact=True,
             select_on_focus=False,
             id="search",
@@ -88,7 +89,7 @@ class Question(Horizontal):
         return self.has_class("-open")
 
     def ask(self, about: str, conversation: Conversation, question: str, answer: str) -> None:
-        """Ask, with an answer that only needs a change. `about` says what the answer is for."""
+        """Ask a question with a default answer to edit. `about` names the purpose of the answer."""
         self._pending = (about, conversation)
         self.query_one("#asked", Static).update(Content(question))
         field = self.query_one(Input)
@@ -113,7 +114,7 @@ class Question(Horizontal):
 
 
 class StatusLine(Static):
-    """Says what is shown and what is not; and for a while what was just done, or what went wrong."""
+    """The status line: describes the list and, for some seconds, the last action or error."""
 
     def __init__(self) -> None:
         super().__init__(id="status")
@@ -122,7 +123,7 @@ class StatusLine(Static):
         self._timer: Timer | None = None
 
     def describe(self, view: View, rows: Rows, cursor: int) -> None:
-        """`3 of 431 · 300 cron, 12 archived hidden · by last activity`."""
+        """Describe the list, such as `3 of 431 · 300 cron, 12 archived hidden · by last activity`."""
         if rows.total:
             best = "the best " if rows.are_more else ""
             counted = f"{cursor + 1:,} of {best}{rows.total:,}" + (" found" if view.is_search else "")
@@ -154,7 +155,8 @@ class StatusLine(Static):
         self.refresh(layout=True)
 
     def render(self) -> Content:
-        """What was told, a problem on as many lines as it needs; else as many parts as fit, the first always."""
+        """Render the message, with a problem on as many lines as needed. Without a message, render as many
+        parts as fit."""
         text = self._message or self._parts[0] if self._parts else self._message
         for part in [] if self._message else self._parts[1:]:
             longer = f"{text} · {part}"

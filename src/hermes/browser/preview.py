@@ -1,4 +1,4 @@
-"""The preview: the transcript of the conversation under the cursor, scrolled to what was found in it."""
+"""The preview: the transcript of the conversation under the cursor, scrolled to the match."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
 PAUSE = 0.05
-"""Seconds the cursor rests on a row before its conversation is read: holding an arrow key reads nothing."""
+"""Seconds that the cursor must rest on a row before the conversation is read. Holding an arrow key reads
+nothing."""
 NEAR = 10
-"""Lines before an end at which more is read."""
-GONE = "This conversation is gone: it was deleted elsewhere."
-EMPTY = "Nothing was said here yet."
+"""Number of lines before either end at which more is read."""
+GONE = "This conversation was deleted elsewhere."
+EMPTY = "No messages yet."
 NAMES = {"user": "you", "assistant": "agent"}
 TAB = 4
 
@@ -62,10 +63,10 @@ class Preview(ScrollView, can_focus=True):
     showing: reactive[Conversation | None] = reactive(None, init=False)
 
     class Gone(Message):
-        """The conversation that was to be shown does not exist any more."""
+        """The conversation to show does not exist any more."""
 
     class Failed(Message):
-        """It could not be read."""
+        """The conversation could not be read."""
 
         def __init__(self, problem: BaseException) -> None:
             super().__init__()
@@ -76,19 +77,19 @@ class Preview(ScrollView, can_focus=True):
         self._db = db
         self._transcript = Transcript(db)
         self.words: tuple[str, ...] = ()
-        """Those of the query: marked where nothing better is known of what matched."""
+        """The words of the query, highlighted if the matched text is not known."""
         self._clues: tuple[str, ...] = ()
         self._parts: list[Part] = []
-        """What is laid out; the transcript itself may be growing in a thread."""
+        """The displayed parts. A thread may be extending the transcript itself."""
         self._drawn: dict[int, list[Text]] = {}
-        """The lines of each message at this width, so that reading on draws only what is new."""
+        """The lines of each message at the current width, so that only new messages are rendered."""
         self._width = 0
         self._lines: list[Text] = []
         self._starts: list[int] = []
-        """For each part the line on which it begins, its dividers included."""
+        """The first line of each part, including its dividers."""
         self._reading = asyncio.Lock()
 
-    # ---------------------------------------------------------------- what is shown
+    # ---------------------------------------------------------------- content
 
     def watch_showing(self, old: Conversation | None, new: Conversation | None) -> None:
         if new is None:
@@ -160,14 +161,14 @@ class Preview(ScrollView, can_focus=True):
         self._parts, self._starts = [], []
         self._measure()
 
-    # ---------------------------------------------------------------- reading on
+    # ---------------------------------------------------------------- reading more
 
     def watch_scroll_y(self, old: float, new: float) -> None:
         super().watch_scroll_y(old, new)
         self._read_on()
 
     def _read_on(self) -> None:
-        """Read more where an end of what was read comes into sight."""
+        """Read more when an end of the loaded part is near."""
         if self._reading.locked() or not self.is_mounted:
             return
         if self.scroll_offset.y < NEAR and self._transcript.has_before:
@@ -195,7 +196,7 @@ class Preview(ScrollView, can_focus=True):
         return None
 
     def _find_match_line(self, message_id: int | None) -> int:
-        """The first marked line of the message that was found."""
+        """Return the first highlighted line of the message that matched."""
         palette = self._get_palette()
         for number, (part, start) in enumerate(zip(self._parts, self._starts, strict=True)):
             if part.message.id == message_id:
@@ -219,7 +220,7 @@ class Preview(ScrollView, can_focus=True):
         for part in self._parts:
             starts.append(len(lines))
             if session not in (None, part.session_id):
-                lines += _render_divider("went on after a compression", width, palette)
+                lines += _render_divider("continued after compression", width, palette)
             if (that_day := _format_day(part.message.at)) != today:
                 lines += _render_divider(that_day, width, palette)
             session, today = part.session_id, that_day
@@ -256,7 +257,8 @@ class Preview(ScrollView, can_focus=True):
 
 
 def _open_transcript(transcript: Transcript, conversation: Conversation, where: str) -> bool | None:
-    """Whether the transcript is open at what was found; None if the conversation is gone."""
+    """Open the transcript. Return whether it is open at the match, or None if the conversation does not
+    exist."""
     found = (conversation.session_id, conversation.message_id)
     if (
         where == "match"
@@ -270,12 +272,12 @@ def _open_transcript(transcript: Transcript, conversation: Conversation, where: 
 
 
 def _get_identity(conversation: Conversation) -> tuple[object, ...]:
-    """What decides about what is read: if it is the same, so is the transcript."""
+    """Return the values that determine the transcript. Equal values mean an equal transcript."""
     return conversation.id, conversation.message_id, conversation.snippet, conversation.last_active
 
 
 def _find_anchor(parts: list[Part], starts: list[int], line: int) -> tuple[Part, int] | None:
-    """The part in which a line is, and how far into it."""
+    """Return the part that contains a line, and the offset of the line in it."""
     found = None
     for part, start in zip(parts, starts, strict=True):
         if start > line:
@@ -284,13 +286,13 @@ def _find_anchor(parts: list[Part], starts: list[int], line: int) -> tuple[Part,
     return found
 
 
-# ---------------------------------------------------------------- how messages look
+# ---------------------------------------------------------------- rendering of messages
 
 
 class Palette(NamedTuple):
-    """The styles of the preview, each named after what it shows.
+    """The styles of the preview, each named after the text it applies to.
 
-    They are used as spans: the style of a whole `Text` is not drawn where it has no spans.
+    They are used as spans, because the style of a whole `Text` is not drawn where it has no spans.
     """
 
     plain: Style
@@ -304,7 +306,7 @@ class Palette(NamedTuple):
 def render_message(
     excerpt: MessageExcerpt, width: int, palette: Palette, clues: Iterable[str], console: Console
 ) -> list[Text]:
-    """A message as lines of at most this width, and an empty one below."""
+    """Render a message as lines of at most `width` columns, followed by an empty line."""
     if excerpt.role == "tool":
         lines = [_render_tool_result(excerpt, width, palette)]
         if clues and any(clue in excerpt.text.piece for clue in clues):
@@ -339,7 +341,7 @@ def _render_speaker(excerpt: MessageExcerpt, palette: Palette) -> Text:
 def _render_content(
     message: MessageExcerpt, width: int, palette: Palette, clues: Iterable[str], console: Console
 ) -> list[Text]:
-    """The text. Reasoning that is still in it, as all of an answer or because of a match, is marked as reasoning."""
+    """Render the text. Reasoning that is still part of it is labelled as reasoning."""
     text = message.text
     thought = answer = ""
     if message.role == "assistant" and not text.before:
@@ -371,13 +373,13 @@ def _render_omission(count: int, which: str, palette: Palette) -> Text:
 
 
 def _render_call(call: str, width: int, palette: Palette, console: Console) -> list[Text]:
-    """A call with its arguments, wrapped: what was run can be read to its end."""
+    """Render a call with its arguments, wrapped, so that all of it can be read."""
     line = Text.styled(f"▸ {make_printable(reveal(call))}", palette.tool)
     return list(line.wrap(console, max(1, width), overflow="fold"))
 
 
 def _render_tool_result(excerpt: MessageExcerpt, width: int, palette: Palette) -> Text:
-    """The name of the tool, and the first words of what it said."""
+    """Render the name of the tool and the beginning of its output."""
     output = make_printable(excerpt.text.piece.strip(), width_limit=4 * width)
     length = len(excerpt.text.piece) + excerpt.text.before + excerpt.text.after
     size = f"  {length:,} characters" if length > len(output) else ""

@@ -1,7 +1,7 @@
-"""The conversations of a list, as far as somebody has looked at them.
+"""The loaded rows of the conversation list.
 
-The invariant: at most `KEPT` rows are held, however many there are and however far one scrolls. What was dropped is
-asked for again when it comes back into sight.
+Invariant: at most `KEPT` rows are in memory, independent of the length of the list. Dropped rows are
+requested again when they become visible.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from hermes.text import make_printable
 PAGE = 50
 KEPT = 400
 
-UNTITLED = "(no title, nothing said yet)"
+UNTITLED = "(no title, no messages yet)"
 
 
 class Conversation(NamedTuple):
     id: str
-    """Its live session: the one to resume."""
+    """The last session of the conversation, which is the one to resume."""
     root_id: str
     title: str | None
     preview: str
@@ -31,16 +31,16 @@ class Conversation(NamedTuple):
     pinned: bool
     archived: bool
     snippet: str = ""
-    """Where a search found it: the text with `>>>` and `<<<` around what matched."""
+    """The text that a search found, with `>>>` and `<<<` around matches."""
     session_id: str | None = None
     message_id: int | None = None
-    """The message that was found, and the session it is in."""
+    """The message that was found, and its session."""
     person: str | None = None
-    """Who it is with on a platform, by the platform's id: two people may use the same title."""
+    """The platform's id of the person. Two people may use the same title."""
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Conversation:
-        """From a row of `list_conversations`."""
+        """Make a conversation from a row of `list_conversations`."""
         return cls(
             id=row["id"],
             root_id=row["root_id"] or row["id"],
@@ -62,7 +62,7 @@ class Conversation(NamedTuple):
 
     @property
     def short_name(self) -> str:
-        """As it is called in a sentence."""
+        """The name in a sentence."""
         return f"“{make_printable(self.title or self.preview or self.id, width_limit=22)}”"
 
 
@@ -78,36 +78,36 @@ class Rows:
         self.total = total
         self.hidden = dict(hidden or {})
         self.are_more = are_more
-        """Whether a search found more than these, which are the best of them."""
+        """Whether the search found more conversations. These rows are the best ones."""
         self.parts = parts
-        """Words of the query that were found as parts of longer words."""
+        """Words of the query that matched as parts of longer words."""
         self._at: dict[int, Conversation] = {}
         self._before = 0
-        """1 if a row was put before those of the store, so that all of them stand one lower."""
+        """1 if a row was inserted before those of the store, which shifts all of them by one."""
 
     def __len__(self) -> int:
-        """How many are held."""
+        """Return the number of loaded rows."""
         return len(self._at)
 
     def get(self, index: int) -> Conversation | None:
         return self._at.get(index)
 
     def count_rest(self, offset: int) -> int:
-        """How many the store should have from an offset on."""
+        """Return how many rows the store should have from an offset on."""
         return self.total - self._before - offset
 
     def put(self, offset: int, rows: Iterable[Conversation]) -> None:
-        """Take in a page of the store."""
+        """Add a page of rows from the store."""
         for index, row in enumerate(rows, offset + self._before):
             self._at[index] = row
         if len(self._at) > KEPT:
             middle = offset + self._before + PAGE // 2
-            # Never the one before all others: the store cannot be asked for it again.
+            # Keep the inserted first row, because the store cannot return it again.
             nearest = sorted(self._at, key=lambda at: -1 if at < self._before else abs(at - middle))[:KEPT]
             self._at = {index: self._at[index] for index in nearest}
 
     def find_missing(self, first: int, last: int) -> list[int]:
-        """Offsets of the pages that hold rows of this range which are not here; `last` is included."""
+        """Return the offsets of the pages with missing rows in this range. `last` is included."""
         indices = range(max(0, first), min(last, self.total - 1) + 1)
         return sorted({(index - self._before) // PAGE * PAGE for index in indices if index not in self._at})
 
@@ -120,7 +120,7 @@ class Rows:
             self._at[index] = self._at[index]._replace(**changes)
 
     def remove(self, root_id: str) -> None:
-        """Take one out; those below it move up."""
+        """Remove a row. The rows below it move up."""
         index = self.find_index(root_id)
         if index is None:
             return
@@ -130,7 +130,7 @@ class Rows:
             self._before = 0
 
     def put_first(self, row: Conversation) -> None:
-        """Put one before all others, once; it may come again further down."""
+        """Insert a row before all others, once. The same conversation may also occur further down."""
         self._at = {0: row, **{at + 1: other for at, other in self._at.items()}}
         self._before = 1
         self.total += 1

@@ -1,7 +1,7 @@
-"""What the browser reads from the store: a page of the list, what a query finds, and the transcript in the preview.
+"""Store queries of the browser: a page of the list, search results, and the transcript of the preview.
 
-`search_rows` alone knows how conversations are searched. A query that is being typed ends in the middle of a word, so
-the last word also counts as a prefix. Everything here blocks, and is called in a thread.
+Only `search_rows` searches for conversations. A query that is being typed may end in the middle of a word, so
+its last word also matches as a prefix. All functions here block and are called in a thread.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
 MOST_FOUND = 100
-"""Conversations shown for a query: whoever does not find it among these types another word."""
+"""Maximum number of conversations shown for a query. A user who needs others adds a word."""
 
 _MARKED = re.compile(f"{OPEN}(.+?){CLOSE}", re.DOTALL)
 PAGE_ROOM = 12_000
 MOST_HELD = 120_000
-"""Characters of a page, and of what is held."""
+"""Maximum number of characters of a page, and of the loaded part of a transcript."""
 BOUNDS = Bounds(speech=6_000, tool=300, match=8_000, call=1_000, calls=40)
 DEEPEST = 16
-"""Sessions of a conversation passed over in one go because nothing was said in them."""
+"""Maximum number of empty sessions skipped at once."""
 
 
 def load_rows(db: SessionDB, view: View, offset: int = 0) -> Rows:
-    """What a view shows: of a list the page at an offset, of a search everything found."""
+    """Return the rows of a view: the page at an offset of a list, or all results of a search."""
     if view.is_search:
         return search_rows(db, view)
     page = db.list_conversations(limit=_get_limit(view, offset), offset=offset, **view.list_arguments())
@@ -47,13 +47,14 @@ def load_page(db: SessionDB, view: View, offset: int) -> list[Conversation]:
 
 
 def search_rows(db: SessionDB, view: View) -> Rows:
-    """The conversations whose titles or messages match, each once: titles first, then the best."""
+    """Return the conversations with matching titles or messages, each once: titles first, then the best
+    matches."""
     rows: dict[str, Conversation] = {}
     hidden, are_more = 0, False
     most = min(MOST_FOUND, view.limit or MOST_FOUND)
     hits = db.search_conversations(
         view.query,
-        MOST_FOUND + 1,  # one more tells whether there are more
+        MOST_FOUND + 1,  # one extra row shows whether there are more
         sources=view.sources,
         include_hidden=view.kinds is not None or view.archived,
         unfinished=True,
@@ -78,7 +79,8 @@ def search_rows(db: SessionDB, view: View) -> Rows:
 def load_conversation(
     db: SessionDB, session_id: str, message_id: int | None = None, snippet: str = ""
 ) -> Conversation | None:
-    """The conversation of a session as a row, with the message that it was found by; None if it is gone."""
+    """Return the conversation of a session as a row, with the message that was found. Return None if it does
+    not exist."""
     found = db.get_session(session_id)
     if found is None:
         return None
@@ -95,7 +97,7 @@ def load_conversation(
 
 
 def find_index(db: SessionDB, rows: Rows, session_id: str, message_id: int | None) -> int:
-    """Where among the rows the conversation of a session is; it is put first if it is not there."""
+    """Return the index of a session's conversation in the rows. It is inserted first if it is missing."""
     target = load_conversation(db, session_id, message_id)
     if target is None:
         return 0
@@ -109,14 +111,15 @@ def find_index(db: SessionDB, rows: Rows, session_id: str, message_id: int | Non
 
 
 def find_clues(snippet: str) -> tuple[str, ...]:
-    """The pieces of a snippet that matched, as they were written."""
+    """Return the pieces of a snippet that matched, as written."""
     return tuple(dict.fromkeys(_MARKED.findall(snippet)))
 
 
 def list_sources(db: SessionDB) -> list[tuple[str, int]]:
-    """Every source with the number of its conversations, the most used first.
+    """Return every source with the number of its conversations, most used first.
 
-    Asks for the newest conversation of a source that is not known yet, until there is none: a few short lists.
+    Repeatedly requests the newest conversation of an unknown source until there is none. This takes a few
+    short queries.
     """
     counts: dict[str, int] = {}
     before: int | None = None
@@ -152,10 +155,10 @@ class Part(NamedTuple):
 
 
 class Transcript:
-    """The part of a conversation that the preview has read: a window that grows where one scrolls.
+    """The part of a conversation that the preview has loaded: a window that grows while the user scrolls.
 
-    The invariant: a conversation is never read whole. Messages come in pages of about `PAGE_ROOM` characters, each
-    message cut to its bounds; what scrolled far out of sight is let go.
+    Invariant: a conversation is never loaded as a whole. Messages are read in pages of about `PAGE_ROOM`
+    characters, each message cut to its bounds. Messages far out of sight are dropped.
     """
 
     def __init__(self, db: SessionDB) -> None:
@@ -174,12 +177,12 @@ class Transcript:
         return self._last is not None and (self._more_after or self._last.continued_in is not None)
 
     def open_at(self, session_id: str, message_id: int, clues: tuple[str, ...]) -> bool:
-        """Read around a message; False if it is gone."""
+        """Read around a message. Return False if it does not exist."""
         window = self._db.passages.transcript(session_id, message_id, PAGE_ROOM, BOUNDS, clues)
         return window is not None and self._begin(window)
 
     def open_at_end(self, session_id: str) -> bool:
-        """Read how far the conversation came; False if it is gone."""
+        """Read the end of the conversation. Return False if it does not exist."""
         window = self._read_backwards(session_id, END)
         return window is not None and self._begin(window)
 
@@ -193,7 +196,7 @@ class Transcript:
         return window is not None and self._begin(window)
 
     def read_before(self) -> list[Part]:
-        """Read on upwards; what came, in order."""
+        """Read earlier messages and return them in order."""
         if self._first is None:
             return []
         if self._more_before and self.parts:
@@ -210,7 +213,7 @@ class Transcript:
         return new
 
     def read_after(self) -> list[Part]:
-        """Read on downwards; what came, in order."""
+        """Read later messages and return them in order."""
         if self._last is None:
             return []
         if self._more_after and self.parts:
@@ -241,7 +244,7 @@ class Transcript:
         return _walk_segments(session_id, after, page, lambda segment: (segment.continued_in, BEGINNING))
 
     def _drop_distant(self, at_end: bool) -> None:
-        """Forget what is farthest from where one reads."""
+        """Drop the messages farthest from the reading position."""
         length = sum(part.message.length for part in self.parts)
         side, dropped = (-1 if at_end else 0), None
         while length > MOST_HELD and len(self.parts) > 1:
@@ -267,7 +270,8 @@ def _walk_segments(
     page: Callable[[str, int, int, Bounds], Window | None],
     further: Callable[[Segment], tuple[str | None, int]],
 ) -> Window | None:
-    """The next page that has something to show, in this segment or one further on; the last that was there, else."""
+    """Return the next page with messages, in this session or a further one. If there is none, return the last
+    page read."""
     window = None
     for _ in range(DEEPEST):
         current = page(session_id, at, PAGE_ROOM, BOUNDS) if session_id is not None else None

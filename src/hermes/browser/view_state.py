@@ -1,4 +1,4 @@
-"""What the browser is asked to show: the query, the filters and the order. Knows nothing of widgets."""
+"""The view of the browser: the query, the filters and the order. Independent of widgets."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ ORDERS = {"activity": "by last activity", "started": "by start", "title": "by ti
 FOUND_ORDERS = {"relevance": "best first", **ORDERS}
 KIND_NAMES = {"chat": "chats", "job": "jobs", "child": "subagents", "tool": "tool sessions"}
 REASONS = {"child": "subagent"}
-"""What people call the reasons for which a conversation is hidden; the others are called what they are."""
+"""Display names of the reasons for which conversations are hidden. Other reasons are shown unchanged."""
 
 
 class View(NamedTuple):
     query: str = ""
     sources: tuple[str, ...] | None = None
     kinds: tuple[str, ...] | None = None
-    """None is what a person wants to see as a rule: chats; of a source that is named, all but its subagents."""
+    """None means the default: chats or, if a source is named, all its kinds except subagents."""
     archived: bool = False
     """Whether archived conversations are shown among the others."""
     order: str = "activity"
@@ -31,7 +31,7 @@ class View(NamedTuple):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What of the query may be marked where it is seen."""
+        """The words of the query, for highlighting."""
         return tuple(self.query.replace('"', " ").replace("*", " ").split())
 
     @property
@@ -46,7 +46,8 @@ class View(NamedTuple):
         return self.sources is not None or self.kinds is not None or self.archived
 
     def list_arguments(self) -> dict[str, Any]:
-        """The same as arguments of `list_conversations`. Naming kinds there shows them; the archive needs both."""
+        """Return the view as arguments of `list_conversations`. The archive needs both explicit kinds and
+        `include_hidden`."""
         kinds = self.visible_kinds if self.archived else self.kinds
         return {
             "sources": self.sources,
@@ -57,7 +58,7 @@ class View(NamedTuple):
         }
 
     def is_showing(self, conversation: Conversation) -> bool:
-        """Whether what a search found passes the filters."""
+        """Return whether a search result passes the filters."""
         return (
             (self.sources is None or conversation.source in self.sources)
             and conversation.kind in self.visible_kinds
@@ -86,7 +87,7 @@ def show_everything(view: View) -> View:
 
 
 def describe_hidden(hidden: dict[str, int]) -> str:
-    """`300 cron, 12 archived hidden`; empty if nothing is."""
+    """Describe hidden conversations, such as `300 cron, 12 archived hidden`. Empty if none are hidden."""
     most_first = sorted(hidden.items(), key=lambda item: (-item[1], item[0]))
     counts = ", ".join(f"{count:,} {REASONS.get(reason, reason)}" for reason, count in most_first)
     return f"{counts} hidden" if counts else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def is_installed() -> bool:
-    """Whether the libraries of the screen are installed. A one-shot question needs none of them."""
+    """Return whether the terminal libraries are installed. A one-shot question does not need them."""
     from importlib.util import find_spec
 
     return all(map(find_spec, ("rich", "prompt_toolkit")))

@@ -1,6 +1,7 @@
-"""Somebody else works in the conversation: who, since when, and what can be done about it.
+"""Lease conflicts: another process works in the conversation. The person chooses how to continue.
 
-Follow and only read, take it over (what they still try to write is refused), or go on in a branch of one's own.
+The choices are to follow the conversation read-only, to take it over (further writes of the other process are
+then refused), or to continue in a branch.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from hermes.chat.commands.table import Leave
 from hermes.chat.input import quiet_keyboard
 from hermes.chat.input.question import Option
 from hermes.chat.view.calls import describe_call, read_calls
-from hermes.chat.view.recap import extract_text
+from hermes.chat.view.recap import format_row_text
 from hermes.chat.view.screen import GOLD, GREEN
 from hermes.text import make_printable
 
@@ -27,17 +28,18 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 CHOICES = [
-    Option("follow", "follow, and only read", "f"),
-    Option("take over", "take over: the other one cannot write any more", "t"),
-    Option("branch", "branch: go on from here in a conversation of your own", "b"),
+    Option("follow", "follow it read-only", "f"),
+    Option("take over", "take over: the other process can no longer write", "t"),
+    Option("branch", "branch: continue in a new conversation from here", "b"),
     Option("leave", "leave it", "l"),
 ]
-"""The first is marked: it changes nothing."""
+"""The first is the default, because it changes nothing."""
 POLL_S = 0.5
 
 
 def describe_holder(lease: Lease) -> str:
-    """`A terminal (process 4711 on this host) has been in this conversation since 14:05 (5m ago).`"""
+    """Describe the holder of a lease: `Another terminal (process 4711 on host) has been in this conversation
+    since ...`"""
     holder, since = lease.holder, clock.format_iso(lease.since)[11:16]
     ago = clock.format_relative(lease.since, clock.now())
     surface = make_printable(holder.surface)
@@ -50,14 +52,17 @@ def describe_holder(lease: Lease) -> str:
 async def follow(
     db: SessionDB, session_id: str, after: int, show: Callable[[Row], None], stop: asyncio.Event
 ) -> str | None:
-    """Show what is said as it is said. `stop` ends it; else it ends when nobody works there any more, and says so."""
+    """Show new messages until `stop` is set or no process works in the conversation any more.
+
+    Return a message for the person in the second case, None in the first.
+    """
     last = after
     while not stop.is_set():
         for row in await asyncio.to_thread(db.leases.follow, session_id, last):
             last = row["id"]
             show(row)
         if await asyncio.to_thread(db.leases.find_holder, session_id) is None:
-            return "Nobody works in it any more."
+            return "The conversation is no longer in use."
         try:
             await asyncio.wait_for(stop.wait(), POLL_S)
         except TimeoutError:
@@ -66,8 +71,8 @@ async def follow(
 
 
 def format_followed(row: Row) -> tuple[str, str] | None:
-    """A message as who follows sees it: its speaker and its text; None for what is not shown."""
-    text = extract_text(row).strip()
+    """Return the speaker and the text of a message for a follower. None for messages that are not shown."""
+    text = format_row_text(row).strip()
     if row["role"] == "user":
         return "● You", text
     if row["role"] == "assistant":
@@ -82,7 +87,7 @@ def format_followed(row: Row) -> tuple[str, str] | None:
 
 
 async def resolve_conflict(chat: Chat, session_id: str, lease: Lease) -> bool:
-    """Ask the person; False if they would rather leave it."""
+    """Ask the person how to continue. Return False if they do not open the conversation."""
     chat.screen.print_line(describe_holder(lease), "yellow")
     while True:
         match await chat.choose("What now?", CHOICES):
@@ -90,31 +95,32 @@ async def resolve_conflict(chat: Chat, session_id: str, lease: Lease) -> bool:
                 await _watch(chat, session_id)
             case "take over":
                 notes = await chat.conversation.switch_to(session_id, take_over=True)
-                await chat.show_recap(["It is yours now.", *notes])
+                await chat.show_recap(["You have taken over the conversation.", *notes])
                 return True
             case "branch":
                 child = await chat.conversation.branch_off(session_id)
-                await chat.show_recap([f"A branch of {session_id}, which the other one keeps: {child}"])
+                await chat.show_recap([f"A branch of {session_id}: {child}"])
                 return True
             case _:
                 return False
 
 
 async def handle_takeover(chat: Chat, typed_text: str) -> None:
-    """Another terminal has taken our conversation over; what was typed is not lost."""
+    """Handle the takeover of this conversation by another process. The typed text is kept for the next
+    prompt."""
     chat.prefill = typed_text
     session_id = await asyncio.to_thread(
         chat.conversation.store.get_compression_tip, chat.conversation.session_id
     )
     lease = await asyncio.to_thread(chat.conversation.store.leases.find_holder, session_id)
-    if lease is None:  # and has left it already
+    if lease is None:  # the other process has left already
         await chat.show_recap(await chat.conversation.switch_to(session_id, take_over=True))
     elif not await resolve_conflict(chat, session_id, lease):
         raise Leave
 
 
 async def _watch(chat: Chat, session_id: str) -> None:
-    chat.screen.print_note("Following; Ctrl-C ends it.")
+    chat.screen.print_note("Following the conversation; press Ctrl-C to stop following.")
     rows = await asyncio.to_thread(chat.conversation.store.get_context, session_id)
     stop = asyncio.Event()
 

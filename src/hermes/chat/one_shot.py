@@ -1,10 +1,11 @@
-"""One question, one answer, for scripts: the answer is given back, and what a person should know is told beside it."""
+"""One-shot questions for scripts. The answer is returned; notes and tool calls are reported separately."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from hermes.agent.answer import Answer, collect_answer
 from hermes.agent.approvals.request import DENY, UNANSWERABLE, ApprovalRequest, Decision
 from hermes.agent.events import (
     ApprovalAsked,
@@ -20,13 +21,12 @@ from hermes.agent.subagents import describe_work
 from hermes.chat.view.calls import EDITORS, NO_RESULT, READERS, Call, describe_call
 from hermes.chat.view.diffs import format_counts
 from hermes.chat.view.edits import read_edit
-from hermes.conversation.answer import Answer, collect_answer
 from hermes.conversation.conversation import Conversation
 from hermes.db.session_db import SessionDB
 from hermes.text import make_printable
 
 REPEATED = 60
-"""Terminal cells of a command that are told again when it did not succeed."""
+"""The maximum width, in terminal cells, of the command in the second line about a failed call."""
 
 
 async def ask(
@@ -35,9 +35,11 @@ async def ask(
     report: Callable[[str], None],
     decide: Callable[[ApprovalRequest], Awaitable[Decision | None]] | None = None,
 ) -> Answer:
-    """`report` gets what goes wrong on the way, and what tools do on the machine, a line for each.
+    """Ask a question and return the answer. `report` gets a line for each problem and each tool call that may
+    change something.
 
-    `decide` asks the person for an approval, if the conversation can ask; None stops the turn.
+    `decide` asks the person for an approval, if the conversation supports approvals. If it returns None, the
+    turn stops.
     """
     calls = CallLines(report)
 
@@ -65,9 +67,9 @@ async def ask(
 
 
 class CallLines:
-    """A line for each call that may change something: a command when it starts, an edit when it is done.
+    """Reports a line for each call that may change something: a command when it starts, an edit when it ends.
 
-    A command that did not succeed gets a second line; a subagent gets one when it begins and one when it ends.
+    A failed command gets a second line. A subagent gets a line when it starts and another when it ends.
     """
 
     def __init__(self, report: Callable[[str], None]) -> None:
@@ -112,7 +114,7 @@ class CallLines:
         self._report(f"subagent {progress.number} {state}: {goal}")
 
     def finish(self) -> None:
-        """Name the edits whose end was not told."""
+        """Report the edits that started but did not end."""
         for _, call in self._running:
             if call.name in EDITORS:
                 self._report(f"{describe_call(call.name, call.arguments)}: {NO_RESULT}")

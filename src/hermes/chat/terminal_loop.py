@@ -1,4 +1,4 @@
-"""The conversation at a terminal: ask, answer, ask again, until the person leaves."""
+"""The terminal chat: prompt, answer, prompt again, until the person leaves."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import os
 import signal
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes import clock, errors
-from hermes.agent import auto_maintenance, events
+from hermes.agent import auto_maintenance
+from hermes.agent.answer import collect_answer
 from hermes.agent.approvals.request import DENY
+from hermes.agent.events import ApprovalAsked, Event
 from hermes.agent.turn import TRASH_HINT
 from hermes.chat import lease_conflict
-from hermes.chat.commands.table import BUSY, BUSY_S, Leave, parse_command
+from hermes.chat.commands.table import BUSY, BUSY_S, Leave, parse_command, run_command
 from hermes.chat.input import quiet_keyboard
 from hermes.chat.input.approval import ask_approval
 from hermes.chat.input.prompt_line import attach_files
@@ -24,6 +26,7 @@ from hermes.chat.input.question import Option, Stopped
 from hermes.chat.view.recap import format_farewell, make_recap
 from hermes.chat.view.screen import format_usage
 from hermes.config.config_file import read_setting
+from hermes.conversation.background_tasks import BackgroundTasks
 from hermes.text import make_printable
 
 if TYPE_CHECKING:
@@ -41,8 +44,10 @@ T = TypeVar("T")
 TRASHED = "Session {old} was deleted or moved to the trash. What you say next begins a new one."
 TWICE_WITHIN_S = 2.0
 TICK_S = 0.1
+AT_ONCE = ("agents",)
+"""Commands that run during an answer."""
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
-"""A window that is closed ends the conversation as properly as its person would."""
+"""Signals that end the chat cleanly, for example when the terminal window is closed."""
 
 
 class Chat:
@@ -51,26 +56,37 @@ class Chat:
         self.prompt_line: PromptLine
         self.prefill = ""
         self.listed: list[str] = []
-        """Ids in the order of the last list that was shown: `/resume 3` means the third."""
+        """The ids of the last list on the screen, in its order. `/resume 3` selects the third."""
         self.opened = 0
-        """Folded outputs that were opened since the last turn, the newest first."""
+        """The number of folded outputs opened since the last turn, newest first."""
         self._title: str | None = None
         self._interrupted_at = float("-inf")
         self._stopped: Turn | None = None
         self._listen: Callable[[], None] = _ignore_interrupt
+        self._typed: quiet_keyboard.TypedAhead | None = None
+        self._commands = BackgroundTasks()
+        """Commands that run during an answer."""
+        self._printing = asyncio.Lock()
+        """Held by a command or a question that uses the screen during an answer."""
 
     # ---------------------------------------------------------------- the loop
 
     async def run(self, resuming: str | None = None, asked_cwd: Path | None = None) -> None:
-        """Until the person leaves; `resuming` is the conversation to go on in, `asked_cwd` the directory they named."""
+        """Run the chat until the person leaves.
+
+        `resuming` is the session to resume, `asked_cwd` the working directory from the command line.
+        """
         self.prompt_line.open_output = self._open_output
+        self._typed = quiet_keyboard.TypedAhead(
+            self.prompt_line.keyboard, self._run_at_once, self.screen.show_typed
+        )
         beside = asyncio.create_task(self._finish_start())
         me = asyncio.current_task()
         loop = asyncio.get_running_loop()
         for number in ENDINGS:
             loop.add_signal_handler(number, lambda: me.cancel() if me is not None else None)
         try:
-            # The keyboard is also quiet between a turn and the next prompt.
+            # The echo is also off between a turn and the next prompt.
             with _show_warnings(self._show_warning), quiet_keyboard.suppress_echo():
                 if resuming is None or await self.enter(resuming, asked_cwd):
                     if resuming is None:
@@ -88,7 +104,7 @@ class Chat:
     async def _converse(self) -> None:
         while True:
             prefill, self.prefill = self.prefill, ""
-            with self._ignore_interrupts(), suppress(errors.StoreError):  # the toolbar can do without
+            with self._ignore_interrupts(), suppress(errors.StoreError):  # the toolbar works without a title
                 self._title = await asyncio.to_thread(self.conversation.get_title)
             try:
                 text = (await self.prompt_line.ask(prefill)).strip()
@@ -98,7 +114,7 @@ class Chat:
                 if time.monotonic() - self._interrupted_at < TWICE_WITHIN_S:
                     return
                 self._interrupted_at = time.monotonic()
-                self.screen.print_note("Ctrl-C again leaves; so does Ctrl-D.")
+                self.screen.print_note("Press Ctrl-C again, or Ctrl-D, to exit.")
                 continue
             if text:
                 with self._ignore_interrupts():
@@ -109,18 +125,14 @@ class Chat:
         try:
             if command is None:
                 await self.answer(attach_files(text, self.conversation.cwd), typed_text=text)
-            elif command.command is None:
-                alike = ", ".join(f"/{name}" for name in command.alike)
-                hint = f"; there are {alike}" if alike else "; /help lists them"
-                self.screen.print_problem(f"There is no command {text.split()[0]}{hint}")
             else:
                 await self._leave_trashed()
-                await command.command.run(self, command.argument)
+                await run_command(self, command.name, command.words)
         except Leave:
             raise
         except errors.HermesError as problem:
             self.screen.print_problem(str(problem))
-        except Exception as problem:  # whatever happened, the conversation goes on
+        except Exception as problem:  # the chat must survive any error
             if os.environ.get("HERMES_TRACEBACK"):
                 raise
             self.screen.print_problem(
@@ -128,15 +140,16 @@ class Chat:
             )
 
     async def _leave_trashed(self) -> None:
-        """Say so if the session of this conversation was trashed elsewhere: a command must not act on it."""
+        """Start a new session with a note if the current one was trashed elsewhere. A command must not act on
+        a trashed session."""
         old = None
-        with suppress(errors.StoreError):  # the command says that the store cannot be read
+        with suppress(errors.StoreError):  # the command reports the error
             old = await self.conversation.leave_trashed()
         if old is not None:
             self.screen.print_note(f"{TRASHED.format(old=old)} {TRASH_HINT}")
 
     async def _finish_start(self) -> None:
-        """What can wait until the person sees a prompt: the model is made, and the store is looked after."""
+        """Do the work that can wait until the prompt is shown: load the model and run maintenance."""
         await self.prompt_line.wait_until_drawn()
         try:
             await self.conversation.prepare()
@@ -155,7 +168,7 @@ class Chat:
                 await self.prompt_line.print_above(lambda: self.screen.print_aside(line))
 
     async def _say_goodbye(self) -> None:
-        """Leave the conversation to others, and tell how to come back."""
+        """Close the conversation and show how to resume it."""
         rows: list[dict[str, Any]] = []
         with suppress(errors.StoreError):
             rows = [row for row in await self.conversation.load_rows() if row.get("role") != "system"]
@@ -170,14 +183,14 @@ class Chat:
         for line in format_farewell(self.conversation.session_id, title, seconds, rows if is_stored else []):
             self.screen.print_line(line)
 
-    # ---------------------------------------------------------------- what is on the screen
+    # ---------------------------------------------------------------- the screen
 
     def greet(self) -> None:
         if self.conversation.incognito:
             self.screen.print_line(
                 "Incognito: nothing of this conversation is written anywhere.", "bold #af87ff"
             )
-        self.screen.print_note("Hermes. /help lists the commands, Ctrl-D leaves.")
+        self.screen.print_note("Hermes. /help lists the commands, Ctrl-D exits.")
 
     def format_toolbar(self) -> str:
         conversation = self.conversation
@@ -214,7 +227,7 @@ class Chat:
         return bool(await self.conversation.load_rows())
 
     async def confirm(self, question: str) -> bool:
-        """Whether the person wants it: this time, or from now on without being asked."""
+        """Ask for confirmation, unless the person has turned the question off. Return whether they confirm."""
         if read_setting("approvals", "destructive_slash_confirm") is False:
             return True
         options = [
@@ -228,15 +241,16 @@ class Chat:
             await asyncio.to_thread(keep, "approvals.destructive_slash_confirm", False)
         return chosen in ("once", "always")
 
-        # ---------------------------------------------------------------- going on in a conversation
+    # ---------------------------------------------------------------- resuming a conversation
 
     async def enter(self, session_id: str, asked_cwd: Path | None = None) -> bool:
-        """Go on in a conversation; False if the person would rather not, because somebody else works in it."""
+        """Resume a conversation. Return False if another process works in it and the person declines to
+        continue."""
         patience = asyncio.get_running_loop().call_later(BUSY_S, self.screen.print_note, BUSY)
         try:
-            notes = await self.conversation.switch_to(session_id, asked_cwd=asked_cwd)
+            notes = await self.conversation.switch_to(session_id, asked_cwd=asked_cwd, reopen=False)
         except errors.LeaseHeld as conflict:
-            patience.cancel()  # from here on the person is waited for, not the store
+            patience.cancel()  # the delay is now the person, not the store
             return await self.resolve_conflict(session_id, conflict.holder)
         finally:
             patience.cancel()
@@ -244,11 +258,12 @@ class Chat:
         return True
 
     async def resolve_conflict(self, session_id: str, lease: Lease) -> bool:
-        """Ask the person what to do about somebody who works in the conversation; False if they leave it."""
+        """Ask the person how to continue if another process works in the conversation. Return False if they
+        decline."""
         return await lease_conflict.resolve_conflict(self, session_id, lease)
 
     async def show_recap(self, notes: list[str]) -> None:
-        """Say where we are, and what was said."""
+        """Show the resumed session, the notes and the recent messages."""
         rows = await self.conversation.load_rows()
         title = await asyncio.to_thread(self.conversation.get_title)
         by_person = sum(1 for row in rows if row["role"] == "user")
@@ -258,37 +273,59 @@ class Chat:
         for line in notes:
             self.screen.print_note(line)
         if not rows:
-            self.screen.print_note("Nothing was said in it yet; it starts fresh.")
+            self.screen.print_note("This conversation has no messages yet; it starts empty.")
         elif read_setting("display", "resume_display") != "minimal":
             self.screen.print_recap(make_recap(rows))
 
-            # ---------------------------------------------------------------- one turn
+    # ---------------------------------------------------------------- turns
 
     async def answer(self, content: Any, *, typed_text: str = "") -> None:
-        """Say something and show what comes of it. None tries again with what was said last."""
+        """Send a message and show the answer. None repeats the turn for the last message."""
         self.opened = 0
-        lost: errors.LeaseLost | None = None
         self.screen.begin()
         ticking = asyncio.create_task(self._tick())
         me = asyncio.current_task()
         try:
-            with quiet_keyboard.suppress_echo(), self.handle_interrupts(self._stop, me):
-                async with aclosing(self.conversation.say(content)) as happening:
-                    async for event in happening:
-                        if isinstance(event, events.ApprovalAsked):
-                            await self._ask_approval(event)
-                        self.screen.handle_event(event)
-                        if isinstance(event, events.Failed) and isinstance(event.error, errors.LeaseLost):
-                            lost = event.error
+            with (
+                quiet_keyboard.suppress_echo(),
+                self.handle_interrupts(self._stop, me),
+                self._typed.read() if self._typed is not None else nullcontext(),
+            ):
+                answer = await collect_answer(self.conversation.say(content), self._show_event)
         except errors.HermesError:
-            self.prefill = typed_text  # nobody heard it
+            self.prefill = typed_text  # the message was not sent
             raise
         finally:
+            await self._commands.cancel(BUSY_S)
             ticking.cancel()
             taken = self.conversation.last_turn
             self.screen.end(taken if taken.model else None)
-        if lost is not None:
+        if answer.lost_lease is not None:
             await lease_conflict.handle_takeover(self, typed_text)
+
+    async def _show_event(self, event: Event) -> None:
+        if isinstance(event, ApprovalAsked):
+            await self._ask_approval(event)
+        self.screen.handle_event(event)
+
+    def _run_at_once(self, text: str) -> bool:
+        """Run a command that was typed during an answer. Return False if it must wait for the next prompt."""
+        parsed = parse_command(text)
+        if parsed is None or parsed.name not in AT_ONCE:
+            return False
+        self._commands.start(self._run_beside_answer(parsed.name, parsed.words))
+        return True
+
+    async def _run_beside_answer(self, name: str, words: str) -> None:
+        """Run a command and print its reply above the answer."""
+        async with self._printing:
+            self.screen.pause()
+            try:
+                await run_command(self, name, words)
+            except errors.HermesError as problem:
+                self.screen.print_problem(str(problem))
+            finally:
+                self.screen.resume()
 
     async def _tick(self) -> None:
         while True:
@@ -296,8 +333,8 @@ class Chat:
             self.screen.tick()
 
     def _ignore_interrupts(self) -> AbstractContextManager[None]:
-        """An answer that is just done, or a command that cannot be stopped, does not end the conversation."""
-        hint = "Nothing to stop here; the third Ctrl-C leaves."
+        """Ignore the first two presses of Ctrl-C during a command or right after an answer."""
+        hint = "Nothing to stop here; the third Ctrl-C exits."
         return self.handle_interrupts(lambda: self.screen.print_note(hint), asyncio.current_task())
 
     def _stop(self) -> None:
@@ -308,7 +345,7 @@ class Chat:
     def handle_interrupts(
         self, stop: Callable[[], object], me: asyncio.Task[Any] | None = None
     ) -> Iterator[None]:
-        """Ctrl-C stops what is going on; where that does not help, the third one leaves."""
+        """Call `stop` on Ctrl-C. The third Ctrl-C cancels `me`."""
         loop, pressed = asyncio.get_running_loop(), 0
 
         def on_interrupt() -> None:
@@ -334,41 +371,44 @@ class Chat:
                 around()
 
     async def choose(self, question: str, options: Sequence[Option[T]], *, default: int = 0) -> T | None:
-        """The value of the option that the person chooses; None for Esc, Ctrl-D or Ctrl-C."""
+        """Return the value of the chosen option; None for Esc, Ctrl-D or Ctrl-C."""
         try:
             return await self.prompt_line.choose(question, options, default=default)
         except Stopped:
             return None
         finally:
-            self._listen()  # the question had Ctrl-C for itself
+            self._listen()  # the question had replaced the Ctrl-C handler
 
-    async def _ask_approval(self, event: events.ApprovalAsked) -> None:
-        """Ask the person whether a tool may act, and answer the turn. Ctrl-C stops it."""
+    async def _ask_approval(self, event: ApprovalAsked) -> None:
+        """Ask the person for an approval and pass the decision to the turn. Ctrl-C stops the turn."""
         turn = self.conversation.turn
         if turn is None:
             return
-        self.screen.pause()
-        try:
-            decision = DENY
-            if self._stopped is not turn:
-                decision = await ask_approval(event.request, self.screen, self.prompt_line)
-        except Stopped:
-            self._stop()
-        finally:
-            self._listen()  # the question had Ctrl-C for itself
-            self.screen.resume()
+        async with self._printing:
+            self.screen.pause()
+            if self._typed is not None:
+                self._typed.hand_over()
+            try:
+                decision = DENY
+                if self._stopped is not turn:
+                    decision = await ask_approval(event.request, self.screen, self.prompt_line)
+            except Stopped:
+                self._stop()
+            finally:
+                self._listen()  # the question had replaced the Ctrl-C handler
+                self.screen.resume()
         turn.decide(event.number, decision)
 
 
 def _ignore_interrupt() -> None:
-    """Between turns Ctrl-C is a key of the prompt."""
+    """Do nothing: at the prompt, Ctrl-C is a key of the prompt."""
 
 
-# ---------------------------------------------------------------- warnings of the log
+# ---------------------------------------------------------------- log warnings
 
 
 class _ScreenHandler(logging.Handler):
-    """Hands each warning to the event loop of the chat, from whatever thread it comes. Repetitions are left out."""
+    """Passes each warning to the event loop of the chat, from any thread. A repeated warning is dropped."""
 
     def __init__(self, show: Callable[[str], Coroutine[Any, Any, None]]) -> None:
         super().__init__(logging.WARNING)
@@ -379,7 +419,7 @@ class _ScreenHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._loop.call_soon_threadsafe(self._begin, record.getMessage())
-        except Exception:  # noqa: BLE001 - a loop that has ended, arguments that do not fit: logging must not raise
+        except Exception:  # noqa: BLE001 - closed loop or wrong log arguments: logging must not raise
             self.handleError(record)
 
     def _begin(self, text: str) -> None:
@@ -393,7 +433,7 @@ class _ScreenHandler(logging.Handler):
 
 @contextmanager
 def _show_warnings(show: Callable[[str], Coroutine[Any, Any, None]]) -> Iterator[None]:
-    """Show warnings above the prompt or the answer. Python would print them in the middle of what is drawn."""
+    """Show warnings above the prompt or the answer. The default handler would print them inside drawn output."""
     handler = _ScreenHandler(show)
     logging.getLogger().addHandler(handler)
     try:

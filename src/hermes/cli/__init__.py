@@ -1,5 +1,5 @@
-"""The `hermes` command: a module per sub-command, loaded when it is called.
+"""The `hermes` command: one module per sub-command, imported when the command is called.
 
-Owns arguments, exit codes and output. Commands parse, call and print; they hold no logic of their own. Imports every
-layer below; nothing imports it.
+Owns arguments, exit codes and output. Commands parse arguments, call other layers and print; they contain no
+logic of their own. Imports every layer below. No other layer imports it.
 """

@@ -1,4 +1,4 @@
-"""`hermes approvals`: what the agent may do in a project without asking again, and taking that back."""
+"""`hermes approvals`: list and revoke what the agent may do in a project without asking."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from hermes.text import format_count, make_printable
 
 COMMANDS = {
     "list": Command(
-        "hermes.cli.approvals:define_list", "show what needs no question, by project", Access.READS
+        "hermes.cli.approvals:define_list",
+        "show what the agent may do without asking, by project",
+        Access.READS,
     ),
     "revoke": Command(
-        "hermes.cli.approvals:define_revoke", "ask again about something that was allowed", Access.PERSON
+        "hermes.cli.approvals:define_revoke", "remove approvals, so that the agent asks again", Access.PERSON
     ),
 }
 
@@ -36,9 +38,9 @@ def define_list(parser: argparse.ArgumentParser, _: Words) -> None:
 def define_revoke(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.set_defaults(run=revoke_approvals)
     parser.add_argument(
-        "numbers", nargs="*", type=int, metavar="NUMBER", help="as `hermes approvals list` numbers them"
+        "numbers", nargs="*", type=int, metavar="NUMBER", help="a number from `hermes approvals list`"
     )
-    parser.add_argument("--all", action="store_true", help="all of them, or all of one project")
+    parser.add_argument("--all", action="store_true", help="all approvals, or all of one project")
     _add_workspace_option(parser)
     add_json_option(parser)
 
@@ -48,7 +50,7 @@ def _add_workspace_option(parser: argparse.ArgumentParser) -> None:
         "--workspace",
         type=Path,
         metavar="DIR",
-        help="only those of the project that this directory belongs to",
+        help="only approvals of the project that contains this directory",
     )
 
 
@@ -65,7 +67,7 @@ def show_approvals(arguments: argparse.Namespace) -> int:
         print_json([{"number": number, **grant._asdict()} for number, grant in numbered])
         return DONE
     if not numbered:
-        print_lines(["Nothing is allowed without a question yet."])
+        print_lines(["Nothing is allowed without asking yet."])
     width = len(str(numbered[-1][0])) if numbered else 0
     before = None
     for number, grant in numbered:
@@ -86,12 +88,12 @@ def revoke_approvals(arguments: argparse.Namespace) -> int:
     from hermes.agent.approvals.grants import Grants
 
     if bool(arguments.numbers) == arguments.all:
-        raise WrongUsage("say which: numbers of `hermes approvals list`, or --all")
+        raise WrongUsage("name the approvals: numbers from `hermes approvals list`, or --all")
     grants, workspace = Grants(), _find_workspace(arguments)
     approvals = grants.all()
     missing = [number for number in arguments.numbers if not 1 <= number <= len(approvals)]
     if missing:
-        raise Refused(f"there is no approval {missing[0]}; `hermes approvals list` shows what there is")
+        raise Refused(f"there is no approval {missing[0]}; see `hermes approvals list`")
     chosen = approvals if arguments.all else [approvals[number - 1] for number in arguments.numbers]
     revoked = grants.revoke([grant for grant in chosen if workspace is None or grant.workspace == workspace])
     if not revoked:

@@ -1,4 +1,4 @@
-"""`hermes audit`: who changed settings, keys and people, from `<home>/audit.log`."""
+"""`hermes audit`: show the changes of settings, keys and people recorded in `<home>/audit.log`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def show_audit(arguments: argparse.Namespace) -> int:
 
 
 def format_entry(entry: dict[str, Any]) -> str:
-    """One line: the time, the action, its details, and the process it came from."""
+    """Format an entry as one line: the time, the action, its details, and the process that made the change."""
     details = entry.get("details")
     pairs = details.items() if isinstance(details, dict) else ()
     words = [str(entry.get("time", "?")), str(entry.get("action", "?"))]

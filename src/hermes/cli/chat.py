@@ -1,6 +1,6 @@
-"""`hermes` and `hermes chat`: talk, go on where you were, or ask one question.
+"""`hermes` and `hermes chat`: start a conversation, continue one, or ask one question.
 
-A title behind `-c` and `-r` needs no quotes: `insert_chat_command` joins the words before argparse sees them.
+A title after `-c` or `-r` needs no quotes: `insert_chat_command` joins its words before argparse parses them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     from hermes.db.session_db import AnyStore, SessionDB
 
 MISSING = "the chat is not installed; get it with: pip install 'hermes-sessions[chat]'"
-NEEDS_QUESTION = "--json goes with -q"
+NEEDS_QUESTION = "--json needs -q"
 WAITS_SILENTLY_S = 3.0
 NAMED = {"-c": "--continue", "--continue": "--continue", "-r": "--resume", "--resume": "--resume"}
 
 
 def insert_chat_command(argv: Sequence[str], commands: Collection[str]) -> list[str]:
-    """What was typed, with `chat` before flags that stand alone, and names of conversations in one piece."""
+    """Return the arguments with `chat` inserted before flags without a command. Words of a conversation's
+    name are joined."""
     if argv and not argv[0].startswith("-") and argv[0] != "chat":
         return list(argv)
     if argv[:1] in (["-h"], ["--help"], ["--version"]):
@@ -67,26 +68,26 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         const="",
         type=parse_text,
         metavar="ID|TITLE",
-        help="go on in the last conversation of the terminal, or in the one of this name (no quotes needed)",
+        help="continue the last terminal conversation, or the one with this name (no quotes needed)",
     )
     parser.add_argument(
         "-r",
         "--resume",
         type=parse_text,
         metavar="ID|TITLE",
-        help="go on in the conversation of this id or title; `latest` is the last one",
+        help="continue the conversation with this id or title; `latest` is the last one",
     )
-    parser.add_argument("--here", action="store_true", help="with -c: the last one of this project")
+    parser.add_argument("--here", action="store_true", help="with -c: the last conversation of this project")
     parser.add_argument(
         "-q", "--query", type=parse_text, metavar="QUESTION", help="ask one question and print the answer"
     )
     add_json_option(parser)
     parser.add_argument("-m", "--model", type=parse_text, metavar="NAME", help="which model answers")
-    parser.add_argument("--base-url", type=parse_text, metavar="URL", help="where the model is")
+    parser.add_argument("--base-url", type=parse_text, metavar="URL", help="the address of the model")
     parser.add_argument(
-        "--source", type=parse_source, metavar="S", help="what new conversations are tagged with (cli)"
+        "--source", type=parse_source, metavar="S", help="the source of new conversations (cli)"
     )
-    parser.add_argument("--incognito", action="store_true", help="keep nothing of this conversation")
+    parser.add_argument("--incognito", action="store_true", help="do not store this conversation")
     parser.add_argument("--in", dest="cwd", type=Path, metavar="DIR", help="work in this directory")
 
 
@@ -102,15 +103,15 @@ def run_command(arguments: argparse.Namespace) -> int:
         if not arguments.parts and _is_first_run(arguments):
             from hermes.cli.setup import choose_start
 
-            # Without a terminal nobody can choose: then the product shows itself.
+            # Without a terminal nobody can choose, so the demo runs.
             code = choose_start(arguments.main) if has_terminal else int(arguments.main(["demo"]))
             if code is not None:
                 return code
         elif not has_terminal:
-            if _is_resuming(arguments):  # a name that says nothing, or too much, is told first
+            if _is_resuming(arguments):  # report an unknown or ambiguous name first
                 with _open_store(arguments) as db:
                     _find_session(db, arguments, can_pick=False)
-            raise Refused("the chat needs a terminal; -q asks one question without")
+            raise Refused("the chat needs a terminal; use -q to ask one question without one")
     with _open_store(arguments) as db:
         chosen = _find_session(db, arguments, can_pick=question is None)
         import asyncio
@@ -126,7 +127,7 @@ def _is_resuming(arguments: argparse.Namespace) -> bool:
 
 
 def _is_first_run(arguments: argparse.Namespace) -> bool:
-    """Whether a person who named no conversation has not chosen a model yet."""
+    """Return whether the user named no conversation and has not chosen a model yet."""
     if _is_resuming(arguments):
         return False
     from hermes.cli.setup import is_first_run
@@ -136,13 +137,13 @@ def _is_first_run(arguments: argparse.Namespace) -> bool:
 
 def _check(arguments: argparse.Namespace) -> None:
     if arguments.here and arguments.go_on != "":
-        raise WrongUsage("--here goes with -c alone: the last conversation of this project")
+        raise WrongUsage("--here needs -c without a name: it continues the last conversation of this project")
     if arguments.go_on is not None and arguments.resume is not None:
-        raise WrongUsage("-c and -r each name the conversation to go on in; choose one")
+        raise WrongUsage("-c and -r each name the conversation to continue; choose one")
     if arguments.json and arguments.query is None and sys.stdin.isatty():
         raise WrongUsage(NEEDS_QUESTION)
     if arguments.incognito and _is_resuming(arguments):
-        raise WrongUsage("--incognito is a conversation of its own: it goes on from none")
+        raise WrongUsage("--incognito starts a new conversation; it cannot continue another")
     if arguments.cwd is not None:
         arguments.cwd = arguments.cwd.expanduser().absolute()
         if not arguments.cwd.is_dir():
@@ -150,7 +151,8 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _read_question(arguments: argparse.Namespace) -> str | None:
-    """What is asked: what was typed, with what was piped below it; None for a conversation."""
+    """Return the question: the typed text followed by the piped text, or None for an interactive
+    conversation."""
     piped = "" if sys.stdin.isatty() else _read_stdin()
     if arguments.query is None and not piped.strip():
         return None
@@ -161,17 +163,19 @@ def _read_question(arguments: argparse.Namespace) -> str | None:
 
 
 def _read_stdin() -> str:
-    """All that is piped in. Who writes it may be slow, so it is waited for; that nobody ever will looks the same."""
+    """Read stdin to its end. Print a note if no input arrives at first, because the writer may be slow or
+    absent."""
     import select
 
     if not select.select([sys.stdin], [], [], WAITS_SILENTLY_S)[0]:
-        print_error("waiting for what is piped in; </dev/null says that nothing is")
+        print_error("waiting for stdin; use </dev/null if there is none")
     return sys.stdin.read()
 
 
 @contextmanager
 def _open_store(arguments: argparse.Namespace) -> Iterator[SessionDB]:
-    """The store, with a place beside it for what it cannot take; an incognito conversation only reads it."""
+    """Open the store with a spool for writes that it cannot take. For an incognito conversation, open it
+    read-only."""
     from hermes.db.session_db import SessionDB
 
     path = get_store_path(arguments)
@@ -191,7 +195,7 @@ def _open_store(arguments: argparse.Namespace) -> Iterator[SessionDB]:
 
 @contextmanager
 def _open_empty_store() -> Iterator[SessionDB]:
-    """A store without anything in it, for tools that look things up, where there is none; gone afterwards."""
+    """Open an empty temporary store for search tools if there is no store. It is deleted afterwards."""
     import tempfile
 
     from hermes.db.session_db import SessionDB
@@ -201,7 +205,7 @@ def _open_empty_store() -> Iterator[SessionDB]:
 
 
 def _find_session(db: SessionDB, arguments: argparse.Namespace, *, can_pick: bool) -> str | None:
-    """The conversation to go on in; None for a new one."""
+    """Return the conversation to continue, or None for a new one."""
     from hermes.chat import conversation_lookup
 
     name = arguments.resume if arguments.resume is not None else arguments.go_on
@@ -214,16 +218,20 @@ def _find_session(db: SessionDB, arguments: argparse.Namespace, *, can_pick: boo
             where = f" in {workspace}" if workspace else ""
             raise Refused(f"No previous CLI session found to continue{where}.")
         return str(row["id"])
+    from hermes.conversation.commands.lookup import find_conversation
     from hermes.store.people import LOCAL
 
-    # -c goes on with a conversation of this machine; -r names any.
-    meant = conversation_lookup.find_conversation(
-        db, name, preferred_owner=LOCAL if arguments.resume is None else None
+    # -c prefers conversations of this machine; -r accepts any.
+    meant = find_conversation(
+        db,
+        name,
+        lambda: conversation_lookup.find_latest_id(db),
+        preferred_owner=LOCAL if arguments.resume is None else None,
     )
     if meant.id is not None:
         return meant.id
     if not meant.candidates:
-        hint = describe_trashed(db, name) or ["hermes sessions list shows what there is"]
+        hint = describe_trashed(db, name) or ["see `hermes sessions list`"]
         if arguments.resume is not None:
             raise Refused(f"Session not found: {name}", hint)
         raise Refused(f"No session found matching '{name}'.", hint)
@@ -235,7 +243,7 @@ def _find_session(db: SessionDB, arguments: argparse.Namespace, *, can_pick: boo
 
 
 def _ask_which(name: str, candidates: Sequence[dict[str, Any]]) -> str:
-    """Ask which of them is meant. What was typed before the question goes to the first prompt."""
+    """Ask the user which conversation is meant. Keys typed before the question are kept for the first prompt."""
     import asyncio
 
     from hermes.chat import conversation_lookup
@@ -271,7 +279,7 @@ def _make_parts(arguments: argparse.Namespace) -> AgentComponents:
 
 
 def _list_platforms() -> list[str] | None:
-    """What the gateway of this home is connected to; None if it does not run."""
+    """Return the platforms that the running gateway is connected to, or None if it is not running."""
     from hermes.gateway.ops.status_file import read_status
 
     status = read_status()
@@ -314,7 +322,7 @@ def _make_conversation(
 async def _answer_question(
     db: SessionDB, arguments: argparse.Namespace, question: str, chosen: str | None
 ) -> int:
-    """One question. The answer is all that goes to stdout."""
+    """Ask one question. Only the answer is written to stdout."""
     import asyncio
     import signal
 
@@ -324,7 +332,7 @@ async def _answer_question(
     conversation = _make_conversation(db, arguments, can_ask=can_ask)
 
     def listen() -> None:
-        # What was said so far is kept.
+        # The messages so far are kept.
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, conversation.stop)
 
     async def decide(request: ApprovalRequest) -> Decision | None:
@@ -336,12 +344,12 @@ async def _answer_question(
         except Stopped:
             return None
         finally:
-            listen()  # the question had Ctrl-C for itself
+            listen()  # the question replaced the Ctrl-C handler
 
     listen()
     try:
         if chosen is not None:
-            await conversation.switch_to(chosen, asked_cwd=arguments.cwd)
+            await conversation.switch_to(chosen, asked_cwd=arguments.cwd, reopen=False)
         answer = await ask(conversation, question, print_error, decide if can_ask else None)
         if arguments.json:
             print_json(make_json(conversation, answer))

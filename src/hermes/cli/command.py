@@ -1,8 +1,9 @@
-"""What all commands share: a parser whose errors are one line, options, and commands that load when they are named.
+"""Shared parts of all commands: a parser with one-line errors, common options, and commands imported on
+demand.
 
-A group of commands is a table of names. The module behind a name has `define(parser, words)`, which adds arguments and
-says what `run`s, and is imported only if the command is the one that was typed: `hermes sessions list` pays for nothing
-but itself.
+A group of commands is a table of names. The module of a command has `define(parser, words)`, which adds the
+arguments and sets the function to `run`. A module is imported only if its command was typed, so `hermes
+sessions list` imports nothing else.
 """
 
 from __future__ import annotations
@@ -22,30 +23,31 @@ LARGEST_ID = 2**63 - 1
 
 Run = Callable[[argparse.Namespace], int]
 Words = Sequence[str] | None
-"""What was typed behind the name of a command, flags left out; None loads every command, for whoever lists them all."""
+"""The words typed after the name of a command, without flags. None loads every command, for listings of all
+commands."""
 
 
 class Access(Enum):
     """Who may run a command."""
 
     READS = "reads"
-    """Changes nothing that stays."""
+    """The command makes no lasting change."""
     CHANGES = "changes"
-    """Changes something that can be put right again; the agent's tools may run it, too."""
+    """The command makes a change that can be undone. The agent's tools may run it too."""
     PERSON = "person"
-    """Changes settings, keys or who is let in, or deletes: not for a tool of the agent."""
+    """The command changes settings, keys or access, or deletes data. The agent's tools must not run it."""
 
 
 class Command(NamedTuple):
     module: str
-    """Has `define(parser, words)`; behind a colon the name of another function for it, where a file has several."""
+    """The module with `define(parser, words)`. After a colon: the name of another function to use instead."""
     summary: str
     access: Access | None = None
-    """Every command needs one; a command without is treated as `PERSON`."""
+    """Every command must set this. A command without a value is treated as `PERSON`."""
     reads_with: tuple[str, ...] = ()
-    """Arguments (by `dest`) with which a `PERSON` command changes nothing: `dry_run`."""
+    """Arguments (by `dest`) with which a `PERSON` command changes nothing, such as `dry_run`."""
     person_with: tuple[str, ...] = ()
-    """Arguments (by `dest`) that make a command one for a person."""
+    """Arguments (by `dest`) that make a command a `PERSON` command."""
 
     def needs_person(self, arguments: argparse.Namespace) -> bool:
         def is_given(name: str) -> bool:
@@ -63,7 +65,8 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(USAGE)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """What is not known is the mistake of the command it was typed for, whose help may help."""
+        """Parse the arguments. Unknown arguments are reported by the parser of the command, so that its help
+        is named."""
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -79,19 +82,19 @@ class Parser(argparse.ArgumentParser):
         super()._check_value(action, value)
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        output.print_lines([])  # help and version are out, or their reader is gone
+        output.print_lines([])  # flush help and version, or ignore a closed pipe
         super().exit(status, message)
 
 
 def add_commands(parser: argparse.ArgumentParser, commands: Mapping[str, Command], words: Words) -> None:
-    """Give a parser commands, and its help to run when none of them is named."""
+    """Add commands to a parser. If none is named, the parser prints its help."""
 
     def show_help(_: argparse.Namespace) -> int:
         output.print_lines(parser.format_help().splitlines())
         return DONE
 
     parser.set_defaults(run=show_help)
-    # Named, or argparse lays out the usage of every parser to find out.
+    # Pass `prog`. Otherwise argparse formats the usage of every parser to determine it.
     added = parser.add_subparsers(title="commands", metavar="COMMAND", prog=parser.prog)
     named = words[0] if words else None
     for name, command in commands.items():
@@ -105,9 +108,9 @@ def add_commands(parser: argparse.ArgumentParser, commands: Mapping[str, Command
 
 
 def add_store_option(parser: argparse.ArgumentParser, run: Run) -> None:
-    """A command that works on a store: that of the home, or another file."""
+    """Add the options of a command that uses a store: that of the home, or another file."""
     parser.set_defaults(run=run)
-    parser.add_argument("--store", type=Path, metavar="FILE", help="another store than that of the home")
+    parser.add_argument("--store", type=Path, metavar="FILE", help="use another store than that of the home")
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
@@ -119,16 +122,16 @@ def add_yes_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_dry_run_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="say what would happen and change nothing")
+    parser.add_argument("--dry-run", action="store_true", help="show what would happen, and change nothing")
 
 
 def parse_row_count(text: str) -> int:
-    """An argument that says how many rows: 1 or more."""
+    """Parse a number of rows: 1 or more."""
     return _parse_whole_number(text, MOST_ROWS)
 
 
 def parse_message_id(text: str) -> int:
-    """An argument that is the number of a message: any that the store can give."""
+    """Parse a message id: any id that the store can assign."""
     return _parse_whole_number(text, LARGEST_ID)
 
 
@@ -143,7 +146,7 @@ def _parse_whole_number(text: str, most: int) -> int:
 
 
 def parse_days(text: str) -> float:
-    """An argument that says how many days: 0 or more."""
+    """Parse a number of days: 0 or more."""
     try:
         count = float(text)
     except ValueError:
@@ -154,14 +157,14 @@ def parse_days(text: str) -> float:
 
 
 def parse_source(text: str) -> str:
-    """The name of a source, which is never blank."""
+    """Parse the name of a source. It must not be blank."""
     if not text.strip():
         raise argparse.ArgumentTypeError("a source must not be empty")
     return parse_text(text)
 
 
 def parse_text(text: str) -> str:
-    """An argument that is compared with stored text, so it has to be text."""
+    """Parse text that is compared with stored text. It must be valid UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,7 +1,8 @@
-"""`hermes completion bash | zsh | fish`: what makes a shell complete commands, flags, ids and titles.
+"""`hermes completion bash | zsh | fish`: shell completion of commands, flags, ids and titles.
 
-The scripts are small and know nothing: they ask `hermes completion words` what could come next, a line for each word,
-with what it means behind a tab. So a new command or session is completed at once.
+The scripts are small and contain no command names. They call `hermes completion words`, which prints the
+possible next words, one per line, each with a description after a tab. New commands and sessions are
+therefore completed at once.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ COMMANDS = {
     "fish": Command(
         f"{HERE}:define_fish", "for fish: hermes completion fish | source in config.fish", Access.READS
     ),
-    "words": Command(f"{HERE}:define_words", "what could come next; the scripts ask this", Access.READS),
+    "words": Command(
+        f"{HERE}:define_words", "print the possible next words; called by the scripts", Access.READS
+    ),
 }
 
 BASH = r"""_hermes() {
@@ -78,12 +81,12 @@ complete -c hermes -n '__fish_seen_subcommand_from export import backup restore'
 complete -c hermes -n '__fish_prev_arg_in --store --html --keep --key-file' -F"""
 
 SESSION = ("ID", "ID|TITLE")
-"""How arguments are called that name a conversation."""
+"""Metavars of arguments that name a conversation."""
 KEY = "KEY"
-"""How the argument is called that names a setting."""
+"""Metavar of the argument that names a setting."""
 Offers = Callable[[Path, str], Iterator[tuple[str, str]]]
 TRASHED = "trashed"
-"""Where the argument is kept that names what lies in the trash."""
+"""The `dest` of the argument that names a session in the trash."""
 MOST = 50
 
 
@@ -105,7 +108,7 @@ def define_fish(parser: argparse.ArgumentParser, _: Words) -> None:
 
 def define_words(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.add_argument(
-        "typed", nargs="*", metavar="WORD", help="what was typed so far, the unfinished word last"
+        "typed", nargs="*", metavar="WORD", help="the words typed so far, the unfinished one last"
     )
     parser.set_defaults(run=print_offers)
 
@@ -120,7 +123,7 @@ def _define_script(parser: argparse.ArgumentParser, script: str) -> None:
 
 def print_offers(arguments: argparse.Namespace) -> int:
     *done, begun = map(_unquote, arguments.typed or [""])
-    if done and done[0].startswith("-"):  # flags that stand alone are those of the chat
+    if done and done[0].startswith("-"):  # flags without a command belong to the chat
         done.insert(0, "chat")
     reached = _find_parser(arguments.make_parser([word for word in done if not word.startswith("-")]), done)
     print_lines(
@@ -131,7 +134,7 @@ def print_offers(arguments: argparse.Namespace) -> int:
 
 
 def _unquote(word: str) -> str:
-    """A word as the shell will read it; its last quote may still be open."""
+    """Return a word as the shell will read it. Its last quote may still be open."""
     import shlex
 
     for closing in ("", "'", '"'):
@@ -143,7 +146,7 @@ def _unquote(word: str) -> str:
 
 
 def _find_parser(parser: argparse.ArgumentParser, done: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser of the command that was typed so far."""
+    """Return the parser of the command typed so far."""
     for word in done:
         for commands in _list_subparsers(parser):
             parser = commands.choices.get(word, parser)
@@ -183,7 +186,7 @@ def _list_offers(
 
 
 def _list_choices(flag: argparse.Action) -> Iterable[Any]:
-    """What a flag can be, as far as that is known."""
+    """Return the known values of a flag."""
     if flag.dest not in ("source", "platform"):
         return flag.choices or ()
     from hermes.config.platforms import list_platforms
@@ -192,7 +195,7 @@ def _list_choices(flag: argparse.Action) -> Iterable[Any]:
 
 
 def _list_settings() -> Iterator[tuple[str, str]]:
-    """Every setting with its meaning; a secret by the name of its variable, which is what can be set."""
+    """Yield every setting and its meaning. A secret is named by its environment variable, which can be set."""
     from hermes.config.key_lookup import find_setting, find_variable, list_keys
 
     for key in list_keys():
@@ -205,21 +208,22 @@ def _filter_by_prefix(offered: Iterable[tuple[str, str]], begun: str) -> Iterato
 
 
 def _offer_from_store(offers: Offers, done: Sequence[str], begun: str) -> Iterable[tuple[str, str]]:
-    """What the store offers that was typed, or that of the home; nothing where there is none."""
+    """Return completions from the store named by `--store`, or from the home's store. Return nothing if it
+    does not exist."""
     stores = [Path(value) for flag, value in pairwise(done) if flag == "--store"]
     store = stores[-1] if stores else home.get_default_db_path()
     return offers(store, begun) if store.exists() else ()
 
 
 def _offer_sessions(store: Path, begun: str) -> Iterator[tuple[str, str]]:
-    """Titles and ids that begin so."""
+    """Yield titles and ids that start with the typed text."""
     with _open_store(store) as db:
         for row in db.starting_with(begun, MOST):
             yield _make_offer(row, begun)
 
 
 def _offer_trash(store: Path, begun: str) -> Iterator[tuple[str, str]]:
-    """The same of what was thrown away."""
+    """Yield titles and ids in the trash that start with the typed text."""
     with _open_store(store) as db:
         for row in db.list_trash():
             if any((name or "").lower().startswith(begun.lower()) for name in (row["title"], row["id"])):
@@ -233,7 +237,7 @@ def _open_store(store: Path) -> SessionDB:
 
 
 def _make_offer(row: dict[str, Any], begun: str) -> tuple[str, str]:
-    """By its title if that is what was begun, else by its id."""
+    """Complete to the title if the typed text begins it, otherwise to the id."""
     if row["title"] and row["title"].lower().startswith(begun.lower()):
         return row["title"], row["id"]
     return row["id"], row["title"] or row["preview"]

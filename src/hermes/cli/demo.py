@@ -1,4 +1,4 @@
-"""`hermes demo`: the product in a minute, on sample conversations in a home that is thrown away afterwards."""
+"""`hermes demo`: a short tour of the product with sample conversations in a temporary home."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from hermes.text import make_printable
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 QUESTION = "what did we decide about the retry budget?"
 STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Every conversation, from every platform, one row each:", ("sessions", "list", "--limit", "12")),
-    ("Found again by what was said, in any script:", ("search", QUESTION, "--limit", "3")),
+    ("All conversations from all platforms, one row each:", ("sessions", "list", "--limit", "12")),
+    ("Search by content, in any script:", ("search", QUESTION, "--limit", "3")),
     ("", ("search", "桂林", "--limit", "1")),
-    ("One that was compressed twice, and what came out of it:", ("sessions", "tree", "schema migration")),
-    ("Read again:", ("sessions", "show", "slow test suite", "--tools")),
-    ("Gone on in, where it was left:", ("-c", "refactoring auth")),
-    ("What it took:", ("insights",)),
+    ("A conversation that was compressed twice, and its branches:", ("sessions", "tree", "schema migration")),
+    ("Read a conversation:", ("sessions", "show", "slow test suite", "--tools")),
+    ("Continue a conversation:", ("-c", "refactoring auth")),
+    ("Usage and costs:", ("insights",)),
 )
-"""What is shown, and the words that show it."""
+"""Headings and the commands shown below them."""
 STEPS_WITHOUT_CHAT = tuple(step for step in STEPS if step[1][0] != "-c")
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.set_defaults(run=run_demo)
     parser.add_argument(
-        "--keep", type=Path, metavar="DIR", help="make the home here, and leave it there to look around in"
+        "--keep", type=Path, metavar="DIR", help="create the sample home in this directory and keep it"
     )
 
 
@@ -47,10 +47,10 @@ def run_demo(arguments: argparse.Namespace) -> int:
 
     with _make_home(arguments.keep) as home:
         os.environ["HERMES_HOME"] = str(home)
-        os.environ["PAGER"] = "cat"  # it is a show: nothing waits for a key
+        os.environ["PAGER"] = "cat"  # the demo does not wait for keys
         with SessionDB(durability="normal") as db:
             count = fill_home(db, Path.cwd())
-        print_lines([f"A home of its own with {count} sample sessions. Nothing of yours is touched.", ""])
+        print_lines([f"A temporary home with {count} sample sessions. Your own data is not changed.", ""])
         for heading, words in STEPS if is_installed() else STEPS_WITHOUT_CHAT:
             command_line = " ".join(f"'{word}'" if " " in word else word for word in words)
             print_lines(
@@ -66,14 +66,14 @@ def run_demo(arguments: argparse.Namespace) -> int:
                 arguments.main(words)
             print_lines([""])
         if arguments.keep:
-            print_lines([make_printable(f"Look around: HERMES_HOME={home} hermes sessions browse")])
+            print_lines([make_printable(f"To look around: HERMES_HOME={home} hermes sessions browse")])
         else:
-            print_lines(["The samples are gone again. Your own first conversation: hermes"])
+            print_lines(["The samples are deleted again. To start your first conversation: hermes"])
     return DONE
 
 
 def _show_resume(name: str) -> None:
-    """What the chat shows to somebody who comes back; here nobody can answer, so it ends there."""
+    """Print what the chat shows when a conversation is continued, then stop, because the demo reads no input."""
     import asyncio
 
     from hermes.agent.factory import make_standard_components
@@ -111,7 +111,8 @@ def _make_home(keep: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _exit_on_signals() -> Iterator[None]:
-    """Whoever closes the window, or ends the program, leaves nothing behind either. What is ignored stays ignored."""
+    """Exit on SIGTERM and SIGHUP by an exception, so that the temporary home is deleted. Ignored signals stay
+    ignored."""
     handled = [number for number in ENDINGS if signal.getsignal(number) == signal.SIG_DFL]
 
     def end(number: int, _: object) -> None:

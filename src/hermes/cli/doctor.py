@@ -1,4 +1,4 @@
-"""`hermes doctor`: how the store, its surroundings and the sandbox are, and what to do about what is wrong."""
+"""`hermes doctor`: check the store, the home and the sandbox, and report problems with their remedies."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ def run_doctor(arguments: argparse.Namespace) -> int:
 
 
 def _check_home() -> Iterator[Finding]:
-    """What is wrong beside the store: who is let in, and who can read the keys."""
+    """Check the access list and the permissions of files with keys."""
     from hermes.gateway.inbound.pairing import Pairings
     from hermes.gateway.ops.status_file import gateway_folder, read_status
 
     status = read_status()
     running = status.problem if status is not None and status.is_running else None
     if problem := running or Pairings(gateway_folder()).check():
-        yield Finding("error", f"{problem}; nobody new is let in")
+        yield Finding("error", f"{problem}; no new person is admitted")
     for file in (config_file.get_path(), dotenv.get_path()):
         if home.is_loose(str(file)):
             yield Finding("warning", f"others can read {file}", f"chmod 600 {file}")
 
 
 def _check_sandbox(store: Path) -> Iterator[Finding]:
-    """What holds the agent's commands here, or why nothing does."""
+    """Report which sandbox confines the agent's commands, or why there is none."""
     from hermes.agent.approvals.shell import is_parser_installed
     from hermes.agent.tools.access import Access, AccessSettings
     from hermes.config.settings import read_settings
 
     settings = read_settings()
     if settings.approvals.mode == "off":
-        yield Finding("note", "Sandbox: off, and nothing is asked (approvals.mode)")
+        yield Finding("note", "Sandbox: off, and the agent asks nothing (approvals.mode)")
         return
     access = Access(
         AccessSettings(
@@ -77,12 +77,12 @@ def _check_sandbox(store: Path) -> Iterator[Finding]:
     else:
         yield Finding(
             "note",
-            f"Sandbox: none for {Path.cwd()}: everything but plain reading is asked about",
+            f"Sandbox: none for {Path.cwd()}: the agent asks about everything but plain reading",
             sandbox.reason,
         )
     if not is_parser_installed():
         yield Finding(
             "note",
-            "Shell parser: not installed, so every command is asked about",
+            "Shell parser: not installed, so the agent asks about every command",
             "pip install 'hermes-sessions[shell]'",
         )

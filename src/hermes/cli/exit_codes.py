@@ -1,4 +1,4 @@
-"""Exit codes of the command, and the errors that lead to them."""
+"""Exit codes of the `hermes` command, and the errors that cause them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DONE, REFUSED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
 class Refused(HermesError):
-    """The command will not do it; the message says why, and `details` what may help, a line each."""
+    """The command refuses to run. The message gives the reason, and each line of `details` may help."""
 
     def __init__(self, message: str, details: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -19,12 +19,12 @@ class Refused(HermesError):
 
 
 class WrongUsage(HermesError):
-    """The command was typed wrongly in a way that only running it shows."""
+    """The command line is wrong in a way that argparse cannot detect."""
 
 
 @contextmanager
 def suggest_force() -> Iterator[None]:
-    """Name the option `--force` where a file that exists is not replaced without it."""
+    """Mention `--force` in the error if a file exists and is not overwritten."""
     try:
         yield
     except OutputExists as problem:

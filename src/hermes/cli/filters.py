@@ -1,4 +1,4 @@
-"""The arguments and flags that choose conversations, and what they hide; the same for every command."""
+"""Arguments and flags that select conversations, shared by all commands."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from hermes.store.sessions.selection import Selection
 
 REASONS = {"child": "subagent"}
-"""What people call the reasons for which a conversation is hidden; the others are called what they are."""
+"""Display names of the reasons for which conversations are hidden. Other reasons are shown unchanged."""
 
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
-    """Several conversations; with `--segment`, single sessions of them."""
+    """Add the arguments that name conversations, or single sessions with `--segment`."""
     parser.add_argument(
         "sessions",
         nargs="+",
         type=parse_text,
         metavar="ID",
-        help="ids, beginnings of ids, or titles (in quotes); each means its whole conversation",
+        help="ids, beginnings of ids, or titles (in quotes); each names its whole conversation",
     )
     parser.add_argument(
         "--segment", action="store_true", help="only these sessions, not the conversations they are part of"
@@ -36,7 +36,7 @@ def add_source_option(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=parse_source,
         metavar="S",
-        help="only those of this source, such as telegram; may be given again",
+        help="only conversations of this source, such as telegram; may be repeated",
     )
 
 
@@ -52,28 +52,36 @@ def add_time_options(parser: argparse.ArgumentParser) -> None:
 
 def add_workspace_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--workspace", type=Path, metavar="W", help="only those begun in this directory or git repository"
+        "--workspace",
+        type=Path,
+        metavar="W",
+        help="only conversations started in this directory or git repository",
     )
 
 
 def add_selection_options(parser: argparse.ArgumentParser) -> None:
-    """Every filter that export and prune have in common."""
+    """Add the filters that export and prune have in common."""
     add_source_option(parser)
-    parser.add_argument("--title", type=parse_text, metavar="T", help="only those with this in their title")
     parser.add_argument(
-        "--model", type=parse_text, metavar="M", help="only those with this in their model's name"
+        "--title", type=parse_text, metavar="T", help="only conversations with this in their title"
     )
     parser.add_argument(
-        "--min-messages", type=parse_row_count, metavar="N", help="only those with at least N messages"
+        "--model", type=parse_text, metavar="M", help="only conversations with this in their model's name"
     )
     parser.add_argument(
-        "--max-messages", type=parse_row_count, metavar="N", help="only those with at most N messages"
+        "--min-messages",
+        type=parse_row_count,
+        metavar="N",
+        help="only conversations with at least N messages",
+    )
+    parser.add_argument(
+        "--max-messages", type=parse_row_count, metavar="N", help="only conversations with at most N messages"
     )
     add_workspace_option(parser)
 
 
 def make_selection(arguments: argparse.Namespace) -> Selection:
-    """What those flags mean; `--since` and `--until` too, where the command has them."""
+    """Return the selection made by these flags, including `--since` and `--until` if the command has them."""
     from hermes.store.sessions.selection import Selection
 
     since, until = parse_times(arguments) if hasattr(arguments, "since") else (None, None)
@@ -90,13 +98,16 @@ def make_selection(arguments: argparse.Namespace) -> Selection:
 
 
 def is_filtered(arguments: argparse.Namespace) -> bool:
-    """Whether any of the flags of `add_selection_options` is set."""
+    """Return whether any of the flags of `add_selection_options` is set."""
     names = ("source", "title", "model", "min_messages", "max_messages", "workspace")
     return any(getattr(arguments, name) is not None for name in names)
 
 
 def parse_times(arguments: argparse.Namespace) -> tuple[float | None, float | None]:
-    """`--since` as the beginning of what it names, `--until` as its end; a length of time counts back from now."""
+    """Return the start of the range named by `--since` and the end of the range named by `--until`.
+
+    A duration such as `2w` is counted back from now.
+    """
     if arguments.since is None and arguments.until is None:
         return None, None
     now = clock.now()
@@ -112,10 +123,10 @@ def _parse_edge(flag: str, text: str | None, now: float, end: int) -> float | No
     span = read_date(text, now)
     if span is None:
         raise WrongUsage(f"{flag} does not understand {text!r}; try 2w, yesterday, 2026-05 or 'May 2'")
-    return span.start if span.end == now else span[end]  # "2w" ends now, and means two weeks ago
+    return span.start if span.end == now else span[end]  # "2w" is a range that ends now; its start is meant
 
 
 def describe_hidden(hidden: dict[str, int]) -> str:
-    """`300 cron, 12 archived`."""
+    """Format the counts of hidden conversations: `300 cron, 12 archived`."""
     most_first = sorted(hidden.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{count} {REASONS.get(reason, reason)}" for reason, count in most_first)

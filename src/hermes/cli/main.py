@@ -1,9 +1,6 @@
-"""Where the `hermes` command starts, and the only place that turns an error into an exit code.
+"""The entry point of the `hermes` command, and the only place where errors become exit codes.
 
-0    done
-1    refused, cancelled, not found, or damaged
-2    wrong usage
-130  interrupted
+0    done 1    refused, cancelled, not found, or damaged 2    wrong usage 130  interrupted
 """
 
 from __future__ import annotations
@@ -24,50 +21,45 @@ from hermes.home_check import check_home
 COMMANDS = {
     "chat": Command(
         "hermes.cli.chat",
-        "talk with the agent, or go on where you were (the same as no command)",
+        "talk with the agent, or continue a conversation (the same as no command)",
         Access.CHANGES,
     ),
     "sessions": Command(
-        "hermes.cli.sessions", "list, find, show and look after the stored conversations", Access.READS
+        "hermes.cli.sessions", "list, find, show and manage stored conversations", Access.READS
     ),
-    "search": Command(
-        "hermes.cli.sessions.search", "find conversations by what was said in them", Access.READS
-    ),
-    "insights": Command(
-        "hermes.cli.insights", "see what was done, when, with what, and what it cost", Access.CHANGES
-    ),
+    "search": Command("hermes.cli.sessions.search", "find conversations by their content", Access.READS),
+    "insights": Command("hermes.cli.insights", "show activity, models, tools and costs", Access.CHANGES),
     "gateway": Command(
         "hermes.cli.gateway",
-        "connect the agent to chat platforms, and let people in (the same as gateway run)",
+        "connect the agent to chat platforms (the same as gateway run)",
         Access.PERSON,
     ),
-    "setup": Command("hermes.cli.setup", "choose the model that answers, and try it out", Access.PERSON),
-    "config": Command("hermes.cli.config", "see and change settings and keys", Access.READS),
-    "memory": Command(
-        "hermes.cli.memory:define_memory", "read and edit what the agent remembers", Access.READS
-    ),
-    "skills": Command(
-        "hermes.cli.memory:define_skills", "read and edit what the agent knows how to do", Access.READS
-    ),
-    "demo": Command(
-        "hermes.cli.demo", "see the product in a minute, on sample conversations", Access.CHANGES
-    ),
+    "setup": Command("hermes.cli.setup", "choose and test the model that answers", Access.PERSON),
+    "config": Command("hermes.cli.config", "show and change settings and keys", Access.READS),
+    "memory": Command("hermes.cli.memory:define_memory", "read and edit the agent's memory", Access.READS),
+    "skills": Command("hermes.cli.memory:define_skills", "read and edit the agent's skills", Access.READS),
+    "demo": Command("hermes.cli.demo", "see a short tour with sample conversations", Access.CHANGES),
     "doctor": Command(
-        "hermes.cli.doctor", "see how the store is, and what to do about what is wrong", Access.READS
+        "hermes.cli.doctor", "check the store, the home and the sandbox for problems", Access.READS
     ),
     "approvals": Command(
-        "hermes.cli.approvals", "see and take back what the agent may do without asking", Access.READS
+        "hermes.cli.approvals", "show and revoke what the agent may do without asking", Access.READS
     ),
-    "audit": Command("hermes.cli.audit", "see who changed settings, keys and people, and when", Access.READS),
-    "store": Command("hermes.cli.store", "encrypt the store, or decrypt it", Access.READS),
+    "audit": Command(
+        "hermes.cli.audit", "show who changed settings, keys and access, and when", Access.READS
+    ),
+    "store": Command("hermes.cli.store", "encrypt or decrypt the store", Access.READS),
     "completion": Command(
-        "hermes.cli.completion", "print what makes your shell complete commands, ids and titles", Access.READS
+        "hermes.cli.completion",
+        "print a script for shell completion of commands, ids and titles",
+        Access.READS,
     ),
 }
 
 
 OBJECTS_BETWEEN_COLLECTIONS = 50_000
-"""A short command makes fewer, and ends: looking for cycles among what was imported is a tenth of its time."""
+"""A short command creates fewer objects. Searching the imported modules for reference cycles would take a
+tenth of its time."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,12 +67,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     output.prepare_streams()
     try:
         code = _run(sys.argv[1:] if argv is None else argv)
-        gc.freeze()  # nor at the end; where something was broken off, what it left has to be cleared away
+        gc.freeze()  # also skip the collection at exit; after an error, objects must be finalised
         return code
     except WrongUsage as error:
         output.print_error(_redact_message(str(error)))
         return USAGE
-    except UnsafeHome as error:  # nothing in there is read, not even to know its secrets
+    except UnsafeHome as error:  # nothing in an unsafe home is read, not even to redact its secrets
         output.print_error(str(error))
         return REFUSED
     except HermesError as error:
@@ -97,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         output.print_error(_format_os_error(error))
         return REFUSED
-    except Exception as error:  # noqa: BLE001 - a person gets one line, whatever happened
+    except Exception as error:  # noqa: BLE001 - every error is printed as one line
         if os.environ.get("HERMES_TRACEBACK"):
             import traceback
 
@@ -109,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _redact_message(message: str) -> str:
-    """The message without the keys of this home and of the environment."""
+    """Return the message without the secrets of this home and of the environment."""
     try:
         from hermes.config.config_file import hide_secrets
 
@@ -133,10 +125,10 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _refuse_tool_caller(arguments: argparse.Namespace) -> None:
-    """Refuse a command for a person (`Command.access`) that a tool of the agent started.
+    """Refuse a command that is reserved for a person (`Command.access`) if a tool of the agent started it.
 
-    This keeps a model from changing settings or letting people in by mistake or by persuasion. It is no protection
-    against a hostile program: that is the sandbox of the tools.
+    This prevents a model from changing settings or granting access, by mistake or when manipulated. It does
+    not protect against a hostile program; the sandbox of the tools does.
     """
     command: Command | None = getattr(arguments, "command", None)
     if command is None or not command.needs_person(arguments):
@@ -154,7 +146,7 @@ def _refuse_tool_caller(arguments: argparse.Namespace) -> None:
 
 
 def make_parser(words: Words) -> Parser:
-    """The parser of the whole command, as far as these words need it."""
+    """Return the parser of the whole command, with only the sub-commands that `words` name."""
     parser = Parser(prog="hermes", description="Every conversation kept and found again.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"hermes {__version__}")
     parser.set_defaults(main=main, make_parser=make_parser)  # for commands that run or describe others

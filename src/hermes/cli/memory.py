@@ -1,6 +1,6 @@
-"""`hermes memory` and `hermes skills`: what the agent remembers and knows how to do, read and edited by hand.
+"""`hermes memory` and `hermes skills`: read and edit the agent's memory and skills.
 
-The files may be encrypted with the store, so that an editor alone cannot open them.
+The files may be encrypted with the store. Then an editor alone cannot open them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hermes.text import make_printable
 HERE = "hermes.cli.memory"
 MEMORY_COMMANDS = {
     "show": Command(f"{HERE}:define_memory_show", "print what the agent remembers", Access.READS),
-    "edit": Command(f"{HERE}:define_memory_edit", "edit it in your editor", Access.PERSON),
+    "edit": Command(f"{HERE}:define_memory_edit", "edit the memory in your editor", Access.PERSON),
 }
 SKILL_COMMANDS = {
     "list": Command(f"{HERE}:define_skills_list", "list the skills, and what each is for", Access.READS),
@@ -41,12 +41,14 @@ def define_skills(parser: argparse.ArgumentParser, words: Words) -> None:
 
 def _add_person_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--person", metavar="FOLDER", help="of a person or room of the gateway: a folder below people/"
+        "--person",
+        metavar="FOLDER",
+        help="use the files of a person or room of the gateway: a folder below people/",
     )
 
 
 def _find_folder(arguments: argparse.Namespace, name: str) -> Path | None:
-    """Where the memory or the skills of a person are; None: those of the home."""
+    """Return the folder of a person's memory or skills, or None for those of the home."""
     if arguments.person is None:
         return None
     people = home.get_hermes_home() / "people"
@@ -83,7 +85,7 @@ def edit_memory(arguments: argparse.Namespace) -> int:
     memory = Memory(_find_folder(arguments, "memories"))
     changed = edit_file(memory.folder / FILES[arguments.which], memory.folder)
     fullness = memory.read(arguments.which).fullness
-    print_lines([f"{arguments.which} {'is saved' if changed else 'is as it was'}: {fullness}"])
+    print_lines([f"{arguments.which} {'is saved' if changed else 'is unchanged'}: {fullness}"])
     return DONE
 
 
@@ -129,5 +131,5 @@ def edit_skill(arguments: argparse.Namespace) -> int:
     skills = Skills(_find_folder(arguments, "skills"))
     file = skills.path_of(arguments.name, arguments.file)
     changed = edit_file(file, skills.folder)
-    print_lines([f"{make_printable(str(file))} {'is saved' if changed else 'is as it was'}"])
+    print_lines([f"{make_printable(str(file))} {'is saved' if changed else 'is unchanged'}"])
     return DONE

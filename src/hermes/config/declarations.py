@@ -1,8 +1,8 @@
-"""How settings and platforms are declared: a field of a section is a setting, with all that is known of it.
+"""Declarations of settings and platforms: each annotated field of a section declares one setting.
 
-`config/settings_schema.py` declares the settings of the product this way, and each platform its own in its folder.
-Nothing else lists a setting: reading, checks, `hermes config`, the setup and the tables in the documentation ask the
-declarations.
+`config/settings_schema.py` declares the settings of the product, and each platform declares its own in its
+folder. There is no other list of settings. Reading, checks, `hermes config`, the setup and the tables in the
+documentation use the declarations.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,39 +16,41 @@ from hermes.config.setting_kinds import Kind
 
 
 class Question(msgspec.Struct, frozen=True):
-    """How `hermes gateway setup` asks for a setting."""
+    """The question of `hermes gateway setup` for a setting."""
 
     text: str
     flag: str
-    """The argument that answers it: `token` is `--token`."""
+    """The command-line argument with the answer: `token` is `--token`."""
     metavar: str
     expected: str | None = None
-    """What an answer looks like; else what the kind expects."""
+    """Describes a valid answer. Default: the description of the kind."""
     pattern: str | None = None
-    """What an answer must match; else the kind decides."""
+    """A regular expression that an answer must match. Default: the check of the kind."""
     is_generated: bool = False
-    """Whether an empty answer makes a new value."""
+    """Whether an empty answer generates a new value."""
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """What is known of a setting beside its name, type and default."""
+    """The properties of a setting beside its name, type and default."""
 
     kind: Kind
     meaning: str
     """One line for the documentation."""
     variable: str | None = None
-    """The environment variable that gives it. A setting of a platform has `<PLATFORM>_<NAME>` without saying so."""
+    """The environment variable of the setting. A platform setting has `<PLATFORM>_<NAME>` without a
+    declaration."""
     is_secret: bool = False
-    """Whether nobody may see it; it belongs into `.env`. Its name must say so, because names decide what is hidden."""
+    """Whether the value is hidden and belongs in `.env`. Redaction goes by name, so the name must match."""
     has_variable: bool = True
-    """Whether a setting of a platform can be given by a variable; False for what is not a single text."""
+    """Whether a variable can set this platform setting. False for values that are not a single text."""
     file_only: tuple[str, ...] = ()
-    """Values that take a wall away: a person has to open the file for them."""
+    """Values that remove a safeguard. They can be set only by editing the file."""
     question: Question | None = None
 
 
 class Section(msgspec.Struct, frozen=True):
-    """Settings that stand together. A field whose annotation carries a `Setting` is one; its default is the default."""
+    """A group of settings. A field whose annotation has a `Setting` is a setting, with the default of the
+    field."""
 
     def replace(self, **changes: Any) -> Self:
         return msgspec.structs.replace(self, **changes)
@@ -56,7 +58,7 @@ class Section(msgspec.Struct, frozen=True):
 
 @cache
 def list_settings(section: type[Section]) -> Mapping[str, Setting]:
-    """The settings of a section by their names, in the order of their declaration."""
+    """Return the settings of a section by name, in the order of declaration."""
     found: dict[str, Setting] = {}
     for field in msgspec.structs.fields(section):
         for extra in getattr(field.type, "__metadata__", ()):
@@ -64,47 +66,48 @@ def list_settings(section: type[Section]) -> Mapping[str, Setting]:
                 found[field.name] = extra
                 if extra.is_secret != is_secret_name(field.name):
                     raise TypeError(
-                        f"{section.__name__}.{field.name}: the name must say whether it is a secret"
+                        f"{section.__name__}.{field.name}: the name must show whether it is a secret"
                     )
     return found
 
 
 Fetch = Callable[[str, str, str | None], Mapping[str, Any]]
-"""(address, what to call the service in errors, bearer token): the JSON object that is answered."""
+"""Fetches a JSON object. Arguments: URL, name of the service for errors, bearer token."""
 
 
 class Platform(msgspec.Struct, frozen=True, kw_only=True):
-    """A chat platform, as everything but its adapter knows it. Reading it imports no SDK."""
+    """The declaration of a chat platform, for everything but its adapter. It imports no SDK."""
 
     title: str
     adapter: str
     """`module:class`."""
     options: type[Section]
-    """Its own settings, under `platforms.<name>`."""
+    """The platform's own settings, under `platforms.<name>`."""
     needs: tuple[tuple[str, ...], ...]
-    """The options it cannot do without; of the names in one bracket one is enough."""
+    """The required options. Of the names in one inner tuple, one is enough."""
     extra: str
-    """What to install: `telegram` is `hermes-sessions[telegram]`."""
+    """The package extra to install: `telegram` is `hermes-sessions[telegram]`."""
     modules: tuple[str, ...]
-    """The modules that are there if that is installed."""
+    """The modules that the extra installs."""
     summary: str
-    """What it can do, for the table in docs/gateway.md."""
+    """A summary for the table in docs/gateway.md."""
     answer_format: str
-    """How answers are displayed, for the model."""
+    """Tells the model how answers are displayed."""
     by_secret: bool = False
-    """Whether a shared secret gives access, instead of lists of people."""
+    """Whether a shared secret grants access, instead of lists of people."""
     announces_resets: bool = True
-    """Whether a notice can be posted into a chat without a message that it answers."""
+    """Whether a notice can be posted that answers no message."""
     has_personal_ids: bool = False
-    """Whether ids are telephone numbers, or lead to a person: `gateway.redact_pii` hides them."""
+    """Whether ids are telephone numbers or identify a person. `gateway.redact_pii` hides them."""
     has_topics: bool = False
-    """Whether a private chat can be divided into topics."""
+    """Whether a private chat can have topics."""
     is_private_chat_user: bool = False
-    """Whether a private chat has the id of the person."""
+    """Whether the id of a private chat is the id of the person."""
     variable_aliases: Mapping[str, str] = {}
-    """Other names of settings in the environment: `home_room` for `home_channel`."""
+    """Alternative setting names in environment variables: `home_room` for `home_channel`."""
     identify: Callable[[Mapping[str, str], Fetch], str | None] | None = None
-    """Who we are there, asked by the setup; BadConfig if the values do not fit. None if nobody can be asked."""
+    """Returns the account name of the bot, for the setup, or None if it is unknown. Raises `BadConfig` if the
+    values are wrong."""
 
     @property
     def settings(self) -> Mapping[str, Setting]:
@@ -112,5 +115,5 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_variable(platform: str, name: str) -> str:
-    """The environment variable of a setting of a platform: `TELEGRAM_BOT_TOKEN`."""
+    """Return the environment variable of a platform setting, such as `TELEGRAM_BOT_TOKEN`."""
     return f"{platform}_{name}".upper().replace("-", "_")

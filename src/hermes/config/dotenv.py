@@ -1,4 +1,4 @@
-"""`<home>/.env`: keys, one `NAME=value` per line, private. What the environment itself says wins over it."""
+"""`<home>/.env`: secrets, one `NAME=value` per line, in a private file. The environment overrides it."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def get_path() -> Path:
 
 
 def get_variable(name: str) -> str | None:
-    """What a variable says, here or in the file; None if nobody set it, or only to a blank."""
+    """Return a variable from the environment or the file. None if it is unset or blank."""
     return os.environ.get(name, "").strip() or read().get(name, "").strip() or None
 
 
 def read() -> dict[str, str]:
-    """What the file says. Others cannot read it from now on, if they could."""
+    """Read the file, and make it private if others could read it."""
     home.tighten(str(get_path()), home.PRIVATE_FILE)
     return {name: value for name, value in map(_parse_line, _read_text().split("\n")) if name}
 
 
 def collect_secrets() -> set[str]:
-    """The values of all variables whose names say that they are secret, here and in the file."""
+    """Return the values of all variables with secret names, from the environment and the file."""
     try:
         kept = read()
     except errors.BadConfig:
@@ -44,14 +44,14 @@ def collect_secrets() -> set[str]:
 
 
 def change(name: str, value: str | None) -> None:
-    """Set a variable in the file; None takes it out. Comments and order are kept."""
+    """Set a variable in the file. None removes it. Comments and order are kept."""
     from hermes import audit_log
     from hermes.atomic_files import lock_folder, replace_file
 
-    caller.refuse_tool(f"{NAME} is changed by a person only")
+    caller.refuse_tool(f"only a person can change {NAME}")
     if not _VARIABLE.fullmatch(name):
-        raise errors.make_error(errors.InvalidArgument, f"{name!r} is not a name that a variable can have")
-    file = get_path().resolve()  # it may be a link to where somebody keeps it
+        raise errors.make_error(errors.InvalidArgument, f"{name!r} is not a valid variable name")
+    file = get_path().resolve()  # it may be a link
     home.make_private_folder(file.parent)
     with lock_folder(file.parent):
         before = _read_text()
@@ -63,7 +63,7 @@ def change(name: str, value: str | None) -> None:
 
 
 def change_text(text: str, name: str, value: str | None) -> str:
-    """The same lines with another value for one variable, where it stood last or else at the end."""
+    """Return the text with a new value for a variable, in place of its last line or at the end."""
     lines = text.removesuffix("\n").split("\n") if text else []
     places = [place for place, line in enumerate(lines) if _parse_line(line)[0] == name]
     if value is not None:
@@ -84,11 +84,11 @@ def _read_text() -> str:
         return ""
     except (OSError, UnicodeDecodeError) as problem:
         what = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8"
-        raise errors.BadConfig(f"{get_path()} cannot be read: {what}") from problem
+        raise errors.BadConfig(f"cannot read {get_path()}: {what}") from problem
 
 
 def _parse_line(line: str) -> tuple[str, str]:
-    """Name and value; no name where the line is a comment, or nothing that we know."""
+    """Return name and value. The name is empty for a comment or an invalid line."""
     match = _LINE.fullmatch(line)
     if match is None:
         return "", ""

@@ -1,4 +1,4 @@
-"""Finding a setting by its dotted path or its variable, and the keys that nobody knows."""
+"""Finds settings by dotted path or environment variable, and finds unknown keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from hermes.config.declarations import Setting, list_settings, make_variable
 from hermes.config.platforms import list_platforms
 from hermes.config.setting_kinds import ANY_TEXT
 from hermes.config.settings_schema import (
-    CHAT_TYPES,
     GATEWAY_SECTIONS,
     GATEWAY_SETTINGS,
     OPEN_SECTIONS,
@@ -20,17 +19,18 @@ from hermes.config.settings_schema import (
     PlatformSection,
     ResetPolicy,
 )
-from hermes.session_kinds import canonical_source
+from hermes.session_kinds import CHAT_TYPES, canonical_source
 
 PRICES = "prices"
-"""A section whose keys are names of models."""
+"""A section whose keys are model names."""
 MISSPELT = 0.85
-"""How similar to a declared name one must be to count as misspelt. Platforms may have options that are not declared."""
-UNDECLARED = Setting(ANY_TEXT, "an option that only the platform knows")
+"""Similarity to a declared name from which an unknown name counts as misspelt. Platforms may have undeclared
+options."""
+UNDECLARED = Setting(ANY_TEXT, "an option of the platform that is not declared")
 
 
 def find_setting(key: str) -> Setting | None:
-    """The setting at a dotted path; None if there is no such."""
+    """Return the setting at a dotted path, or None."""
     if (setting := SETTINGS.get(key) or GATEWAY_SETTINGS.get(key)) is not None:
         return setting
     section, _, rest = key.partition(".")
@@ -45,7 +45,7 @@ def find_setting(key: str) -> Setting | None:
 
 
 def find_variable(key: str) -> str | None:
-    """The environment variable that gives a setting; None if none does."""
+    """Return the environment variable of a setting, or None if it has none."""
     section = key.partition(".")[0]
     setting = find_setting(key)
     if setting is None or section in RESETS:
@@ -57,7 +57,7 @@ def find_variable(key: str) -> str | None:
 
 
 def find_key(variable: str) -> str | None:
-    """The setting that an environment variable gives: `TELEGRAM_BASE_URL` is `platforms.telegram.base_url`."""
+    """Return the key of an environment variable: `TELEGRAM_BASE_URL` is `platforms.telegram.base_url`."""
     for key, setting in (*SETTINGS.items(), *GATEWAY_SETTINGS.items()):
         if setting.variable == variable:
             return key
@@ -65,7 +65,7 @@ def find_key(variable: str) -> str | None:
 
 
 def find_platform_key(variable: str) -> str | None:
-    """The same for settings of platforms only."""
+    """Return the key of a platform's environment variable, or None."""
     for name, platform in list_platforms().items():
         prefix = make_variable(name, "")
         if variable.startswith(prefix):
@@ -75,7 +75,7 @@ def find_platform_key(variable: str) -> str | None:
 
 
 def list_keys() -> Iterator[str]:
-    """Every key that is declared, and the groups of keys that belong to platforms and chats."""
+    """Yield every declared key, and the groups of keys that belong to platforms and chat types."""
     yield from SETTINGS
     yield from GATEWAY_SETTINGS
     for section in OPEN_SECTIONS:
@@ -85,24 +85,24 @@ def list_keys() -> Iterator[str]:
 
 
 def list_below(key: str) -> list[str]:
-    """The settings right below a key that is none itself, or groups of them; none if there are none."""
+    """Return the settings or groups directly below a key. Empty if there are none."""
     depth = key.count(".") + 2
     below = (candidate for candidate in list_keys() if candidate.startswith(f"{key}."))
     return list(dict.fromkeys(".".join(candidate.split(".")[:depth]) for candidate in below))
 
 
 def suggest_key(key: str) -> str:
-    """What may have been meant by a key that does not exist, as the end of a sentence; empty if nothing comes near."""
+    """Return a suggestion for an unknown key, as the end of a sentence. Empty if no key is similar."""
     from difflib import get_close_matches
 
     if meant := find_key(key):
-        return f"; is {meant} meant?"
+        return f"; did you mean {meant}?"
     close = get_close_matches(key, (*list_keys(), *_list_sections()), n=1, cutoff=0.7)
-    return f"; is {close[0]} meant?" if close else ""
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def find_unknown(values: Mapping[str, Any]) -> Iterator[str]:
-    """The keys of a file that nobody knows."""
+    """Yield the unknown keys of a config file."""
     for section, inner in values.items():
         if section not in _list_sections() and section not in GATEWAY_SETTINGS:
             yield str(section)
@@ -134,7 +134,7 @@ def _list_owners(section: str) -> tuple[str, ...]:
 
 
 def _list_owned(section: str, owner: str) -> Mapping[str, Setting]:
-    """The settings of one chat type or platform."""
+    """Return the settings of one chat type or platform."""
     if section in RESETS:
         return list_settings(ResetPolicy)
     return {**list_settings(PlatformSection), **list_platforms()[owner].settings}
@@ -145,6 +145,6 @@ def _list_names(value: object) -> list[str]:
 
 
 def _is_misspelt(name: str, known: Mapping[str, Setting]) -> bool:
-    from difflib import get_close_matches  # most names are known
+    from difflib import get_close_matches  # imported here because most names are known
 
     return name not in known and bool(get_close_matches(name, known, 1, MISSPELT))

@@ -1,6 +1,6 @@
-"""The platforms that there are. The registry is found by its name: this room imports nothing of the gateway.
+"""The list of platforms. The registry is imported by name, because `config` must not import the gateway.
 
-The registry and the declarations it names are data. They import this room only, and no SDK.
+The registry and the declarations that it names are data. They import only `config`, and no SDK.
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ REGISTRY = "hermes.gateway.registry"
 
 
 def list_platforms() -> Mapping[str, Platform]:
-    """Every platform by its documented name."""
+    """Return every platform by its documented name."""
     platforms: Mapping[str, Platform] = import_module(REGISTRY).PLATFORMS
     return platforms

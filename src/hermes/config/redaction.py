@@ -1,7 +1,7 @@
-"""Settings without their secrets: the one place that decides what of a setting a person or a log may see.
+"""Redacts secrets in settings, for display and for logs.
 
-A value is hidden by the name it stands under, at any depth (`platforms.api-server.keys.ann`). Everything else goes
-through `secrets.redact`, and an address loses its password and its query. `${NAME}` is shown: it is no secret.
+A value is hidden by its name, at any depth (`platforms.api-server.keys.ann`). All other text goes through
+`secrets.redact`, and a URL loses its password and its query. `${NAME}` is not secret and stays visible.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 HIDDEN = "…"
 SHORTEST = 6
-"""A secret that is shorter would take half of the words of a text with it."""
+"""Secrets shorter than this are not searched for, because they would match inside ordinary words."""
 
 _SECRET_WORD = (
     r"(?:token|secret|password|passphrase|key|apikey|credential|cookie)s?|passwd|auth|authorization|bearer"
@@ -22,7 +22,7 @@ _URL = r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^\s/@'\"]*@)?(?P<rest>[^\s?#'
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what stands under a name or dotted path is shown to nobody: `bot_token`, `apiKeys`, `keys.ann`."""
+    """Return whether the value under a name or dotted path is secret: `bot_token`, `apiKeys`, `keys.ann`."""
     return any(re.fullmatch(_SECRET_WORD, _get_last_word(part)) for part in name.split("."))
 
 
@@ -32,7 +32,7 @@ def _get_last_word(name: str) -> str:
 
 
 def redact_setting(key: str, value: Any) -> Any:
-    """The value of a setting, or a section of them, as it may be shown."""
+    """Return the value of a setting or section with secrets redacted."""
     if isinstance(value, dict):
         return {_redact_name(name): redact_setting(f"{key}.{name}", inner) for name, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -43,25 +43,25 @@ def redact_setting(key: str, value: Any) -> Any:
 
 
 def redact_text(text: str) -> str:
-    """A text without secrets that look like one, and without passwords and queries in addresses."""
+    """Redact texts that look like a secret, and the passwords and queries of URLs."""
     from hermes.secrets import redact
 
     return redact(re.sub(_URL, _redact_url, text))
 
 
 def describe_type(value: object) -> str:
-    """What kind of value somebody wrote, where the value itself may be a secret."""
+    """Return the type of a value in words, for errors that must not quote the value."""
     names = {str: "a text", bool: "true or false", int: "a number", float: "a number", list: "a list"}
     return names.get(type(value), type(value).__name__)
 
 
 def mask_secret(secret: str) -> str:
-    """Enough of a key to tell it from another, and no more."""
+    """Return just enough of a key to tell it from another one."""
     return f"{secret[:3]}{HIDDEN}{secret[-4:]}" if len(secret) >= 16 else HIDDEN
 
 
 def find_secrets(values: Any, key: str = "") -> Iterator[str]:
-    """Every secret that stands in settings as itself, at any depth."""
+    """Yield every literal secret in the settings, at any depth."""
     if isinstance(values, dict):
         for name, inner in values.items():
             yield from find_secrets(inner, f"{key}.{name}")

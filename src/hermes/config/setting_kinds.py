@@ -1,4 +1,4 @@
-"""Kinds of values: what a setting may be, and how that is described to a person who wrote something else."""
+"""Kinds of values: the check of a setting, and the description of valid values for error messages."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SWITCH_WORDS = {
     "off": False,
     "0": False,
 }
-"""The words for yes and no in a variable of the environment."""
+"""The words for true and false in an environment variable."""
 
 
 class Kind(NamedTuple):
     expected: str
-    """What is expected, for a person who wrote something else."""
+    """Describes the valid values in error messages."""
     read: Callable[[object], Any]
-    """The value as it is used, or ValueError."""
+    """Returns the checked value, or raises ValueError."""
 
 
 def _check_text(value: object) -> str:
@@ -40,14 +40,15 @@ def _check_url(value: object) -> str:
     text = _check_text(value).rstrip("/")
     if not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text) or not text.isprintable():
         raise ValueError
-    parts = urlsplit(text)  # ValueError also where brackets or the port make no sense
+    parts = urlsplit(text)  # ValueError also for invalid brackets or ports
     if not _is_host(parts.hostname or "") or parts.port == 0:
         raise ValueError
     return text
 
 
 def _is_host(name: str) -> bool:
-    """Whether a server can be called that: letters of any script, in parts that are not empty or too long."""
+    """Return whether the name is a valid host name: letters of any script, with non-empty parts of valid
+    length."""
     name.encode("idna")
     return bool(name) and all(char.isascii() or category(char)[0] in "LMN" for char in name)
 
@@ -92,7 +93,7 @@ def make_choice(*names: str) -> Kind:
 
 
 def make_list(kind: Kind, expected: str) -> Kind:
-    """Several of them: a list, or one text with commas between."""
+    """Return a kind for several values: a list, or a text separated by commas."""
 
     def read(value: object) -> tuple[Any, ...]:
         entries = [entry for entry in value.split(",") if entry.strip()] if isinstance(value, str) else value
@@ -135,14 +136,15 @@ def _check_server(value: object) -> str:
 
 
 def _check_any_text(value: object) -> str:
-    """Also an empty text, which stands for nothing, and a number: an id or a secret may look like one in YAML."""
+    """Accept any text, also an empty one, and numbers, because an id or a secret may look like a number in
+    YAML."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError
     return str(value)
 
 
 def _check_switch(value: object) -> bool:
-    """A flag that may be written as a word: `no` is a text in YAML."""
+    """Accept a flag that may be written as a word, because `no` is a text in YAML."""
     if isinstance(value, bool):
         return value
     word = str(value).strip().lower()

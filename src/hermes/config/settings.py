@@ -1,6 +1,6 @@
-"""Reading the settings of everything but the gateway: arguments, environment, `.env`, `config.yaml`, defaults.
+"""Reads the settings of everything but the gateway: arguments, environment, `.env`, `config.yaml`, defaults.
 
-The first of these that says something wins. `settings_schema` declares each setting and its default.
+The first of these sources that has a value wins. `settings_schema` declares each setting and its default.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MODEL, WINDOW = "model.default", "model.context_window"
 
 
 def read_settings(arguments: Mapping[str, object] | None = None) -> Settings:
-    """All settings. `arguments` are those of a command, by their key; one that is None was not given."""
+    """Read all settings. `arguments` holds command-line values by key; None means not given."""
     file = config_file.get_path()
     return make_settings(config_file.read(), file=str(file), arguments=arguments)
 
@@ -28,12 +28,13 @@ def read_settings(arguments: Mapping[str, object] | None = None) -> Settings:
 def make_settings(
     values: Mapping[str, Any], *, file: str, arguments: Mapping[str, object] | None = None
 ) -> Settings:
-    """The same from the values of a file, which need not be in its place yet."""
+    """Build the settings from parsed values. `file` names their origin; the values need not be saved there
+    yet."""
     reader = SettingsReader(values, file, arguments)
     found = {section: reader.read_section(section, declared) for section, declared in SECTIONS.items()}
     usual = _list_usual_models(reader)
     windows = {}
-    if reader.origins.get(WINDOW) == file:  # it is that of the usual model
+    if reader.origins.get(WINDOW) == file:  # it applies to the configured model
         windows = dict.fromkeys(usual, found["model"]["context_window"])
         chosen = (arguments or {}).get(MODEL)
         if usual and chosen is not None and chosen not in usual:
@@ -49,7 +50,8 @@ def make_settings(
 
 
 def _list_usual_models(reader: SettingsReader) -> list[str]:
-    """The models that `model.context_window` in the file is about: the one in the file, and that of the environment."""
+    """Return the models that `model.context_window` in the file applies to: those of the file and the
+    environment."""
     variable = SETTINGS[MODEL].variable or ""
     candidates = (
         (reader.variables.get(variable), variable),
@@ -57,7 +59,7 @@ def _list_usual_models(reader: SettingsReader) -> list[str]:
     )
     names: list[str] = []
     for value, origin in candidates:
-        with suppress(errors.BadConfig):  # told by whoever reads it
+        with suppress(errors.BadConfig):  # reported when the setting is read
             if value is not None:
                 names.append(str(expand_variables(MODEL, value, origin)))
     return list(dict.fromkeys(names))
@@ -67,19 +69,21 @@ def _parse_prices(values: object, file: str) -> Mapping[str, Mapping[str, float]
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise errors.BadConfig(f"{file}: prices must name models, not {describe_type(values)}")
+        raise errors.BadConfig(
+            f"{file}: prices must map model names to prices, but is {describe_type(values)}"
+        )
     return {str(model): _check_rates(str(model), rates, file) for model, rates in values.items()}
 
 
 def _check_rates(model: str, rates: object, origin: str) -> Mapping[str, float]:
-    """The prices of one model; BadConfig if they are none."""
+    """Return the prices of one model. Raise `BadConfig` if they are invalid."""
     if (
         not isinstance(rates, dict)
         or not rates.keys() <= set(RATES)
         or not {"input", "output"} <= rates.keys()
     ):
-        expected = "input and output, and cache_read and cache_write if it has them"
-        raise errors.BadConfig(f"{origin}: prices.{model} must say {expected}")
+        expected = "input and output, and optionally cache_read and cache_write"
+        raise errors.BadConfig(f"{origin}: prices.{model} must hold {expected}")
     try:
         return {name: RATE.read(rate) for name, rate in rates.items()}
     except ValueError:
@@ -90,4 +94,4 @@ def _make_warning(unknown: list[str], file: str) -> str | None:
     if not unknown:
         return None
     hint = key_lookup.suggest_key(unknown[0]) if len(unknown) == 1 else ""
-    return f"{file}: nobody knows {redact_text(', '.join(unknown))}{hint}"
+    return f"{file}: unknown setting: {redact_text(', '.join(unknown))}{hint}"

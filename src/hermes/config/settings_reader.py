@@ -1,4 +1,5 @@
-"""Reading values: from arguments, the environment, `.env` and `config.yaml`, checked, with where each came from."""
+"""Reads and checks values from arguments, the environment, `.env` and `config.yaml`, and records their
+origins."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ COMMAND_LINE = "the command line"
 
 
 class SettingsReader:
-    """The values of one file and of the environment. `origins` says where each value came from that was read."""
+    """The values of one file and of the environment. `origins` records where each value was found."""
 
     def __init__(
         self, values: Mapping[str, Any], file: str, arguments: Mapping[str, object] | None = None
@@ -31,7 +32,7 @@ class SettingsReader:
         self.variables = {name: value.strip() for name, value in variables.items() if value.strip()}
 
     def read_section(self, section: str, declared: type[Section]) -> dict[str, Any]:
-        """Those of its settings that are set. An empty name is for settings that stand in no section."""
+        """Return the settings of a section that are set. The empty section name means top-level settings."""
         settings = list_settings(declared)
         keys = {name: f"{section}.{name}" if section else name for name in settings}
         written = self.get_section(section, next(iter(keys.values()))) if section else self.values
@@ -42,7 +43,7 @@ class SettingsReader:
         }
 
     def get_section(self, name: str, example: str) -> Mapping[str, Any]:
-        """What stands in a section of the file."""
+        """Return a section of the file, or an empty mapping. Raise `BadConfig` if it is not a mapping."""
         inner = self.values.get(name)
         if inner is not None and not isinstance(inner, Mapping):
             raise errors.BadConfig(
@@ -53,7 +54,7 @@ class SettingsReader:
     def read_value(
         self, key: str, kind: Kind | None, written: object, variable: str | None = None
     ) -> Iterator[Any]:
-        """The value of a setting, checked if its kind is known; none if nobody set it."""
+        """Yield the value of a setting, or nothing if it is not set. The value is checked if `kind` is given."""
         if self._arguments.get(key) is not None:
             self.origins[key] = COMMAND_LINE
             argument = self._arguments[key]
@@ -72,7 +73,7 @@ class SettingsReader:
                 yield check_value(kind, key, written, self.file)
 
     def _parse_text(self, kind: Kind | None, key: str, text: object, origin: str) -> Any:
-        """The value of a text that comes from a variable. A secret in the environment stands for itself."""
+        """Parse a text from a variable. `${NAME}` is not expanded in a secret from the environment."""
         if kind is None:
             return text
         is_literal = is_secret_name(key) and origin != self.file
@@ -83,7 +84,7 @@ class SettingsReader:
 
 
 def check_value(kind: Kind, key: str, value: object, origin: str) -> Any:
-    """The value as it is used; BadConfig if it cannot be."""
+    """Return the checked value. Raise `BadConfig` if it is invalid."""
     try:
         return kind.read(expand_variables(key, value, origin))
     except ValueError as problem:
@@ -91,14 +92,15 @@ def check_value(kind: Kind, key: str, value: object, origin: str) -> Any:
 
 
 def describe_refusal(kind: Kind, key: str, value: object, problem: ValueError) -> str:
-    """Why a value is refused that is not of its kind, in one line. A value that may be a secret is not quoted."""
+    """Return one line that says why a value is refused. A value that may be a secret is not quoted."""
     but = "" if is_secret_name(key) or kind is VARIABLE else f", not {format_value(value)}"
     hint = str(problem) if isinstance(problem, UnknownZone) else ""
     return f"{key} must be {kind.expected}{but}{hint}"
 
 
 def parse_value(kind: Kind, value: object) -> Any:
-    """The value as it is used, or ValueError. A text may stand for a number or a yes, as in the environment."""
+    """Return the checked value, or raise ValueError. A text may stand for a number or a flag, as in the
+    environment."""
     if not isinstance(value, str):
         return kind.read(value)
     first: ValueError | None = None
@@ -112,7 +114,7 @@ def parse_value(kind: Kind, value: object) -> Any:
 
 
 def expand_variables(key: str, value: object, origin: str) -> object:
-    """`${NAME}` in a text stands for what that variable says."""
+    """Replace `${NAME}` in a text by the value of the variable. Raise `BadConfig` if it is not set."""
     if isinstance(value, list):
         return [expand_variables(key, item, origin) for item in value]
     if not isinstance(value, str) or "${" not in value:
@@ -121,14 +123,14 @@ def expand_variables(key: str, value: object, origin: str) -> object:
     def replace(match: re.Match[str]) -> str:
         variable = dotenv.get_variable(match[1])
         if variable is None:
-            raise errors.BadConfig(f"{origin}: {key} names ${{{match[1]}}}, which is not set")
+            raise errors.BadConfig(f"{origin}: {key} uses ${{{match[1]}}}, which is not set")
         return variable
 
     return re.sub(r"\$\{(\w+)\}", replace, value)
 
 
 def format_value(value: object) -> str:
-    """A value in an error message: short, and without secrets."""
+    """Format a value for an error message: short and without secrets."""
     text = redact_text(repr(value)) if not isinstance(value, dict | list) else describe_type(value)
     return text if len(text) <= 60 else f"{text[:59]}…"
 

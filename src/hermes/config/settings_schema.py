@@ -1,7 +1,7 @@
-"""Every setting of the product, each once: type, default, environment variable, limits and meaning.
+"""The declaration of every setting: type, default, environment variable, limits and meaning.
 
-A platform declares its own settings in its folder, in the same way (`config/declarations.py`). The tables in
-`docs/configuration.md` are made from these declarations: `python -m tools.settings_tables` writes them.
+A platform declares its own settings in its folder in the same way (`config/declarations.py`). `python -m
+tools.settings_tables` generates the tables in `docs/configuration.md` from these declarations.
 """
 
 from collections.abc import Mapping
@@ -26,8 +26,8 @@ from hermes.config.setting_kinds import (
     make_integer,
     make_number,
 )
+from hermes.session_kinds import CHAT_TYPES
 
-CHAT_TYPES = ("dm", "group", "channel", "thread")
 BUSY = make_choice("queue", "interrupt", "steer")
 
 
@@ -38,7 +38,7 @@ class ModelSettings(Section, frozen=True):
         str | None,
         Setting(
             TEXT,
-            "the model that answers; `offline` and `smollm2-135m` need no network",
+            "the model of the agent; `offline` and `smollm2-135m` need no network",
             variable="HERMES_MODEL",
         ),
     ] = None
@@ -46,25 +46,32 @@ class ModelSettings(Section, frozen=True):
         str | None,
         Setting(
             URL,
-            "its endpoint, which speaks OpenAI's interface; else that of the key there is",
+            "the OpenAI-compatible endpoint of the model; default: OpenAI or OpenRouter, whichever has a key",
             variable="OPENAI_BASE_URL",
         ),
     ] = None
     key_env: Annotated[
-        str | None, Setting(VARIABLE, "the variable that holds its key; else that of its provider")
+        str | None,
+        Setting(VARIABLE, "the environment variable that contains the key; default: that of the provider"),
     ] = None
     context_window: Annotated[
         int | None,
         Setting(
             make_integer(1_000, 100_000_000),
-            "how many tokens the usual model takes; else what is known of it",
+            "the context window of `model.default` in tokens; default: the known window of the model",
         ),
     ] = None
     timeout_seconds: Annotated[
-        float, Setting(make_number(1, 86_400), "the longest silence before it is asked again")
+        float,
+        Setting(
+            make_number(1, 86_400), "how long to wait for data from the model before the request is repeated"
+        ),
     ] = 300.0
     max_retries: Annotated[
-        int, Setting(make_integer(0, 100), "how often it is asked again when it is busy or out of reach")
+        int,
+        Setting(
+            make_integer(0, 100), "how often a request is repeated when the endpoint is busy or unreachable"
+        ),
     ] = 5
 
 
@@ -72,25 +79,30 @@ class AuxiliarySettings(Section, frozen=True):
     """The model for titles and summaries."""
 
     model: Annotated[
-        str | None, Setting(TEXT, "the model for titles and summaries; else the one that answers")
+        str | None, Setting(TEXT, "the model for titles and summaries; default: `model.default`")
     ] = None
-    base_url: Annotated[str | None, Setting(URL, "its endpoint; else that of the other")] = None
+    base_url: Annotated[
+        str | None, Setting(URL, "the endpoint of the auxiliary model; default: `model.base_url`")
+    ] = None
     key_env: Annotated[
-        str | None, Setting(VARIABLE, "the variable that holds its key; else that of its provider")
+        str | None,
+        Setting(
+            VARIABLE,
+            "the environment variable that contains the key of the auxiliary model; default: that of the provider",
+        ),
     ] = None
 
 
 class AgentSettings(Section, frozen=True):
-    """The turn of the agent."""
+    """The turns of the agent."""
 
     max_steps: Annotated[
-        int, Setting(make_integer(1, 10_000), "how often it may use tools before it has to answer")
+        int,
+        Setting(make_integer(1, 10_000), "the number of tool steps in a turn before the agent must answer"),
     ] = 60
-    auto_title: Annotated[
-        bool, Setting(FLAG, "whether a new conversation gets a title after the first answer")
-    ] = True
+    auto_title: Annotated[bool, Setting(FLAG, "generate a title after the first answer")] = True
     save_memory: Annotated[
-        bool, Setting(FLAG, "whether it may note what matters before a conversation ends")
+        bool, Setting(FLAG, "let the agent update its memory before a conversation ends")
     ] = True
 
 
@@ -99,126 +111,162 @@ class DelegationSettings(Section, frozen=True):
 
     max_concurrent: Annotated[
         int,
-        Setting(make_integer(1, 100), "how many subagents of a conversation work at a time; the others wait"),
+        Setting(
+            make_integer(1, 100),
+            "the number of subagents of a conversation that run at the same time; the others wait",
+        ),
     ] = 3
     max_steps: Annotated[
-        int, Setting(make_integer(1, 10_000), "how often a subagent may use tools before it has to answer")
+        int, Setting(make_integer(1, 10_000), "the number of tool steps before a subagent must answer")
     ] = 30
     timeout_minutes: Annotated[
         float,
         Setting(
-            make_number(0.01, 1440), "how long a subagent may work; waiting for an approval does not count"
+            make_number(0.01, 1440), "the time limit of a subagent; waiting for an approval does not count"
         ),
     ] = 15.0
+    tasks_per_hour: Annotated[
+        int,
+        Setting(
+            make_integer(0, 100_000),
+            "the number of subagents per hour that a person may start through the gateway; 0: no limit, as for owners",
+        ),
+    ] = 12
 
 
 class CompressionSettings(Section, frozen=True):
-    """How long conversations are summarised to make room."""
+    """The compression of long conversations."""
 
-    enabled: Annotated[bool, Setting(FLAG, "whether long conversations are summarised to make room")] = True
+    enabled: Annotated[
+        bool, Setting(FLAG, "compress long conversations to stay within the context window")
+    ] = True
     threshold: Annotated[
-        float, Setting(make_number(0.05, 0.95), "how full the context may be before that, as a share")
+        float,
+        Setting(
+            make_number(0.05, 0.95), "compress when the context is fuller than this fraction of the window"
+        ),
     ] = 0.5
     target_ratio: Annotated[
         float,
         Setting(
-            make_number(0, 1, clamp=(0.1, 0.8)), "how much of that room the newest messages keep; 0.1 to 0.8"
+            make_number(0, 1, clamp=(0.1, 0.8)),
+            "the fraction of the threshold that the newest messages keep; limited to 0.1 to 0.8",
         ),
     ] = 0.2
     protect_first_n: Annotated[
-        int, Setting(make_integer(0, 10_000), "messages at the beginning that are never summarised")
+        int,
+        Setting(make_integer(0, 10_000), "the number of messages at the beginning that are never summarised"),
     ] = 3
     protect_last_n: Annotated[
-        int, Setting(make_integer(1, 10_000), "messages at the end that are never summarised")
+        int, Setting(make_integer(1, 10_000), "the number of messages at the end that are never summarised")
     ] = 20
 
 
 class DisplaySettings(Section, frozen=True):
-    """What the terminal shows."""
+    """The display of the terminal."""
 
     resume_display: Annotated[
-        str, Setting(make_choice("full", "minimal"), "what is shown of a conversation that is resumed")
+        str,
+        Setting(
+            make_choice("full", "minimal"),
+            "the recap of a resumed conversation: the last exchanges, or one line",
+        ),
     ] = "full"
 
 
 class ApprovalSettings(Section, frozen=True):
-    """What the tools ask for."""
+    """Approvals of tool actions."""
 
     mode: Annotated[
         str,
         Setting(
             make_choice("ask", "auto", "off"),
-            "`ask` before tools change something; `auto`: only before they leave the sandbox; `off`: no"
-            " sandbox and no questions, for containers, set by editing the file only",
+            "`ask`: ask before a tool changes something; `auto`: ask only before it leaves the sandbox; `off`: no"
+            " sandbox and no questions, for containers; `off` can only be set by editing the file",
             file_only=("off",),
         ),
     ] = "ask"
     destructive_slash_confirm: Annotated[
-        bool, Setting(FLAG, "whether /new, /clear, /undo and /rewind ask first")
+        bool, Setting(FLAG, "ask before /new, /clear, /undo and /rewind")
     ] = True
     timeout_minutes: Annotated[
         float,
         Setting(
-            make_number(0.01, 1_440), "how long the gateway waits for `/approve` in a chat before it refuses"
+            make_number(0.01, 1_440), "how long the gateway waits for `/approve`; then the action is refused"
         ),
     ] = 10.0
 
 
 class SandboxSettings(Section, frozen=True):
-    """What commands of the tools can reach."""
+    """The access of tool commands to files and the network."""
 
     network: Annotated[
         bool | None,
-        Setting(FLAG, "whether commands reach the network; else they do, but not in jobs (cron, batch)"),
+        Setting(FLAG, "network access of commands; default: allowed, except in jobs (cron, batch)"),
     ] = None
     readable: Annotated[
-        tuple[str, ...], Setting(FOLDERS, "further folders that commands and file tools can read")
+        tuple[str, ...], Setting(FOLDERS, "additional folders that commands and file tools can read")
     ] = ()
-    writable: Annotated[tuple[str, ...], Setting(FOLDERS, "further folders that they can change")] = ()
+    writable: Annotated[
+        tuple[str, ...], Setting(FOLDERS, "additional folders that commands and file tools can write")
+    ] = ()
     environment: Annotated[
-        tuple[str, ...], Setting(VARIABLE_NAMES, "further environment variables that commands get")
+        tuple[str, ...],
+        Setting(VARIABLE_NAMES, "additional environment variables that are passed to commands"),
     ] = ()
 
 
 class SessionSettings(Section, frozen=True):
-    """How long conversations are kept, and where else."""
+    """The retention of conversations, and their copies."""
 
-    auto_prune: Annotated[
-        bool, Setting(FLAG, "whether old conversations are deleted when the chat starts")
-    ] = False
-    retention_days: Annotated[float, Setting(DAYS, "how long they are kept then")] = 90.0
-    vacuum_after_prune: Annotated[bool, Setting(FLAG, "whether the file is made smaller afterwards")] = True
-    min_interval_hours: Annotated[float, Setting(DAYS, "how many hours must pass before the next time")] = (
-        24.0
+    auto_prune: Annotated[bool, Setting(FLAG, "delete old conversations when the chat starts")] = False
+    retention_days: Annotated[
+        float, Setting(DAYS, "the number of days that `auto_prune` keeps a conversation")
+    ] = 90.0
+    vacuum_after_prune: Annotated[bool, Setting(FLAG, "shrink the file after pruning")] = True
+    min_interval_hours: Annotated[
+        float, Setting(DAYS, "the minimum number of hours between two runs of `auto_prune`")
+    ] = 24.0
+    trash_days: Annotated[float, Setting(DAYS, "the number of days that conversations stay in the trash")] = (
+        30.0
     )
-    trash_days: Annotated[float, Setting(DAYS, "how long what was thrown away can be brought back")] = 30.0
     thin_days: Annotated[
-        float | None, Setting(DAYS, "after how many days large tool output is cut, together with auto_prune")
+        float | None,
+        Setting(
+            DAYS,
+            "with `auto_prune`: shorten large tool output of conversations unused for this number of days",
+        ),
     ] = None
     spool: Annotated[
-        bool, Setting(FLAG, "whether what cannot be stored waits beside an encrypted store, in plain text")
+        bool,
+        Setting(
+            FLAG, "for an encrypted store: save messages that cannot be stored to the spool, in plain text"
+        ),
     ] = False
     transcripts: Annotated[
         str | None,
         Setting(
             make_choice("gateway", "all", "off"),
-            "whose text is also kept in `sessions/`, in plain files; else `gateway`, and `off` for an encrypted store",
+            "which conversations are also written to `sessions/` as plain text;"
+            " default: `gateway`, or `off` for an encrypted store",
         ),
     ] = None
     index_file: Annotated[
         bool | None,
-        Setting(FLAG, "whether `sessions/sessions.json` is written; else yes, and no for an encrypted store"),
+        Setting(FLAG, "write `sessions/sessions.json`; default: true, or false for an encrypted store"),
     ] = None
 
 
 class StoreSettings(Section, frozen=True):
-    """The store itself."""
+    """The store."""
 
-    key_file: Annotated[str | None, Setting(TEXT, "the file with the key of an encrypted store")] = None
+    key_file: Annotated[str | None, Setting(TEXT, "the file that contains the key of an encrypted store")] = (
+        None
+    )
 
 
 class Settings(Section, frozen=True):
-    """The settings of everything but the gateway. Each section that is a field here is one of config.yaml."""
+    """The settings of everything but the gateway. Each field that is a section is a section of config.yaml."""
 
     model: ModelSettings = ModelSettings()
     auxiliary: AuxiliarySettings = AuxiliarySettings()
@@ -233,55 +281,58 @@ class Settings(Section, frozen=True):
     prices: Mapping[str, Mapping[str, float]] = {}
     """Dollars per million tokens of a model: `input`, `output`, `cache_read`, `cache_write`."""
     windows: Mapping[str, int] = {}
-    """`model.context_window` by the names of the usual model, for when another one answers."""
+    """`model.context_window`, by the name of each model that it applies to."""
     origins: Mapping[str, str] = {}
-    """Where each value that is no default comes from."""
+    """The origin of each value that is not a default."""
     warning: str | None = None
-    """One line about unknown keys; for whoever has a person to tell it to."""
+    """One line about unknown keys, to be shown to a person."""
 
 
 # ---------------------------------------------------------------- the gateway
 
 
 class Keying(Section, frozen=True):
-    """Which people share a session. These stand in no section."""
+    """Which people share a session. These settings are top-level keys."""
 
     group_sessions_per_user: Annotated[
-        bool, Setting(FLAG, "whether everybody in a group has a conversation of their own")
+        bool, Setting(FLAG, "each person in a group has their own conversation")
     ] = True
     thread_sessions_per_user: Annotated[
-        bool, Setting(FLAG, "the same for a thread, which else is one for all in it")
+        bool,
+        Setting(FLAG, "each person in a thread has their own conversation; otherwise the thread is shared"),
     ] = False
 
 
 class ResetPolicy(Section, frozen=True):
-    """When a conversation starts afresh by itself."""
+    """When a conversation is reset automatically."""
 
     mode: Annotated[
         str,
         Setting(
             make_choice("none", "idle", "daily", "both"),
-            "when a conversation starts afresh by itself: never, …",
+            "when a conversation is reset: never, after an idle time, daily, or both",
         ),
     ] = "none"
     idle_minutes: Annotated[
         int,
         Setting(
             make_integer(1, 10_000_000),
-            "… after so many minutes without a message of a person, …",
+            "for `idle`: minutes without a message from a person",
             variable="SESSION_IDLE_MINUTES",
         ),
     ] = 1440
     at_hour: Annotated[
-        int, Setting(make_integer(0, 23), "… at this hour of the day, …", variable="SESSION_RESET_HOUR")
+        int, Setting(make_integer(0, 23), "for `daily`: the hour of the reset", variable="SESSION_RESET_HOUR")
     ] = 4
-    timezone: Annotated[str | None, Setting(ZONE, "… of this place; else that of the machine")] = None
-    notify: Annotated[bool, Setting(FLAG, "whether a reset is announced in the chat")] = True
+    timezone: Annotated[
+        str | None, Setting(ZONE, "the time zone of `at_hour`; default: the time zone of the machine")
+    ] = None
+    notify: Annotated[bool, Setting(FLAG, "announce a reset in the chat")] = True
     bg_process_max_age_hours: Annotated[
         float,
         Setting(
             make_number(0, 1_000_000),
-            "how old a background process may be and still keep its conversation from a reset; 0: however old",
+            "a background process younger than this prevents the reset of its conversation; 0: a process of any age",
         ),
     ] = 0.0
 
@@ -289,89 +340,104 @@ class ResetPolicy(Section, frozen=True):
 class GatewaySection(Section, frozen=True, kw_only=True):
     """The section `gateway`."""
 
-    busy: Annotated[str, Setting(BUSY, "what a message does that comes while an answer is being made")] = (
-        "queue"
-    )
+    busy: Annotated[
+        str,
+        Setting(
+            BUSY,
+            "a message during an answer waits (`queue`), stops the answer (`interrupt`) or is passed to it (`steer`)",
+        ),
+    ] = "queue"
     stream: Annotated[
-        bool, Setting(FLAG, "whether an answer is seen as it comes, where a platform can edit messages")
+        bool, Setting(FLAG, "show an answer while it is generated, if the platform can edit messages")
     ] = True
     messages_per_minute: Annotated[
-        int, Setting(make_integer(0, 100_000), "how many messages a person may send; 0: any number")
+        int,
+        Setting(
+            make_integer(0, 100_000), "the number of messages that a person may send per minute; 0: no limit"
+        ),
     ] = 20
     largest_attachment_mb: Annotated[
-        float, Setting(make_number(0, 100_000), "how large a file may be that somebody sends")
+        float, Setting(make_number(0, 100_000), "the maximum size of an attachment in MB")
     ] = 20.0
     redact_pii: Annotated[
         bool,
         Setting(
-            FLAG, "whether models are told signs instead of names and numbers, where those lead to a person"
+            FLAG,
+            "send pseudonyms to models instead of names and ids, on platforms whose ids identify a person",
         ),
     ] = False
     drain_seconds: Annotated[
         float,
-        Setting(make_number(0, 3_600), "how long what is under way may take when the gateway is told to end"),
+        Setting(
+            make_number(0, 3_600), "how long running turns may take to finish when the gateway is stopped"
+        ),
     ] = 30.0
-    health_host: Annotated[str, Setting(TEXT, "where /healthz and /metrics are")] = "127.0.0.1"
-    health_port: Annotated[int, Setting(PORT, "on this port; 0: nowhere")] = 8686
+    health_host: Annotated[str, Setting(TEXT, "the address of /healthz and /metrics")] = "127.0.0.1"
+    health_port: Annotated[int, Setting(PORT, "the port of /healthz and /metrics; 0: disabled")] = 8686
     connections: Annotated[
         int,
         Setting(
             make_integer(16, 100_000),
-            "how many HTTP connections may be open, over all that listens; fewer if there are few file descriptors",
+            "the maximum number of open HTTP connections of all servers; lower if there are few file descriptors",
         ),
     ] = 1000
     connections_per_address: Annotated[
         int,
         Setting(
             make_integer(1, 100_000),
-            "how many of them from one address; a proxy in front of the gateway is one address",
+            "the maximum number of connections from one address; a proxy counts as one address",
         ),
     ] = 256
     bodies_mb: Annotated[
         int,
         Setting(
             make_integer(1, 100_000),
-            "how many MB of request bodies may be in memory; one key or address gets half",
+            "the maximum size in MB of all request bodies in memory; one key or address may use half of it",
         ),
     ] = 128
     wrong_keys_per_minute: Annotated[
         int,
         Setting(
-            make_integer(1, 100_000), "how many requests with a wrong key or signature an address may send"
+            make_integer(1, 100_000),
+            "wrong keys or signatures per minute from one address; further ones are refused with 429",
         ),
     ] = 100
 
 
 class PlatformSection(Section, frozen=True, kw_only=True):
-    """What every platform has under `platforms.<name>`, beside its own options."""
+    """The settings that every platform has under `platforms.<name>`, beside its own options."""
 
-    enabled: Annotated[bool, Setting(FLAG, "whether it is connected; else it is if its secret is there")] = (
+    enabled: Annotated[bool, Setting(FLAG, "connect this platform; default: true if its secret is set")] = (
         True
     )
-    home_channel: Annotated[str | None, Setting(ID, "the chat to which handoffs and jobs go")] = None
-    home_thread: Annotated[str | None, Setting(ID, "the thread of that chat")] = None
+    home_channel: Annotated[str | None, Setting(ID, "the chat that receives handoffs and jobs")] = None
+    home_thread: Annotated[str | None, Setting(ID, "the thread in `home_channel`")] = None
     home_type: Annotated[
-        str | None, Setting(make_choice(*CHAT_TYPES), "what kind of chat that is; `/sethome` knows")
+        str | None, Setting(make_choice(*CHAT_TYPES), "the type of `home_channel`; `/sethome` sets it")
     ] = None
-    home_user: Annotated[str | None, Setting(ID, "whose private chat it is; `/sethome` knows")] = None
-    allowed_users: Annotated[frozenset[str], Setting(PEOPLE, "who may talk with the agent")] = frozenset()
-    allow_all: Annotated[bool, Setting(FLAG, "whether everybody may, who finds it")] = False
+    home_user: Annotated[
+        str | None, Setting(ID, "the person of `home_channel`, if it is a private chat; `/sethome` sets it")
+    ] = None
+    allowed_users: Annotated[frozenset[str], Setting(PEOPLE, "people who may talk to the agent")] = (
+        frozenset()
+    )
+    allow_all: Annotated[bool, Setting(FLAG, "let everybody talk to the agent")] = False
     owners: Annotated[
         frozenset[str],
         Setting(
             PEOPLE,
-            "those whose machine this is: they may talk, and have the tools that reach it, and its memory",
+            "people who may talk to the agent and whose agent may use the tools and the memory of this machine",
         ),
     ] = frozenset()
-    busy: Annotated[str, Setting(BUSY, "as `gateway.busy`, for this platform")] = "queue"
-    stream: Annotated[bool, Setting(FLAG, "as `gateway.stream`, for this platform")] = True
+    busy: Annotated[str, Setting(BUSY, "`gateway.busy` for this platform")] = "queue"
+    stream: Annotated[bool, Setting(FLAG, "`gateway.stream` for this platform")] = True
 
 
 # ---------------------------------------------------------------- tables
 
 
 def list_sections(owner: type[Section]) -> Mapping[str, type[Section]]:
-    """The fields of a class that are sections themselves."""
+    """Return the fields of a class that are sections themselves."""
     return {
         field.name: field.type
         for field in msgspec.structs.fields(owner)
@@ -394,15 +460,15 @@ GATEWAY_SECTIONS: Mapping[str, type[Section]] = {
     "gateway": GatewaySection,
 }
 SETTINGS = _list_keys(SECTIONS)
-"""By their dotted path, as are those of the gateway."""
+"""All settings outside the gateway, by dotted path."""
 GATEWAY_SETTINGS = _list_keys(GATEWAY_SECTIONS)
 RESETS = ("reset_by_type", "reset_by_platform")
-"""Sections with a reset policy for each type of chat, and for each platform."""
+"""Sections with a reset policy for each chat type or for each platform."""
 OPEN_SECTIONS = (*RESETS, "platforms")
-"""Sections whose keys are names of chats and platforms."""
+"""Sections whose keys are names of chat types or platforms."""
 
 
 def get_default(key: str) -> Any:
-    """The default of a setting that does not belong to a platform."""
+    """Return the default of a setting that does not belong to a platform."""
     section, _, name = key.rpartition(".")
     return getattr({**SECTIONS, **GATEWAY_SECTIONS}[section](), name)

@@ -1,4 +1,4 @@
-"""Time zones by their IANA name: the one check, for settings and for whoever computes with a zone."""
+"""Time zones by IANA name. All code that takes a zone name uses this check."""
 
 from __future__ import annotations
 
@@ -16,21 +16,24 @@ SETTING = "session_reset.timezone"
 
 
 class UnknownZone(ValueError):
-    """There is no such time zone. The text is a hint: the end of a sentence, or empty."""
+    """The time zone does not exist. The error text is a hint to append to a sentence, or empty."""
 
 
 def find_zone(name: str) -> ZoneInfo:
-    """The time zone of that name, else UnknownZone."""
+    """Return the time zone with this name. Raise `UnknownZone` if it does not exist."""
     from zoneinfo import ZoneInfo
 
     try:
         return ZoneInfo(name)
-    except (KeyError, ValueError, OSError, TypeError):  # OSError: a folder of zones is no zone
+    except (KeyError, ValueError, OSError, TypeError):  # OSError: the name of a folder of zones
         raise UnknownZone(_make_hint(name)) from None
 
 
 def load_zone(name: str | None, setting: str = SETTING) -> tzinfo | None:
-    """The time zone of that name, else BadConfig; None is the machine's own, as `datetime` has it."""
+    """Return the time zone with this name, or None, the machine's zone, if the name is None.
+
+    Raise `BadConfig` if the zone does not exist.
+    """
     if name is None:
         return None
     try:
@@ -48,7 +51,7 @@ def _make_hint(unknown: object) -> str:
         return (
             "; this machine has no time zone database: install the package tzdata, or leave the setting out"
         )
-    zones = {name.rpartition("/")[2].casefold(): name for name in names}  # people think of the city
+    zones = {name.rpartition("/")[2].casefold(): name for name in names}  # people often write only the city
     zones |= {name.casefold(): name for name in names}
     close = get_close_matches(str(unknown).strip().casefold(), zones, n=1, cutoff=0.8)
-    return f"; is {zones[close[0]]} meant?" if close else ""
+    return f"; did you mean {zones[close[0]]}?" if close else ""

@@ -1,9 +1,11 @@
-"""Builds the agents that answer in conversations, each for a scope: an owner, a surface and permissions.
+"""Builders of the agents that answer in conversations. Each agent has a scope: an owner, a surface and
+permissions.
 
-At a terminal a conversation has an agent whose model is chosen for it. In the gateway one model answers everybody, and
-an agent has its own memory per person or room. Only the owner of the machine, in a private chat, gets the tools that
-reach the machine, and its memory. Everybody else has a private folder in the home, so that nothing one person tells the
-agent appears in another's prompt.
+At a terminal, each conversation has its own agent and its own choice of model. In the gateway, one model
+answers everybody, and each person or room has an agent with its own memory. Only the owner of the machine, in
+a private chat, gets the machine's memory and the tools that access the machine. Every other person has a
+private folder in the home. The text that one person writes to the agent therefore never appears in the prompt
+of another person.
 """
 
 from __future__ import annotations
@@ -36,19 +38,23 @@ class AgentScope(NamedTuple):
     """The scope of an agent: its owner, platform and permissions."""
 
     owner: str
-    """The owner of its sessions, as the store knows them."""
+    """The owner of the agent's sessions, as stored."""
     platform: str
-    """The source of its sessions."""
+    """The source of the agent's sessions."""
     machine: bool
-    """Whether the machine is theirs."""
+    """Whether the agent may use the tools and the memory of the machine."""
     about: str | None = None
-    """Where the conversation is held and with whom, for the prompt."""
+    """A description of the place and the participants of the conversation, for the prompt."""
     room: SharedRoom | None = None
-    """The room, if several people share the sessions; None: they are one person's."""
+    """The room, if several people share the sessions; None if the sessions belong to one person."""
     can_ask: bool = False
-    """Whether an approval can be asked for in this chat. If not, what needs consent is refused."""
+    """Whether the agent can request approvals in this chat. If not, actions that need an approval are
+    refused."""
     cwd: Path | None = None
-    """The working directory; None: one that the provider chooses."""
+    """The working directory; None if the provider chooses it."""
+    is_owner: bool = False
+    """Whether the person owns the machine, in any chat. Only the owner has no limit on the number of
+    subagents."""
 
 
 class PreparedAgent(NamedTuple):
@@ -60,10 +66,10 @@ class PreparedAgent(NamedTuple):
 
 class AgentProvider(Protocol):
     def get_components(self, scope: AgentScope) -> AgentComponents:
-        """What the agents of a scope are made of. May read files."""
+        """Return the components of the agents of a scope. May read files."""
 
     async def prepare_agent(self, scope: AgentScope, store: AnyStore, record: LiveRecord) -> PreparedAgent:
-        """Build an agent. Raises if the model cannot be used; the next call tries again."""
+        """Build an agent. Raises `HermesError` if the model cannot be used; the next call tries again."""
 
     async def close(self) -> None: ...
 
@@ -100,7 +106,7 @@ async def build_agent(
 
 
 class StandardAgentProvider:
-    """The agents of many people, from the factory of this installation; one model for all."""
+    """Builds the agents of many people with the factory of this installation. All agents share one model."""
 
     def __init__(self, standard: StandardFactory) -> None:
         self._standard = standard
@@ -120,24 +126,25 @@ class StandardAgentProvider:
         return self._parts_of(scope)[0]
 
     async def prepare_agent(self, scope: AgentScope, store: AnyStore, record: LiveRecord) -> PreparedAgent:
-        model = await self.ready()
+        model = await self.open_model()
         parts, folder = await asyncio.to_thread(self._parts_of, scope)
         tools = await asyncio.to_thread(parts.make_tools, False)
         return await build_agent(parts, scope, store, record, model, tools, folder)
 
-    async def ready(self) -> Model:
-        """The model. Raises if it cannot be used."""
+    async def open_model(self) -> Model:
+        """Return the model that answers everybody. It is built once. Raises if it cannot be used."""
         async with self._making:
             if self._model is None:
                 self._model = await asyncio.to_thread(self._standard.make_model, NO_WISH)
             return self._model
 
     def _parts_of(self, scope: AgentScope) -> tuple[AgentComponents, Path]:
-        cache_key = f"{scope.owner} {scope.machine} {scope.room is not None}"
+        has_quota = not (scope.machine or scope.is_owner)
+        cache_key = f"{scope.owner} {scope.machine} {scope.room is not None} {has_quota}"
         if cache_key not in self._parts:
-            own = None if scope.machine else private_folder(scope.owner)
+            own = None if scope.machine else make_person_folder(scope.owner)
             parts = self._standard.for_person(
-                own, machine=scope.machine, shared=scope.room is not None
+                own, machine=scope.machine, shared=scope.room is not None, has_quota=has_quota
             ).parts()
             self._parts[cache_key] = parts, own or Path.home()
         return self._parts[cache_key]
@@ -151,10 +158,16 @@ class StandardAgentProvider:
             await self._model.close()
 
 
-def private_folder(owner: str) -> Path:
-    """Where the memory and the skills of a person or a room are kept. Nothing of who it is can be read off its name."""
+def make_person_folder(owner: str) -> Path:
+    """Create and return the folder for the memory and the skills of a person or a room.
+
+    Its name is a hash, so it does not reveal the owner. Raises `InvalidArgument` for an empty owner, which
+    stands for the machine.
+    """
     if not owner:
-        raise errors.make_error(errors.InvalidArgument, "the machine itself has no folder among the people")
+        raise errors.make_error(
+            errors.InvalidArgument, "the owner is empty; only a person or a room can have a folder"
+        )
     folder = home.get_hermes_home() / "people" / sha256(owner.encode()).hexdigest()[:24]
     home.make_private_folder(folder)
     return folder

@@ -1,21 +1,24 @@
-"""Work that goes on behind a conversation: titles, transcripts, the end of a session that was left."""
+"""Background tasks of a conversation: generating a title, writing a transcript, ending a session."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hermes.conversation.agents import LiveRecord
 
 
 class BackgroundTasks:
     def __init__(self) -> None:
-        self._tasks: dict[asyncio.Task[Any], str | None] = {}
+        self._tasks: dict[asyncio.Task[Any], LiveRecord | None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._tasks)
 
-    def start(self, work: Coroutine[Any, Any, object], ending: str | None = None) -> None:
-        """`ending` is the session that the work ends."""
+    def start(self, work: Coroutine[Any, Any, object], ending: LiveRecord | None = None) -> None:
+        """Start a task. `ending` is the record of the session that the task ends, if it ends one."""
         task = asyncio.create_task(work)
         self._tasks[task] = ending
         task.add_done_callback(lambda task: self._tasks.pop(task, None))
@@ -23,15 +26,19 @@ class BackgroundTasks:
     async def wait(self) -> None:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def hurry(self, session_id: str) -> None:
-        """Have a session ended now, without what else is done before that: it is entered again."""
-        tasks = [task for task, ending in self._tasks.items() if ending == session_id]
+    async def end_session_now(self, session_id: str) -> None:
+        """End a session now because it is entered again. Other work of the task that ends it is cancelled."""
+        tasks = [
+            task
+            for task, ending in self._tasks.items()
+            if ending is not None and ending.session_id == session_id
+        ]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def cancel(self, grace: float) -> None:
-        """Cancel what is not done after `grace` seconds."""
+        """Cancel the tasks that are not done after `grace` seconds."""
         if self._tasks and grace:
             await asyncio.wait(self._tasks, timeout=grace)
         for task in self._tasks:

@@ -1,4 +1,4 @@
-"""Conversations of the person at this machine, at a terminal or in a one-shot question."""
+"""Conversations of the person at this machine, in a terminal or as a one-shot question."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def open_local_conversation(
     cwd: Path | None = None,
     incognito: bool = False,
 ) -> Conversation[SessionDB]:
-    """A new conversation of the person at this machine."""
+    """Return a new conversation of the person at this machine."""
     models = ModelSelector(parts, wish, incognito=incognito)
     scope = AgentScope("", source, True, can_ask=can_ask, cwd=cwd or Path.cwd())
     surface = Surface(incognito=incognito, end_reason="cli_close")
@@ -33,7 +33,7 @@ def open_local_conversation(
 
 
 class LocalAgentProvider:
-    """The agent of one conversation at this machine; the model is the one that was chosen for it."""
+    """Builds the agent of one conversation at this machine, with the model chosen for the conversation."""
 
     def __init__(self, parts: AgentComponents, models: ModelSelector) -> None:
         self._parts, self._models = parts, models

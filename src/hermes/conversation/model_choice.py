@@ -1,4 +1,4 @@
-"""The model of a conversation: made in a thread while the person types, and changed when they want another."""
+"""The choice of model of a conversation. The model is loaded in a thread while the person types."""
 
 from __future__ import annotations
 
@@ -39,20 +39,21 @@ class ModelSelector:
                 return self._parts.make_model(self._restored)
             except errors.HermesError as problem:
                 model_name = make_printable(self._restored.model or "the model")
-                self._notice = f"{model_name} is not to be had ({problem}); the usual model answers."
+                self._notice = f"{model_name} is not available ({problem}); the default model answers."
                 self._restored = None
         return self._parts.make_model(self.wish)
 
     @property
     def model(self) -> Model | None:
-        """None until it is loaded."""
+        """The model; None until it is loaded."""
         loading = self._loading
         if loading is None or not loading.done() or loading.cancelled() or loading.exception() is not None:
             return None
         return loading.result()
 
     async def load_model(self) -> Model:
-        """Raises what is wrong with the model; it is tried again the next time."""
+        """Return the model, and load it first if necessary. Raises `HermesError` on failure; the next call
+        tries again."""
         try:
             return await asyncio.shield(self.start_loading())
         except errors.HermesError:
@@ -60,12 +61,12 @@ class ModelSelector:
             raise
 
     def take_notice(self) -> str | None:
-        """What the person does not know yet about the model; it is returned once."""
+        """Return a message about the model that the person has not seen yet, once; None if there is none."""
         notice, self._notice = self._notice, None
         return notice
 
     async def choose(self, name: str) -> Model:
-        """Another model; as before, if there is none of this name."""
+        """Switch to another model. If no model of this name can be built, raise and keep the current one."""
         wish = self.wish._replace(model=name)
         model = await asyncio.to_thread(self._parts.make_model, wish)
         self.wish, self._restored = wish, None
@@ -75,7 +76,10 @@ class ModelSelector:
         return model
 
     def restore(self, row: dict[str, Any]) -> str | None:
-        """The model that a conversation was held with, unless the person asked for another; what to say about it."""
+        """Return to the stored model of a conversation, unless the person chose another one.
+
+        Return a message for the person; None if nothing changes.
+        """
         model, config = row["model"], row["model_config"]
         if self.wish.model is not None or not model or (self.model is not None and self.model.name == model):
             return None
@@ -90,10 +94,13 @@ class ModelSelector:
             window if isinstance(window, int) and window > 0 else None,
         )
         self._dismiss()
-        return f"{make_printable(model)} answers, as before."
+        return f"Using the model {make_printable(model)}, as before."
 
     async def fall_back(self) -> str | None:
-        """Let the usual model answer where the one of before does not; what to say about it, None if it is the same."""
+        """Replace a stored model that does not answer by the default model.
+
+        Return a message for the person; None if there is no other model.
+        """
         before = self._restored
         if before is None:
             return None
@@ -103,7 +110,7 @@ class ModelSelector:
         if old is not None and (usual.name, usual.base_url) == (old.name, old.base_url):
             return None
         model_name = make_printable(before.model or "the model")
-        return f"{model_name} does not answer any more; {make_printable(usual.name)} does from now on."
+        return f"{model_name} no longer answers; {make_printable(usual.name)} answers from now on."
 
     def _dismiss(self) -> None:
         old, self._loading = self.model, None
@@ -114,7 +121,7 @@ class ModelSelector:
 
     async def close(self) -> None:
         if self._loading is not None:
-            # A thread that imports cannot be cancelled.
+            # A thread cannot be cancelled.
             await asyncio.gather(self._loading, return_exceptions=True)
         await asyncio.gather(*self._closing, return_exceptions=True)
         if self.model is not None:

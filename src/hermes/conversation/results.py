@@ -1,4 +1,4 @@
-"""Values of a conversation: what its model calls used, and what a rewind gives back."""
+"""Values of a conversation: the usage of its model calls and the result of a rewind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOTHING_YET = Counted("", Used(), 0.0)
 class RewindResult(NamedTuple):
     messages: int
     content: Any
-    """The message of the person at which the rewind began."""
+    """The content of the person's message at which the rewind began."""
 
 
 def add_usage(before: Counted, event: Counted) -> Counted:
@@ -24,7 +24,7 @@ def add_usage(before: Counted, event: Counted) -> Counted:
 
 
 def _add_optional(left: Any, right: Any) -> Any:
-    """The sum of two counts; unknown if both are."""
+    """Return the sum of two counts. None counts as 0; the sum is None if both are None."""
     if left is None and right is None:
         return None
     return (left or 0) + (right or 0)

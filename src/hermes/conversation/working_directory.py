@@ -1,4 +1,4 @@
-"""Where a conversation works: its directory, the branch checked out there, and what became of it since."""
+"""The working directory of a conversation and the git branch checked out in it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from hermes.store.workspace import find_workspace
 class WorkingDirectory(NamedTuple):
     cwd: Path
     note: str | None = None
-    """What a person should know about it, in one line."""
+    """A note for the person about the directory, in one line."""
 
 
 def choose_directory(stored: str | None, asked_cwd: Path | None, here: Path) -> WorkingDirectory:
-    """Where to work in a conversation that was held in `stored`: there, unless it is gone or another was asked for."""
+    """Return the working directory for a conversation whose stored directory is `stored`.
+
+    The requested directory has priority. The stored one is used if it still exists.
+    """
     if asked_cwd is not None:
         return WorkingDirectory(asked_cwd, f"Working in {asked_cwd}.")
     if not stored or Path(stored) == here:
@@ -27,10 +30,10 @@ def choose_directory(stored: str | None, asked_cwd: Path | None, here: Path) -> 
 
 
 def read_branch(cwd: Path) -> str | None:
-    """The git branch that is checked out here; None outside of git, or on no branch."""
+    """Return the git branch that is checked out in a directory. None outside git or with a detached HEAD."""
     git = find_workspace(cwd) / ".git"
     try:
-        if git.is_file():  # a worktree says where its own folder is
+        if git.is_file():  # the .git file of a worktree contains the path of its git folder
             git = (git.parent / git.read_text(encoding="utf-8").partition("gitdir:")[2].strip()).resolve()
         head = (git / "HEAD").read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
@@ -40,7 +43,7 @@ def read_branch(cwd: Path) -> str | None:
 
 
 def describe_origin(cwd: Path) -> dict[str, str | None]:
-    """What a new session's row says of where, and by whom, it was begun."""
+    """Return the columns of a new session that record its directory, workspace, git branch and process."""
     return {
         "cwd": str(cwd),
         "workspace": str(find_workspace(cwd)),

@@ -1,6 +1,6 @@
-"""What a gateway needs that serves many chats: who works where, what came and goes, and what was handed over.
+"""Methods for a gateway with many chats: leases, routing, inbox, outbox and handoffs.
 
-The whole store has it, a person's own handle does not. Each verb fetches its manager when it is called.
+Only `SessionDB` has them. Managers are imported on first use.
 """
 
 from __future__ import annotations
@@ -23,43 +23,45 @@ if TYPE_CHECKING:
 class ChatVerbs:
     _engine: Engine
 
+    # ---------------------------------------------------------------- chats
+
     @property
     def leases(self) -> Leases:
-        """Which process works in a conversation."""
+        """Leases: which process works in a conversation."""
         from hermes.store.chats.leases import Leases
 
         return Leases(self._engine)
 
     @property
     def routing(self) -> Routing:
-        """Which chat is in which session."""
+        """Which session each chat is in."""
         from hermes.store.chats.routing import Routing
 
         return Routing(self._engine)
 
     @property
     def inbox(self) -> Inbox:
-        """What platforms gave us and nobody has worked on yet."""
+        """Messages from platforms that are not answered yet."""
         from hermes.store.chats.inbox import Inbox
 
         return Inbox(self._engine)
 
     @property
     def outbox(self) -> Outbox:
-        """What is still to be delivered to platforms."""
+        """Messages to platforms that are not delivered yet."""
         from hermes.store.chats.outbox import Outbox
 
         return Outbox(self._engine)
 
     @property
     def mirrored(self) -> MirrorSource:
-        """What the files that mirror the store are made from."""
+        """What transcripts and `sessions.json` are made from."""
         from hermes.store.transfer.mirror_source import MirrorSource
 
         return MirrorSource(self._engine)
 
     def adopt_conversation(self, session_id: str, owner: str) -> list[str]:
-        """Give a conversation of nobody's to a person or a room, with its subagents; the sessions it has."""
+        """Give a conversation without owner, with its subagents, to a person or a room. Return its sessions."""
         from hermes.store.sessions.owners import Ownership
 
         return Ownership(self._engine).adopt(session_id, owner)
@@ -67,21 +69,30 @@ class ChatVerbs:
     # ---------------------------------------------------------------- handoff and Telegram topics
 
     def request_handoff(self, session_id: str, platform: str) -> bool:
+        """Ask the gateway to move a session to a platform.
+
+        Return False if a handoff is under way or the session is unknown.
+        """
         return self._handoffs.request(session_id, platform)
 
     def claim_handoff(self, session_id: str) -> bool:
+        """Claim a pending handoff. Exactly one of several callers gets True."""
         return self._handoffs.claim(session_id)
 
     def complete_handoff(self, session_id: str) -> None:
+        """Mark a claimed handoff as done."""
         self._handoffs.complete(session_id)
 
     def fail_handoff(self, session_id: str, error: str) -> None:
+        """Mark a handoff as failed, with the reason."""
         self._handoffs.fail(session_id, error)
 
     def get_handoff_state(self, session_id: str) -> Row | None:
+        """Return `state`, `platform` and `error` of a handoff, or None if the session is unknown."""
         return self._handoffs.get_state(session_id)
 
     def list_pending_handoffs(self) -> list[Row]:
+        """Return the sessions whose handoff waits to be claimed, oldest start first."""
         return self._handoffs.list_pending()
 
     def enable_telegram_topic_mode(
@@ -92,6 +103,7 @@ class ChatVerbs:
         has_topics_enabled: bool | None = None,
         allows_users_to_create_topics: bool | None = None,
     ) -> None:
+        """Record that a private Telegram chat uses topics, and what Telegram says about them."""
         self._topics.enable_telegram_topic_mode(
             chat_id=chat_id,
             user_id=user_id,
@@ -100,12 +112,15 @@ class ChatVerbs:
         )
 
     def disable_telegram_topic_mode(self, *, chat_id: str, clear_bindings: bool = True) -> None:
+        """Record that a Telegram chat uses no topics; with `clear_bindings`, forget which session each topic had."""
         self._topics.disable_telegram_topic_mode(chat_id=chat_id, clear_bindings=clear_bindings)
 
     def is_telegram_topic_mode_enabled(self, *, chat_id: str, user_id: str) -> bool:
+        """Return whether the chat of this person uses topics."""
         return self._topics.is_telegram_topic_mode_enabled(chat_id=chat_id, user_id=user_id)
 
     def get_telegram_topic_binding(self, *, chat_id: str, thread_id: str) -> Row | None:
+        """Return the row that binds a topic to a session, or None."""
         return self._topics.get_telegram_topic_binding(chat_id=chat_id, thread_id=thread_id)
 
     def bind_telegram_topic(
@@ -118,6 +133,7 @@ class ChatVerbs:
         session_id: str,
         managed_mode: str = "auto",
     ) -> None:
+        """Put a session into a topic, in place of the session that was there. A session is in one topic only."""
         self._topics.bind_telegram_topic(
             chat_id=chat_id,
             thread_id=thread_id,
@@ -128,11 +144,13 @@ class ChatVerbs:
         )
 
     def is_telegram_session_linked_to_topic(self, *, session_id: str) -> bool:
+        """Return whether a session is in a topic."""
         return self._topics.is_telegram_session_linked_to_topic(session_id=session_id)
 
     def list_unlinked_telegram_sessions_for_user(
         self, *, chat_id: str, user_id: str, limit: int = 10
     ) -> list[Row]:
+        """Return conversations of a person that are in no topic, newest activity first."""
         return self._topics.list_unlinked_telegram_sessions_for_user(
             chat_id=chat_id, user_id=user_id, limit=limit
         )

@@ -1,6 +1,6 @@
-"""What a store can do with conversations beyond the documented interface; both handles have it.
+"""Methods on conversations beyond the documented interface, for both handles.
 
-Each verb fetches its manager when it is called: most programs use few of them, and opening a store stays light.
+Managers are imported on first use, so that opening a store stays fast.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class ConversationVerbs(Handle):
         lease_epoch: int | None = None,
         **child: Any,
     ) -> str:
-        """Compress a session: end it, and go on in a child that knows a summary and carries some messages; its id.
+        """Compress a session: end it and continue in a child with a summary. Return the id of the child.
 
-        The child's context is `head`, the summary, `carried` (message ids of the parent's context), then its own.
-        `child` may say session_id, title, model, model_config, system_prompt and started_at, here and below.
+        The context of the child is `head`, the summary, `carried` (message ids of the parent's context), then its own
+        messages. `child` may have session_id, title, model, model_config, system_prompt and started_at, here and below.
         """
         from hermes.store.sessions.families import Families
 
@@ -57,10 +57,10 @@ class ConversationVerbs(Handle):
         session_key: str | None = None,
         **child: Any,
     ) -> str:
-        """A conversation of its own with the context of another, up to a message of it; its id. Nothing is copied.
+        """Start a conversation with the context of another one, up to a message of it. Return its id.
 
-        The parent ends and its chats go on in the branch, unless `end_parent` is False: then it keeps both. With a
-        `session_key` only that chat does.
+        Nothing is copied. The parent ends, and its chats move to the branch. With `end_parent=False` it stays open and
+        keeps its chats. With `session_key` only that chat moves.
         """
         from hermes.store.sessions.families import Families
 
@@ -77,7 +77,7 @@ class ConversationVerbs(Handle):
         session_key: str | None = None,
         **child: Any,
     ) -> str:
-        """End a conversation and start afresh in the same chats, or in one of them alone; the new session's id."""
+        """End a conversation and start a new one in its chats, or in the chat `session_key` alone. Return its id."""
         from hermes.store.sessions.families import Families
 
         return Families(self._write_access(session), routing).reset(
@@ -85,13 +85,13 @@ class ConversationVerbs(Handle):
         )
 
     def undo_reset(self, session_id: str, *, lease_epoch: int | None = None) -> str:
-        """Back to the conversation that a reset left, while nobody has said anything in the new one; its id."""
+        """Return to the conversation that a reset left, while the new one has no messages. Return its id."""
         from hermes.store.sessions.families import Families
 
         return Families(self._write_access(session_id), routing).undo_reset(session_id, lease_epoch)
 
     def delegate(self, parent: str, *, lease_epoch: int | None = None, **child: Any) -> str:
-        """A session for a task that another one hands out; its id."""
+        """Create a session for a task that another session hands out, and return its id."""
         from hermes.store.sessions.families import Families
 
         return Families(self._write_access(parent), routing).delegate(
@@ -99,11 +99,13 @@ class ConversationVerbs(Handle):
         )
 
     def get_context(self, session_id: str) -> list[Row]:
-        """What a model is given, as `get_messages_as_conversation`, each message with its `id`."""
+        """Return the context of a model call: `get_messages_as_conversation` with the `id` of each message."""
         return Messages(self._read_access()).read_context(session_id)
 
+    # ---------------------------------------------------------------- titles and lineage
+
     def tip(self, name: str) -> str | None:
-        """Where the conversation goes on that an id, the beginning of one, or a title belongs to."""
+        """Return the newest session of the conversation that an id, the beginning of one, or a title belongs to."""
         from hermes.store.sessions.sessions import Sessions
         from hermes.store.sessions.titles import Titles
 
@@ -113,9 +115,9 @@ class ConversationVerbs(Handle):
         return None if session_id is None else Lineage(self._read_access()).find_tip(session_id)
 
     def named(self, name: str, *, preferred_owner: str | None = None) -> ResolvedName:
-        """Which session a person means by an id, the beginning of one, or (part of) a title; or those it might be.
+        """Return the session that a person means by an id or a title, or by a part of one; or the candidates.
 
-        On the whole store a title that several owners use is ambiguous, unless the preferred owner is one of them.
+        On the whole store a title that several owners use is ambiguous, unless `preferred_owner` is one of them.
         """
         from hermes.store.sessions.name_resolution import NameResolver
 
@@ -125,66 +127,69 @@ class ConversationVerbs(Handle):
         )
 
     def starting_with(self, start: str, limit: int = 50) -> list[Row]:
-        """Sessions whose id or title starts so, newest activity first: what a shell completes."""
+        """Return sessions whose id or title begins with this text, newest activity first, for shell completion."""
         from hermes.store.sessions.name_resolution import NameResolver
 
         return NameResolver(self._read_access()).list_starting_with(start, limit)
 
     def select_sessions(self, selection: Selection, *, subagents: bool = False) -> list[str]:
-        """The ids of all sessions of the conversations that a selection means, newest activity first."""
+        """Return the ids of all sessions of the selected conversations, newest activity first."""
         from hermes.store.sessions.selection import Selector
 
         return Selector(self._read_access()).list_sessions(selection, subagents)
 
     def outlines(self, session_ids: Iterable[str], *, whole: bool = False) -> list[Outline]:
-        """Those sessions without their messages; with `whole` every session of their conversations."""
+        """Return these sessions without their messages; with `whole`, every session of their conversations."""
         from hermes.store.sessions.selection import Selector
 
         return Selector(self._read_access()).list_outlines(session_ids, whole)
 
     def family(self, session_id: str) -> Relative | None:
-        """Everything that came out of one first session, as a tree: continuations, branches, resets, delegates."""
+        """Return what came out of one first session, as a tree: continuations, branches, resets, delegates."""
         return Lineage(self._read_access()).read_family(session_id)
+
+    # ---------------------------------------------------------------- rewind
 
     def rewind_to_message(
         self, session_id: str, user_message_id: int, *, lease_epoch: int | None = None
     ) -> Row:
-        """Take a person's message and all after it out of context and search.
+        """Take a person's message and everything after it out of context and search.
 
-        The answer holds `rewound_count`, `target_message` (to be said again) and `new_head_id`.
+        The result has `rewound_count`, `target_message` (to be edited and sent again) and `new_head_id`.
         """
         from hermes.store.sessions.rewind import Rewinds
 
         return Rewinds(self._write_access(session_id)).rewind_to(session_id, user_message_id, lease_epoch)
 
     def restore_rewound(self, session_id: str, since_id: int = 0, *, lease_epoch: int | None = None) -> int:
-        """Bring rewound messages back, from an id on; how many."""
+        """Restore rewound messages from an id on, and return how many."""
         from hermes.store.sessions.rewind import Rewinds
 
         return Rewinds(self._write_access(session_id)).restore(session_id, since_id, lease_epoch)
 
     def restore_last_rewind(self, session_id: str, *, lease_epoch: int | None = None) -> int:
-        """Bring back what was taken back last, unless something was said since; how many messages."""
+        """Restore the messages of the last rewind, unless the conversation has continued since. Return how many."""
         from hermes.store.sessions.rewind import Rewinds
 
         return Rewinds(self._write_access(session_id)).restore_last(session_id, lease_epoch)
 
     def list_recent_user_messages(self, session_id: str, limit: int = 20) -> list[Row]:
+        """Return the last messages of the person, newest first, as targets for `rewind_to_message`."""
         from hermes.store.sessions.rewind import Rewinds
 
         return Rewinds(self._read_access()).list_recent_prompts(session_id, limit)
 
+    # ---------------------------------------------------------------- lists and search
+
     @property
     def passages(self) -> Passages:
-        """Pieces of conversations, read within bounds: what `session_search` shows."""
+        """Bounded reading of conversations, as `session_search` uses it."""
         from hermes.recall.tool.passages import Passages
 
         return Passages(self._read_access())
 
-    # ---------------------------------------------------------------- finding
-
     def search(self, query: str, limit: int = 20, offset: int = 0) -> FoundMessages:
-        """Messages in the language of every surface: also *part*, (groups), fields and dates. See docs/search.md."""
+        """Return messages for a query as people type it: also `*part*`, `(groups)`, fields and dates."""
         from hermes.recall.message_search import PromptSearch
 
         return PromptSearch(self._read_access()).messages(query, limit, offset)
@@ -200,9 +205,9 @@ class ConversationVerbs(Handle):
         include_hidden: bool = False,
         unfinished: bool = False,
     ) -> FoundConversations:
-        """One row per conversation for what a person types: the language of `search`, titles too, the best first.
+        """Return one row per conversation for a query as people type it, titles included, the best first.
 
-        `unfinished`: it is still being typed, so that its last word counts as the beginning of one, too.
+        `unfinished` says that the query is still being typed: its last word also matches as a prefix.
         """
         from hermes.recall.interactive_search import InteractiveSearch
 
@@ -230,24 +235,18 @@ class ConversationVerbs(Handle):
         include_hidden: bool = False,
         sort: str = "relevance",
     ) -> SearchResults:
-        """One row per conversation, the best first, for a question or a few phrasings of one."""
+        """Return one row per conversation, the best first, for a question or several phrasings of one."""
+        from hermes.recall.query.search_arguments import make_request
         from hermes.recall.ranking.ranked_search import RankedSearch
 
-        return RankedSearch(self._read_access()).search(
-            query,
-            limit,
-            source_filter=source_filter,
-            exclude_sources=exclude_sources,
-            role_filter=role_filter,
-            after=after,
-            before=before,
-            exclude_session=exclude_session,
-            include_hidden=include_hidden,
-            sort=sort,
+        search = RankedSearch(self._read_access())
+        request = make_request(
+            source_filter, exclude_sources, role_filter, after, before, limit=limit, sort=sort
         )
+        return search.search(query, request, exclude_session=exclude_session, include_hidden=include_hidden)
 
     def _make_child(self, **fields: Any) -> Child:
-        """What a caller says of a session that comes out of another."""
+        """Return the values of a child session."""
         from hermes.store.sessions.families import Child
 
         return Child.of(**fields)

@@ -1,6 +1,6 @@
-"""What people do with their conversations: look through them, keep them, throw them away, and see what they cost.
+"""Methods for managing conversations, for both handles: lists, pins, tags, trash and usage.
 
-Both handles have it. Each verb fetches its manager when it is called, so that opening a store stays light.
+Managers are imported on first use, so that opening a store stays fast.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 class CurationVerbs(Handle):
+    # ---------------------------------------------------------------- lists and search
+
     def list_conversations(
         self,
         *,
@@ -37,9 +39,9 @@ class CurationVerbs(Handle):
         order: str = "activity",
         pinned_first: bool = False,
     ) -> ConversationPage:
-        """The list for people: a page of rich rows with `tags`, how many there are, and how many are hidden and why.
+        """Return a page of conversations with `tags`, the total, and the number of hidden ones by reason.
 
-        `since` and `until` are about the last activity. `order` is `activity`, `started` or `title`.
+        `since` and `until` refer to the last activity. `order` is `activity`, `started` or `title`.
         """
         return Listing(self._read_access()).list_conversations(
             ConversationFilter(
@@ -52,59 +54,62 @@ class CurationVerbs(Handle):
             pinned_first=pinned_first,
         )
 
+    # ---------------------------------------------------------------- labels
+
     def pin_session(self, session_id: str, pinned: bool = True, *, segment: bool = False) -> bool:
-        """Pin a conversation (or one session of it) so that it is never pruned; True iff there is one."""
+        """Pin a conversation (or one session of it) so that it is never pruned. Return whether it exists."""
         from hermes.store.sessions.labels import SessionLabels
 
         labels = SessionLabels(self._write_access(session_id))
         return self._ignore_unknown(lambda: labels.pin(session_id, pinned, segment), False)
 
     def set_session_archived(self, session_id: str, archived: bool, *, segment: bool = False) -> bool:
-        """Put a conversation (or one session of it) away, or back; True iff there is one."""
+        """Archive a conversation (or one session of it), or take it out again. Return whether it exists."""
         from hermes.store.sessions.labels import SessionLabels
 
         labels = SessionLabels(self._write_access(session_id))
         return self._ignore_unknown(lambda: labels.archive(session_id, archived, segment), False)
 
     def add_tags(self, session_id: str, *tags: str) -> list[str]:
-        """Tag a conversation; all its tags."""
+        """Add tags to a conversation and return all its tags."""
         from hermes.store.sessions.labels import SessionLabels
 
         return SessionLabels(self._write_access(session_id)).add_tags(session_id, *tags)
 
     def remove_tags(self, session_id: str, *tags: str) -> list[str]:
-        """Take tags from a conversation; those it still has."""
+        """Remove tags from a conversation and return the remaining ones."""
         from hermes.store.sessions.labels import SessionLabels
 
         return SessionLabels(self._write_access(session_id)).remove_tags(session_id, *tags)
 
     def tags_of(self, session_id: str) -> list[str]:
+        """Return the tags of a conversation."""
         from hermes.store.sessions.labels import SessionLabels
 
         return SessionLabels(self._read_access()).list_tags(session_id)
 
     def all_tags(self) -> list[tuple[str, int]]:
-        """Every tag with the number of its conversations, the most used first."""
+        """Return every tag with the number of its conversations, the most used first."""
         from hermes.store.sessions.labels import SessionLabels
 
         return SessionLabels(self._read_access()).count_tags()
 
     def set_session_workspace(self, session_id: str, cwd: Path | str, git_branch: str | None = None) -> bool:
-        """Record in which directory a session is held, and so in which project; True iff there is one."""
+        """Record the directory of a session, and so its project. Return whether the session exists."""
         from hermes.store.sessions.labels import SessionLabels
 
         labels = SessionLabels(self._write_access(session_id))
         return self._ignore_unknown(lambda: labels.set_workspace(session_id, cwd, git_branch), False)
 
     def set_session_model(self, session_id: str, model: str) -> bool:
-        """Record with which model a session goes on; True iff there is one."""
+        """Record the model that a session continues with. Return whether the session exists."""
         from hermes.store.sessions.sessions import Sessions
 
         sessions = Sessions(self._write_access(session_id))
         return self._ignore_unknown(lambda: sessions.set_model(session_id, model), False)
 
     def set_session_model_config(self, session_id: str, model_config: Mapping[str, Any]) -> bool:
-        """Record what the model of a session is configured with; True iff there is one."""
+        """Record the model configuration of a session. Return whether the session exists."""
         from hermes.store.sessions.sessions import Sessions
 
         sessions = Sessions(self._write_access(session_id))
@@ -112,30 +117,34 @@ class CurationVerbs(Handle):
 
     @staticmethod
     def workspace_of(directory: Path | str) -> Path:
-        """The git root of a directory, else the directory itself."""
+        """Return the Git root of a directory, else the directory itself."""
         from hermes.store.workspace import find_workspace
 
         return find_workspace(directory)
 
+    # ---------------------------------------------------------------- trash
+
     def trash_session(self, session_id: str, *, segment: bool = False) -> list[str]:
-        """Throw a conversation and its subagents (or one session) into the trash; the ids that went."""
+        """Move a conversation and its subagents (or one session) to the trash and return the ids."""
         from hermes.store.retention.trash import Trash
 
         trash = Trash(self._write_access(session_id))
         return self._ignore_unknown(lambda: trash.trash_session(session_id, segment), [])
 
     def restore_session(self, session_id: str) -> list[str]:
-        """Bring back what was thrown away together with this session; the ids that came."""
+        """Restore everything that was trashed together with this session and return the ids."""
         from hermes.store.retention.trash import Trash
 
         trash = Trash(self._write_access(session_id))
         return self._ignore_unknown(lambda: trash.restore(session_id), [])
 
     def list_trash(self, trash_days: float = 30) -> list[Row]:
-        """One row for what was thrown away together, newest first; `goes_at` says when it will be deleted."""
+        """Return one row for everything that was trashed together, newest first. `goes_at` is the time of deletion."""
         from hermes.store.retention.trash import Trash
 
         return Trash(self._read_access()).list_contents(trash_days)
+
+    # ---------------------------------------------------------------- usage
 
     def record_usage(
         self,
@@ -157,7 +166,10 @@ class CurationVerbs(Handle):
         pricing_version: str | None = None,
         at: float | None = None,
     ) -> int:
-        """Store one model call and add it to the session's counters; its id. None is what the provider did not say."""
+        """Store one model call, add it to the counters of the session, and return its id.
+
+        None stands for a value that the provider did not report.
+        """
         from hermes.store.reports.usage import ModelCall, UsageRecords
 
         call = ModelCall(
@@ -179,17 +191,17 @@ class CurationVerbs(Handle):
         return UsageRecords(self._write_access(session_id)).record(session_id, call, at)
 
     def record_auxiliary_usage(self, session_id: str, **call: Any) -> int:
-        """`record_usage` for titles, summaries and the like; the session's counters hold these calls, too."""
+        """Store a model call for a title, a summary or the like. The counters of the session include it."""
         return self.record_usage(session_id, purpose="auxiliary", **call)
 
     def usage_of(self, session_id: str, family: bool = False) -> UsageTotals:
-        """What a session used and cost; with `family`, its conversation and the subagents that worked for it."""
+        """Return usage and cost of a session; with `family`, of its conversation and its subagents."""
         from hermes.store.reports.usage import UsageRecords
 
         return UsageRecords(self._read_access()).read(session_id, family)
 
     def usage_by_model(self, since: float | None = None, until: float | None = None) -> UsageTotals:
-        """What all conversations used and cost, by model, from `since` on and before `until`."""
+        """Return usage and cost of all conversations by model, from `since` on and before `until`."""
         from hermes.store.reports.usage import UsageRecords
 
         return UsageRecords(self._read_access()).sum_by_model(since, until)
@@ -197,7 +209,7 @@ class CurationVerbs(Handle):
     def activity(
         self, since: float, sources: Sequence[str] | None = None
     ) -> AbstractContextManager[Activity]:
-        """What was done in sessions that began at this time or later: `with db.activity(...) as it`, one snapshot."""
+        """Open a snapshot of the activity in sessions that began at `since` or later: `with db.activity(...) as it`."""
         from hermes.store.reports.activity import Activities
 
         return Activities(self._read_access()).open_since(since, sources)

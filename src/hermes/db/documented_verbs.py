@@ -1,4 +1,4 @@
-"""The documented verbs that both handles have. Every one is a line into the manager of its noun."""
+"""Documented methods of both handles. Each calls the manager of its noun."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ class DocumentedVerbs(Handle):
     # ---------------------------------------------------------------- sessions
 
     def end_session(self, session_id: str, end_reason: str) -> None:
-        """End an open session. The first reason stays; an unknown id is no error."""
+        """End an open session. The first end reason stays. An unknown id is ignored."""
         sessions = Sessions(self._write_access(session_id))
         self._ignore_unknown(lambda: sessions.end(session_id, end_reason), None)
 
     def reopen_session(self, session_id: str) -> None:
+        """Open an ended session again. An unknown id is ignored."""
         sessions = Sessions(self._write_access(session_id))
         self._ignore_unknown(lambda: sessions.reopen(session_id), None)
 
     def update_system_prompt(self, session_id: str, system_prompt: str | None) -> None:
+        """Replace the system prompt of a session. An unknown id is ignored."""
         sessions = Sessions(self._write_access(session_id))
         self._ignore_unknown(lambda: sessions.set_system_prompt(session_id, system_prompt), None)
 
@@ -52,7 +54,7 @@ class DocumentedVerbs(Handle):
         api_call_count: int = 0,
         absolute: bool = False,
     ) -> None:
-        """Add to the counters, or set them (`absolute=True`). The session is made if it is not there."""
+        """Add to the counters of a session, or set them with `absolute=True`. A missing session is created."""
         Sessions(self._write_access(session_id)).update_token_counts(
             session_id,
             Usage(
@@ -76,14 +78,18 @@ class DocumentedVerbs(Handle):
         )
 
     def get_session(self, session_id: str, *, include_trashed: bool = False) -> Row | None:
-        """The session's row; None if there is none, or if it lies in the trash and the caller does not ask for that."""
+        """Return the row of a session, or None if there is none.
+
+        A session in the trash counts as unknown unless `include_trashed` is set.
+        """
         return Sessions(self._read_access()).get(session_id, include_trashed=include_trashed)
 
     def session_count(self, source: str | None = None) -> int:
+        """Count the sessions, or those of one source."""
         return Sessions(self._read_access()).count(source)
 
     def resolve_session_id(self, session_id_or_prefix: str) -> str | None:
-        """The exact id, else the only id that starts so."""
+        """Return the session with this id, else the only one whose id begins with it, else None."""
         return Sessions(self._read_access()).resolve_id(session_id_or_prefix)
 
     # ---------------------------------------------------------------- messages
@@ -109,12 +115,11 @@ class DocumentedVerbs(Handle):
         lease_epoch: int | None = None,
         **more: Any,
     ) -> int:
-        """Store one message; its id. When this returns, the message survives a crash.
+        """Store one message and return its id. When this returns, the message survives a crash.
 
-        A session in the trash is an unknown one: `UnknownSession`, which is an `sqlite3.IntegrityError`.
-
-        With `lease_epoch` the row is refused (`LeaseLost`) once somebody else has taken the conversation over. `more`
-        are further columns that a caller sets: see `store.columns`.
+        A session in the trash counts as unknown: `UnknownSession`, which is an `sqlite3.IntegrityError`. With
+        `lease_epoch` the message is refused (`LeaseLost`) once another process has taken the conversation over. `more`
+        are further columns that a caller may set; `store/columns.py` lists them.
         """
         columns = {
             "tool_name": tool_name,
@@ -139,72 +144,91 @@ class DocumentedVerbs(Handle):
     def replace_messages(
         self, session_id: str, messages: Iterable[Mapping[str, Any]], *, lease_epoch: int | None = None
     ) -> None:
-        """Make the session hold exactly these; unchanged rows keep their id and time.
+        """Make the session hold exactly these messages. Unchanged rows keep their id and time.
 
-        An empty list does nothing: to empty a session there is `clear_messages`.
+        An empty list changes nothing; `clear_messages` empties a session.
         """
         Messages(self._write_access(session_id)).replace(session_id, messages, lease_epoch)
 
     def clear_messages(self, session_id: str, *, lease_epoch: int | None = None) -> None:
+        """Remove all messages of a session. Messages that another session carries move to that session."""
         Messages(self._write_access(session_id)).clear(session_id, lease_epoch)
 
     def has_platform_message_id(self, session_id: str, platform_message_id: str) -> bool:
-        """Whether a message of the platform was stored before: for who works on a delivery a second time."""
+        """Return whether a message of the platform is stored in this session, to recognise a repeated delivery."""
         return Messages(self._read_access()).has_platform_id(session_id, platform_message_id)
 
     def get_messages(self, session_id: str, *, include_trashed: bool = False) -> list[Row]:
-        """The session's own rows in order, all columns, content and tool calls decoded.
+        """Return the session's own rows in order, with all columns, content and tool calls decoded.
 
-        Nothing of a session in the trash, unless the caller asks for that.
+        A session in the trash has none unless `include_trashed` is set.
         """
         return Messages(self._read_access()).list_own(session_id, include_trashed=include_trashed)
 
     def get_messages_as_conversation(
         self, session_id: str, include_ancestors: bool = False, *, include_trashed: bool = False
     ) -> list[Row]:
-        """The live context in the shape a model takes; with ancestors, every message of the family once."""
+        """Return the current context in the shape that a model accepts.
+
+        With `include_ancestors`, return every message of the family once.
+        """
         messages = Messages(self._read_access())
         return messages.read_conversation(session_id, include_ancestors, include_trashed=include_trashed)
 
     def message_count(self, session_id: str | None = None) -> int:
+        """Count the messages of a session, or of all sessions outside the trash."""
         return Messages(self._read_access()).count(session_id)
 
     # ---------------------------------------------------------------- titles and lineage
 
     def set_session_title(self, session_id: str, title: str | None) -> bool:
-        """True iff there is such a session. A title in use elsewhere is a ValueError; an empty one clears."""
+        """Set the title of a session and return whether the session exists. An empty title removes it.
+
+        A title that another conversation uses is a `ValueError`.
+        """
         titles = Titles(self._write_access(session_id))
         return self._ignore_unknown(lambda: titles.set(session_id, title), False)
 
     def set_auto_title_if_empty(self, session_id: str, title: str) -> str | None:
-        """Title a session that has none; the title it got (` (2)` if taken), or None if it had one."""
+        """Give a session without a title this one and return it, with ` (2)` if it is taken.
+
+        Return None if the session has a title.
+        """
         titles = Titles(self._write_access(session_id))
         return self._ignore_unknown(lambda: titles.set_if_empty(session_id, title), None)
 
     def claim_auto_title(self, session_id: str, seconds: float = 60.0, *, most_times: int = 3) -> bool:
-        """Whether to ask a model for a title now; nobody else is told so for as many seconds, in any process."""
+        """Return whether the caller should ask a model for a title now.
+
+        For `seconds` no other caller in any process gets True, and none after `most_times` claims.
+        """
         return Titles(self._write_access(session_id)).claim(session_id, seconds, most_times)
 
     def get_session_title(self, session_id: str) -> str | None:
+        """Return the title of a session, or None."""
         return Titles(self._read_access()).get(session_id)
 
     def get_session_by_title(self, title: str) -> Row | None:
+        """Return the row of the session with exactly this title, or None."""
         return Titles(self._read_access()).find_session(title)
 
     def resolve_session_by_title(self, title: str) -> str | None:
-        """The newest session of the lineage that carries this name."""
+        """Return the newest session of the lineage with this title: `plan` also finds `plan #3`."""
         return Titles(self._read_access()).resolve(title)
 
     def get_compression_tip(self, session_id: str) -> str:
+        """Return the newest session that continues this one by compression; the session itself if none does."""
         return Lineage(self._read_access()).find_tip(session_id)
 
     def get_conversation_root(self, session_id: str) -> str | None:
+        """Return the first session of the conversation, its permanent id. None if the session is unknown."""
         return Lineage(self._read_access()).find_root(session_id)
 
     def resolve_resume_session_id(self, session_id: str) -> str:
+        """Return the session to resume: this one or, if it has no messages, the first descendant that has some."""
         return Lineage(self._read_access()).find_resume_target(session_id)
 
-    # ---------------------------------------------------------------- lists, search, export
+    # ---------------------------------------------------------------- lists and search
 
     def list_sessions_rich(
         self,
@@ -216,7 +240,10 @@ class DocumentedVerbs(Handle):
         project_compression_tips: bool = True,
         order_by_last_active: bool = False,
     ) -> list[Row]:
-        """One row per conversation, with `preview` and `last_active`, newest start (or activity) first."""
+        """Return one row per conversation with `preview` and `last_active`.
+
+        The newest start comes first, or the newest activity with `order_by_last_active`.
+        """
         return Listing(self._read_access()).list_rich(
             source,
             exclude_sources,
@@ -228,7 +255,7 @@ class DocumentedVerbs(Handle):
         )
 
     def search_sessions(self, source: str | None = None, limit: int = 20, offset: int = 0) -> list[Row]:
-        """Every session, children too, newest activity first."""
+        """Return every session, children included, newest activity first."""
         return Listing(self._read_access()).list_by_activity(source, limit, offset)
 
     def search_messages(
@@ -245,45 +272,49 @@ class DocumentedVerbs(Handle):
         before: float | None = None,
         relax: bool | None = None,
     ) -> SearchResults:
-        """Messages that match: words, "phrases", AND, OR, NOT, prefix*. Any text is a valid query.
+        """Return the messages that match words, "phrases", AND, OR, NOT and `prefix*`. Any text is a valid query.
 
         If nothing matches, words of three or more characters that no message holds are looked for as parts of words,
-        and `results.partial` says so. A question that nothing matches is answered with what is nearest, and
-        `results.relaxed` says so; with `relax=True` any query is. `relax=False` allows neither.
+        and `results.partial` is set. A question that matches nothing is answered with the nearest messages, and
+        `results.relaxed` is set. `relax=True` allows that for any query, `relax=False` allows neither.
         """
         from hermes.recall.message_search import MessageSearch
+        from hermes.recall.query.search_arguments import make_request
 
-        return MessageSearch(self._read_access()).search(
-            query,
+        search = MessageSearch(self._read_access())
+        request = make_request(
             source_filter,
             exclude_sources,
             role_filter,
-            limit,
-            offset,
+            after,
+            before,
+            limit=limit,
+            offset=offset,
             sort=sort,
-            after=after,
-            before=before,
-            relax=relax,
         )
+        return search.search(query, request, relax)
+
+    # ---------------------------------------------------------------- export and import
 
     def export_session(self, session_id: str, *, redact: bool = False) -> Row | None:
+        """Return a session with all messages, or None if it is unknown. `redact` masks secrets."""
         from hermes.store.transfer.exporter import Transfer
 
         return Transfer(self._read_access()).export(session_id, redact)
 
     def export_all(self, source: str | None = None, *, redact: bool = False) -> list[Row]:
-        """Every session with its messages, complete when the call returns; `redact` masks secrets.
+        """Return every session with its messages. `redact` masks secrets.
 
-        All of them are in memory at once: `export_each` reads one at a time.
+        All of them are in memory at once; `export_each` reads one at a time.
         """
         from hermes.store.transfer.exporter import Transfer
 
         return Transfer(self._read_access()).export_all(source, redact)
 
     def export_each(self, source: str | None = None, *, redact: bool = False) -> Iterator[Row]:
-        """The sessions of `export_all`, each read from the store when its turn comes.
+        """Yield the sessions of `export_all`, each read when its turn comes.
 
-        A session created after the call is not included, and one deleted before its turn is left out.
+        A session created after the call is not included. One deleted before its turn is left out.
         """
         from hermes.store.transfer.exporter import Transfer
 

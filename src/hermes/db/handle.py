@@ -1,7 +1,7 @@
-"""What a handle on the store is made of: where its verbs read, and where they write.
+"""Base class of the handles: access for reading and access for writing.
 
-`SessionDB` reads and writes the whole store, `ScopedStore` what one person may see of it. Both inherit the verbs that
-make sense for both, so that they take the same arguments and give the same answers.
+`SessionDB` reads and writes the whole store, `ScopedStore` the part that one person can see. Both inherit the
+methods that apply to both, with the same arguments and results.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ Row = dict[str, Any]
 
 class Handle(ABC):
     _sees_every_owner = False
-    """Whether this is a handle on the whole store, on which several people's sessions have the same title."""
+    """Whether this handle covers the whole store, in which sessions of several owners can have the same
+    title."""
 
     @abstractmethod
     def _read_access(self) -> Access:
-        """Where verbs look things up."""
+        """Return the access for reading."""
 
     @abstractmethod
     def _write_access(self, *session_ids: str) -> Access:
-        """Where a verb writes that changes these sessions."""
+        """Return the access for changing these sessions."""
 
     @abstractmethod
     def _get_append(self, session_id: str) -> Callable[[NewMessage], int]:
-        """What stores a message of this session."""
+        """Return the function that stores a message of this session."""
 
     @staticmethod
     def _ignore_unknown(verb: Callable[[], T], otherwise: T) -> T:
-        """For verbs that say nothing of a session that is not there."""
+        """Call `verb`. Return `otherwise` if the session does not exist."""
         try:
             return verb()
         except errors.UnknownSession:

@@ -1,9 +1,10 @@
-"""The store as one person may use it: the only handle that chats and web pages are given.
+"""The store as one person can use it. Chats and web pages get only this handle.
 
-It has the verbs of `SessionDB` that make sense there, with the same arguments and answers. A session that is somebody
-else's is, in every one of them, a session that does not exist: the same results, the same errors, the same lookups.
-Left out is what acts on everybody's sessions (prune, thin, scrub, upkeep), the mailboxes, which hold what came before
-anybody knew whose it is, and deleting for good: a person throws away, and the trash is emptied in its time.
+It has the applicable methods of `SessionDB`, with the same arguments and results. In all of them, a session
+of another owner does not exist: results, errors and lookups are the same as for an unknown id. Methods that
+affect the sessions of all owners (prune, thin, scrub, maintenance) are left out. So are the inbox and the
+outbox, which contain messages before their owner is known. Permanent deletion is left out too: a person moves
+conversations to the trash, which is emptied later.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
     def __init__(self, engine: Engine, principal: Principal, spooling: SpoolWriter | None = None) -> None:
         if not principal.owners:
-            raise errors.make_error(errors.InvalidArgument, "a principal names a person or a room")
+            raise errors.make_error(errors.InvalidArgument, "the principal has neither a person nor a room")
         self.principal = principal
         self._whole = engine
         self._scope = engine.scoped(principal.owners)
@@ -52,9 +53,10 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
         return Messages(self._scope.owning(session_id)).append
 
     def _make_child(self, **fields: Any) -> Child:
-        """Ids are not for people to choose here: a refused one would tell that it exists."""
+        """Return the values of a child session. The id cannot be chosen, because a refusal would reveal that
+        it exists."""
         if "session_id" in fields:
-            raise errors.make_error(errors.InvalidArgument, "the id of a new session cannot be chosen here")
+            raise errors.make_error(errors.InvalidArgument, "session_id cannot be set in a scoped store")
         return Child.of(**fields)
 
     def create_session(
@@ -71,16 +73,17 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
         origin: dict[str, Any] | None = None,
         started_at: float | None = None,
     ) -> str:
-        """A session of this person or, `shared`, of the room they speak in; its id.
+        """Create a session of this person, or with `shared` of their room. Return its id.
 
-        An id that is asked for is made the owner's own, the same each time: nobody learns by asking which ids others
-        have. As documented, a second call for the same id changes nothing.
+        A requested id is combined with a hash of the owner, so that a caller cannot find out which ids others
+        use. As documented, a second call for the same id changes nothing.
         """
         principal = self.principal
         owner = principal.room if shared else principal.person
         if not owner:
             raise errors.make_error(
-                errors.InvalidArgument, f"no {'room' if shared else 'person'} is known to own the session"
+                errors.InvalidArgument,
+                f"the principal has no {'room' if shared else 'person'}, which must own the session",
             )
         columns = {
             "model": model,
@@ -102,11 +105,11 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
             return Sessions(same.owning(parent_session_id)).create(session)
         return (self._spooling or Sessions(self._whole)).create(session)
 
-    # ---------------------------------------------------------------- who works in it, and which chat is in it
+    # ---------------------------------------------------------------- leases and routing
 
     @property
     def leases(self) -> ScopedLeases:
-        """Which process works in a conversation."""
+        """Leases: which process works in a conversation."""
         return ScopedLeases(self._scope)
 
     def follow(self, session_id: str, after_message_id: int = 0) -> list[Row]:
@@ -115,9 +118,9 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
     def route(
         self, session_key: str, session_id: str, *, alone: bool = False, entry: Row | None = None
     ) -> Route:
-        """Put the chat that this person speaks in into a session; `alone`, their own part of a shared chat.
+        """Assign this person's chat to a session, or with `alone` only their own part of a shared chat.
 
-        A chat that several people share goes only into a session that they share.
+        A chat that several people share can be assigned only to a session that they share.
         """
         principal = self.principal
         return Routing(
@@ -137,7 +140,8 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
         return Routing(self._scope).get(session_key)
 
     def find_live_session(self, session_key: str) -> str | None:
-        """Where the chat of this key goes on now; a row that lags behind is put right."""
+        """Return the live session of the chat with this key, and correct its routing row if it is out of
+        date."""
         route = self.get_route(session_key)
         if route is None:
             return None
@@ -146,7 +150,7 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
     def switch_session(
         self, session_key: str, session_id: str, *, lease_epoch: int | None = None
     ) -> Route | None:
-        """Go on in another session in the chat of this key; None for no such chat."""
+        """Switch the chat with this key to another session. Return None if there is no such chat."""
         route = self.get_route(session_key)
         if route is None:
             return None
@@ -155,7 +159,7 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
         return routing.switch(session_key, session_id, lease_epoch=lease_epoch)
 
     def recover_session(self, session_key: str | None = None, *, alone: bool = False) -> str | None:
-        """The session this person's chat was in, when its routing was lost."""
+        """Find the session of this person's chat after its routing row was lost. None if there is none."""
         principal = self.principal
         return Routing(self._scope).recover(
             principal.platform,
@@ -172,7 +176,7 @@ class ScopedStore(DocumentedVerbs, ConversationVerbs, CurationVerbs):
 
 
 class ScopedLeases:
-    """`Leases` of the sessions that one person may see."""
+    """Leases of the sessions that one person can see."""
 
     def __init__(self, scope: Scoped) -> None:
         self._scope = scope

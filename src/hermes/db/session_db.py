@@ -1,9 +1,10 @@
-"""SessionDB: the public face of the store, with the verbs that concern the whole store.
+"""SessionDB: the public interface of the store, with the methods for the whole store.
 
-`documented_verbs`, `conversation_verbs` and `curation_verbs` hold the verbs that it shares with `ScopedStore`,
-`chat_verbs` those of a gateway.
+`documented_verbs`, `conversation_verbs` and `curation_verbs` contain the methods that it shares with
+`ScopedStore`. `chat_verbs` contains the methods for a gateway.
 
-It may be shared between threads; several processes may have the same file open. What a verb returns from is durable.
+A handle can be shared between threads, and several processes can open the same file. A change is durable when
+its method returns.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 AnyStore: TypeAlias = "SessionDB | ScopedStore"
-"""The whole store, or what one person may see of it."""
+"""The whole store, or the part that one person can see."""
 
 __all__ = ["SCHEMA_VERSION", "SessionDB", "format_session_db_unavailable", "get_last_init_error"]
 
@@ -63,7 +64,8 @@ _last_init_error: str | None = None
 
 
 def get_last_init_error() -> str | None:
-    """Why the last SessionDB of this process could not be opened; a later success does not clear it."""
+    """Return the error of the last SessionDB in this process that could not be opened. A later success does
+    not clear it."""
     return _last_init_error
 
 
@@ -83,7 +85,7 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
     MAX_TITLE_LENGTH = titles.MAX_TITLE_LENGTH
     _sees_every_owner = True
 
-    # The documented figures of the write path; the engine uses them for what they say.
+    # The documented constants of the write path. The engine applies them.
     _WRITE_MAX_RETRIES = 15
     _WRITE_RETRY_MIN_S = 0.020
     _WRITE_RETRY_MAX_S = 0.150
@@ -97,14 +99,16 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         durability: str = "full",
         spool: bool = False,
     ) -> None:
-        """Open `db_path`, or `<home>/state.db`. `durability="normal"` gives up the fsync of each commit.
+        """Open `db_path`, or `<home>/state.db`.
 
-        With `spool` a message or a session that cannot be written (a full disk, a lock, damage) is kept beside the
-        store, the error says where, and it is stored when the store is back: do not write it again yourself.
+        `durability="normal"` gives up the fsync of each commit. With `spool` a message or a session that cannot be
+        written (a full disk, a lock, damage) is kept beside the store and stored later. The error says so: do not write
+        it again.
         """
         self._read_only, self._durability, self._spool = read_only, durability, spool
         try:
-            # Absolute, for the process may go elsewhere: then the same name means another file.
+            # Absolute, because a relative path would name another file after a change of the working
+            # directory.
             path = check_optional_path("db_path", db_path)
             if path is None:
                 check_home()
@@ -128,10 +132,11 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
             self._engine = self._spooling.engine
         self._append: Callable[[NewMessage], int] = (self._spooling or Messages(self._engine)).append
         self._raw: Any = None
-        self._lock = threading.RLock()  # where scripts written for the reference look for it
+        self._lock = threading.RLock()  # documented: some scripts use this attribute
 
     def _open_spool(self) -> SpoolWriter | None:
-        """Store what an earlier handle had to leave in the spool; and if this one is to use it, what it writes with."""
+        """Replay the spool of earlier handles. Return the spool writer of this handle, or None if it does not
+        spool."""
         keeps = self._spool and self._engine.spool_allowed
         if self._read_only or not (keeps or (self.db_path.parent / "spool").is_dir()):
             return None
@@ -169,11 +174,11 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         process: str | None = None,
         **more: Any,
     ) -> str:
-        """Make the session's row; for an id that exists nothing changes. An unknown parent is an error.
+        """Create a session and return its id. If the id exists, nothing changes. An unknown parent is an error.
 
-        So is the id of a session in the trash (`SessionInTrash`, an `sqlite3.IntegrityError`): bring that back with
-        `restore_session`, or delete it for good with `delete_session`, or choose another id. `more` are further
-        columns that a caller sets: see `store.columns`.
+        The id of a session in the trash is an error, too (`SessionInTrash`, an `sqlite3.IntegrityError`): restore it
+        with `restore_session`, delete it with `delete_session`, or choose another id. `more` are further columns that a
+        caller may set; `store/columns.py` lists them.
         """
         columns = {
             "model": model,
@@ -193,15 +198,18 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
     def ensure_session(
         self, session_id: str, source: str = "unknown", model: str | None = None, **fields: Any
     ) -> str:
+        """Create a session unless it exists, and return its id. `fields` are those of `create_session`."""
         return self.create_session(session_id, source, model=model, **fields)
 
     # ---------------------------------------------------------------- titles and lineage
 
     @staticmethod
     def sanitize_title(title: str | None) -> str | None:
+        """Return a title as it is stored: one line without invisible characters. None if nothing is left."""
         return titles.sanitize_title(title)
 
     def get_next_title_in_lineage(self, title: str) -> str:
+        """Return the next free title of a lineage: `plan` becomes `plan #2`."""
         return Titles(self._engine).find_next(title)
 
     # ---------------------------------------------------------------- lists and search
@@ -212,41 +220,46 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
 
         return sanitize_fts5_query(query)
 
-    # ---------------------------------------------------------------- export, import, delete
+    # ---------------------------------------------------------------- export and import
 
     def import_sessions(self, sessions: Iterable[Mapping[str, Any]], *, trusted: bool = False) -> Imported:
-        """Take in exported sessions; doing it twice adds nothing.
+        """Import exported sessions. Importing them twice adds nothing.
 
-        With `trusted` the import is lossless. Without it, everything that steers behaviour is left out: system
-        prompts, directories, owners, chat keys, model settings. `left_out` of the result counts it.
+        With `trusted` the import is lossless. Without it, values that steer behaviour are left out: system prompts,
+        directories, owners, chat keys, model settings. `left_out` of the result counts them.
         """
         return self._transfer.import_sessions(sessions, trusted=trusted)
 
     def importing(self, *, dry_run: bool = False, trusted: bool = False) -> Import:
-        """An import that is given one session at a time: `with db.importing() as taking: taking.take(session)`."""
+        """Import one session at a time: `with db.importing() as importing: importing.take(session)`."""
         return self._transfer.importing(dry_run, trusted=trusted)
+
+    # ---------------------------------------------------------------- deletion and maintenance
 
     def delete_session(
         self, session_id: str, sessions_dir: Path | None = None, *, purge: bool = False
     ) -> bool:
-        """Delete a session, its messages and its files. `purge` leaves no byte of its text in the store, in its files
-        or in any copy of it below its folder; asked for again, it finishes what was cut off."""
+        """Delete a session, its messages and its files. Return whether it existed.
+
+        `purge` leaves no byte of its text in the store, in its files or in any copy below its folder. Called again, it
+        completes a purge that was interrupted.
+        """
         return self._retention.delete(session_id, sessions_dir, purge)
 
     def delete_conversations(
         self, session_ids: Iterable[str], sessions_dir: Path | None = None, *, purge: bool = False
     ) -> list[str]:
-        """Delete the whole conversations of these sessions for good, with their subagents; the ids that are gone."""
+        """Delete whole conversations for good, with their subagents, and return the deleted ids."""
         return self._retention.delete_conversations(session_ids, sessions_dir, purge)
 
     def statistics(self) -> Statistics:
-        """How much there is, and where the bytes are. It reads the whole store."""
+        """Return counts, and how the bytes are distributed. This reads the whole store."""
         from hermes.store.reports.statistics import collect_statistics
 
         return collect_statistics(self._engine)
 
     def text_bytes(self, session_ids: Iterable[str]) -> int:
-        """How many bytes the messages of these sessions hold."""
+        """Return the size of the messages of these sessions in bytes."""
         from hermes.store.reports.statistics import count_text_bytes
 
         return count_text_bytes(self._engine, session_ids)
@@ -259,19 +272,21 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         *,
         only: Selection | None = None,
     ) -> int:
-        """Delete ended conversations without activity for so long; how many sessions went."""
+        """Delete ended conversations without activity for this long, and return the number of deleted sessions."""
         return self._retention.prune(older_than_days, source, sessions_dir, only)
 
     def list_prune_candidates(
         self, older_than_days: float = 90, source: str | None = None, *, only: Selection | None = None
     ) -> list[Row]:
-        """What `prune_sessions` with the same arguments would delete."""
+        """Return the rows that `prune_sessions` with the same arguments would delete."""
         return self._retention.list_prune_candidates(older_than_days, source, only)
 
     def prune_empty_ghost_sessions(self, sessions_dir: Path | None = None) -> int:
+        """Delete untitled terminal sessions that ended without a message, after a day. Return how many."""
         return self._retention.prune_empty_ghost_sessions(sessions_dir)
 
     def finalize_orphaned_compression_sessions(self) -> int:
+        """End continuations that have no messages of their own and were left open for a week. Return how many."""
         return self._retention.finalize_orphaned_compression_sessions()
 
     def maybe_auto_prune_and_vacuum(
@@ -284,7 +299,7 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         trash_days: float = 30,
         thin_days: float | None = None,
     ) -> Row:
-        """Maintenance, at most once per interval across all processes; never raises."""
+        """Run maintenance, at most once per interval across all processes. Never raises; the result has the counts."""
         return self._maintenance.maybe_auto_prune_and_vacuum(
             retention_days, min_interval_hours, vacuum, sessions_dir, trash_days, thin_days
         )
@@ -292,18 +307,18 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
     def empty_trash(
         self, older_than_days: float = 30, purge: bool = False, sessions_dir: Path | None = None
     ) -> int:
-        """Delete what has lain in the trash for so long, all of it with 0; how many sessions went."""
+        """Delete what has been in the trash this long (0 for everything), and return the number of sessions."""
         from hermes.store.retention.trash import Trash
 
         return Trash(self._engine).empty(self._retention, older_than_days, purge, sessions_dir)
 
     def thin(self, older_than_days: float = 30, larger_than: int = 16_384, dry_run: bool = False) -> Thinned:
-        """Cut large tool output of long unused conversations to its beginning and end."""
+        """Cut large tool output of unused conversations to its beginning and end."""
         from hermes.store.retention.thinning import Thinner
 
         return Thinner(self._engine).thin(older_than_days, larger_than, dry_run)
 
-    # These managers are fetched when they are needed: opening, appending and listing need none of them.
+    # These managers are imported on first use, because opening, appending and listing do not need them.
 
     @property
     def _transfer(self) -> Transfer:
@@ -330,7 +345,7 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         return Maintenance(self._engine)
 
     def scrub(self, secret: str, *, dry_run: bool = False) -> ScrubReceipt:
-        """Remove one secret from every place of the home; running it again finishes what a crash cut short."""
+        """Remove one secret from every place of the home. Called again, it completes a scrub that was interrupted."""
         from hermes.store.retention.secret_scrub import Scrubber
 
         return Scrubber(self._engine).scrub(secret, dry_run=dry_run)
@@ -338,7 +353,7 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
     # ---------------------------------------------------------------- people
 
     def scoped(self, principal: Principal) -> ScopedStore:
-        """The store as one person, in the chat they speak from, may see and change it."""
+        """Return the store as one person, in the chat they speak from, may see and change it."""
         from hermes.db.scoped_store import ScopedStore
 
         return ScopedStore(self._engine, principal, self._spooling)
@@ -346,16 +361,19 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
     # ---------------------------------------------------------------- the store itself
 
     def get_meta(self, key: str) -> str | None:
+        """Return a value of `state_meta`, or None."""
         return Meta(self._engine).get(key)
 
     def set_meta(self, key: str, value: str) -> None:
+        """Store a value in `state_meta`."""
         Meta(self._engine).set(key, value)
 
     def vacuum(self) -> None:
+        """Rewrite the file and the search index to give free space back."""
         self._engine.vacuum()
 
     def optimize(self) -> Optimized:
-        """Merge the search index and give free space back; for quiet moments. Finishes a purge that was cut off."""
+        """Merge the search index and give free space back, for quiet times. Completes a purge that was interrupted."""
         from hermes.store.retention.purge import Purge
 
         done = self._engine.optimize()
@@ -363,39 +381,39 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
         return done
 
     def collect_blobs(self) -> Collected:
-        """Remove attachments that no message refers to any more: other programs leave such behind."""
+        """Remove attachments without a reference, which other programs may leave behind."""
         return self._blobs.collect()
 
     def verify(self) -> Health:
-        """Look for damage, and for derived data that differs from the rows; nothing is mended by looking."""
+        """Look for damage, and for derived data that differs from the rows. Nothing is changed."""
         return self._engine.verify()
 
     def spool_status(self) -> SpoolStatus:
-        """What waits beside the store to be written, and what was refused when it was tried."""
+        """Return what waits in the spool to be written, and what was refused."""
         from hermes.store.spool.spool import Spool
 
         return Spool(self.db_path).status()
 
     def diagnose(self, *, deep: bool = False) -> Diagnosis:
-        """How the store and its surroundings are, and what to do about what is wrong; `deep` reads every row."""
+        """Check the store and its surroundings, and name the remedy for each problem. `deep` reads every row."""
         return self._engine.diagnose(deep=deep)
 
     @classmethod
     def diagnose_file(cls, path: Path, *, deep: bool = False) -> Diagnosis:
-        """`diagnose` for a store that may not open. Changes nothing, and raises nothing for what it finds."""
+        """Run `diagnose` on a store that may not open. Changes nothing and raises nothing for what it finds."""
         return diagnose_file(Path(path), deep=deep)
 
     def backup(self, target: Path | None = None) -> Backup:
-        """A verified copy of the store, by default in its own folder of backups."""
+        """Make a verified copy of the store, by default in its folder of backups."""
         place = check_optional_path("target", target)
         return self._engine.backup(None if place is None else check_database_path(place))
 
     def restore(self, source: Path) -> None:
-        """Put a backup in the place of this store, which is closed for it and opened again."""
+        """Put a backup in the place of this store. The store is closed meanwhile and opened again."""
         self._while_closed(lambda: restore_file(self.db_path, Path(source)))
 
     def repair(self) -> Repair:
-        """Mend what is broken, saving what can be saved; the store is closed for it and opened again."""
+        """Repair the store and save what can be saved. The store is closed meanwhile and opened again."""
         return self._while_closed(lambda: repair_file(self.db_path))
 
     def _while_closed(self, work: Callable[[], T]) -> T:
@@ -409,21 +427,22 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
 
     @classmethod
     def repair_file(cls, path: Path, *, check_only: bool = False, keep_backup: bool = True) -> Repair:
-        """`repair` for a store that may be too damaged to open."""
+        """Run `repair` on a store that may be too damaged to open."""
         return repair_file(path, check_only=check_only, keep_backup=keep_backup)
 
     @classmethod
     def remove_readable_copy(cls, path: Path) -> None:
-        """Remove the copy that was made to read a store of another version, unless a process reads it."""
+        """Remove the copy that was made for reading a store of another version, unless a process is reading
+        it."""
         remove_readable_copy(Path(path))
 
     @classmethod
     def restore_file(cls, path: Path, source: Path) -> None:
-        """`restore` for a store that may be damaged or missing."""
+        """Run `restore` for a store that may be damaged or missing."""
         restore_file(path, source)
 
     def raw(self) -> Any:
-        """Plain SQL on the store's own library: the one safe way beside `SessionDB` in this process."""
+        """Return a connection for plain SQL: the only safe way to run it in a process that has the store open."""
         if self._raw is None:
             self._raw = self._engine.raw()
         return self._raw
@@ -438,7 +457,7 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
             return self._engine.write_raw(work)
 
     def close(self) -> None:
-        """Close the store; safe to repeat."""
+        """Close the store. Closing twice is harmless."""
         self._engine.close()
         self._raw = None
 

@@ -1,4 +1,4 @@
-"""A temporary home with sample conversations, to try the product.
+"""A temporary home with sample conversations, for trying the product.
 
-Owns the samples. Imports foundations, and the store when a home is made.
+Owns the samples. Imports foundations, and the store only when a home is created.
 """

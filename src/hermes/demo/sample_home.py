@@ -1,4 +1,4 @@
-"""Fill a home with the samples: the same verbs as in real life, at times of the past."""
+"""Fill a home with the samples, using the normal store methods with times in the past."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 MINUTE = 60.0
 NIGHTS, TICKETS = 14, 6
 PER_MILLION = {"anthropic/claude-sonnet-4.5": (3.0, 15.0), "openai/gpt-5-mini": (0.25, 2.0)}
-"""Dollars for a million tokens in and out; of others nobody knows."""
+"""Dollars per million input and output tokens. The prices of other models are unknown."""
 
 
 def fill_home(db: SessionDB, workspace: Path) -> int:
-    """Store every sample; how many sessions that makes."""
+    """Store every sample and return the number of sessions."""
     now = clock.now()
     for number, sample in enumerate(SAMPLES):
         _store_sample(db, _make_id(now, sample.days_ago, number), sample, now, workspace)
@@ -40,7 +40,7 @@ def fill_home(db: SessionDB, workspace: Path) -> int:
 
 
 def _make_id(now: float, days_ago: float, number: int) -> str:
-    """The form of ids that we mint, the same at every run of a day."""
+    """Return a session id in the usual format. It is the same for every run on the same day."""
     return f"{clock.format_stamp(now - days_ago * clock.DAY)}_{number * 2654435761 % 2**32:08x}"
 
 
@@ -61,7 +61,7 @@ def _store_sample(db: SessionDB, session_id: str, sample: Sample, now: float, wo
 
 
 def _store_messages(db: SessionDB, session_id: str, texts: Sequence[str], at: float, sample: Sample) -> float:
-    """Store each line a minute after the one before; when the last was said."""
+    """Store each line one minute after the previous one. Return the time of the last one."""
     tool_calls: list[dict[str, Any]] = []
     for number, line in enumerate(texts):
         at += MINUTE
@@ -110,7 +110,7 @@ def _store_usage(db: SessionDB, session_id: str, sample: Sample, at: float) -> N
 
 
 def _store_long_project(db: SessionDB, now: float, workspace: Path) -> None:
-    """One conversation over three segments, a branch of it, and a subagent that worked for it."""
+    """Store a conversation of three sessions, a branch of it, and a subagent session."""
     sample = Sample("cli", 4.0, "schema migration", LONG_PROJECT[0], tags=("work",))
     session_id = _make_id(now, sample.days_ago, 200)
     _store_sample(db, session_id, sample._replace(days_ago=4.0), now, workspace)

@@ -1,6 +1,6 @@
-"""Sample conversations: every source, several scripts, tools, failures, costs. Invented for this demo.
+"""Sample conversations, invented for the demo: every source, several scripts, tools, failures and costs.
 
-A line of a conversation is `who: text`; `→ tool {arguments}` is a call, `← text` what the tool answered.
+A line of a conversation is `role: text`. `→ tool {arguments}` is a tool call, and `← text` is its result.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class Sample(NamedTuple):
     texts: tuple[str, ...]
     model: str = "anthropic/claude-sonnet-4.5"
     tokens: tuple[int, int] | None = (2400, 350)
-    """Input and output of each answer; None where the provider did not say."""
+    """Input and output tokens of each answer; None if the provider did not report them."""
     tags: tuple[str, ...] = ()
 
 
@@ -330,12 +330,12 @@ LONG_PROJECT = (
         "assistant: Switched at 23:10 with four seconds of waiting. The old tables stay for two weeks.",
     ),
 )
-"""A conversation that was compressed twice, segment by segment."""
+"""A conversation that was compressed twice, one tuple per session."""
 SUMMARIES = (
     "Summary: the store moves to a new schema in three steps; step one (new tables) is done.",
     "Summary: steps one and two are done, checksums agree; what is left is to switch.",
 )
 
 NIGHTLY = ("user: Nightly report", "assistant: Nothing new: all backups verified, disk at 61 %.")
-"""What a cron job says every night."""
+"""The messages of a nightly cron job."""
 BATCH = ("user: Classify ticket {number}", "assistant: billing, urgent, German")

@@ -1,7 +1,7 @@
-"""Exports: what to export (`plan`, `ancestry`), the formats, and the one writer that every surface uses.
+"""Exports: the selection (`plan`, `ancestry`), the formats, and the writer that every surface uses.
 
-Owns the formats and the files. A format takes conversations in order and a function that reads one session; it never
-holds more than one session (`json_document`: two). `writer` puts its text into files, a stream or chunks,
-`background` does so beside an event loop. Knows the store only by the verbs in
-`plan.SessionSource`; imports no surface.
+Owns the formats and the files. A format takes conversations in order and a function that loads a session; it
+holds at most one session in memory (`json_document`: two). `writer` writes the text to files or a stream, or
+returns it in chunks. `background` does this in a thread beside an event loop. The package uses the store only
+through the methods of `plan.SessionSource`. Imports no surface.
 """

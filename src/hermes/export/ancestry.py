@@ -1,7 +1,7 @@
-"""A conversation with everything that came before it, each message once, as `/save` writes it.
+"""A conversation with all its earlier messages, each once, as `/save` writes it.
 
-The sessions before a compression belong to it with all messages. Those of a conversation that it branched off belong
-to it up to the branch.
+The sessions before a compression are included with all their messages. If the conversation is a branch, its
+origin is included up to the branch.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from hermes.store.sessions.selection import Outline
 
 
 def read_ancestors(db: SessionSource, session_id: str) -> Iterator[Session]:
-    """A session and those before it, newest first, each with the messages that belong to the conversation."""
+    """Yield a session and its ancestors, newest first, each with the messages that belong to the
+    conversation."""
     for session, last in _walk_ancestors(db, session_id):
         yield _cut_messages(session, last)
 
 
 def plan_ancestry(db: SessionSource, session_id: str, unstored: Sequence[dict[str, Any]] = ()) -> Plan | None:
-    """A stored conversation, followed by messages that the store does not have; None if it is not there."""
+    """Plan a stored conversation followed by `unstored` messages. Return None if the conversation does not
+    exist."""
     lasts = {session["id"]: last for session, last in _walk_ancestors(db, session_id)}
     segments = db.outlines(reversed(lasts))
     now = clock.now()
@@ -39,7 +41,7 @@ def plan_ancestry(db: SessionSource, session_id: str, unstored: Sequence[dict[st
 
 
 def plan_unstored(session_id: str, rows: Sequence[dict[str, Any]]) -> Plan:
-    """A conversation that is in no store."""
+    """Plan a conversation that is in no store."""
     now = clock.now()
     messages = [{"id": number, "timestamp": now, **row} for number, row in enumerate(rows, 1)]
     outline = Outline(session_id, session_id, None, "", "cli", "main", None, None, now, now, len(rows))
@@ -48,7 +50,11 @@ def plan_unstored(session_id: str, rows: Sequence[dict[str, Any]]) -> Plan:
 
 
 def _walk_ancestors(db: SessionSource, session_id: str) -> Iterator[tuple[Session, int | None]]:
-    """A session and those before it, newest first, each with the id of its last message that belongs to them."""
+    """Yield a session and its ancestors, newest first, each with the id of its last message that belongs to
+    the conversation.
+
+    The id is None if all messages belong to it.
+    """
     seen: set[str] = set()
     at: str | None = session_id
     last: int | None = None

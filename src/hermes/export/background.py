@@ -1,4 +1,4 @@
-"""An export beside an event loop: in a thread, watched and ended from the loop."""
+"""Run an export in a thread, with progress and cancellation from the event loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hermes.export.plan import Plan
 from hermes.export.writer import Destination, Export, Options, Progress, Result
 
 POLL_S = 0.1
-"""Between two reports of the progress."""
+"""Seconds between two progress reports."""
 
 
 async def write_in_thread(
@@ -22,10 +22,10 @@ async def write_in_thread(
     report: Callable[[Progress], object] = bool,
     stop: threading.Event | None = None,
 ) -> Result:
-    """Plan an export and write its files. `make_plan` is called in the thread, `report` in the loop.
+    """Plan an export and write its files. `make_plan` is called in the thread, `report` in the event loop.
 
-    An error of the file system is an `OutputRefused`. Setting `stop` ends the export with `ExportCancelled`.
-    Cancelling the task ends it, too. In both cases the call returns when nothing of the export is left on the disk.
+    A file system error is raised as `OutputRefused`. Setting `stop` ends the export with `ExportCancelled`.
+    Cancelling the task ends it too. In both cases the call returns after all partial files have been removed.
     """
     stop = threading.Event() if stop is None else stop
     progress = Progress(0, 0)
@@ -49,6 +49,6 @@ async def write_in_thread(
     except BaseException:
         stop.set()
         await asyncio.wait([writing])
-        writing.exception()  # which nobody wants to know any more
+        writing.exception()  # retrieve the exception, so that asyncio does not log it
         raise
     return writing.result()

@@ -1,8 +1,8 @@
-"""Recognise a file that this program wrote for a person, by the beginning of its content.
+"""Recognise a file that this program exported, by the beginning of its content.
 
-HTML has a `generator`, Markdown a comment below its first heading, a trace a field in its first event. JSONL has no
-mark: its first fields are those of a session, in the documented order. A file that was cut off is recognised by what
-is left of its beginning.
+HTML has a `generator`, Markdown a comment below its first heading, and a trace a field in its first event.
+JSONL has no mark: its first fields are those of a session, in the documented order. A truncated file is
+recognised by the rest of its beginning.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 HEAD_BYTES = 64 * 1024
-"""Every mark comes before anything that may be longer than this."""
+"""Every mark is within this many bytes."""
 
 GENERATOR = "Hermes Sessions"
 HTML_MARK = f'<meta name="generator" content="{GENERATOR}">'
@@ -20,13 +20,13 @@ MARKDOWN_MARK = f"<!-- Exported by {GENERATOR} -->"
 TRACE_MARK = {"generator": GENERATOR}
 
 SESSION_FIELDS = ("id", "source", "user_id", "model")
-"""The first columns of a session; what follows them may be of any length."""
+"""The first columns of a session. The columns after them can be of any length."""
 
 _SPACE = re.compile(r"\s*")
 
 
 def is_own_output(head: bytes) -> bool:
-    """Whether a file that begins with `head` is an export or a report of this program."""
+    """Return whether a file that begins with `head` is an export or a report of this program."""
     text = head[:HEAD_BYTES].decode("utf-8", "ignore")
     return _is_page(text) or _is_document(text) or _is_session_or_event(text)
 
@@ -48,7 +48,7 @@ def _is_session_or_event(text: str) -> bool:
 
 
 def _read_leading_fields(text: str) -> dict[str, Any]:
-    """The fields of a JSON object, which may be cut off, as far as they are whole."""
+    """Return the complete fields of a JSON object that may be truncated."""
     fields: dict[str, Any] = {}
     if not text.startswith("{"):
         return fields
@@ -62,7 +62,7 @@ def _read_leading_fields(text: str) -> dict[str, Any]:
             fields[name], at = decode(text, _skip_space(text, at + 1))
             at = _skip_space(text, at)
     except (ValueError, IndexError, RecursionError):
-        pass  # cut off, or no JSON
+        pass  # truncated, or not JSON
     return fields
 
 

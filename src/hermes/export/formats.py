@@ -1,4 +1,4 @@
-"""The formats by name, and which one a file's name asks for."""
+"""The formats by name, and the choice of a format by the suffix of a file name."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ Write = Callable[..., Iterator[str]]
 
 class Format(NamedTuple):
     module: str
-    """Has `write(conversations, load)`, which gives the text piece by piece; that of Markdown also takes
-    `remote_images`."""
+    """The module with `write(conversations, load)`, which yields the text in pieces. The Markdown module also
+    accepts `remote_images`."""
     ending: str
     is_split: bool
-    """Whether a folder gets a file for each conversation; else it gets one for all."""
+    """Whether an export to a folder writes one file per conversation. Otherwise it writes one file for all.
+    """
     is_titled: bool = False
-    """Whether such a file is named after the title, too."""
+    """Whether the name of such a file also contains the title."""
 
     @property
     def write(self) -> Write:
@@ -33,10 +34,10 @@ FORMATS = {
     "trace": Format("hermes.export.trace", ".jsonl", is_split=True),
 }
 JSON_DOCUMENT = Format("hermes.export.json_document", ".json", is_split=True)
-"""What `/save` writes without a name. It is not offered elsewhere: it cannot be imported."""
+"""The default format of `/save`. No other surface offers it, because it cannot be imported."""
 BY_ENDING = {".md": "md", ".markdown": "md", ".html": "html", ".htm": "html"}
 
 
 def choose_format(name: str | None, output: str) -> Format:
-    """The one that was named, else the one that the file's name asks for."""
+    """Return the named format, or the format for the suffix of the output file."""
     return FORMATS[name or BY_ENDING.get(Path(output).suffix.lower(), "jsonl")]

@@ -1,10 +1,10 @@
-"""HTML: one page for any number of conversations, that needs nothing but itself.
+"""HTML: one self-contained page for any number of conversations.
 
-It is written as it goes: the list of conversations first, then one after the other. The page asks for nothing from any
-network, and its policy says that nothing may: only its own style and script, recognised by their hashes, are obeyed.
-Without its script it is a long document; with it, a list, a conversation, and a search. Every message has an address
-(`#msg-17`). Reasoning, tool calls and results are folded away; the system prompt and what a rewind took back are left
-out: JSONL has them.
+The page is written incrementally: the list of conversations first, then each conversation. It requests
+nothing from the network, and its Content-Security-Policy allows only its own style and script, by their
+hashes. Without its script the page is a long document. With it, the page has a list, a conversation view and
+a search. Every message has an anchor (`#msg-17`). Reasoning, tool calls and tool results are collapsed. The
+system prompt and rewound messages are left out; JSONL contains them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from hermes.reasoning import extract_reasoning
 from hermes.text import spell_controls, to_text
 
 FOLDED_FROM = 100_000
-"""Characters from which a message is folded: laying out more at once makes a browser slow."""
+"""Length in characters above which a message is collapsed. Laying out longer texts makes a browser slow."""
 
 HEAD = """<!doctype html>
 <html lang="en">
@@ -208,22 +208,22 @@ def _compute_hash(source: str) -> str:
     return f"sha256-{b64encode(sha256(source.encode()).digest()).decode()}"
 
 
-# Text as HTML: code blocks, headings, inline code and bold; everything else as it was typed.
+# Text as HTML: code blocks, headings, inline code and bold text. Everything else is shown as typed.
 #
-# Text is escaped first and marked up afterwards, so that no text can become a tag. There are no links: an address is
-# shown, and nothing leads out of the page.
+# Text is escaped first and marked up afterwards, so that no text can become a tag. There are no links: an
+# address is shown as text, and nothing leads out of the page.
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}(?!.*`)|~{3,})[ \t]*(.*?)[ \t]*$")
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)(?:[ \t]+#+)?[ \t]*$")
 _MARKS = re.compile(r"(?<![`\\])(`+)(?!`)([\s\S]*?[^`])\1(?!`)|(?<!\*)\*\*(?!\s)([^*\n]*[^*\s])\*\*(?!\*)")
-"""Code, between two runs of as many backticks, and bold text."""
+"""Inline code, between two runs of equally many backticks, and bold text."""
 _PART = re.compile(r"(?m)^(?=[ \t]*(?:[-*+>]|\d{1,9}[.)])(?:[ \t]|$))")
-"""Where an item of a list or a quote begins: no mark reaches across."""
+"""The start of a list item or a quote. Inline markup does not extend across it."""
 _QUOTED = re.compile(r"(?m)^[ \t]*>")
 
 
 def escape_text(text: object) -> str:
-    """Any text where HTML wants text, also inside an attribute."""
+    """Escape text for HTML, including attribute values."""
     return escape(spell_controls(str(text)))
 
 
@@ -262,7 +262,7 @@ def _render_blocks(lines: list[str]) -> Iterator[str]:
 def _render_paragraph(lines: list[str]) -> Iterator[str]:
     if lines:
         joined = "\n".join(lines)
-        # Or the rest of a list item: its marks stay as they are.
+        # An indented paragraph may also be the rest of a list item. Its markup is kept as typed.
         is_code = lines[0].startswith(("    ", "\t"))
         yield f"<p>{escape(joined, quote=False) if is_code else _render_inline(joined)}</p>"
 
@@ -278,7 +278,7 @@ def _render_inline(text: str) -> str:
     parts = text.splitlines(keepends=True) if is_quoted else _PART.split(text)
     escaped = [escape(part, quote=False) for part in parts]
     if is_quoted and any("`" in _MARKS.sub("", part) for part in escaped):
-        return "".join(escaped)  # the lone backtick may belong to a mark on another line of the quote
+        return "".join(escaped)  # a single backtick may belong to markup on another line of the quote
     return "".join(_MARKS.sub(_render_mark, part) for part in escaped)
 
 

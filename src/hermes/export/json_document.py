@@ -1,7 +1,7 @@
 """JSON: one object per conversation with all messages, as `/save` writes it.
 
-The fields are those of the newest session. Each message names its session; what a rewind took back is marked
-(`active`: 0). No more than two sessions are in memory: the newest, and the one that is being written.
+The fields are those of the newest session. Each message names its session. Rewound messages are marked
+(`active`: 0). At most two sessions are in memory: the newest one and the one being written.
 """
 
 from __future__ import annotations

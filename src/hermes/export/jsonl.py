@@ -1,7 +1,7 @@
-"""JSONL: the lossless form. One object per session, with everything that is stored of it.
+"""JSONL: the lossless format. One object per session, with all its stored data.
 
-A line ends with a line feed and holds no other: what some programs also take for the end of a line (U+0085, U+2028,
-U+2029) is written as an escape, and so is what a terminal would act on.
+A line ends with a line feed and contains no other. Other characters that some programs treat as line ends
+(U+0085, U+2028, U+2029) are written as escapes, as are terminal control characters.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hermes.export.plan import Conversation, Load
 from hermes.text import escape_json, replace_surrogates, to_text
 
 NOT_TOLD = ("lease_epoch",)
-"""Which process may write here and now; it means nothing in another store."""
+"""The lease of the process that may write to the session. It is meaningless in another store."""
 
 
 def write(conversations: Sequence[Conversation], load: Load) -> Iterator[str]:
@@ -26,6 +26,7 @@ def write(conversations: Sequence[Conversation], load: Load) -> Iterator[str]:
 
 
 def format_line(value: dict[str, Any]) -> str:
-    """The standard library's writer, because it keeps numbers that are not finite, as the store does."""
+    """Format a line with the standard library's JSON writer, which keeps non-finite numbers as the store
+    does."""
     text = json.dumps(value, default=to_text, ensure_ascii=False, separators=(",", ":"))
     return escape_json(replace_surrogates(text)) + "\n"

@@ -1,10 +1,11 @@
-"""Markdown: a document per conversation, to read, keep and search with anything.
+"""Markdown: one document per conversation, for reading, archiving and searching.
 
-Told are title, facts, and what was said with its time, tool calls and their complete results included. Not told are
-the model's reasoning, the system prompt, and what a rewind took back: JSONL has them. All sessions of a conversation
-follow each other; what a continuation carries over was said before and is not repeated.
+It contains the title, facts, and all messages with their times, including tool calls and complete tool
+results. The model's reasoning, the system prompt and rewound messages are left out; JSONL contains them. The
+sessions of a conversation follow each other. Messages that a continuation carries over are not repeated.
 
-What was said is Markdown already, mostly, and stays so, as far as it stays in its place: see `quoted_markdown`.
+Most messages are Markdown already. They stay Markdown, but cannot affect the rest of the document: see
+`quoted_markdown`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from hermes.reasoning import extract_reasoning
 from hermes.text import make_printable, spell_controls
 
 RULE = "\n---\n\n"
-"""What stands between two documents in one file."""
+"""The separator between two documents in one file."""
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>#|~])")
 
@@ -110,7 +111,7 @@ def _format_part(part: Part, remote_images: bool) -> str:
 
 
 def fence_code(text: str, language: str = "") -> str:
-    """A code block whose fence is longer than any in the text."""
+    """Return a code block whose fence is longer than any fence in the text."""
     text = spell_controls(text)
     longest = max((len(run) for run in re.findall("`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
@@ -118,7 +119,7 @@ def fence_code(text: str, language: str = "") -> str:
 
 
 def escape_line(text: Any) -> str:
-    """One line of text as nothing but text."""
+    """Return one line of text with all Markdown characters escaped."""
     return _SPECIAL.sub(r"\\\1", make_printable(str(text))) if text else ""
 
 

@@ -1,4 +1,4 @@
-"""What an export shows of a message: the parts of its content, its tool calls, its reasoning."""
+"""The parts of a message that an export shows: its content, its tool calls and its reasoning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp|avif);base64,[A-Za-z0-9+/=
 
 class Part(NamedTuple):
     kind: str
-    """`text`, `image` (a data URL that can be shown), or `other` (JSON of what is neither)."""
+    """`text`, `image` (a data URL that can be shown), or `other` (any other content as JSON)."""
     text: str
 
 
@@ -33,14 +33,14 @@ def get_role(message: dict[str, Any]) -> str:
 
 
 def is_visible(message: dict[str, Any]) -> bool:
-    """Whether a reader sees it: neither taken back by a rewind nor empty."""
+    """Return whether a message is shown. Rewound and empty messages are not."""
     return bool(message.get("active", 1)) and bool(
         message.get("content") or message.get("tool_calls") or extract_reasoning(message)
     )
 
 
 def format_time(at: Any) -> str:
-    """`2025-03-05 09:15:23 +01:00`: local, with its offset."""
+    """Format a local time with its offset: `2025-03-05 09:15:23 +01:00`."""
     day, _, rest = clock.format_iso(at).partition("T")
     return f"{day} {rest[:8]} {rest[8:]}".strip()
 
@@ -65,7 +65,8 @@ def _make_part(part: message_content.Part) -> Part:
 
 
 def _find_image_url(item: dict[str, Any]) -> str | None:
-    """The address of an image as OpenAI's and Anthropic's shapes tell it; embedded ones as data URLs."""
+    """Return the URL of an image in the formats of OpenAI and Anthropic. An embedded image becomes a data
+    URL."""
     image = item.get("image_url") or item.get("source")
     if isinstance(image, dict):
         if isinstance(image.get("data"), str):
@@ -83,12 +84,12 @@ def _make_call(call_id: str, name: str, sent: Any) -> Call:
 
 
 def list_answer_parts(message: dict[str, Any]) -> list[Part]:
-    """The parts of a message's content, without the reasoning at the beginning of an answer."""
+    """Return the parts of a message's content, without the reasoning at the beginning of an answer."""
     return list_parts(strip_reasoning(message.get("content"), message["role"]))
 
 
 def format_json(value: Any) -> str:
-    """JSON laid out for a reader; text that is no JSON as it is."""
+    """Format a value as indented JSON. Text is returned unchanged."""
     if isinstance(value, str):
         return make_readable(value)
     try:

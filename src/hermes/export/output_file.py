@@ -1,6 +1,7 @@
-"""Write files for a person: whole or not at all, and never silently over a file of theirs.
+"""Atomic writing of output files for a user. A file of the user is never replaced silently.
 
-Which file may be replaced is for the caller to say (`Replace`). An earlier export of this program stays as `FILE~`.
+The caller decides which files may be replaced (`Replace`). An earlier export of this program is kept as
+`FILE~`.
 """
 
 from __future__ import annotations
@@ -27,23 +28,24 @@ from hermes.errors import OutputExists, OutputRefused
 from hermes.export.export_recognition import HEAD_BYTES, is_own_output
 
 MOST_KEPT = 9
-"""Names that are tried for the previous file: `FILE~`, then `FILE~2` and so on, where those before belong to others."""
+"""Number of names tried for the previous file: `FILE~`, then `FILE~2` and so on, if the earlier names belong
+to other files."""
 
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 
 
 class Replace(Enum):
-    """Which existing file a new one may replace."""
+    """Which existing files a new file may replace."""
 
     NOTHING = auto()
     EXPORTS = auto()
-    """An earlier export, which is kept as `FILE~`, and an empty file."""
+    """An earlier export, which is kept as `FILE~`, or an empty file."""
     ANYTHING = auto()
-    """Also a file of another program, which is not kept."""
+    """Any file. A file of another program is not kept."""
 
 
 class FileKind(Enum):
-    """What is at a path."""
+    """The kind of file at a path."""
 
     NOTHING = auto()
     EMPTY = auto()
@@ -52,7 +54,7 @@ class FileKind(Enum):
 
 
 class OutputFiles:
-    """Files that are written together. If one fails, all are as they were before.
+    """Files that are written together. If one fails, all are restored to their previous state.
 
     with OutputFiles(Replace.EXPORTS) as files:
         with files.open(path) as stream:
@@ -64,13 +66,13 @@ class OutputFiles:
         self._replace = replace
         self._created: list[Path] = []
         self._backups: dict[Path, Path] = {}
-        """Earlier exports, which stay."""
+        """Earlier exports, which are kept."""
         self._set_aside: dict[Path, Path] = {}
         """Other files that were replaced. They have a hidden second name until all files are written."""
 
     @property
     def backups(self) -> list[Path]:
-        """Where the earlier exports are by now."""
+        """The current paths of the earlier exports."""
         return list(self._backups.values())
 
     def __enter__(self) -> OutputFiles:
@@ -85,13 +87,13 @@ class OutputFiles:
 
     @contextmanager
     def open(self, path: Path) -> Iterator[BinaryIO]:
-        """A private file beside `path` that takes its place when it is complete."""
+        """Open a private temporary file beside `path`. It replaces `path` when it is complete."""
         if is_stream(path):
             raise OutputRefused(f"{path} is a device or a pipe, which a file cannot replace")
         try:
             with write_published_file(path, self._publish) as stream:
                 yield stream
-        except FileExistsError:  # it appeared in the last moment
+        except FileExistsError:  # another program created it in the meantime
             raise _make_refusal(path, self._replace) from None
 
     def _publish(self, partial: Path, path: Path) -> None:
@@ -111,9 +113,11 @@ class OutputFiles:
             partial.replace(path)
 
     def _hide(self, path: Path) -> None:
-        """Give a file that will be replaced a hidden second name. Without links in the file system it has none."""
+        """Give a file that will be replaced a hidden second name, if the file system supports hard links."""
         hidden = path.with_name(f".{path.name[:LONGEST_NAME]}.{os.urandom(6).hex()}.hermes-replaced")
-        self._set_aside[path] = hidden  # before it is there: an interrupt may come at once
+        self._set_aside[path] = (
+            hidden  # recorded before the link exists, because an interrupt may follow at once
+        )
         with suppress(OSError):
             os.link(path, hidden, follow_symlinks=False)
 
@@ -127,7 +131,8 @@ class OutputFiles:
 
 
 def classify_file(path: Path) -> FileKind:
-    """Tell what is there from the beginning of its content. Links are not followed, and a FIFO is not waited for."""
+    """Determine the kind of a file from the beginning of its content. Does not follow links or block on a
+    FIFO."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -148,14 +153,14 @@ def classify_file(path: Path) -> FileKind:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether it is a pipe or a device, which is written to and cannot be replaced."""
+    """Return whether the path is a pipe or a device, which can be written to but not replaced."""
     if path.is_symlink() and not path.absolute().is_relative_to("/dev"):
         return False
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def check_target(path: Path, replace: Replace) -> None:
-    """Refuse a target before anything is written, as `OutputFiles.open` would at the end."""
+    """Check a target before writing. Raise the error that `OutputFiles.open` would raise at the end."""
     kind = classify_file(path)
     if kind is not FileKind.NOTHING and not _may_replace(kind, replace):
         raise _make_refusal(path, replace)
@@ -164,10 +169,11 @@ def check_target(path: Path, replace: Replace) -> None:
 
 
 def refuse_store_files(store: Path, *files: Path, is_store: bool = False) -> None:
-    """Refuse to write a file for a person in the place of one that a store lives on, forced or not.
+    """Raise OutputRefused if an output file would replace a file of the store, even if replacing is allowed.
 
-    A file that is itself a store (`is_store`) may lie among the backups, and where a store is missing. Symbolic links
-    are refused, too: somebody else may have put one there, or may change where it leads.
+    An output that is itself a store (`is_store`) may be written among the backups, or in the place of a
+    missing store. Symbolic links are refused too, because somebody else may have created one or may change
+    its target.
     """
     from hermes.store.engine_choice import has_store, list_store_files
 
@@ -184,7 +190,7 @@ def refuse_store_files(store: Path, *files: Path, is_store: bool = False) -> Non
 
 
 def choose_backup_name(path: Path) -> Path:
-    """The path under which a previous file of ours is kept."""
+    """Return the path under which an earlier export is kept."""
     for number in range(1, MOST_KEPT + 1):
         backup = path.with_name(f"{path.name}~{'' if number == 1 else number}")
         if classify_file(backup) is not FileKind.OTHER:
@@ -199,7 +205,7 @@ def _may_replace(kind: FileKind, replace: Replace) -> bool:
 
 
 def _back_up(path: Path) -> Path:
-    """Give the file a second name, so that there is no moment without it under its own."""
+    """Give the file a second name, so that it always exists under its own name."""
     backup = choose_backup_name(path)
     backup.unlink(missing_ok=True)
     try:
@@ -207,7 +213,7 @@ def _back_up(path: Path) -> Path:
     except OSError as problem:
         if problem.errno not in NO_LINKS:
             raise
-        # A file system without links.
+        # The file system does not support hard links.
         with path.open("rb") as source, write_new_file(backup, replace=True) as copy:
             copyfileobj(source, copy)
     return backup

@@ -1,4 +1,4 @@
-"""What is to be exported: conversations as lists of their sessions, before any message is read."""
+"""Export plans: conversations as lists of their sessions, before any message is read."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ if TYPE_CHECKING:
     from hermes.store.sessions.selection import Outline, Selection
 
 Session = dict[str, Any]
-"""A session with its messages, as `export_session` gives it."""
+"""A session with its messages, as returned by `export_session`."""
 
 Load = Callable[[str], Session | None]
-"""Reads a session by its id; None if there is nothing to write of it, or it is gone meanwhile."""
+"""Loads a session by its id. Returns None if the session is empty or was deleted in the meantime."""
 
 UNTITLED = "Untitled conversation"
 LONGEST_NAME = 100
-"""Bytes of a title, and of an id, in a file's name. File systems take 255 for the whole."""
+"""Maximum number of bytes of a title, and of an id, in a file name. File systems allow 255 bytes in total."""
 
 
 class Conversation(NamedTuple):
     name: str
-    """The id it goes by."""
+    """The id that names the conversation."""
     segments: list[Outline]
 
     @property
     def title(self) -> str | None:
-        """That of its newest session which has one: what lists show."""
+        """The title of the newest session that has one, as in lists."""
         return next(
             (make_printable(segment.title) for segment in reversed(self.segments) if segment.title), None
         )
 
     @property
     def heading(self) -> str:
-        """Its title, else the first words that a person said, else that there are none."""
+        """The title, or the first words of a person, or `UNTITLED`."""
         previews = (make_printable(segment.preview) for segment in self.segments if segment.preview)
         return self.title or next(previews, UNTITLED)
 
@@ -58,19 +58,19 @@ class Conversation(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Which conversations an export holds, and how to read their sessions."""
+    """The conversations of an export, and the function that reads their sessions."""
 
     conversations: list[Conversation]
     read: Load
 
     @property
     def total(self) -> int:
-        """How many sessions and messages there are, to measure the progress by."""
+        """The number of sessions and messages, for progress reports."""
         return sum(len(found.segments) + found.messages for found in self.conversations)
 
 
 class SessionSource(Protocol):
-    """The verbs of `SessionDB` and `ScopedStore` that a plan needs."""
+    """The methods of `SessionDB` and `ScopedStore` that a plan needs."""
 
     def export_session(self, session_id: str, *, redact: bool = False) -> Session | None: ...
 
@@ -82,18 +82,18 @@ class SessionSource(Protocol):
 
 
 def plan_session(db: SessionSource, session_id: str) -> Plan:
-    """One session, without the others of its conversation."""
+    """Plan one session, without the others of its conversation."""
     return _make_plan(db, db.outlines([session_id]), session_id)
 
 
 def plan_conversation(db: SessionSource, session_id: str, *, lineage: bool = False) -> Plan:
-    """All sessions of a conversation; with `lineage` also its branches, resets and subagents."""
+    """Plan all sessions of a conversation; with `lineage` also its branches, resets and subagents."""
     found = db.outlines([session_id], whole=True)
     return _make_plan(db, _add_relatives(db, found) if lineage else found, session_id)
 
 
 def plan_selection(db: SessionSource, selection: Selection, *, lineage: bool = False) -> Plan:
-    """The conversations that filters select. Without any filter that is everything but the trash."""
+    """Plan the conversations that the filters select. Without a filter, that is everything except the trash."""
     found = db.outlines(db.select_sessions(selection))
     return _make_plan(db, _add_relatives(db, found) if lineage else found)
 
@@ -103,7 +103,7 @@ def _make_plan(db: SessionSource, outlines: list[Outline], name: str | None = No
 
 
 def _add_relatives(db: SessionSource, found: Sequence[Outline]) -> list[Outline]:
-    """With everything that came out of the first session of each family; each family is read once."""
+    """Return the sessions with all members of their families. Each family is read once."""
     related: dict[str, None] = {}
     for outline in found:
         if outline.id not in related:
@@ -114,9 +114,9 @@ def _add_relatives(db: SessionSource, found: Sequence[Outline]) -> list[Outline]
 
 
 def group_conversations(outlines: Iterable[Outline], name: str | None = None) -> list[Conversation]:
-    """Sessions put together by conversation, in the order in which the first of each comes.
+    """Group sessions by conversation, in the order of their first sessions.
 
-    One goes by its newest session, as in lists, or by `name` if that is one of its sessions.
+    A conversation is named by its newest session, as in lists, or by `name` if that is one of its sessions.
     """
     grouped: dict[str, list[Outline]] = {}
     for outline in outlines:
@@ -128,7 +128,7 @@ def group_conversations(outlines: Iterable[Outline], name: str | None = None) ->
 
 
 def keep_prompts(session: Session) -> Session | None:
-    """What people said in a session and nothing else; None if they said nothing."""
+    """Return the session with the messages of people only, or None if there are none."""
     prompts = [row for row in session["messages"] if row["role"] == "user" and row.get("active", 1)]
     left_out = ("system_prompt", "context", "rewound_context", "model_calls")
     kept = {name: value for name, value in session.items() if name not in left_out}
@@ -136,7 +136,7 @@ def keep_prompts(session: Session) -> Session | None:
 
 
 def make_file_stem(conversation: Conversation, titled: bool) -> str:
-    """A name for a file that every file system takes: the id, behind the title where people will read it."""
+    """Return a file name that is valid on every file system: the id, after the title if `titled`."""
     name = make_safe_name(conversation.name)
     if not titled or conversation.title is None:
         return name
@@ -144,6 +144,7 @@ def make_file_stem(conversation: Conversation, titled: bool) -> str:
 
 
 def make_safe_name(text: str) -> str:
-    """Letters and digits of every script stay; what a path, a shell or a file system may act on becomes a hyphen."""
+    """Return a text as part of a file name. Letters and digits of every script are kept; all other characters
+    become hyphens."""
     name = re.sub(r"[^\w.]+", "-", make_printable(text)).strip("-.")
     return name.encode()[:LONGEST_NAME].decode(errors="ignore").strip("-.") or "session"

@@ -1,14 +1,17 @@
-"""Markdown that somebody else wrote, kept in its place in a document of ours.
+"""Containment of foreign Markdown inside an exported document.
 
-Headings go two levels down, tags are shown instead of obeyed, and so are underlines that would make a heading of the
-text above; a code block that was left open is closed. Pictures are shown as text, because a viewer would load them
-from the network. Entities are shown as they were written, a line stays a line (by two spaces at its end), and cells
-that a table has no column for go into its last column. Links stay if they are whole, on one line, and lead to the web,
-to a mail address or to a path; what leads anywhere else (`javascript:`, `data:`) is shown as text, and so are
-definitions of link targets, which would be valid in the rest of the document. Of what is shown as text both brackets
-are escaped: one alone would begin or end another link. In code nothing is changed. Either it is
-clear where code begins and ends without parsing lists and quotes; or the whole text is put into a quote, which ends
-where it ends whatever is open inside, and what may be code there, and may be not, is treated as text.
+- Headings are moved two levels down. Tags and entities are shown as text, and so are underlines that would
+  turn the text above into a heading. An open code block is closed.
+- Pictures are shown as text, because a viewer would load them from the network.
+- Line breaks are kept by two spaces at the end of a line. Surplus cells of a table row are joined into its
+  last column.
+- A link is kept if it is complete, on one line, and leads to the web, a mail address or a path. Any other
+  link (`javascript:`, `data:`) is shown as text. So are definitions of link targets, because they would apply
+  to the rest of the document. Both brackets of a disabled link are escaped, because one alone could begin or
+  end another link.
+- Code is not changed. If the bounds of code are not clear without parsing lists and quotes, the whole text is
+  put into a quote. The quote ends at the end of the text, whatever is open inside. Ambiguous code in it is
+  treated as text.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ _ADDRESS = r"(?:[^\s()<>`\\]|\([^\s()<>`\\]*\))*"
 _LINK = re.compile(
     rf"\((?:(?:https?://|mailto:){_ADDRESS}|[\w./#?=~+@%-]*)(?:[ \t]+\"[^\"`\\<]*\")?\)", re.ASCII
 )
-"""The whole of a link behind its text. A path has no colon and no entity, so that it cannot hold a scheme."""
+"""The target of a link, after its text. A path has no colon and no entity, so that it cannot contain a
+scheme."""
 _ROW = re.compile(r"^([ \t>]*\|?)(.*?)(\|?[ \t]*)$")
 _PIPE = re.compile(r"(?<!\\)\|")
 _DELIMITERS = re.compile(r"[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*")
@@ -49,10 +53,11 @@ class _Fence(NamedTuple):
 
 
 def contain_markdown(text: str, *, pictures: bool = False) -> str:
-    """The text with nothing in it that could break out of where it is put. `pictures` keeps those from the web."""
+    """Return the text changed so that nothing in it affects the rest of the document. `pictures` keeps
+    pictures from the web."""
     lines: list[str] = []
     texts: set[int] = set()
-    """Which lines are text and not code."""
+    """The lines that are text, not code."""
     fence: _Fence | None = None
     is_clear = True
     words = _LineQuoter(pictures)
@@ -85,13 +90,15 @@ def contain_markdown(text: str, *, pictures: bool = False) -> str:
 
 
 def _expand_indentation(line: str) -> str:
-    """A line that is indented by spaces: behind the mark of a quote a tab is narrower, and code no longer code."""
+    """Replace tabs in the indentation by spaces. After a quote mark a tab is narrower, and indented code
+    would become text."""
     text = line.lstrip(" \t")
     return line[: len(line) - len(text)].expandtabs(4) + text
 
 
 def _is_in_table(lines: list[str], number: int) -> bool:
-    """Whether a line looks like a row of a table, which needs nothing at its end to stay a line."""
+    """Return whether a line looks like a row of a table, which needs no trailing spaces to stay a separate
+    line."""
     return "|" in lines[number] and "|" in lines[number + 1]
 
 
@@ -103,13 +110,15 @@ def _match_fence(line: str) -> _Fence | None:
 
 
 def _is_closing(found: _Fence | None, fence: _Fence) -> bool:
-    """Whether a line ends a code block, going by itself; more indented than three it is one of its lines."""
+    """Return whether a line alone ends a code block. A fence indented by more than three spaces does not."""
     return found is not None and found.mark.startswith(fence.mark) and not found.info and found.indent <= 3
 
 
 def _is_surely_inside(line: str, found: _Fence | None, fence: _Fence) -> bool:
-    """Whether a line belongs to a code block, or ends it, also if that is in a list, which ends where lines are less
-    indented and whose own indent is not known."""
+    """Return whether a line certainly belongs to a code block or ends it.
+
+    The code block may be in a list, whose indentation is unknown and which ends at a less indented line.
+    """
     if fence.indent == 0 or not line.strip():
         return True
     is_end = found is not None and found.mark.startswith(fence.mark) and not found.info
@@ -127,7 +136,7 @@ class _Part(NamedTuple):
 class _Bracket(NamedTuple):
     at: int
     slashes: int
-    """How many backslashes stand before it."""
+    """The number of backslashes before the bracket."""
 
     @property
     def is_escaped(self) -> bool:
@@ -135,7 +144,7 @@ class _Bracket(NamedTuple):
 
 
 class _LineQuoter:
-    """Lines of text, one after the other, and what they leave open."""
+    """Escapes consecutive lines of text, and tracks open code and tables across lines."""
 
     def __init__(self, pictures: bool, has_list: bool = False) -> None:
         self._pictures = pictures
@@ -144,7 +153,7 @@ class _LineQuoter:
         self._code_is_open = self._is_text_above = self._may_define = False
         self._is_indented = False
         self._columns = 0
-        """Of the table that the lines are in."""
+        """The number of columns of the current table; 0 outside a table."""
 
     def quote_line(self, line: str) -> str:
         if not line.strip():
@@ -155,7 +164,7 @@ class _LineQuoter:
         if not self._is_text_above and not self.has_list and _INDENTED.match(line):
             return line  # code
         line = self._quote_row(line)
-        # The label of a definition starts a line, and may end in a later one.
+        # The label of a definition starts a line and may end in a later line.
         self._may_define = self._may_define or _LABEL.match(line) is not None
         self._is_indented = _INDENTED.match(line) is not None
         line = self._quote_text(line)
@@ -166,7 +175,7 @@ class _LineQuoter:
         return line
 
     def _quote_row(self, line: str) -> str:
-        """A row of a table with no more cells than the table has columns: a viewer would leave the rest out."""
+        """Join the surplus cells of a table row, because a viewer would omit them."""
         found = _ROW.match(line)
         assert found is not None
         cells = _PIPE.split(found[2])
@@ -178,7 +187,7 @@ class _LineQuoter:
         return f"{found[1]}{'|'.join(kept)}{found[3]}"
 
     def _quote_text(self, line: str) -> str:
-        """Code within a line is left alone where it surely is code: if all before it was closed."""
+        """Escape a line of text. Inline code is left unchanged if all earlier code spans are closed."""
         parts: list[_Part] = []
         at = 0
         if not self._code_is_open and "`" in line:
@@ -189,33 +198,33 @@ class _LineQuoter:
         return self._contain_links([*parts, _Part(self._escape_text(line[at:]))])
 
     def _escape_text(self, line: str) -> str:
-        """A piece of text with its tags and entities escaped."""
+        """Return a piece of text with its tags and entities escaped."""
         may_be_code = self._code_is_open or (self.has_list and self._is_indented)
         line = _REFERENCE.sub(lambda found: _escape_entity(found, "&amp;", may_be_code), line)
         return _TAG.sub(lambda found: _escape_entity(found, "&lt;", may_be_code), line)
 
     def _contain_links(self, parts: list[_Part]) -> str:
-        """A line with its pictures, dangerous links and definitions of link targets escaped."""
+        """Return a line with its pictures, dangerous links and link target definitions escaped."""
         line = "".join(part.text for part in parts)
         if "[" not in line and "]" not in line:
             return line
         escaped = self._find_dangerous(line, _find_brackets(parts))
         made, at = [], 0
         for bracket in sorted(escaped):
-            slashes = bracket.slashes % 2  # an entity needs none
+            slashes = bracket.slashes % 2  # an entity needs no backslash
             made += [line[at : bracket.at - slashes], ENTITIES[line[bracket.at]]]
             at = bracket.at + 1
         return "".join([*made, line[at:]])
 
     def _find_dangerous(self, line: str, brackets: list[_Bracket]) -> set[_Bracket]:
-        """The brackets of a line that must not begin or end anything, paired as a viewer does."""
+        """Return the brackets of a line to escape, paired as a viewer pairs them."""
         found: set[_Bracket] = set()
         opened: list[_Bracket] = []
         link_end = 0
         for bracket in brackets:
             is_opening = line[bracket.at] == "["
             link = None if is_opening else _LINK.match(line, bracket.at + 1)
-            if bracket.is_escaped or bracket.at < link_end:  # in an address, unless the link is code
+            if bracket.is_escaped or bracket.at < link_end:  # inside an address, unless the link is code
                 is_end = not is_opening and link is None and self._is_label_end(line, bracket)
                 is_picture = is_opening and self._is_picture(line, bracket)
                 found |= {bracket} if is_end or is_picture else set()
@@ -232,17 +241,17 @@ class _LineQuoter:
         return found | {bracket for bracket in opened if self._is_picture(line, bracket)}
 
     def _is_picture(self, line: str, opening: _Bracket) -> bool:
-        """Whether a bracket begins a picture that is to be shown as text."""
+        """Return whether a bracket begins a picture that must be shown as text."""
         return not self._pictures and not opening.slashes and line[: opening.at].endswith("!")
 
     def _is_label_end(self, line: str, closing: _Bracket) -> bool:
-        """Whether a bracket ends the text of a link, or the label of a definition."""
+        """Return whether a bracket ends the text of a link or the label of a definition."""
         following = line[closing.at + 1 : closing.at + 2]
         return following == "(" or (following == ":" and self._may_define)
 
 
 def _find_brackets(parts: list[_Part]) -> list[_Bracket]:
-    """The brackets of a line that are not in code."""
+    """Return the brackets of a line that are not in code."""
     found: list[_Bracket] = []
     at = 0
     for part in parts:
@@ -253,10 +262,10 @@ def _find_brackets(parts: list[_Part]) -> list[_Bracket]:
 
 
 def _escape_entity(found: re.Match[str], entity: str, may_be_code: bool = False) -> str:
-    """An entity for a character and the backslash that escapes it, if one does.
+    """Replace a character, and the backslash that escapes it, by an entity.
 
-    A backslash is not enough: an address that a viewer makes a link of may have it as its last character. In what may
-    be code, where a backslash escapes nothing, it stays.
+    A backslash is not enough: a viewer may treat it as the last character of an address. In text that may be
+    code, the backslash is kept, because it escapes nothing there.
     """
     if may_be_code and len(found[1]) % 2:
         return f"{found[1]}\\{entity}"
@@ -264,8 +273,8 @@ def _escape_entity(found: re.Match[str], entity: str, may_be_code: bool = False)
 
 
 def _find_code_spans(line: str) -> tuple[list[tuple[int, int]], bool]:
-    """Where code is in a line, from one run of backticks to the next as long; and whether a run has no other."""
-    if "\\`" in line:  # what an escaped backtick opens or closes depends on too much
+    """Return the inline code spans of a line, and whether a run of backticks is not closed."""
+    if "\\`" in line:  # the effect of an escaped backtick depends on the viewer
         return [], True
     ticks = [found.span() for found in _TICKS.finditer(line)]
     following: dict[int, int] = {}

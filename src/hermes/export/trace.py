@@ -1,9 +1,10 @@
-"""A trace: JSONL of events, as Claude Code keeps its sessions, for the programs that read those.
+"""A trace: JSONL of events in the session format of Claude Code, for programs that read that format.
 
-One line per message: `user` and `assistant` with the content blocks of Anthropic's messages (a tool's answer is a
-`user` event with a `tool_result` block), `system` for the rest. `parentUuid` makes a chain of them. Where a
-conversation was compressed there is a `compact_boundary`, and its summary is a `user` event marked
-`isCompactSummary`. A last `summary` line has the title. What a rewind took back is left out.
+Each message is one line: `user` and `assistant` with the content blocks of Anthropic's messages (a tool
+result is a `user` event with a `tool_result` block), and `system` for the rest. `parentUuid` links each event
+to the previous one. A `compact_boundary` marks where a conversation was compressed, and its summary is a
+`user` event with `isCompactSummary`. The last line, `summary`, contains the title. Rewound messages are left
+out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from hermes.export.plan import Conversation, Load, Session
 from hermes.reasoning import extract_reasoning
 
 OURS = UUID("6f0b6c1e-0b0f-5c5e-9a35-3f7f5f3a4d10")
-"""The space of names in which a message without a UUID of its own is given one, always the same."""
+"""The UUID namespace for messages without a UUID of their own. It makes their UUIDs reproducible."""
 
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
@@ -136,7 +137,7 @@ def _make_answer(session: Session, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _make_blocks(content: Any) -> Any:
-    """Text as text; structured content as blocks, images in the shape that Anthropic's messages have for them."""
+    """Return text unchanged, and structured content as blocks, with images in Anthropic's format."""
     if isinstance(content, str):
         return content
     blocks: list[dict[str, Any]] = []
@@ -160,6 +161,6 @@ def _make_uuid(session: Session, message: dict[str, Any]) -> str:
 def _format_time(at: Any) -> str:
     try:
         moment = datetime.fromtimestamp(at, UTC)
-    except (TypeError, OverflowError, ValueError, OSError):  # another program may have written anything
+    except (TypeError, OverflowError, ValueError, OSError):  # another program may have stored any value
         moment = datetime.fromtimestamp(0, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

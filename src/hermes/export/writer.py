@@ -1,7 +1,8 @@
-"""The exporter of every surface: the conversations of a plan, in one format, to files, a stream, or as chunks of bytes.
+"""The exporter of every surface: writes the conversations of a plan in one format to files, a stream, or
+chunks of bytes.
 
-No more than one session is in memory at a time. Files are private (0600), and written whole or not at all: after an
-error, an interrupt or a cancellation every file is as it was before.
+At most one session is in memory at a time. Files are private (0600) and written atomically: after an error,
+an interrupt or a cancellation, every file is in its previous state.
 """
 
 from __future__ import annotations
@@ -22,27 +23,27 @@ class Options(NamedTuple):
     redact: bool = False
     """Mask keys, passwords and other secrets."""
     prompts_only: bool = False
-    """Only what people said."""
+    """Export only the messages of people."""
     remote_images: bool = False
-    """Markdown: keep pictures that are loaded from the web."""
+    """Markdown only: keep pictures that are loaded from the web."""
     left_out: frozenset[str] = frozenset()
-    """Fields of a session that are not for the reader of this export."""
+    """Fields of a session to leave out of this export."""
 
 
 class Destination(NamedTuple):
     path: Path
-    """A file; or a folder, which gets a file for each conversation or one for all, as the format says."""
+    """A file or a folder. A folder gets one file per conversation or one for all, depending on the format."""
     store: Path
-    """The store of the conversations, whose files are never replaced."""
+    """The store of the conversations. Its files are never replaced."""
     replace: Replace = Replace.EXPORTS
     makes_folder: bool = False
-    """Whether `path` is a folder that is made if it is missing."""
+    """Whether `path` is a folder that is created if it is missing."""
 
 
 class Progress(NamedTuple):
     done: int
     total: int
-    """Sessions and their messages, as counted when the export was planned."""
+    """The number of sessions and messages, as counted when the export was planned."""
 
 
 class Result(NamedTuple):
@@ -50,10 +51,10 @@ class Result(NamedTuple):
     messages: int
     bytes: int
     missing: tuple[str, ...] = ()
-    """Sessions that were deleted after the export was planned, and are not in it."""
+    """Sessions that were deleted after the export was planned. The export does not contain them."""
     files: tuple[Path, ...] = ()
     backups: tuple[Path, ...] = ()
-    """Earlier exports that were replaced, under their new names."""
+    """Earlier exports that were replaced, with their new names."""
 
 
 class Target(NamedTuple):
@@ -62,7 +63,8 @@ class Target(NamedTuple):
 
 
 class Export:
-    """One export. It is written once: by `write_files`, `write_stream`, `iterate_chunks` or, unwritten, `measure`."""
+    """An export. It is used once: by `write_files`, `write_stream`, `iterate_chunks` or, without writing,
+    `measure`."""
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class Export:
         return self._make_result()
 
     def measure(self, destination: Destination | None = None) -> Result:
-        """Read and format everything, and write nothing. A destination is checked as for writing."""
+        """Read and format everything without writing. A destination is checked as for writing."""
         targets = [] if destination is None else self._plan_targets(destination)
         files = [self._conversations] if destination is None else [target.conversations for target in targets]
         for conversations in files:
@@ -106,10 +108,11 @@ class Export:
         paths = tuple(target.path for target in targets)
         return self._make_result()._replace(files=paths, backups=tuple(files.backups))
 
-    # Which files
+    # Files
 
     def _plan_targets(self, destination: Destination) -> list[Target]:
-        """The files with the conversations of each; a file that must not be written is an error."""
+        """Return the files with the conversations of each. Raise an error for a file that must not be
+        written."""
         targets = self._name_files(destination)
         paths = [target.path for target in targets]
         if destination.replace is not Replace.NOTHING:
@@ -118,7 +121,7 @@ class Export:
             if not path.parent.is_dir() and not destination.makes_folder:
                 raise OutputRefused(f"there is no folder {path.parent}")
             check_target(path, destination.replace)
-        if destination.replace is Replace.NOTHING:  # a name that is taken is all there is to say of it
+        if destination.replace is Replace.NOTHING:  # report an existing name first
             refuse_store_files(destination.store, *paths)
         return targets
 
@@ -135,7 +138,7 @@ class Export:
         names = _make_names_unique([f"{stem}{export_format.ending}" for stem in stems])
         return [Target(path / name, [found]) for name, found in zip(names, chosen, strict=True)]
 
-    # What is in them
+    # Content
 
     def _render(self, conversations: Sequence[Conversation]) -> Iterator[bytes]:
         options = {"remote_images": True} if self._options.remote_images else {}
@@ -144,7 +147,7 @@ class Export:
             chunk = piece.encode(errors="replace")
             self._bytes += len(chunk)
             yield chunk
-            self._advance(1)  # most formats have a chunk for each message
+            self._advance(1)  # most formats yield one chunk per message
         self._advance(self._pending)
         self._check_cancelled()
 
@@ -169,7 +172,7 @@ class Export:
         return {name: value for name, value in exported.items() if name not in left_out}
 
     def _advance(self, count: int) -> None:
-        """Count what was written of the session that is being written."""
+        """Add to the progress of the current session."""
         count = min(count, self._pending)
         self._pending -= count
         self._done += count
@@ -185,7 +188,7 @@ class Export:
 
 
 def _apply_options(conversations: list[Conversation], options: Options) -> list[Conversation]:
-    """Conversations as far as they may be shown: a title may hold a secret, and a part has not all messages."""
+    """Return the conversations with the options applied to titles and counts. A title may contain a secret."""
 
     def apply(conversation: Conversation) -> Conversation:
         segments = conversation.segments
@@ -206,7 +209,8 @@ def _apply_options(conversations: list[Conversation], options: Options) -> list[
 
 
 def _make_names_unique(names: Sequence[str]) -> list[str]:
-    """Different ids may look the same as names of files, also where letters of both cases do."""
+    """Return unique file names. Different ids can map to the same name, also on file systems that ignore
+    case."""
     taken: set[str] = set()
     unique: list[str] = []
     for name in names:

@@ -1,5 +1,5 @@
-"""The gateway: chat platforms, each chat a conversation of its own.
+"""The gateway: connects chat platforms to the agent. Each chat is a conversation of its own.
 
-Owns a message's path from a platform to the answer and back. Imports the agent and the handles. Of the other surfaces,
-only `server` imports it.
+Owns the path of a message from a platform to the answer and back. Imports the agent and the store handles. Of
+the other surfaces, only `server` imports it.
 """

@@ -1,7 +1,8 @@
-"""The adapter seam: one platform behind its own library, without knowledge of sessions.
+"""The adapter interface: connects one platform, through its own library, without access to sessions.
 
-An adapter receives (`run`) and delivers (`send`, `edit`, `typing`). It reports a failed delivery as one of four errors,
-because each calls for another reaction: not delivered and worth a retry, rate limited, never deliverable, or unknown.
+An adapter receives (`run`) and delivers (`send`, `edit`, `typing`). It reports a failed delivery as one of
+four errors, because each needs a different reaction: not delivered and worth a retry, rate limited, never
+deliverable, or unknown.
 """
 
 from __future__ import annotations
@@ -14,30 +15,30 @@ from hermes.gateway.inbound_events import Event, OfferedFile, Source
 
 
 class Receipt(NamedTuple):
-    """The result of handing a message in. Once it is returned, the message may be acknowledged."""
+    """The result of handing in a message. When it is returned, the message may be acknowledged."""
 
     state: str
-    """accepted, duplicate, answered (a command, at once), unauthorised, limited, ignored (nothing in it), or failed (it
-    cannot be taken in, however often it comes)."""
+    """One of `accepted`, `duplicate`, `answered` (a command, answered at once), `unauthorised`, `limited`,
+    `ignored` (an empty message) or `failed` (the message can never be accepted)."""
     session_key: str | None = None
 
 
 Receive = Callable[[Event, Sequence[OfferedFile]], Awaitable[Receipt]]
-"""Hand a message in. It returns when the message is durable; if it raises, the platform must not be told that it was
-accepted, so that it delivers the message again."""
+"""Hands in a message. Returns when the message is durable. If it raises, the adapter must not acknowledge the
+message, so that the platform delivers it again."""
 
 
 class Capabilities(NamedTuple):
     """The capabilities of a platform."""
 
     max_length: int = 4000
-    """How long one message may be, as `measure` counts."""
+    """Maximum length of a message, in units of `measure`."""
     edits: bool = False
-    """Whether a message that was sent can be changed, so that an answer can be seen as it comes."""
+    """Whether a sent message can be edited. Needed for live previews of answers."""
     idempotent: bool = False
-    """Whether a second `send` with the same `once` shows nothing twice."""
+    """Whether the platform ignores a second `send` with the same `idempotency_key`."""
     edit_every: float = 1.0
-    """Seconds between two edits of a message that the platform tolerates."""
+    """Minimum seconds between two edits of a message."""
     allows_many_replies: bool = True
     """Whether a message may get more than one reply. If not, only the final answer is sent."""
 
@@ -51,10 +52,10 @@ class Adapter(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     def measure(self, text: str) -> int:
-        """The length of a text as the platform counts it."""
+        """Return the length of a text as the platform counts it."""
 
     async def run(self, receive: Receive, ready: Callable[[], None]) -> None:
-        """Connect, say that we are `ready`, and receive until cancelled. It may be called again after it raised."""
+        """Connect, call `ready`, and receive until cancelled. May be called again after it has raised."""
 
     async def send(
         self,
@@ -65,19 +66,21 @@ class Adapter(Protocol):
         reply_to: str | None = None,
         silent: bool = False,
     ) -> str | None:
-        """Deliver Markdown as a message in the platform's own dialect; its id there.
+        """Deliver Markdown as a message in the platform's own format. Return the id of the message on the
+        platform.
 
-        `once` is the same if the same thing is sent again. `silent` asks that nobody's telephone rings.
+        A repeated send of the same message has the same `idempotency_key`. `silent` requests delivery without
+        a notification.
         """
 
     async def edit(self, to: Source, message_id: str, text: str) -> None:
-        """Change a message that was sent."""
+        """Replace the text of a sent message."""
 
     async def typing(self, to: Source) -> None:
-        """Show for some seconds that an answer is being made, where the platform can."""
+        """Show the typing indicator for some seconds, if the platform has one."""
 
     async def open_thread(self, to: Source, name: str) -> str | None:
-        """Open a thread in a chat, for a conversation that moves there; None where there are no threads."""
+        """Open a thread in a chat and return its id. Return None if the platform has no threads."""
 
     async def close(self) -> None: ...
 
@@ -87,14 +90,14 @@ class Choice(NamedTuple):
 
     label: str
     text: str
-    """What pressing it says: a command, as if the person had typed it. At most 64 bytes."""
+    """The command that a press sends, as if the person had typed it. At most 64 bytes."""
 
 
 @runtime_checkable
 class OffersChoices(Protocol):
-    """An adapter whose platform has buttons. Who presses one is heard as an `Event` with `chosen`.
+    """An adapter whose platform has buttons. A press is received as an `Event` with `chosen`.
 
-    `edit` removes the buttons of a message. Other adapters send the text alone.
+    `edit` removes the buttons of a message. Other adapters send only the text.
     """
 
     async def offer(
@@ -107,22 +110,22 @@ class OffersChoices(Protocol):
         reply_to: str | None = None,
         silent: bool = False,
     ) -> str | None:
-        """As `send`, with buttons below the message."""
+        """Deliver a message as `send` does, with buttons below it."""
 
 
-# How a delivery or a connection fails, each with one line for the log. Nothing else may come out of an adapter.
+# The errors of deliveries and connections, each with one line for the log. Adapters raise no others.
 
 
 class AdapterError(HermesError):
-    """The platform could not be used."""
+    """Base class: the platform could not be used."""
 
 
 class Unreachable(AdapterError):
-    """The delivery certainly failed; a retry may succeed."""
+    """The message was certainly not delivered. A retry may succeed."""
 
 
 class RateLimited(AdapterError):
-    """Too much at once: it did not arrive, and should be tried again after so many seconds."""
+    """The message was not delivered because of a rate limit. Retry after `seconds`."""
 
     def __init__(self, message: str, seconds: float) -> None:
         super().__init__(message)
@@ -130,12 +133,12 @@ class RateLimited(AdapterError):
 
 
 class Undeliverable(AdapterError):
-    """The delivery can never succeed: the chat is gone, the bot was removed, or the platform refuses the message."""
+    """The message can never be delivered: the chat is gone, the bot was removed, or the platform refuses it."""
 
 
 class DeliveryUnknown(AdapterError):
-    """The message was sent and no response came: whether it arrived is unknown."""
+    """The message was sent, but no response came. It is unknown whether it was delivered."""
 
 
 class Misconfigured(AdapterError):
-    """A setting of the platform is missing or wrong; a retry will not help."""
+    """A setting of the platform is missing or wrong. A retry does not help."""

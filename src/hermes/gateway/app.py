@@ -1,7 +1,7 @@
-"""The gateway as a program: assembly, start, supervision and shutdown.
+"""The gateway program: assembly, start, supervision and shutdown.
 
-On SIGTERM it accepts no more messages and lets running turns finish. Waiting messages stay in the store for the next
-start. A kill at any moment loses no more than that.
+On SIGTERM it accepts no more messages and lets running turns finish. Waiting messages stay in the store for
+the next start. A kill loses no message either: the next start resumes it.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STORE_THREADS = 16
-"""Calls of the store that wait for each other's commit: that is what makes them cheap."""
+"""Number of threads for store calls. Concurrent calls share a commit, which makes each of them cheaper."""
 STATUS_EVERY_S = 5.0
 DONE_RETENTION_S = 7 * clock.DAY
-"""How long it is remembered which messages were worked on, so that none is worked on twice."""
+"""How long processed messages are remembered, so that none is processed twice."""
 WRITE_PROBE_KEY = "gateway_last_look"
-"""What is written to find out whether the store can be written."""
+"""Metadata key that is written to check whether the store is writable."""
 
 
 @runtime_checkable
@@ -93,7 +93,7 @@ class Gateway:
                 adapter.attach(self.context, self.lookup)
 
     async def start(self) -> None:
-        """Resume what the last process left, then connect."""
+        """Resume the unfinished work of the previous process, then connect."""
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(STORE_THREADS, "store"))
         limits.set_limits(self.settings.limits)
         await asyncio.to_thread(
@@ -102,7 +102,7 @@ class Gateway:
         await self.delivery.recover()
         chats = await self.router.resume_inbox()
         if chats:
-            log.info("going on with what waited in %d chat(s)", chats)
+            log.info("resuming the waiting messages of %d chat(s)", chats)
         self.connections.open()
         self._start_background(reset_scheduler.watch_resets(self.context, self.router))
         self._start_background(handoffs.watch_handoffs(self.context, self.router))
@@ -113,7 +113,7 @@ class Gateway:
             self._start_background(self._serve_health())
 
     async def close(self) -> None:
-        """Shut down in order; unfinished work stays in the store."""
+        """Shut down in order. Unfinished work stays in the store."""
         self.router.stop_accepting()
         await self.connections.stop_receiving()
         await self.router.close(self.settings.drain_seconds)
@@ -144,7 +144,7 @@ class Gateway:
         if now.state == UP:
             self.delivery.retry_now(now.name)
 
-    # ---------------------------------------------------------------- what others look at
+    # ---------------------------------------------------------------- status and health
 
     async def _update_status(self) -> None:
         while True:
@@ -156,8 +156,8 @@ class Gateway:
                 await asyncio.to_thread(
                     write, waiting_in=waiting.inbox, waiting_out=waiting.outbox, problem=problem
                 )
-            # Not `wait_for`: before Python 3.12 it forgets that it was cancelled if there is news at that moment,
-            # and the gateway would never end.
+            # `wait_for` loses a cancellation before Python 3.12 if the event is set at that moment. The
+            # gateway would then never end.
             with suppress(TimeoutError):
                 async with asyncio.timeout(STATUS_EVERY_S):
                     await self._state_changed.wait()
@@ -180,7 +180,7 @@ class Gateway:
         try:
             await serve(health_app(watched), self.settings.health_host, self.settings.health_port)
         except AdapterError as problem:
-            log.error("there is no /healthz and no /metrics: %s (gateway.health_port moves them)", problem)
+            log.error("cannot serve /healthz and /metrics: %s; change gateway.health_port", problem)
 
     async def _waiting(self) -> QueueSizes:
         from hermes.gateway.ops.health import QueueSizes
@@ -201,7 +201,7 @@ class Gateway:
 
 
 async def run_gateway(settings: GatewaySettings) -> None:
-    """Run until SIGTERM or Ctrl-C. Raises if no platform can ever be connected."""
+    """Run until SIGTERM or Ctrl-C. Raise `HermesError` if no platform can be connected."""
     from hermes.agent.factory import StandardFactory
     from hermes.db.session_db import SessionDB
 
@@ -219,7 +219,7 @@ async def run_gateway(settings: GatewaySettings) -> None:
     try:
         await _check_model(agents)
         await _wait_for_any(stop, gateway.connections.hopeless)
-        log.info("ending; what is being answered has %g seconds", settings.drain_seconds)
+        log.info("shutting down; running turns have %g seconds to finish", settings.drain_seconds)
         states = gateway.connections.states.values()
         wrong = {state.name: state.error or state.state for state in states}
     finally:
@@ -230,7 +230,7 @@ async def run_gateway(settings: GatewaySettings) -> None:
 
 
 def make_adapters(settings: GatewaySettings) -> tuple[dict[str, Adapter], dict[str, str]]:
-    """An adapter for each platform, and for each of which none can be made, why."""
+    """Create the adapters of the enabled platforms. Also return the error of each platform that failed."""
     adapters: dict[str, Adapter] = {}
     broken: dict[str, str] = {}
     for name, platform in settings.enabled.items():
@@ -240,7 +240,7 @@ def make_adapters(settings: GatewaySettings) -> tuple[dict[str, Adapter], dict[s
             adapters[name] = registry.load_adapter(name)(platform, folder)
         except AdapterError as problem:
             broken[name] = str(problem)
-        except Exception as problem:  # whatever its SDK does not like here, the others do not suffer for it
+        except Exception as problem:  # an SDK error must not affect the other platforms
             log.error("%s is not connected: %s", name, secrets.redact(repr(problem)), exc_info=True)
             broken[name] = f"unexpected {type(problem).__name__}"
     return adapters, broken
@@ -252,11 +252,11 @@ def no_platform_error(wrong: Mapping[str, str]) -> errors.HermesError:
 
 
 async def _check_model(agents: StandardAgentProvider) -> None:
-    """Report a broken model at the start, to the operator, instead of to the first person who writes."""
+    """Log a model error at the start, so that the operator sees it before a person writes."""
     try:
-        await agents.ready()
+        await agents.open_model()
     except errors.HermesError as problem:
-        log.warning("nobody will be answered: %s", secrets.redact(str(problem)))
+        log.warning("messages cannot be answered: %s", secrets.redact(str(problem)))
 
 
 async def _wait_for_any(*events: asyncio.Event) -> None:
@@ -268,4 +268,4 @@ async def _wait_for_any(*events: asyncio.Event) -> None:
 
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (problem := task.exception()) is not None:
-        log.error("something beside the conversations ended: %s", problem)
+        log.error("a background task failed: %s", problem)

@@ -1,4 +1,5 @@
-"""What every part of the gateway works with: the store, the settings, the platforms, access control and delivery."""
+"""The shared context of the gateway: store, settings, platforms, agents, access control, metrics and
+delivery."""
 
 from __future__ import annotations
 
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 class GatewayAgents(AgentProvider, Protocol):
     @property
     def processes(self) -> BackgroundProcesses:
-        """What tools left running in the background."""
+        """The background processes that tools started."""
 
     @property
     def subagents(self) -> Subagents:
-        """The subagents that work for conversations of this program."""
+        """The subagents of this program's conversations."""
 
 
 class GatewayContext:
@@ -43,15 +44,15 @@ class GatewayContext:
         self.db, self.settings, self.adapters = db, settings, adapters
         self.agents, self.access, self.metrics, self.delivery = agents, access, metrics, delivery
         self.notify_chat_changed: Callable[[], None] = lambda: None
-        """Called when something about a chat has changed."""
+        """Called when a chat has changed."""
         self.approval_seconds: float = 10 * clock.MINUTE
-        """How long an approval may wait for an answer."""
+        """How long an approval may wait for an answer, in seconds."""
 
     def platform(self, name: str) -> PlatformSettings:
         return self.settings.platforms.get(name) or PlatformSettings(name)
 
     def store_setting(self, key: str, value: object) -> None:
-        """Write one value of a platform to config.yaml, by its dotted path; it counts from now on."""
+        """Write a platform setting to config.yaml, by its dotted path. It takes effect at once."""
         from hermes.config import config_file
 
         config_file.change(key, value)

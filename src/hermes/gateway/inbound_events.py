@@ -1,4 +1,4 @@
-"""Inbound messages of platforms as plain values, which the inbox stores as JSON."""
+"""Inbound platform messages as plain values. The inbox stores them as JSON."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import Any, NamedTuple
 
 from hermes import errors
 from hermes.gateway import registry
-from hermes.session_kinds import PLATFORMS, canonical_source
+from hermes.session_kinds import CHAT_TYPES, PLATFORMS, canonical_source
 from hermes.text import replace_surrogates
 
-CHAT_TYPES = ("dm", "group", "channel", "thread")
 VERSION = ":edit:"
-"""Between the id of a message and which version of it is meant."""
+"""Separates the message id from the version of an edited message."""
 
 _ALWAYS = ("chat_id", "chat_name", "chat_type", "user_id", "user_name", "thread_id", "chat_topic")
 _IF_ANY = ("user_id_alt", "chat_id_alt", "guild_id", "parent_chat_id", "message_id", "handle")
 
 
 class Source(NamedTuple):
-    """Where something was said, and by whom."""
+    """The chat and the sender of a message."""
 
     platform: str
     chat_id: str
@@ -32,16 +31,16 @@ class Source(NamedTuple):
     thread_id: str | None = None
     chat_topic: str | None = None
     user_id_alt: str | None = None
-    """An id of the person that lasts where `user_id` does not."""
+    """A stable id of the person, for platforms where `user_id` can change."""
     chat_id_alt: str | None = None
     is_bot: bool = False
     guild_id: str | None = None
     parent_chat_id: str | None = None
     message_id: str | None = None
-    """The message that this came with, to be replied to."""
+    """The id of the message, for replies."""
     handle: str | None = None
-    """A name that the platform gives to one person only (@name on Telegram). `user_name` is what they call themselves,
-    which anybody may do, and opens no door."""
+    """The unique name of the person on the platform, such as @name on Telegram. `user_name` is chosen freely
+    and must never grant access."""
 
     @property
     def participant(self) -> str | None:
@@ -59,7 +58,8 @@ class Source(NamedTuple):
 
     @property
     def storable(self) -> Source:
-        """Without halves of characters, which a platform may let through and nothing can be kept under."""
+        """Return the source with lone surrogates replaced. Platforms may send them, but they cannot be
+        stored."""
         texts: dict[str, Any] = {
             name: replace_surrogates(value)
             for name, value in self._asdict().items()
@@ -68,27 +68,28 @@ class Source(NamedTuple):
         return self._replace(**texts)
 
     def to_dict(self) -> dict[str, Any]:
-        """The documented shape of an origin."""
+        """Return the documented form of an origin."""
         data = self._asdict()
         always = {"platform": self.platform} | {name: data[name] for name in _ALWAYS}
         return always | {name: data[name] for name in _IF_ANY if data[name]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Source:
-        """The same back. What it does not know is left out; a platform that nobody knows is a `ValueError`."""
+        """Parse the result of `to_dict`. Unknown fields are ignored. Raise `InvalidArgument` for an unknown
+        platform or chat type."""
         platform = canonical_source(str(data.get("platform") or ""))
         if platform not in PLATFORMS and platform not in registry.PLATFORMS:
-            raise errors.make_error(errors.InvalidArgument, f"nobody knows the platform {platform!r:.40}")
+            raise errors.make_error(errors.InvalidArgument, f"unknown platform {platform!r:.40}")
         texts: dict[str, Any] = {name: _text_or_none(data.get(name)) for name in (*_ALWAYS, *_IF_ANY)}
         kind = texts.pop("chat_type") or "dm"
         if kind not in CHAT_TYPES:
-            raise errors.make_error(errors.InvalidArgument, f"there is no chat type {kind!r}")
+            raise errors.make_error(errors.InvalidArgument, f"unknown chat type {kind!r}")
         chat = texts.pop("chat_id") or ""
         return cls(platform, chat, chat_type=kind, **texts)
 
 
 class Attachment(NamedTuple):
-    """A file that came with a message, kept in the home until the message is in the conversation."""
+    """A file of a message, stored in the home until the message is in the conversation."""
 
     kind: str
     """image, audio, video or file."""
@@ -99,7 +100,7 @@ class Attachment(NamedTuple):
 
 
 class OfferedFile(NamedTuple):
-    """A file that a platform would give us. Nobody fetches it before it is known that the person may talk to us."""
+    """A file that the platform offers. It is fetched only after the sender was authorised."""
 
     kind: str
     name: str
@@ -114,23 +115,25 @@ class Event(NamedTuple):
     source: Source
     text: str
     sent_at: float
-    """When the platform says that it was said."""
+    """The time of the message as the platform reports it."""
     attachments: tuple[Attachment, ...] = ()
     reply_to: str | None = None
-    """What the message it answers says; not its id."""
+    """The text of the message that this one replies to, not its id."""
     edits: str | None = None
     """The id of the message that this one is a new version of."""
     chosen: str | None = None
-    """Somebody pressed a button: the id of that. `text` is what the button says, `source.message_id` where it is."""
+    """The id of a button press. `text` is then the command of the button, and `source.message_id` the message
+    below which it is."""
 
     @property
     def message_id(self) -> str | None:
-        """What makes it the same message when a platform delivers it twice; an edit is another message."""
+        """The id by which a repeated delivery is recognised. Each version of an edited message has its own
+        id."""
         if self.chosen is not None:
             return f"choice:{self.chosen}"
         if self.edits is None:
             return self.source.message_id
-        # Platforms count seconds, and people change their minds faster.
+        # Edit times have a resolution of seconds, so a hash of the text tells quick edits apart.
         version = sha256(self.text.encode("utf-8", "replace")).hexdigest()[:8]
         return f"{self.edits}{VERSION}{self.sent_at:.0f}:{version}"
 
@@ -143,7 +146,8 @@ class Event(NamedTuple):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Event:
-        """The same back; `InvalidArgument` for what another version of this program may have kept."""
+        """Parse the result of `to_dict`. Raise `InvalidArgument` for an incompatible form, for example of
+        another program version."""
         try:
             return cls(
                 Source.from_dict(data["source"]),
@@ -154,13 +158,11 @@ class Event(NamedTuple):
                 data["edits"],
             )
         except (KeyError, TypeError, AttributeError) as problem:
-            raise errors.make_error(
-                errors.InvalidArgument, f"no message can be read in it: {problem!r}"
-            ) from None
+            raise errors.make_error(errors.InvalidArgument, f"not a stored message: {problem!r}") from None
 
 
 def original_message_id(message_id: str | None) -> str | None:
-    """The message on the platform, whichever version of it was meant."""
+    """Return the id of the message on the platform, without the version of an edit."""
     return None if message_id is None else message_id.partition(VERSION)[0]
 
 

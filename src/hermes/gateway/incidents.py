@@ -1,4 +1,7 @@
-"""Per-chat incidents (resets, give-ups, unknown deliveries) for `/why`, stored on the routing row, the last few."""
+"""Per-chat incidents for `/why`, such as resets, abandoned messages and unknown deliveries.
+
+The routing row of a chat stores the last few.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,19 @@ if TYPE_CHECKING:
 
 MOST = 20
 _lock = Lock()
-"""Deliveries and mailboxes remember things of the same chat, each in its own thread."""
+"""Deliveries and mailboxes change the entry of the same chat in different threads."""
 
 
 class Incident(NamedTuple):
-    """An event of a chat that its sessions do not record: it was paused, a delivery is unknown."""
+    """An event of a chat that its sessions do not record, such as a pause or an unknown delivery."""
 
     at: float
     text: str
-    """A sentence of ours, as Markdown; whatever comes from outside is made harmless in it."""
+    """A sentence as Markdown. Text from outside is escaped."""
 
 
 def add_incident(db: SessionDB, key: str, text: str) -> None:
-    """Add an incident; ignored if the chat is no longer known."""
+    """Add an incident. Ignored if the chat is unknown."""
     new = {"at": clock.now(), "text": text}
     _change_entry(db, key, lambda entry: {"happened": [*entry.get("happened", []), new][-MOST:]})
 
@@ -38,7 +41,8 @@ def list_incidents(db: SessionDB, key: str) -> list[Incident]:
 
 
 def count_interruption(db: SessionDB, key: str, entry_id: int) -> int:
-    """Count that a process ended before this inbox entry was done; returns how often so far."""
+    """Count an interruption: a process ended before this inbox entry was done. Return the number of
+    interruptions."""
 
     def increment(entry: dict[str, Any]) -> dict[str, Any]:
         before = entry.get("cut_off", {})
@@ -50,17 +54,18 @@ def count_interruption(db: SessionDB, key: str, entry_id: int) -> int:
 
 
 def note_arrival(db: SessionDB, key: str) -> None:
-    """Note that somebody switched to another conversation in this chat, which counts as activity."""
+    """Record that a person switched to another conversation in this chat. A switch counts as activity."""
     _change_entry(db, key, lambda entry: {"came": clock.now()})
 
 
 def last_arrival(db: SessionDB, key: str) -> float:
-    """The time of the last switch."""
+    """Return the time of the last switch, or 0 if there was none."""
     return float((_get_entry(db, key) or {}).get("came", 0.0))
 
 
 def mark_saved(db: SessionDB, key: str, session_id: str, spoke: float | None) -> None:
-    """Note that the memory was saved before a reset of this session, in which a person last spoke at `spoke`."""
+    """Record that memory was saved before a reset of this session. `spoke` is the time of the person's last
+    message."""
     _change_entry(db, key, lambda entry: {"saved": {"session": session_id, "spoke": spoke}})
 
 
@@ -69,12 +74,12 @@ def is_saved(db: SessionDB, key: str, session_id: str, spoke: float | None) -> b
 
 
 def set_preview(db: SessionDB, key: str, entry_id: int, preview: str) -> None:
-    """Note which message on the platform previews the answer to this inbox entry."""
+    """Record which platform message shows the preview of the answer to this inbox entry."""
     _change_entry(db, key, lambda entry: {"preview": {"message": entry_id, "shown": preview}})
 
 
 def get_preview(db: SessionDB, key: str, entry_id: int) -> str | None:
-    """The preview that an earlier process left for this inbox entry; the answer replaces it."""
+    """Return the preview that an earlier process left for this inbox entry, or None. The answer replaces it."""
     preview = (_get_entry(db, key) or {}).get("preview", {})
     return preview["shown"] if preview.get("message") == entry_id else None
 
@@ -87,7 +92,7 @@ def _get_entry(db: SessionDB, key: str) -> dict[str, Any] | None:
 def _change_entry(
     db: SessionDB, key: str, change: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> dict[str, Any] | None:
-    """Change the entry of a chat and return it; None if there is no such chat."""
+    """Change the entry of a chat and return it. Return None if the chat is unknown."""
     with _lock:
         entry = _get_entry(db, key)
         if entry is None:

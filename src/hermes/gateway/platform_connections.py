@@ -1,4 +1,4 @@
-"""Connections to platforms: each is kept up on its own, and a broken one does not stop another."""
+"""Connections to platforms. Each is maintained independently, so a failing one does not affect the others."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ UP, MISCONFIGURED = "up", "misconfigured"
 class PlatformState(NamedTuple):
     name: str
     state: str
-    """connecting, up, down (it is tried again), misconfigured (until somebody mends that) or closed."""
+    """One of connecting, up, down (retried), misconfigured (until the settings are fixed) or closed."""
     since: float
     error: str | None = None
-    """What went wrong last."""
+    """The last error."""
 
 
 class Connections:
     def __init__(
         self, adapters: Mapping[str, Adapter], receive: Receive, on_change: Callable[[PlatformState], None]
     ) -> None:
-        """`tell` hears of each change of state."""
+        """Create the connections. `on_change` is called after each change of state."""
         self._adapters, self._receive, self._tell = adapters, receive, on_change
         self.states = {name: PlatformState(name, "connecting", clock.now()) for name in adapters}
         self._running: list[asyncio.Task[None]] = []
@@ -42,11 +42,11 @@ class Connections:
             self._running.append(asyncio.create_task(self._maintain(name, adapter), name=f"platform {name}"))
 
     def add_broken(self, name: str, why: str) -> None:
-        """One of which not even an adapter could be made; those who look should see why."""
+        """Register a platform whose adapter could not be created, so that its error is visible."""
         self._set_state(name, MISCONFIGURED, why)
 
     async def stop_receiving(self) -> None:
-        """Stop receiving; messages can still be sent."""
+        """Stop receiving. Messages can still be sent."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -56,7 +56,7 @@ class Connections:
         for name, adapter in self._adapters.items():
             try:
                 await adapter.close()
-            except Exception as problem:  # the others have to be closed, too
+            except Exception as problem:  # close the others too
                 log.error("%s: %s", name, secrets.redact(repr(problem)), exc_info=True)
             self._set_state(name, "closed")
 
@@ -66,7 +66,7 @@ class Connections:
         def ready() -> None:
             nonlocal pause
             pause = FIRST_PAUSE_S
-            if self.states[name].state != UP:  # an adapter may say so again
+            if self.states[name].state != UP:  # an adapter may call it repeatedly
                 self._set_state(name, UP)
 
         while True:

@@ -1,4 +1,4 @@
-"""The options of a platform, from its settings: typed, with defaults. `Misconfigured` names an option that is wrong."""
+"""Reads the options of a platform from its settings: typed, with defaults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Options = TypeVar("Options", bound=Section)
 
 
 def read_options(declared: type[Options], settings: PlatformSettings) -> Options:
-    """An option that is not set, or empty, has its default."""
+    """Return the options. Unset and empty options have their defaults. Raise `Misconfigured` for an invalid
+    value."""
     values = {}
     for name, setting in list_settings(declared).items():
         value = settings.more.get(name)

@@ -1,6 +1,7 @@
-"""The registry of platforms. A new platform is a folder with a `declaration`, and a line here.
+"""The registry of platforms. A new platform needs a folder with a `declaration`, and one line here.
 
-A declaration is data. The adapter it names, with its SDK, is imported only when its platform is connected.
+A declaration is data. The adapter that it names, with its SDK, is imported only when the platform is
+connected.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ PLATFORMS = {name: load_declaration(module) for name, module in DECLARATIONS.ite
 
 
 def load_adapter(name: str) -> Any:
-    """The class that speaks with a platform, imported now."""
+    """Import and return the adapter class of a platform."""
     module, _, class_name = PLATFORMS[name].adapter.partition(":")
     return getattr(import_module(module), class_name)
 
 
 def list_secret_variables(platform: str) -> list[str]:
-    """The environment variables of its secrets."""
+    """Return the names of the environment variables that hold the platform's secrets."""
     settings = PLATFORMS[platform].settings
     return [
         make_variable(platform, name)
@@ -45,7 +46,7 @@ def list_secret_variables(platform: str) -> list[str]:
 
 
 def list_missing(platform: str, more: Mapping[str, Any]) -> list[str]:
-    """What it still needs, by the names of variables; empty if it has everything."""
+    """Return the required settings that are missing, as names of environment variables."""
     settings = PLATFORMS[platform].settings
     return [
         " or ".join(make_variable(platform, name) for name in names if settings[name].has_variable)
@@ -55,7 +56,7 @@ def list_missing(platform: str, more: Mapping[str, Any]) -> list[str]:
 
 
 def format_install_hint(platform: str) -> str | None:
-    """The command that installs missing packages; None if none is missing."""
+    """Return the command that installs missing packages, or None if nothing is missing."""
     entry = PLATFORMS[platform]
     if all(find_spec(name) is not None for name in entry.modules):
         return None

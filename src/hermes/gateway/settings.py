@@ -1,4 +1,4 @@
-"""Settings of the gateway: those of `config/settings_schema.py`, with the platforms that are set up."""
+"""Settings of the gateway, as declared in `config/settings_schema.py`, and of the configured platforms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hermes.config.declarations import list_settings, make_variable
 from hermes.config.redaction import describe_type, find_secrets
 from hermes.config.settings_reader import SettingsReader
 from hermes.config.settings_schema import (
-    CHAT_TYPES,
     GATEWAY_SECTIONS,
     GatewaySection,
     PlatformSection,
@@ -20,7 +19,7 @@ from hermes.config.settings_schema import Keying as Keying
 from hermes.config.settings_schema import ResetPolicy as ResetPolicy
 from hermes.gateway import registry
 from hermes.gateway.http.limits import Limits
-from hermes.session_kinds import canonical_source
+from hermes.session_kinds import CHAT_TYPES, canonical_source
 
 EVERYBODY = "*"
 EXAMPLE = "telegram: {enabled: true}"
@@ -29,17 +28,17 @@ EXAMPLE = "telegram: {enabled: true}"
 class PlatformSettings(PlatformSection, frozen=True):
     name: str
     more: Mapping[str, Any] = {}
-    """The options of the platform itself that are set; names in lower case, secrets among them."""
+    """The platform's own options that are set, including secrets. Names are in lower case."""
 
     def __repr__(self) -> str:
-        """Without the values of options: there are secrets among them, and a log is no place for them."""
+        """Omit the option values, because they include secrets that must not be logged."""
         fields = {field: getattr(self, field) for field in self.__struct_fields__}
         fields["more"] = dict.fromkeys(self.more, "…")
         return f"PlatformSettings({', '.join(f'{field}={value!r}' for field, value in fields.items())})"
 
     @property
     def secrets(self) -> frozenset[str]:
-        """What nobody may see."""
+        """The secret values of the options."""
         return frozenset(find_secrets(dict(self.more)))
 
 
@@ -49,36 +48,39 @@ class GatewaySettings(GatewaySection, frozen=True, kw_only=True):
     reset_by_type: Mapping[str, ResetPolicy] = {}
     reset_by_platform: Mapping[str, ResetPolicy] = {}
     platforms: Mapping[str, PlatformSettings] = {}
-    """Those of which anything is set, whether or not they are enabled."""
+    """All platforms with at least one setting, enabled or not."""
     origins: Mapping[str, str] = {}
-    """Where each value that is no default comes from, by its dotted path."""
+    """The origin of each value that is not a default, by its dotted path."""
 
     @property
     def limits(self) -> Limits:
-        """For everything that listens."""
+        """The limits of all HTTP servers."""
         return Limits(
             self.connections, self.connections_per_address, self.bodies_mb, self.wrong_keys_per_minute
         )
 
     @property
     def enabled(self) -> dict[str, PlatformSettings]:
-        """The platforms that are to be connected."""
+        """The platforms to connect."""
         return {name: platform for name, platform in self.platforms.items() if platform.enabled}
 
     @property
     def secrets(self) -> frozenset[str]:
         return frozenset().union(*(platform.secrets for platform in self.platforms.values()))
 
-    def policy_for(self, platform: str, chat_type: str, thread_id: str | None = None) -> ResetPolicy:
-        """A platform's own policy, else that of the type of chat, else the general one."""
-        return self._find_policy(platform, chat_type, thread_id)[1]
+    def find_policy(self, platform: str, chat_type: str, thread_id: str | None = None) -> ResetPolicy:
+        """Return the policy of the platform, or of the chat type, or the general policy, in this order."""
+        return self._find_named_policy(platform, chat_type, thread_id)[1]
 
-    def policy_name(self, platform: str, chat_type: str, thread_id: str | None = None) -> str:
-        """Where in the file that policy stands."""
-        return self._find_policy(platform, chat_type, thread_id)[0]
+    def find_policy_name(self, platform: str, chat_type: str, thread_id: str | None = None) -> str:
+        """Return the config key of the policy that `find_policy` returns."""
+        return self._find_named_policy(platform, chat_type, thread_id)[0]
 
-    def _find_policy(self, platform: str, chat_type: str, thread_id: str | None) -> tuple[str, ResetPolicy]:
-        """A thread is one of a group: what is not said of threads is as in the group."""
+    def _find_named_policy(
+        self, platform: str, chat_type: str, thread_id: str | None
+    ) -> tuple[str, ResetPolicy]:
+        """Return the config key and the policy. A thread without its own policy uses the policy of its chat
+        type."""
         if platform in self.reset_by_platform:
             return f"reset_by_platform.{platform}", self.reset_by_platform[platform]
         in_thread = chat_type == "thread" or (bool(thread_id) and chat_type != "dm")
@@ -93,12 +95,14 @@ class GatewaySettings(GatewaySection, frozen=True, kw_only=True):
 
 
 def read_gateway_settings() -> GatewaySettings:
-    """All of it: the environment wins over `.env`, that over `config.yaml`, and that over the defaults."""
+    """Read all settings. The environment overrides `.env`, which overrides `config.yaml`, which overrides the
+    defaults."""
     return parse_gateway_settings(config_file.read(), file=str(config_file.get_path()))
 
 
 def parse_gateway_settings(values: Mapping[str, Any], *, file: str) -> GatewaySettings:
-    """The same from the values of a file, which need not be in its place yet."""
+    """Build the settings from parsed values. `file` names their origin; the values need not be saved there
+    yet."""
     reader = _GatewayReader(values, file)
     found = {name: reader.read_section(name, declared) for name, declared in GATEWAY_SECTIONS.items()}
     general = GatewaySection(**found["gateway"])
@@ -116,7 +120,7 @@ def parse_gateway_settings(values: Mapping[str, Any], *, file: str) -> GatewaySe
 
 
 def get_value(settings: GatewaySettings, key: str) -> Any:
-    """The value at a dotted path, its default if nobody set it; None if there is none."""
+    """Return the value at a dotted path, or its default. None if it has neither."""
     section, _, rest = key.partition(".")
     if not rest:
         return getattr(settings.keying, section)
@@ -133,12 +137,12 @@ def get_value(settings: GatewaySettings, key: str) -> Any:
 
 
 class _GatewayReader(SettingsReader):
-    """Reads what belongs to chat types and platforms, too."""
+    """A settings reader that also reads the settings of chat types and platforms."""
 
     def read_policies(
         self, section: str, owners: tuple[str, ...], general: ResetPolicy
     ) -> dict[str, ResetPolicy]:
-        """Policies of their own; what one does not say is as in the general one."""
+        """Read the policies of a section. A field that a policy does not set has the general value."""
         policies = {}
         for owner, written in self._read_owned(section, f"{owners[0]}: {{mode: daily}}").items():
             if owner in owners:
@@ -151,7 +155,8 @@ class _GatewayReader(SettingsReader):
         return policies
 
     def read_platform(self, name: str, general: GatewaySection) -> PlatformSettings | None:
-        """What is set of a platform; None if nothing is. Options that are not declared are kept as they are."""
+        """Read the settings of a platform. Return None if nothing is set. Undeclared options are kept
+        unchecked."""
         declared = registry.PLATFORMS[name]
         common = list_settings(PlatformSection)
         known = {**common, **declared.settings}
@@ -179,7 +184,7 @@ class _GatewayReader(SettingsReader):
         return platform
 
     def _find_variables(self, platform: str) -> dict[str, str]:
-        """The variables of a platform by the names of their settings."""
+        """Return the platform's environment variables by setting name."""
         prefix, aliases = make_variable(platform, ""), registry.PLATFORMS[platform].variable_aliases
         names = {
             variable: variable.removeprefix(prefix).lower()
@@ -189,7 +194,7 @@ class _GatewayReader(SettingsReader):
         return {aliases.get(name, name): variable for variable, name in names.items()}
 
     def _read_owned(self, section: str, example: str) -> dict[str, Mapping[str, Any]]:
-        """Settings of several, by the documented names of those whose they are."""
+        """Return the settings of each owner in a section, by the owner's documented name."""
         sections: dict[str, Mapping[str, Any]] = {}
         for owner, inner in self.get_section(section, example).items():
             if inner is not None and not isinstance(inner, Mapping):
@@ -204,11 +209,13 @@ class _GatewayReader(SettingsReader):
         return sections
 
     def _refuse_everybody(self, platform: PlatformSettings, *, is_open: bool) -> None:
-        """A star among names would be overlooked; whoever lets everybody in has to say so."""
+        """Raise `BadConfig` for a `*` in a list of people. Access for everybody needs the explicit setting."""
         for field, people in (("allowed_users", platform.allowed_users), ("owners", platform.owners)):
             if EVERYBODY in people and not (field == "owners" and is_open):
                 key = f"platforms.{platform.name}.{field}"
                 instead = (
-                    f"; platforms.{platform.name}.allow_all lets everybody in" if field != "owners" else ""
+                    f"; to allow everybody, set platforms.{platform.name}.allow_all"
+                    if field != "owners"
+                    else ""
                 )
                 raise errors.BadConfig(f"{self.origins[key]}: {key} must name people, not everybody{instead}")

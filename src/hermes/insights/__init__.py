@@ -1,8 +1,8 @@
-"""The report: what was done in the last days, with which models, tools and skills, when, and what it cost.
+"""The insights report: activity, models, tools, skills and costs of the last days.
 
-Owns the figures (`InsightsEngine(db).generate(days=30)`) and their layout as text and as a page. Keys of the report
-are as documented, with `costs`, `conversations` and `daily` beside them. Costs are those stored with the sessions; an
-unknown cost is None. Imports the store; no surface.
+Owns the figures (`InsightsEngine(db).generate(days=30)`) and their layout as text and as a page. The report
+has the documented keys and also `costs`, `conversations` and `daily`. Costs are those stored with the
+sessions; an unknown cost is None. Imports the store, but no surface.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["InsightsEngine"]
 
 
 class ActivitySource(Protocol):
-    """What a report needs of a store: the whole one has it, and a person's own."""
+    """The store method that a report needs. Both the whole store and a person's scoped store have it."""
 
     def activity(
         self, since: float, sources: Sequence[str] | None = None
@@ -32,7 +32,8 @@ class InsightsEngine:
         self._db = db
 
     def generate(self, days: int = 30, source: str | Sequence[str] | None = None) -> dict[str, Any]:
-        """The report on sessions that began in the last `days`; of one source, of several, or of all."""
+        """Return the report on sessions that started in the last `days`, of one source, of several, or of
+        all."""
         if check_integer("days", days) < 1:
             raise errors.make_error(errors.InvalidArgument, f"days must be 1 or more, not {days}")
         sources = [source] if isinstance(source, str) else source

@@ -1,4 +1,4 @@
-"""When sessions began, by the calendar and the clock of whoever asks: days, hours, streaks."""
+"""The start times of sessions by local calendar and clock: days, hours, streaks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Calendar:
         try:
             local = time.localtime(session.started_at)
             when = date(*local[:3])
-        except (OverflowError, ValueError, OSError):  # not a time that any calendar has
+        except (OverflowError, ValueError, OSError):  # the time is out of the calendar's range
             return
         self._weekdays[local.tm_wday] += 1
         self._hours[local.tm_hour] += 1
@@ -44,7 +44,7 @@ class Calendar:
         }
 
     def daily(self) -> list[dict[str, Any]]:
-        """The days on which a session began, in their order."""
+        """Return the days on which sessions started, in order."""
         return [{"date": day.isoformat(), **self._dates[day].as_dict()} for day in sorted(self._dates)]
 
 
@@ -72,7 +72,7 @@ class _Day:
 
 
 def find_longest_streak(days: Iterable[date]) -> int:
-    """How many days in a row, at most. A day is one of the calendar, however many hours it had."""
+    """Return the largest number of consecutive calendar days."""
     best = run = 0
     for before, day in pairwise([0, *sorted({day.toordinal() for day in days})]):
         run = run + 1 if day == before + 1 else 1

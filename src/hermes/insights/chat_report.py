@@ -1,6 +1,6 @@
-"""The report as a message in a chat: short, and Markdown that every platform shows alike.
+"""The report as a chat message: short, in Markdown that every platform renders alike.
 
-Names come from outside. They stand in code spans, in which nothing is marked up, and cannot leave them.
+Names come from outside. They are put into code spans, where no markup applies, and cannot end them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LONGEST_NAME = 60
 
 
 def format_markdown(report: Report) -> str:
-    """The same numbers as in the terminal, the most telling of them."""
+    """Return the most important figures of the terminal report as Markdown."""
     if report["empty"]:
         return _escape_line(number_format.format_nothing(report))
     return "\n".join(_format_lines(report))
@@ -72,7 +72,7 @@ def _format_lines(report: Report) -> Iterator[str]:
 
 
 def _format_list(title: str, lines: list[str], names: list[str]) -> Iterator[str]:
-    """Lines of a name and what is said of it; how many more names there are."""
+    """Yield a line for each name with its figures, and the number of further names."""
     if not lines:
         return
     yield ""
@@ -89,5 +89,5 @@ def _format_code(name: str) -> str:
 
 
 def _escape_line(text: str) -> str:
-    """One line in which nothing is marked up."""
+    """Return one line of text with all markup escaped."""
     return "".join(f"\\{sign}" if sign in "\\`*_~[]<>#|" else sign for sign in make_printable(text))

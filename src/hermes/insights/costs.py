@@ -1,4 +1,4 @@
-"""What things cost together. What nobody knows is None, never zero; a sum with some of it is a lower bound."""
+"""Sums of costs. An unknown cost is None, never zero. A sum with unknown parts is a lower bound."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from hermes.store.reports.activity import ACTUAL, ESTIMATED, INCLUDED, UNKNOWN, Spent
 
 MIXED, PARTIAL, NOTHING = "mixed", "partial", "none"
-"""Known in several ways; only of a part; nothing was used."""
+"""Summary states: several kinds of costs, only part of the costs known, nothing used."""
 
 
 class Bill:
-    """A sum of costs that remembers how each of them is known."""
+    """A sum of costs that records how each cost is known."""
 
     __slots__ = ("_by_status", "_estimated", "auxiliary")
 
@@ -19,7 +19,7 @@ class Bill:
         self._by_status: dict[str, float] = {}
         self._estimated: float | None = None
         self.auxiliary = 0.0
-        """What titles, summaries and the like cost, as far as it is known."""
+        """The known cost of titles, summaries and other auxiliary calls."""
         for line in spent:
             self.add(line)
 
@@ -33,13 +33,13 @@ class Bill:
 
     @property
     def cost(self) -> float | None:
-        """What it came to: bills where there are any, else estimates. None if nothing is known of it."""
+        """The total: billed costs where available, otherwise estimates. None if no cost is known."""
         known = [cost for status, cost in self._by_status.items() if status != UNKNOWN]
         return sum(known) if known or not self._by_status else None
 
     @property
     def estimated(self) -> float | None:
-        """The sum of all estimates, also of what was billed later."""
+        """The sum of all estimates, including those of costs billed later."""
         return self._estimated if self._estimated is not None or self._has_unestimated else 0.0
 
     @property
@@ -48,12 +48,12 @@ class Bill:
 
     @property
     def actual(self) -> float | None:
-        """The sum of all bills."""
+        """The sum of all billed costs."""
         return self._by_status.get(ACTUAL, None if self._by_status.keys() - {INCLUDED} else 0.0)
 
     @property
     def is_known(self) -> bool:
-        """Whether the cost of anything in it is known."""
+        """Whether any of the costs is known."""
         return bool(self._by_status.keys() - {UNKNOWN})
 
     @property
@@ -66,7 +66,7 @@ class Bill:
 
     @property
     def status(self) -> str:
-        """One of the ways in which a cost is known, or why there is no one way."""
+        """How the costs are known, or `mixed`, `partial` or `none`."""
         if len(self._by_status) > 1:
             return PARTIAL if self.has_unknown else MIXED
         return next(iter(self._by_status), NOTHING)

@@ -1,7 +1,8 @@
-"""The report as one page that needs nothing else: charts, tables, a light and a dark face, no network.
+"""The report as a self-contained page: charts, tables, light and dark mode, no network access.
 
-Its policy names the two scripts and the style by their hashes, so that nothing else in it can run and nothing can be
-fetched, whatever a title holds. Every text from outside is escaped here; the scripts get numbers only.
+Its Content-Security-Policy names the two scripts and the style by their hashes. Nothing else can run and
+nothing can be fetched, whatever a title contains. All text from outside is escaped here; the scripts receive
+numbers only.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Report = dict[str, Any]
 HERE = Path(__file__).parent
 MOST_TOOLS, MOST_SKILLS = 25, 15
 MOST_DAYS = 3 * 366
-"""More would be less than a dot each."""
+"""Maximum number of days in a chart. With more days, each would be smaller than a pixel."""
 
 
 def render_page(report: Report) -> str:
@@ -35,7 +36,7 @@ def render_page(report: Report) -> str:
     body = "\n".join(_render_empty(report) if report["empty"] else _render_body(report))
     scripts = []
     if not report["empty"]:
-        # The licence asks to go where the code goes.
+        # The licence must accompany the code.
         licence = _read_file("vendored/uPlot.txt").replace("*/", "")
         scripts = [f"/*\n{licence}*/\n{_read_file('vendored/uPlot.js')}", _read_file("web/page.js")]
     allowed = " ".join(map(_compute_hash, scripts)) or "'none'"
@@ -50,7 +51,7 @@ def render_page(report: Report) -> str:
         .replace("{{style}}", style)
         .replace("{{scripts}}", "\n".join(f"<script>{script}</script>" for script in scripts))
         .replace("{{data}}", _format_data(report))
-        .replace("{{body}}", body)  # last: what is in it is never looked at again
+        .replace("{{body}}", body)  # last, so that placeholders in it are not replaced
     )
 
 
@@ -66,11 +67,11 @@ def _escape_text(text: object, limit: int | None = None) -> str:
     return escape(make_printable(str(text), width_limit=limit))
 
 
-# What the charts draw
+# Data of the charts
 
 
 def _format_data(report: Report) -> str:
-    """Numbers for the scripts. None of it can end the element that holds it."""
+    """Return the data for the scripts as JSON. It cannot end the script element that contains it."""
     if report["empty"]:
         return "{}"
     days = list(_fill_days(report["daily"]))
@@ -87,7 +88,7 @@ def _format_data(report: Report) -> str:
 
 
 def _fill_days(daily: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Every day from the first to the last, also those on which nothing was done."""
+    """Yield every day from the first to the last, including days without sessions."""
     known = {date.fromisoformat(row["date"]): row for row in daily}
     last = max(known)
     day = max(min(known), last - timedelta(days=min(MOST_DAYS, last.toordinal() - 1)))
@@ -99,11 +100,11 @@ def _fill_days(daily: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _count_seconds(day: str) -> int:
-    """A date as the charts, which know no time zone, count seconds."""
+    """Return a date as epoch seconds without a time zone, as the charts expect."""
     return (date.fromisoformat(day).toordinal() - date(1970, 1, 1).toordinal()) * clock.DAY
 
 
-# What is written
+# Content of the page
 
 
 def _render_empty(report: Report) -> Iterator[str]:
@@ -277,7 +278,7 @@ def _render_table(
     amounts: Sequence[float] = (),
     note: str = "",
 ) -> Iterator[str]:
-    """A table whose rows have a bar under them each, as long as their amount."""
+    """Render a table. Each row has a bar whose length is proportional to its amount."""
     if not rows:
         return
     most = max(amounts, default=0)

@@ -1,4 +1,4 @@
-"""How numbers of a report are said, in every place where one is shown."""
+"""Number formats of the report, for all its outputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def format_number(number: float) -> str:
 
 
 def shorten_number(number: float) -> str:
-    """`950`, `12.3K`, `4.5M`: as many digits as a column has room for."""
+    """Format a number in short: `950`, `12.3K`, `4.5M`."""
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
         if number >= size * 0.9995:
             return f"{number / size:.1f}{letter}"
@@ -23,7 +23,7 @@ def shorten_number(number: float) -> str:
 
 
 def format_amount(number: float, width: int = 12) -> str:
-    """All digits of a number where there is room for them."""
+    """Format a number with all digits if they fit into `width`, otherwise in short."""
     full = format_number(number)
     return full if len(full) <= width else shorten_number(number)
 
@@ -33,7 +33,7 @@ def format_plural(number: float, noun: str) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """`45s`, `12m`, `3h 5m`, `2.1d`."""
+    """Format a duration: `45s`, `12m`, `3h 5m`, `2.1d`."""
     if seconds < clock.MINUTE:
         return f"{seconds:.0f}s" if seconds < 59.5 else "1m"
     minutes = round(seconds / clock.MINUTE)
@@ -51,7 +51,7 @@ def format_dollars(cost: float) -> str:
 
 
 def format_price(cost: float | None, status: str) -> str:
-    """A cost and how it is known; `+` where that is only a part of it, `~` for an estimate."""
+    """Format a cost. `+` marks a partial sum, and `~` an estimate."""
     if cost is None:
         return "unknown"
     if status in ("included", "none"):
@@ -61,19 +61,19 @@ def format_price(cost: float | None, status: str) -> str:
 
 
 def format_hour(number: int) -> str:
-    """`12AM`, `3PM`."""
+    """Format an hour: `12AM`, `3PM`."""
     return f"{number % 12 or 12}{'AM' if number < 12 else 'PM'}"
 
 
 def list_peak_hours(report: dict[str, Any], most: int = 5) -> list[str]:
-    """`3PM (12)`, the busiest first."""
+    """Return the busiest hours with their counts, such as `3PM (12)`."""
     counts = [hour for hour in report["activity"]["by_hour"] if hour["count"]]
     counts.sort(key=lambda hour: -hour["count"])
     return [f"{format_hour(hour['hour'])} ({format_number(hour['count'])})" for hour in counts[:most]]
 
 
 def format_date(at: float) -> str:
-    """`May 02, 2026`, local."""
+    """Format a local date: `May 02, 2026`."""
     try:
         return time.strftime("%b %d, %Y", time.localtime(at))
     except (OverflowError, ValueError, OSError):
@@ -87,7 +87,7 @@ def format_period(report: dict[str, Any]) -> str:
 
 
 def format_source(report: dict[str, Any]) -> str:
-    """` (source: cli)`, or nothing where all of them are meant."""
+    """Return ` (source: cli)`, or an empty text if all sources are included."""
     source = report["source_filter"]
     if not source:
         return ""
@@ -95,17 +95,17 @@ def format_source(report: dict[str, Any]) -> str:
 
 
 def format_window(report: dict[str, Any]) -> str:
-    """`30 days (source: cli)`."""
+    """Return the period and source of a report, such as `30 days (source: cli)`."""
     return f"{format_plural(report['days'], 'day')}{format_source(report)}"
 
 
 def format_nothing(report: dict[str, Any]) -> str:
-    """What is said of a window in which there was nothing."""
+    """Return the message for a period without sessions."""
     return f"No sessions found in the last {format_window(report)}."
 
 
 def list_cost_notes(report: dict[str, Any]) -> list[str]:
-    """What the sum of costs leaves out."""
+    """Return notes on costs that the sum does not include."""
     costs, notes = report["costs"], []
     if costs["unknown_sessions"]:
         notes.append(f"cost unknown for {format_plural(costs['unknown_sessions'], 'session')}")
@@ -117,5 +117,5 @@ def list_cost_notes(report: dict[str, Any]) -> list[str]:
 
 
 def has_platforms(report: dict[str, Any]) -> bool:
-    """Whether platforms are worth telling: more than one, or another than the terminal."""
+    """Return whether to show the platforms: yes, unless the terminal is the only one."""
     return [row["platform"] for row in report["platforms"]] != ["cli"]

@@ -1,4 +1,4 @@
-"""What sessions and their calls add up to as they come: totals, models, platforms, conversations; tools and skills."""
+"""Running totals over sessions and their calls: models, platforms, conversations, tools and skills."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_SKILLS = {"distinct_skills": 0, "total_views": 0, "total_manages": 0, "total_
 
 
 class Line:
-    """What a model or a platform was used for."""
+    """The use of a model or a platform."""
 
     def __init__(self) -> None:
         self.sessions = self.messages = self.tool_calls = 0
@@ -91,7 +91,8 @@ class Tally:
             notable.consider(session)
 
     def _add_models(self, session: SessionActivity) -> None:
-        """Tokens and costs go to the model that was called; calls of tools to the one the session was held with."""
+        """Add a session to the models. Tokens and costs count for the called model, tool calls for the
+        session's model."""
         own = _get_model_name(session.model)
         _get_line(self._models, own).tool_calls += session.tool_calls
         for model in {own, *(_get_model_name(spent.model) for spent in session.spent)}:
@@ -155,7 +156,8 @@ class Tally:
         }
 
     def conversations(self, activity: Activity) -> dict[str, Any]:
-        """The costliest, each with its segments and subagents; `cost_in_all` counts those before the window, too."""
+        """Return the costliest conversations with their segments and subagents. `cost_in_all` includes
+        sessions before the period."""
         costs = {name: line.bill.cost or 0.0 for name, line in self._conversations.items()}
         costliest = sorted((name for name in costs if costs[name]), key=lambda name: (-costs[name], name))
         return {
@@ -197,7 +199,7 @@ SHOWN_ID = 16
 
 
 def compute_duration(session: SessionActivity) -> float:
-    """How long it took; 0 while it has not ended, or where its times make no sense."""
+    """Return the duration of a session in seconds; 0 if it has not ended or its times are invalid."""
     if not isinstance(session.ended_at, int | float):
         return 0.0
     return max(0.0, session.ended_at - session.started_at)
@@ -216,7 +218,7 @@ NOTABLE: tuple[tuple[str, Callable[[SessionActivity], float], Callable[[float], 
 
 
 class Notable:
-    """The session that has most of something."""
+    """The session with the largest value of a measure."""
 
     def __init__(
         self, label: str, measure: Callable[[SessionActivity], float], format_measure: Callable[[float], str]
@@ -270,10 +272,10 @@ _decode_calls = msgspec.json.Decoder(list[_Call]).decode
 
 
 class ToolUse:
-    """Which tools were called and which skills were used.
+    """Counts of tool calls and skill uses.
 
-    Only the names in a stored call are decoded, and the arguments of the two tools that skills are reached by; reading
-    100,000 calls so takes a quarter more time than fetching them, and less than SQLite's own JSON functions do.
+    Only the names of stored calls are decoded, and the arguments of the two skill tools. For 100,000 calls
+    this adds a quarter to the time of fetching them, which is less than SQLite's JSON functions take.
     """
 
     def __init__(self) -> None:
@@ -281,14 +283,15 @@ class ToolUse:
         self._skills: dict[str, _Skill] = {}
 
     def add(self, at: object, stored: object) -> None:
-        """The calls of one message, as they are stored."""
+        """Add the stored calls of one message."""
         for name, arguments in _iterate_calls(stored):
             self._called[name] += 1
             if name in SKILL_TOOLS and (skill := _get_skill_name(arguments)):
                 self._skills.setdefault(skill, _Skill()).add(name, at)
 
     def tools(self, answered: dict[str, int]) -> list[dict[str, Any]]:
-        """By name, the most used first. A call and its answer are one use; where one is missing, the other counts."""
+        """Return tools by name, most used first. A call and its result count as one use; if one is missing,
+        the other counts."""
         counts = {name: max(self._called[name], answered.get(name, 0)) for name in {*self._called, *answered}}
         total = sum(counts.values())
         ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -326,7 +329,7 @@ class _Skill:
             self.views += 1
         else:
             self.manages += 1
-        if isinstance(at, int | float):  # another program may have written anything
+        if isinstance(at, int | float):  # another program may have stored any value
             self.last_used_at = at if self.last_used_at is None else max(self.last_used_at, at)
 
     @property
@@ -335,12 +338,12 @@ class _Skill:
 
 
 def _iterate_calls(stored: object) -> Iterable[tuple[str, object]]:
-    """The name and the arguments of each call, in the two shapes that programs write."""
+    """Yield the name and arguments of each call, in the two formats that programs write."""
     if not isinstance(stored, str):
         return
     try:
         calls = _decode_calls(stored)
-    except (ValueError, RecursionError):  # not the documented shape: look at each part by itself
+    except (ValueError, RecursionError):  # not the documented format: check each part separately
         yield from _iterate_odd_calls(from_json(stored, None))
         return
     for call in calls:
@@ -362,7 +365,7 @@ def _iterate_odd_calls(value: object) -> Iterable[tuple[str, object]]:
 
 
 def _get_skill_name(arguments: object) -> str | None:
-    """The `name` among arguments, which are an object or JSON text of one."""
+    """Return the `name` argument. The arguments are an object or its JSON text."""
     if isinstance(arguments, msgspec.Raw):
         arguments = from_json(bytes(arguments).decode(), None)
     if isinstance(arguments, str):

@@ -1,5 +1,5 @@
-"""Recall: finding messages and conversations by what was said.
+"""Recall: search for messages and conversations by their text.
 
-Owns the query languages, ranking, snippets and the agent's `session_search` tool. Reads through the seam, writes
-nothing; imports no agent and no surface.
+Owns the query languages, ranking, snippets and the agent's `session_search` tool. Reads through the store's
+engine interface and writes nothing. Imports no agent and no surface.
 """

@@ -1,4 +1,4 @@
-"""One deadline for everything that a search asks of the store."""
+"""A decorator that gives all store searches of one method call a common deadline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ R = TypeVar("R")
 
 
 def within_deadline(search: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Let all searches that a method makes end before the deadline of one; else `SearchTimeout`."""
+    """Decorate a method so that all its store searches share one deadline.
+
+    The method raises `SearchTimeout` if the searches together exceed the time limit of a single search.
+    """
 
     @wraps(search)
     def searching(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:

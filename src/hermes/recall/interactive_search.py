@@ -1,9 +1,10 @@
-"""`search_conversations`: what a person types at a prompt, and the conversations it finds, best first.
+"""`search_conversations`: search with a query typed at a prompt. Returns conversations, best first.
 
-Those come first that hold what was typed, in a message or in their title (`exact`). Plain words also bring those that
-hold them spread over several messages, or hold most of them. Where nothing holds the words, they are looked for as
-parts of words (`partial`). An expression (operators, phrases, parts, fields) means
-what it says: only where nothing matches it are the nearest shown instead, and the answer says so (`relaxed`).
+Conversations that match the whole query in one message or in the title come first (`exact`). A query of plain
+words also returns conversations that contain the words in several messages, or contain most of the words. If
+nothing matches, the words are searched for as substrings of words (`partial`). A query with operators,
+phrases, parts or fields must match as typed. If nothing matches such a query, the nearest conversations are
+returned and the result is marked `relaxed`.
 """
 
 from __future__ import annotations
@@ -28,26 +29,29 @@ from hermes.store.arguments import check_integer
 from hermes.store.engine import Access, Reader
 from hermes.store.query_tree import EVERYTHING, And, Node, Word
 from hermes.store.sessions.lineage import ROOT, find_tip
-from hermes.store.values import Hit, MessageFilter, SearchResults
+from hermes.store.values import Hit, MessageFilter, SearchRequest, SearchResults
 from hermes.terms import fold
 
 MOST_ROUNDS = 6
-"""How often it is searched again without the conversations that were found: one of them may hold thousands."""
+"""Maximum number of searches for one query. Each further search excludes the conversations that are already
+found, because one conversation can contain thousands of matches."""
 MOST_TITLES = 1_000
 MOST_HIDDEN, MOST_HIDDEN_YET = 500, 40
-"""Conversations looked at to count what is hidden; and while it is still being typed."""
+"""Maximum number of matches examined to count hidden conversations: for a complete query, and for one still
+being typed."""
 
 SHORTEST_RANKED = 3
 UNFINISHED = re.compile(r'(?:^|\s)\(*[^\s":*()]*\w$')
-"""Ends in a word that may go on."""
+"""Matches a query that ends in an incomplete word."""
 OPENED, CLOSED = re.compile(r"(?<!\S)\(+"), re.compile(r"\)+(?!\S)")
 LONGEST_TITLE = 100
 SPECIAL = re.compile("[!%_]")
-"""What LIKE would not take literally."""
+"""Characters with a special meaning in a LIKE pattern."""
 
 ROW = """SELECT source, kind, archived, started_at, coalesce(conversation_active, last_active, started_at) FROM sessions
     WHERE id = ? AND trashed_at IS NULL"""
-# A title that is not ASCII may be written otherwise and mean the same: that is not for SQL to tell.
+# A non-ASCII title can match in a different Unicode form. SQL cannot compare those forms, so all non-ASCII
+# titles are selected and compared in Python.
 TITLES = """SELECT s.title, r.id, r.source, r.kind, r.archived, r.started_at,
     coalesce(r.conversation_active, r.last_active, r.started_at)
     FROM sessions s JOIN sessions r ON r.id = coalesce(s.root_id, s.id)
@@ -60,16 +64,18 @@ SAID = """SELECT m.id, m.role, m.session_id FROM messages m JOIN sessions s ON s
 
 
 class FoundConversations(SearchResults):
-    """One row per conversation, and how the query was understood."""
+    """Found conversations, one row each, and how the query was understood."""
 
     reading: Reading
     hidden: dict[str, int]
-    """How many more match but are left out, by the reason: `child`, `tool`, `archived`, or the source of a job."""
+    """Number of hidden conversations that match, by reason: `child`, `tool`, `archived`, or the source of a
+    job."""
     hidden_at_least: bool
-    """Whether there may be more of those: only the first that match were counted."""
+    """Whether there may be more hidden conversations than counted, because only the first matches were
+    examined."""
 
     is_question: bool = False
-    """Whether it was a question in plain words, which nobody expects to find word for word."""
+    """Whether the query is a question in plain words. Nobody expects an exact match for a question."""
 
     def __init__(self, reading: Reading) -> None:
         super().__init__()
@@ -77,16 +83,16 @@ class FoundConversations(SearchResults):
 
 
 class InteractiveQuery(NamedTuple):
-    """What was asked, in every form in which it is looked for."""
+    """A parsed query in every form that the search uses."""
 
     reading: Reading
     tree: Node
     question: Question
     message_filter: MessageFilter
     is_plain: bool
-    """Whether there are words only: then what is near is welcome, too."""
+    """Whether the query has plain words only. Then near matches are returned as well."""
     is_question: bool
-    """Whether it is a question in plain words, which nobody expects to find word for word."""
+    """Whether the query is a question in plain words. Nobody expects an exact match for a question."""
 
 
 class InteractiveSearch:
@@ -105,7 +111,8 @@ class InteractiveSearch:
         include_hidden: bool = False,
         unfinished: bool = False,
     ) -> FoundConversations:
-        """`unfinished`: it is still being typed, so that its last word counts as the beginning of one, too."""
+        """Search for conversations. With `unfinished`, the query is still being typed, so its last word also
+        matches as a prefix."""
         limit = check_integer("limit", limit)
         closing = _close_groups(query) if unfinished else ""
         reading = read(query + closing, clock.now())
@@ -153,11 +160,13 @@ class InteractiveSearch:
     def _search_exact(
         self, parsed: InteractiveQuery, limit: int, results: FoundConversations
     ) -> dict[str, Hit]:
-        """The best message of each conversation that holds what was typed, the best conversation first."""
+        """Return the best exact match of each conversation, keyed by the conversation's first session, best
+        first."""
         found: dict[str, Hit] = {}
         message_filter = parsed.message_filter
         for _ in range(MOST_ROUNDS):
-            answer = self._engine.search(parsed.tree, message_filter, limit - len(found), 0, once=True)
+            request = SearchRequest(message_filter, limit - len(found), once=True)
+            answer = self._engine.search(parsed.tree, request)
             results.cut, results.order, results.capped = answer.cut, answer.order, answer.capped
             with self._engine.read() as reader:
                 for hit in answer.hits:
@@ -170,7 +179,7 @@ class InteractiveSearch:
         return found
 
     def _search_titles(self, parsed: InteractiveQuery) -> dict[str, None]:
-        """Conversations with all of the words in their title, newest activity first."""
+        """Return conversations with all the words in their title, most recent activity first."""
         words = [fold(word) for word in parsed.reading.words]
         if not words or not parsed.is_plain:
             return {}
@@ -188,13 +197,15 @@ class InteractiveSearch:
         return named
 
     def _search_hidden(self, parsed: InteractiveQuery, most: int) -> tuple[dict[str, int], bool]:
-        """Of the conversations that are hidden, those that hold what was typed; and if one look did not see all."""
+        """Count the hidden conversations that match, by reason. Also return whether some matches were not
+        examined."""
         if parsed.message_filter.kinds is None and not parsed.message_filter.hide_archived:
             return {}, False
         everything = parsed.message_filter._replace(
             kinds=parsed.reading.message_filter.kinds, hide_archived=False
         )
-        hits = self._engine.search(parsed.tree, everything, most, 0, "newest", once=True).hits
+        request = SearchRequest(everything, most, order="newest", once=True)
+        hits = self._engine.search(parsed.tree, request).hits
         saw_all = len(hits) < most
         hidden: dict[str, int] = {}
         with self._engine.read() as reader:
@@ -212,7 +223,7 @@ class InteractiveSearch:
             return row or _make_title_row(reader, root)
         found = ranked or Found(root, 0.0, parsed.question)
         matched = find_matched_terms(read_text(hit.content), parsed.question.terms) if found.score else []
-        reason = explain_match(matched, found) if matched else "matches what was typed"
+        reason = explain_match(matched, found) if matched else "matches the query"
         excerpt = make_result(parsed.tree, hit)["snippet"]
         return make_row(reader, found, (hit.id, hit.session_id, hit.role), excerpt, reason)
 
@@ -239,13 +250,14 @@ def _make_query(
 
 
 def _close_groups(query: str) -> str:
-    """What closes the groups that were opened so far."""
+    """Return the closing parentheses that the query lacks."""
     opened = sum(map(len, OPENED.findall(query))) - sum(map(len, CLOSED.findall(query)))
     return ")" * opened
 
 
 def _extend_last_word(query: str, closing: str, parsed: InteractiveQuery) -> InteractiveQuery:
-    """The same while its last word may go on. A letter or two of a word are not worth ranking by."""
+    """Return the query with its last word as a prefix. A last word of one or two letters is not used for
+    ranking."""
     *before, last = query.split()
     if parsed.is_plain and fold(last).isascii() and len(last) < SHORTEST_RANKED:
         parsed = parsed._replace(question=question_words.read_question(" ".join(before)))
@@ -258,7 +270,7 @@ def _has_only_words(tree: Node | None) -> bool:
 
 
 def _compute_score(root: str, ranked: dict[str, Found], titled: Container[str]) -> float:
-    """A title was given to find the conversation by: it weighs as much again."""
+    """Return the ranking score. A match in the title doubles the score and adds 1."""
     found = ranked.get(root)
     return (found.score if found is not None else 0.0) * (2.0 if root in titled else 1.0) + (root in titled)
 
@@ -273,7 +285,7 @@ def _is_allowed(message_filter: MessageFilter, row: Sequence[Any]) -> bool:
 
 
 def _explain_hidden(row: Any, message_filter: MessageFilter) -> str | None:
-    """Why a conversation is not shown; None if it may be."""
+    """Return why a conversation is hidden, or None if it is not."""
     if row is None:
         return None
     source, kind, archived, *_times = row
@@ -283,7 +295,7 @@ def _explain_hidden(row: Any, message_filter: MessageFilter) -> str | None:
 
 
 def _make_title_row(reader: Reader, root: str) -> dict[str, Any] | None:
-    """A conversation of which nothing but the title matches: it is shown with what was said first."""
+    """Return a row for a conversation that matches only by title, with its first user message."""
     row = reader.row(ROW, root)
     if row is None:
         return None

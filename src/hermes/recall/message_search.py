@@ -1,13 +1,13 @@
-"""`search_messages`: what was typed, over every message, exactly; with a snippet and the neighbours of each hit.
+"""`search_messages`: exact search over all messages. Each result has a snippet and the neighbouring messages.
 
-Where no message holds the words, they are looked for as parts of words, and the answer is marked as partial. A sentence
-in plain words that is not found so either is answered with the messages nearest to it, marked as such; so is anything
-else if the caller wishes. An answer without a mark is an exact set, always.
+If no message contains the words, they are searched for as substrings of words, and the result is marked
+`partial`. If that finds nothing either, a question in plain words returns the nearest messages, marked
+`relaxed`. The caller can request this for other queries too. A result without these marks contains exact
+matches only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from hermes import clock
@@ -15,13 +15,12 @@ from hermes.message_content import read_text
 from hermes.recall.deadline import within_deadline
 from hermes.recall.query.operators import parse
 from hermes.recall.query.prompt_language import Reading, read
-from hermes.recall.query.search_arguments import make_filter, parse_order
 from hermes.recall.query.substring_fallback import search_partial
 from hermes.recall.snippets.snippets import make_snippet, may_match
 from hermes.store.arguments import check_integer
 from hermes.store.engine import Access
 from hermes.store.query_tree import EVERYTHING, Node, Or, make_word
-from hermes.store.values import Hit, MessageFilter, SearchResults
+from hermes.store.values import Hit, SearchRequest, SearchResults
 from hermes.text import extract_tool_call_text
 
 CONTEXT_LENGTH = 200
@@ -33,72 +32,56 @@ class MessageSearch:
         self._engine = engine
 
     @within_deadline
-    def search(
-        self,
-        query: object,
-        source_filter: Sequence[str] | None = None,
-        exclude_sources: Sequence[str] | None = None,
-        role_filter: Sequence[str] | None = None,
-        limit: int = 20,
-        offset: int = 0,
-        *,
-        sort: str = "relevance",
-        after: float | None = None,
-        before: float | None = None,
-        relax: bool | None = None,
-    ) -> SearchResults:
-        """`relax` says whether nothing may be answered with what is nearest; None: for questions.
+    def search(self, query: object, request: SearchRequest, relax: bool | None = None) -> SearchResults:
+        """Search for messages.
 
-        Before that, words that no message holds are looked for as parts of words, unless `relax` is False.
+        `relax` sets whether the nearest messages are returned if nothing matches. With None, this is done for
+        questions only. Before that, the words are searched for as substrings, unless `relax` is False.
         """
-        from hermes.recall.query.substring_fallback import search_partial
         from hermes.recall.ranking.question_words import is_question
 
         results = SearchResults()
-        limit, offset = check_integer("limit", limit), max(0, check_integer("offset", offset))
-        order = parse_order(sort)
-        message_filter = make_filter(source_filter, exclude_sources, role_filter, after, before)
         tree = parse(query) if isinstance(query, str) else None
-        if tree is None or limit == 0:
+        if tree is None or request.limit == 0:
             return results
-        answer = self._engine.search(tree, message_filter, limit, offset, order)
-        if not answer.hits and relax is not False and self._is_unmatched(tree, message_filter, offset):
-            found = search_partial(self._engine, tree, message_filter, limit, offset, order)
+        answer = self._engine.search(tree, request)
+        if not answer.hits and relax is not False and _is_unmatched(self._engine, tree, request):
+            found = search_partial(self._engine, tree, request)
             if found is not None:
                 (tree, results.parts), answer = found
                 results.partial, results.cut = True, answer.cut
             elif isinstance(query, str) and (relax or is_question(query)):
-                near, marks = self.find_nearest(query, message_filter, limit, offset)
+                near, marks = self.find_nearest(query, request)
                 results.relaxed = bool(near)
                 answer, tree = answer._replace(hits=near), marks or tree
         results.order, results.capped = answer.order, answer.capped
         results.extend(make_result(tree, hit) for hit in answer.hits)
         return results
 
-    def _is_unmatched(self, tree: Node, message_filter: MessageFilter, offset: int) -> bool:
-        """Whether nothing matches at all, and not only nothing after an offset."""
-        return not offset or not self._engine.search(tree, message_filter, 1, 0).hits
-
-    def find_nearest(
-        self, query: str, message_filter: MessageFilter, limit: int, offset: int
-    ) -> tuple[list[Hit], Node | None]:
-        """The messages that are nearest to a question, best first, and what to mark in them."""
+    def find_nearest(self, query: str, request: SearchRequest) -> tuple[list[Hit], Node | None]:
+        """Return the messages nearest to a question, best first, and the query tree of the words to mark in
+        them."""
         from hermes.recall.ranking.question_words import read_question
         from hermes.recall.ranking.ranked_search import RankedSearch
 
         question = read_question(query)._replace(must=None)
-        ranked = RankedSearch(self._engine).rank(question, message_filter)
+        ranked = RankedSearch(self._engine).rank(question, request.message_filter)
         worth = {
             message.id: value + ranked.conversations[message.root_id].score
             for value, message in ranked.messages
         }
-        for found in ranked.conversations.values():  # a day that was named brings in what was said then
+        for found in ranked.conversations.values():  # a named day adds conversations of that day
             if found.message_id is not None:
                 worth.setdefault(found.message_id, found.score)
         ordered = sorted(worth, key=lambda message_id: (-worth[message_id], -message_id))
-        end = offset + limit if limit > 0 else None
+        end = request.offset + request.limit if request.limit > 0 else None
         leaves = tuple(leaf for term in question.terms if (leaf := make_word(term)) is not None)
-        return self._engine.hits_of(ordered[offset:end]), Or(leaves) if leaves else None
+        return self._engine.hits_of(ordered[request.offset : end]), Or(leaves) if leaves else None
+
+
+def _is_unmatched(engine: Access, tree: Node, request: SearchRequest) -> bool:
+    """Return whether the query has no match at all, rather than none after the offset."""
+    return not request.offset or not engine.search(tree, SearchRequest(request.message_filter, 1)).hits
 
 
 def make_result(tree: Node, hit: Hit) -> dict[str, Any]:
@@ -117,9 +100,13 @@ def make_result(tree: Node, hit: Hit) -> dict[str, Any]:
 
 
 def _extract_match_text(hit: Hit, tree: Node) -> str:
-    """What a match may stand in. Tool calls are JSON inside JSON, and most can be told to hold nothing of it."""
+    """Return the text of a hit that a snippet can be made from.
+
+    Tool calls are JSON strings inside JSON and slow to decode, so they are skipped if they cannot contain a
+    match.
+    """
     content = read_text(hit.content, hit.role)
-    if not may_match(content, tree):  # it may stand in the reasoning before the answer
+    if not may_match(content, tree):  # the match may be in the reasoning before the answer
         content = read_text(hit.content)
     fields = [content]
     if hit.tool_name and (not content or may_match(hit.tool_name, tree)):
@@ -130,7 +117,7 @@ def _extract_match_text(hit: Hit, tree: Node) -> str:
 
 
 def _make_context(hit: Hit) -> list[dict[str, Any]]:
-    """The message before, the hit and the one after, as far as there are any."""
+    """Return the hit with the previous and the next message, if they exist."""
     messages = (hit.before, (hit.role, hit.content), hit.after)
     return [
         {"role": message[0], "content": _shorten_content(message[1], message[0])}
@@ -140,20 +127,20 @@ def _make_context(hit: Hit) -> list[dict[str, Any]]:
 
 
 def _shorten_content(content: Any, role: str) -> str:
-    """What is said in a message; where its pictures lie is not."""
+    """Return the beginning of a message's text, without the addresses of its attachments."""
     text = read_text(content, role, detail="words")[:CONTEXT_LENGTH]
     return text or (SHOWN_STRUCTURE if isinstance(content, list | dict) else "")
 
 
 class FoundMessages(SearchResults):
-    """The results, and how the query was understood."""
+    """Found messages, and how the query was understood."""
 
     reading: Reading
 
     def __init__(self) -> None:
         super().__init__()
         self.nearest: list[dict[str, Any]] = []
-        """Where nothing matches: messages that hold some of the words, best first."""
+        """If nothing matches: messages that contain some of the words, best first."""
 
 
 class PromptSearch:
@@ -162,10 +149,11 @@ class PromptSearch:
 
     @within_deadline
     def messages(self, query: object, limit: int = 20, offset: int = 0) -> FoundMessages:
-        """What a query finds, best first; fields alone find everything they allow, newest first.
+        """Return the messages that match a query, best first. A query of fields only returns all messages
+        that the fields allow, newest first.
 
-        Where no message holds the words, they are found as parts of words (`partial`). Where there are none either, the
-        list is empty, and what is nearest to the words is offered in `nearest`.
+        If no message contains the words, they are searched for as substrings of words (`partial`). If that
+        finds nothing either, the list is empty and `nearest` holds the messages nearest to the query.
         """
         limit, offset = check_integer("limit", limit), max(0, check_integer("offset", offset))
         results = FoundMessages()
@@ -173,21 +161,18 @@ class PromptSearch:
         if reading.is_empty or limit == 0:
             return results
         tree = EVERYTHING if reading.tree is None else reading.tree
-        answer = self._engine.search(tree, reading.message_filter, limit, offset)
+        request = SearchRequest(reading.message_filter, limit, offset)
+        answer = self._engine.search(tree, request)
         near: list[Hit] = []
         marks: Node | None = None
-        if not answer.hits and (
-            not offset or not self._engine.search(tree, reading.message_filter, 1, 0).hits
-        ):
-            found = search_partial(self._engine, tree, reading.message_filter, limit, offset)
+        if not answer.hits and _is_unmatched(self._engine, tree, request):
+            found = search_partial(self._engine, tree, request)
             if found is not None:
                 (tree, results.parts), answer = found
                 results.partial = True
         results.cut, results.order, results.capped = answer.cut, answer.order, answer.capped
         if not answer.hits and not results.partial and not offset and reading.words:
-            near, marks = MessageSearch(self._engine).find_nearest(
-                " ".join(reading.words), reading.message_filter, limit, 0
-            )
+            near, marks = MessageSearch(self._engine).find_nearest(" ".join(reading.words), request)
         results.extend(make_result(tree, hit) for hit in answer.hits)
         results.nearest = [make_result(marks or tree, hit) for hit in near]
         return results

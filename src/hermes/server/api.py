@@ -1,7 +1,7 @@
-"""The API server: the agent behind an OpenAI-compatible interface. See docs/api-server.md.
+"""The API server: an OpenAI-compatible HTTP interface to the agent. See docs/api-server.md.
 
-A client waits for its answer, so the server runs turns itself and does not use the mailboxes. Nothing can be delivered
-to it when no request waits.
+A client waits for its answer, so the server runs turns itself and does not use the gateway's mailboxes. A
+message cannot be delivered to a client that has no open request.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from hermes.gateway.inbound_events import Source
 from hermes.gateway.platform_options import read_options
 from hermes.gateway.sessions.session_lookup import SessionLookup
 from hermes.gateway.settings import PlatformSettings
-from hermes.server import completions, responses, sessions_api
-from hermes.server.api_errors import Refused, error_body, refused_by_status, translate_error
+from hermes.server import commands_api, completions, responses, sessions_api
+from hermes.server.api_errors import Refused, format_error_body, refuse_with_status, translate_error
 from hermes.server.api_keys import PLATFORM, Keys, Person
 from hermes.server.declaration import ApiServerOptions
 from hermes.server.history_index import HistoryIndex
@@ -43,7 +43,7 @@ from hermes.server.request_handler import SESSION, ClientGone, RequestHandler
 log = logging.getLogger(__name__)
 
 LARGEST_BODY = 32 * 1024 * 1024
-"""Pictures are in the body, a third larger than they are."""
+"""The limit of a request body in bytes. Bodies can contain pictures in base64."""
 CLIENT_GONE = 499
 EVERYBODY = "*"
 
@@ -67,7 +67,7 @@ class ApiServer:
         self._handler: RequestHandler | None = None
         self._known = HistoryIndex(folder / "conversations.jsonl")
         self.port: int | None = None
-        """Where it listens, while it does."""
+        """The port that the server listens on, or None while it does not listen."""
 
     def attach(self, context: GatewayContext, _places: SessionLookup) -> None:
         self._handler = RequestHandler(
@@ -96,7 +96,7 @@ class ApiServer:
                 self._wanted_port,
                 ready=listening,
                 largest_body=LARGEST_BODY,
-                shape=error_body,
+                shape=format_error_body,
             )
         )
         try:
@@ -125,13 +125,13 @@ class ApiServer:
         _raise_nobody_waits()
 
     async def typing(self, to: Source) -> None:
-        """Whoever asks knows that they wait."""
+        """Do nothing: a client that waits for a response needs no typing indicator."""
 
     async def open_thread(self, to: Source, name: str) -> str | None:
         return None
 
     async def close(self) -> None:
-        """Connections are closed when `run` ends."""
+        """Stop the worker threads. `run` closes the connections when it ends."""
         if self._handler is not None:
             self._handler.close_workers()
 
@@ -143,13 +143,13 @@ def make_application(handler: RequestHandler, origins: Sequence[str]) -> Starlet
     async def unknown(request: Request, problem: Exception) -> Response:
         assert isinstance(problem, HTTPException)
         try:
-            with handler.admission.admit(handler.person(request).name):
-                return refused_by_status(problem.status_code, problem.headers).response()
+            with handler.admission.admit(handler.find_person(request).name):
+                return refuse_with_status(problem.status_code, problem.headers).response()
         except Refused as refused:
             return refused.response()
 
     async def broken(_: Request, _problem: Exception) -> Response:
-        return refused_by_status(500, {"Connection": "close"}).response()
+        return refuse_with_status(500, {"Connection": "close"}).response()
 
     across = Middleware(
         CORSMiddleware,
@@ -173,6 +173,8 @@ def make_application(handler: RequestHandler, origins: Sequence[str]) -> Starlet
             route("/api/sessions/{id}/messages", "GET", sessions_api.list_messages),
             route("/api/sessions/{id}/export", "GET", sessions_api.export_session),
             route("/api/sessions/{id}/latest-descendant", "GET", sessions_api.get_latest_descendant),
+            route("/api/sessions/{id}/commands", "POST", commands_api.run_command),
+            route("/api/commands", "GET", commands_api.list_commands),
         ],
         middleware=[across] if origins else [],
         exception_handlers={HTTPException: unknown, Exception: broken},
@@ -180,7 +182,8 @@ def make_application(handler: RequestHandler, origins: Sequence[str]) -> Starlet
 
 
 class _Endpoint:
-    """One route. A request counts against the limits of its key until its answer is sent, streamed ones too."""
+    """One route. A request counts against the limits of its key until its whole answer is sent, also if it is
+    streamed."""
 
     def __init__(self, handler: RequestHandler, work: Work, origins: Sequence[str]) -> None:
         self._handler, self._work, self._origins = handler, work, origins
@@ -201,21 +204,23 @@ class _Endpoint:
     def _admit(self, request: Request) -> Person:
         origin = request.headers.get("origin")
         if origin is not None and origin not in self._origins and EVERYBODY not in self._origins:
-            raise Refused(403, "pages of this origin may not ask here (cors_origins)", code="origin_refused")
-        return self._handler.person(request)
+            raise Refused(
+                403, "web pages of this origin may not send requests (cors_origins)", code="origin_refused"
+            )
+        return self._handler.find_person(request)
 
 
 async def _answer_request(handler: RequestHandler, request: Request, work: Work, person: Person) -> Response:
     try:
         return await work(handler, request, person)
     except HTTPException as problem:
-        return refused_by_status(problem.status_code, problem.headers).response()
+        return refuse_with_status(problem.status_code, problem.headers).response()
     except (ClientGone, ClientDisconnect):
         return Response(status_code=CLIENT_GONE)
     except Exception as problem:
         refused = translate_error(problem)
         if refused.status == 500:
-            log.error("a request broke: %s", secrets.redact(repr(problem)), exc_info=True)
+            log.error("a request failed: %s", secrets.redact(repr(problem)), exc_info=True)
         return refused.response()
 
 
@@ -233,4 +238,4 @@ def _describe_model(handler: RequestHandler) -> dict[str, Any]:
 
 
 def _raise_nobody_waits() -> NoReturn:
-    raise Undeliverable("nothing can be delivered to the API: an answer goes to whoever asks")
+    raise Undeliverable("the API server cannot deliver messages: it only answers requests")

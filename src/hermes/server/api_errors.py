@@ -1,4 +1,4 @@
-"""Errors in the shape that OpenAI clients expect."""
+"""API errors in the format that OpenAI clients expect."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ TYPES = {
 }
 LONGEST_LINE = 500
 DO_NOT_RETRY = {"X-Should-Retry": "false"}
-"""We have asked the model again ourselves; the client of OpenAI heeds this."""
-IN_OTHER_WORDS = {
+"""The header that tells OpenAI's client not to retry. The server has already retried the call to the model.
+"""
+MESSAGES = {
     404: "there is nothing at this address",
-    405: "this address does not take such a request",
-    408: "the request did not come in time",
+    405: "this address does not accept this HTTP method",
+    408: "the request was not received in time",
     413: "the request is too large",
-    500: "something went wrong here that should not have; it is in the log",
-    503: "too many requests are being served: try again in a moment",
+    500: "internal error; see the log of the server",
+    503: "the server is overloaded: try again in a moment",
 }
 
 
 class Refused(Exception):
-    """A request that gets no answer, and why."""
+    """A refused request, with the HTTP status, the message and the error code."""
 
     def __init__(
         self,
@@ -66,18 +67,18 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
     return Refused(400, message, param=param, code=code)
 
 
-def refused_by_status(status: int, headers: Mapping[str, str] | None = None) -> Refused:
-    """What the HTTP host or the framework refuses, in the shape that every error has."""
-    return Refused(status, IN_OTHER_WORDS.get(status, HTTPStatus(status).phrase), headers=headers)
+def refuse_with_status(status: int, headers: Mapping[str, str] | None = None) -> Refused:
+    """Return the error for a request that the HTTP host or the framework refused."""
+    return Refused(status, MESSAGES.get(status, HTTPStatus(status).phrase), headers=headers)
 
 
-def error_body(status: int) -> bytes:
-    """The same, for connections on which no request could be read."""
-    return json.dumps(refused_by_status(status).body).encode()
+def format_error_body(status: int) -> bytes:
+    """Return the error body for a status, for a connection on which no request could be read."""
+    return json.dumps(refuse_with_status(status).body).encode()
 
 
 def session_not_found() -> Refused:
-    """The same for one that nobody has and for one that somebody else has."""
+    """Return the 404 error. It is the same for a missing session and for a session of another person."""
     return Refused(404, "there is no such session", code="session_not_found")
 
 
@@ -86,7 +87,7 @@ def response_not_found() -> Refused:
 
 
 def translate_error(problem: Exception) -> Refused:
-    """What an error of the store or the model means for whoever asks."""
+    """Return the API error for an error of the store or of the model."""
     line = _format_line(str(problem))
     match problem:
         case Refused():
@@ -108,7 +109,7 @@ def translate_error(problem: Exception) -> Refused:
         case errors.HermesError():
             return Refused(503, line, headers=DO_NOT_RETRY)
         case _:
-            return refused_by_status(500)
+            return refuse_with_status(500)
 
 
 def _format_line(text: str) -> str:

@@ -1,4 +1,7 @@
-"""API keys: each key is a person of its own. Keys are compared in constant time, and are in no log and no session."""
+"""API keys. Each key identifies one person.
+
+Keys are compared in constant time. They never appear in a log or a session.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,14 @@ from hermes.store.people import Principal
 PLATFORM = "api-server"
 SHORTEST_KEY = 16
 FINGERPRINT = 12
-"""So many hex digits of its SHA-256 are the name of a key that was given none."""
+"""A key without a name is named by this many hex digits of its SHA-256 hash."""
 
 
 class Person(NamedTuple):
     name: str
     secret: bytes
-    """Made from the key: what is signed or found with it is no other person's."""
+    """A secret derived from the key. It signs ids and history marks, so they are valid only for this person.
+    """
 
     def __repr__(self) -> str:
         return f"Person({self.name!r})"
@@ -36,13 +40,14 @@ class Person(NamedTuple):
         return Source(PLATFORM, "", user_id=self.name, user_name=self.name)
 
     def make_mark(self, purpose: str, text: bytes) -> str:
-        """The same for the same text each time; nobody without the key can make it, or tell what it is of."""
+        """Return a keyed hash (HMAC) of the text. It cannot be computed without the key."""
         return hmac.new(self.secret, purpose.encode() + b"\0" + text, sha256).hexdigest()[:32]
 
 
 class Keys:
     def __init__(self, single: str | None, named: Mapping[str, Any]) -> None:
-        """`single` is the key of one person, `named` those of several, by name."""
+        """Read the keys. `single` is the key of one unnamed person; `named` maps the names of people to their
+        keys."""
         if not single and not named:
             raise Misconfigured("the key of the API server is missing: set API_SERVER_KEY")
         keys = {str(name): _expand_key(str(name), key) for name, key in named.items()}
@@ -63,7 +68,8 @@ class Keys:
         return f"Keys of {len(self._people)}"
 
     def find_person(self, authorization: str) -> Person | None:
-        """Whose key a request came with. It takes as long whoever it is."""
+        """Return the person of the key in an `Authorization` header, or None. Keys are compared in constant
+        time."""
         scheme, _, key = authorization.partition(" ")
         digest = sha256(key.strip().encode("latin-1", "replace")).digest()
         match = None
@@ -74,7 +80,7 @@ class Keys:
 
 
 def _expand_key(name: str, key: object) -> str:
-    """A key as it stands in the settings, which may name a variable."""
+    """Return a key from the settings, with environment variables expanded."""
     try:
         return str(expand_variables(f"platforms.{PLATFORM}.keys.{name}", key, "config.yaml") or "")
     except BadConfig as problem:

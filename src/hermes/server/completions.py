@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`, whole and streamed."""
+"""`POST /v1/chat/completions`, with a whole or a streamed answer."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hermes import clock
+from hermes.agent.answer import Answer
 from hermes.agent.events import Note, NotStored
 from hermes.agent.models.finish_reasons import normalize_reason
-from hermes.conversation.answer import Answer
 from hermes.server.api_errors import Refused, bad_request
 from hermes.server.api_keys import Person
 from hermes.server.message_format import NO_TOOLS, RequestMessages, read_messages
-from hermes.server.request_handler import SILENT, RequestHandler, format_event, session_headers
+from hermes.server.request_handler import SILENT, RequestHandler, format_event, make_session_headers
 from hermes.server.turns import Piece, Turn
 
 DONE = b"data: [DONE]\n\n"
@@ -24,42 +24,53 @@ TEXT_ONLY = ({"type": "text"}, None)
 
 
 async def complete(handler: RequestHandler, request: Request, person: Person) -> Response:
-    name = handler.session_name(request)
+    name = handler.read_session_name(request)
 
-    def understand(body: dict[str, Any]) -> tuple[bool, bool, RequestMessages]:
+    def parse(body: dict[str, Any]) -> tuple[bool, bool, RequestMessages]:
         _refuse_unsupported(body)
         handler.check_model(body)
-        streamed, with_usage = body.get("stream") is True, _has_usage_option(body)
+        streamed, with_usage = body.get("stream") is True, has_usage_option(body)
         return (
             streamed,
             with_usage,
             read_messages(body.get("messages"), "messages", handler.limits.most_messages),
         )
 
-    streamed, with_usage, messages = await handler.read(request, person, understand)
-    handler.limit(person)
+    streamed, with_usage, messages = await handler.read_body(request, person, parse)
+    handler.check_rate(person)
     messages = await handler.inline_pictures(request, person, messages)
     turn = await handler.begin_turn(person, name, messages)
     if streamed:
-        return await handler.stream(
-            request, turn, lambda pieces: _stream_chunks(handler, turn, pieces, with_usage)
-        )
+        return await stream_completion(handler, request, turn, with_usage)
+    completion = await make_completion(handler, request, turn)
+    return JSONResponse(completion, headers=make_session_headers(turn))
+
+
+async def stream_completion(
+    handler: RequestHandler, request: Request, turn: Turn, with_usage: bool
+) -> Response:
+    return await handler.stream(
+        request, turn, lambda pieces: _stream_chunks(handler, turn, pieces, with_usage)
+    )
+
+
+async def make_completion(handler: RequestHandler, request: Request, turn: Turn) -> dict[str, Any]:
+    """Wait until the turn ends and return the completion object."""
     answer = await handler.answer(request, turn)
     message = {"role": "assistant", "content": answer.whole_text, "refusal": None}
     if answer.reasoning:
         message["reasoning_content"] = answer.reasoning
-    choice = {"index": 0, "message": message, "finish_reason": _finish_reason(answer), "logprobs": None}
-    body = {
+    choice = {"index": 0, "message": message, "finish_reason": _get_finish_reason(answer), "logprobs": None}
+    return {
         **_make_head(handler, "chat.completion"),
         "choices": [choice],
         "usage": _format_usage(answer),
-        **answer_notes(answer),
+        **format_notes(answer),
     }
-    return JSONResponse(body, headers=session_headers(turn))
 
 
-def answer_notes(answer: Answer) -> dict[str, Any]:
-    """What whoever asked should know besides the answer; nothing if there is nothing."""
+def format_notes(answer: Answer) -> dict[str, Any]:
+    """Return the field with the notes of an answer, or an empty dictionary if there are no notes."""
     notes = [_format_note(note) for note in answer.notes]
     return {"hermes": {"notes": list(dict.fromkeys(notes))}} if notes else {}
 
@@ -96,9 +107,9 @@ async def _stream_chunks(
     if turn.failure is not None:
         yield format_event(turn.failure.body)
         return
-    yield chunk({}, _finish_reason(answer))
+    yield chunk({}, _get_finish_reason(answer))
     if with_usage:
-        yield format_event({**head, "choices": [], "usage": _format_usage(answer), **answer_notes(answer)})
+        yield format_event({**head, "choices": [], "usage": _format_usage(answer), **format_notes(answer)})
     yield DONE
 
 
@@ -107,7 +118,7 @@ def _make_head(handler: RequestHandler, kind: str) -> dict[str, Any]:
     return {"id": completion_id, "object": kind, "created": int(clock.now()), "model": handler.model}
 
 
-def _finish_reason(answer: Answer) -> str:
+def _get_finish_reason(answer: Answer) -> str:
     return normalize_reason(answer.reason) or "stop"
 
 
@@ -125,7 +136,7 @@ def _format_usage(answer: Answer) -> dict[str, Any] | None:
     }
 
 
-def _has_usage_option(body: Mapping[str, Any]) -> bool:
+def has_usage_option(body: Mapping[str, Any]) -> bool:
     options = body.get("stream_options")
     if options is not None and not isinstance(options, Mapping):
         raise bad_request("stream_options must be an object", "stream_options")
@@ -133,13 +144,14 @@ def _has_usage_option(body: Mapping[str, Any]) -> bool:
 
 
 def _refuse_unsupported(body: Mapping[str, Any]) -> None:
-    """What would change the shape of the answer. What would only change its style is for the agent to decide."""
+    """Refuse options that change the format of the answer. Other options, such as `temperature`, are ignored:
+    the settings of the agent apply."""
     refuse_tools(body, "tools", "functions")
     if body.get("n") not in (None, 1):
-        raise bad_request("there is one answer to a request here: n must be 1", "n", "unsupported")
+        raise bad_request("a request gets one answer: n must be 1", "n", "unsupported")
     if body.get("response_format") not in TEXT_ONLY:
         raise bad_request(
-            "answers are text here: response_format is not supported", "response_format", "unsupported"
+            "answers are plain text: response_format is not supported", "response_format", "unsupported"
         )
     if body.get("logprobs") or body.get("audio") or body.get("modalities") not in (None, ["text"]):
-        raise bad_request("answers are text here, without logprobs and audio", code="unsupported")
+        raise bad_request("answers are plain text: logprobs and audio are not supported", code="unsupported")

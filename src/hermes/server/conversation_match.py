@@ -1,9 +1,11 @@
-"""Matches a request to a conversation: the one it names, the one it exactly extends, or a new one.
+"""The match of a request to a conversation.
 
-A request that names a conversation is refused while somebody else works in it; one that only extends it gets a new one.
-A conversation is compared only while it is locked.
+A request continues the conversation that it names, or the one that its messages exactly extend. Otherwise it
+starts a new conversation. While another request or process works in the conversation, a request that names it
+is refused, and a request that only extends it gets a new conversation. A conversation is compared only while
+it is locked.
 
-Sessions of the API are never reset automatically, whatever the settings for chats say.
+Sessions of the API are never reset automatically. The reset settings apply only to chats.
 """
 
 from __future__ import annotations
@@ -13,15 +15,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from hermes import errors
+from hermes.conversation.conversation import Conversation
 from hermes.db.scoped_store import ScopedStore
 from hermes.server.api_errors import Refused, response_not_found
 from hermes.server.api_keys import Person
 from hermes.server.history_index import HistoryIndex
 from hermes.server.locks import ConversationLocks, LockedConversation, make_mark
-from hermes.server.message_format import ChatMessage, RequestMessages, messages_from_rows
+from hermes.server.message_format import ChatMessage, RequestMessages, convert_rows
 
 MOST_NAMESAKES = 1000
-"""Sessions of one name that were thrown away, one after the other."""
+"""The maximum number of sessions with the same name in the trash."""
 REPLACED = "The session named {name} is in the trash. This continues in a new session, {session}."
 NOTHING = RequestMessages(None, (), ChatMessage("user", ""))
 
@@ -31,16 +34,18 @@ class Conversations:
         self._locks, self._index = locks, index
 
     async def open_named(self, person: Person, name: str, request: RequestMessages) -> LockedConversation:
-        """The session of this id, or the one that the client calls so. Only the last message is new there."""
-        store = self._locks.store(person)
+        """Lock the session with this id or client-chosen name, and create it if it does not exist.
+
+        Only the last message of the request is new. The messages before it are stored only if the session is
+        empty.
+        """
+        store = self._locks.get_store(person)
         session_id, is_another = await self._locks.run_in_thread(person, _open_named, store, name)
         make = partial(_make_named, store, name)
         locked = await self._locks.lock(person, session_id, request, make)
-        if locked is None:
-            raise _refuse_busy()
         try:
             rows = await self._locks.run_in_thread(person, store.follow, session_id)
-            messages = messages_from_rows(rows)
+            messages = convert_rows(rows)
             if is_another and not rows:
                 locked = locked._replace(note=REPLACED.format(name=name, session=locked.conversation_id))
             if messages and messages[-1] == request.new:
@@ -56,7 +61,8 @@ class Conversations:
         return locked
 
     async def open_extended(self, person: Person, request: RequestMessages) -> LockedConversation:
-        """The conversation that the request extends exactly; else a new one that begins with all it says."""
+        """Lock the conversation that the request exactly extends. Start a new one with all its messages if
+        there is none."""
         again = (*request.before, request.new)
         locked = await self._find_standing_at(person, again, request)
         if locked is None and request.before:
@@ -72,14 +78,18 @@ class Conversations:
         *,
         is_temporary: bool = False,
     ) -> LockedConversation:
-        """Go on after the answer to a message: in its conversation if it is the last there, else in a branch."""
-        store = self._locks.store(person)
+        """Lock a conversation that continues after the answer to a message.
+
+        It is the conversation of the message if that answer is its last one and the conversation is free.
+        Otherwise it is a new branch.
+        """
+        store = self._locks.get_store(person)
         answered = await self._locks.run_in_thread(person, find_answer, store, session_id, message_id)
         locked = None if is_temporary else await self._locks.lock_if_free(person, session_id, request)
         try:
-            if locked is not None:  # nobody writes from now on
+            if locked is not None:  # locked: nobody else writes from here on
                 answered = await self._locks.run_in_thread(person, find_answer, store, session_id, message_id)
-                if answered.since and messages_from_rows(answered.since) != (*request.before, request.new):
+                if answered.since and convert_rows(answered.since) != (*request.before, request.new):
                     await self._locks.leave(locked)
                     locked = None
             if locked is None:
@@ -87,7 +97,6 @@ class Conversations:
                     person, partial(store.branch, *answered.end, end_parent=False)
                 )
                 locked = await self._locks.lock(person, branch, request)
-                assert locked is not None
                 locked = locked._replace(is_temporary=is_temporary)
                 await self._locks.store_messages(locked, request.before)
             elif answered.since:
@@ -102,12 +111,10 @@ class Conversations:
         return locked
 
     async def take_back(self, person: Person, session_id: str, message_id: int) -> None:
-        """Take a message and its answer out of the conversation; of its only one, the conversation with it."""
-        store = self._locks.store(person)
+        """Remove a message and its answer. If it is the first message, move the conversation to the trash."""
+        store = self._locks.get_store(person)
         await self._locks.run_in_thread(person, find_answer, store, session_id, message_id)
         locked = await self._locks.lock(person, session_id, NOTHING)
-        if locked is None:
-            raise _refuse_busy()
         try:
             answered = await self._locks.run_in_thread(person, find_answer, store, session_id, message_id)
             if answered.since:
@@ -125,12 +132,21 @@ class Conversations:
         finally:
             await self._locks.leave(locked)
 
+    async def open_session(self, person: Person, session_id: str) -> LockedConversation:
+        """Lock the conversation of a session in order to change it. The caller must release it with `leave`."""
+        return await self._locks.lock(person, session_id, NOTHING)
+
+    async def leave(self, locked: LockedConversation) -> None:
+        await self._locks.leave(locked)
+
+    async def view(self, person: Person, session_id: str) -> Conversation[ScopedStore]:
+        """Return the conversation of a session for reading, without a lock."""
+        return await self._locks.view(person, session_id)
+
     async def trash(self, person: Person, session_id: str) -> None:
-        """The whole conversation, into the trash."""
-        store = self._locks.store(person)
+        """Move the conversation to the trash."""
+        store = self._locks.get_store(person)
         locked = await self._locks.lock(person, session_id, NOTHING)
-        if locked is None:
-            raise _refuse_busy()
         try:
             await self._locks.run_in_thread(person, store.trash_session, locked.conversation_id)
         finally:
@@ -139,7 +155,7 @@ class Conversations:
     async def _find_standing_at(
         self, person: Person, messages: Sequence[ChatMessage], request: RequestMessages
     ) -> LockedConversation | None:
-        store = self._locks.store(person)
+        store = self._locks.get_store(person)
         mark = await self._locks.run_in_thread(person, make_mark, person, messages)
         for conversation in self._index.find(mark):
             session = await self._locks.run_in_thread(person, store.get_session, conversation)
@@ -159,18 +175,17 @@ class Conversations:
             except BaseException:
                 await self._locks.leave(locked)
                 raise
-            await self._locks.leave(locked)  # it notes where the conversation really stands
+            await self._locks.leave(locked)  # this updates the mark of the conversation in the index
         return None
 
     async def begin_new(
         self, person: Person, request: RequestMessages, *, is_temporary: bool = False
     ) -> LockedConversation:
-        """A new one."""
-        store = self._locks.store(person)
+        """Begin a conversation with the messages of a request."""
+        store = self._locks.get_store(person)
         origin = person.source.to_dict()
         session_id = await self._locks.run_in_thread(person, lambda: store.create_session(origin=origin))
         locked = await self._locks.lock(person, session_id, request)
-        assert locked is not None
         locked = locked._replace(is_temporary=is_temporary)
         try:
             await self._locks.store_messages(locked, request.before)
@@ -181,21 +196,22 @@ class Conversations:
 
 
 class AnsweredMessage(NamedTuple):
-    """A person's message with what came of it."""
+    """A person's message, its answer, and the messages that follow."""
 
     rows: list[dict[str, Any]]
-    """The message, and all up to the next one."""
+    """The message and all rows before the person's next message."""
     since: list[dict[str, Any]]
 
     @property
     def end(self) -> tuple[str, int]:
-        """The session and the id of the last thing that was done for it; a summary may have come behind that."""
+        """Return the session and the id of the last message of the answer. A summary may follow it."""
         last = [row for row in self.rows if row["role"] in ("assistant", "tool")][-1]
         return last["session_id"], last["id"]
 
 
 def find_answer(store: ScopedStore, session_id: str, message_id: int) -> AnsweredMessage:
-    """What was answered to a message. One that is not there, or no more, was never answered."""
+    """Return the answer to a message. Raise a 404 error if the message is missing, was removed or has no
+    answer."""
     rows = store.follow(session_id, message_id - 1) if store.get_session(session_id) else []
     if not rows or rows[0]["id"] != message_id:
         raise response_not_found()
@@ -207,22 +223,14 @@ def find_answer(store: ScopedStore, session_id: str, message_id: int) -> Answere
 
 
 def _matches(rows: Sequence[dict[str, Any]], messages: Sequence[ChatMessage]) -> bool:
-    return messages_from_rows(rows) == tuple(messages)
+    return convert_rows(rows) == tuple(messages)
 
 
 def _mark_repeated(locked: LockedConversation, rows: Sequence[dict[str, Any]]) -> LockedConversation:
-    """What is to be said was said, and is not answered: it is not said twice."""
+    """Mark that the new message is already stored and has no answer, so that it is answered but not stored
+    again."""
     message_ids = [row["id"] for row in rows if row["role"] == "user"]
     return locked._replace(content=None, repeated_message_id=message_ids[-1])
-
-
-def _refuse_busy() -> Refused:
-    return Refused(
-        409,
-        "another request is working in this conversation",
-        code="session_busy",
-        headers={"Retry-After": "1"},
-    )
 
 
 def _make_named(store: ScopedStore, name: str) -> str:
@@ -230,11 +238,12 @@ def _make_named(store: ScopedStore, name: str) -> str:
 
 
 def _open_named(store: ScopedStore, name: str) -> tuple[str, bool]:
-    """The session that the client calls so, and whether it takes the place of one in the trash."""
+    """Return the session with this name, and whether it replaces a session in the trash. Create it if it is
+    missing."""
     if store.get_session(name) is not None:
         return name, False
     is_trashed = store.get_session(name, include_trashed=True) is not None
-    for number in range(1, MOST_NAMESAKES):  # one that was thrown away does not come back by being named
+    for number in range(1, MOST_NAMESAKES):  # a session in the trash is not restored by its name
         try:
             return store.create_session(name if number == 1 else f"{name}.{number}"), is_trashed or number > 1
         except errors.SessionInTrash:

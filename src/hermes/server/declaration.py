@@ -1,4 +1,5 @@
-"""The API server as a platform, without its HTTP library: its settings, and how it differs from other platforms."""
+"""The declaration of the API server as a platform: its settings and properties. It does not import the HTTP
+library."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -42,20 +43,22 @@ class ApiServerOptions(Section, frozen=True):
             has_variable=False,
         ),
     ] = {}
-    host: Annotated[str, Setting(ANY_TEXT, "for other machines, put a server with TLS in front of it")] = (
-        "127.0.0.1"
-    )
-    port: Annotated[int, Setting(PORT, "where it listens")] = 8642
-    model_name: Annotated[str, Setting(ANY_TEXT, "what the agent is called in `/v1/models`")] = "hermes"
+    host: Annotated[
+        str,
+        Setting(ANY_TEXT, "the address to listen on; use a proxy with TLS for access from other machines"),
+    ] = "127.0.0.1"
+    port: Annotated[int, Setting(PORT, "the port to listen on")] = 8642
+    model_name: Annotated[str, Setting(ANY_TEXT, "the name of the agent in `/v1/models`")] = "hermes"
     cors_origins: Annotated[
-        tuple[str, ...], Setting(ORIGINS, "pages in a browser that may ask: `[https://app.example]`")
+        tuple[str, ...],
+        Setting(ORIGINS, "web pages that may send requests from a browser: `[https://app.example]`"),
     ] = ()
-    requests_per_minute: Annotated[int, Setting(LIMIT, "requests of one key, to any address")] = 600
+    requests_per_minute: Annotated[int, Setting(LIMIT, "requests of one key per minute, to all paths")] = 600
     concurrent_requests: Annotated[
-        int, Setting(LIMIT, "requests of one key at once; a stream counts until its end")
+        int, Setting(LIMIT, "concurrent requests of one key; a stream counts until its end")
     ] = 32
-    most_messages: Annotated[int, Setting(LIMIT, "messages in one request")] = 2000
-    search_words: Annotated[int, Setting(LIMIT, "words in one search")] = 64
+    most_messages: Annotated[int, Setting(LIMIT, "the maximum number of messages in a request")] = 2000
+    search_words: Annotated[int, Setting(LIMIT, "the maximum number of words in a search")] = 64
     picture_hosts: Annotated[
         tuple[str, ...],
         Setting(
@@ -72,8 +75,8 @@ PLATFORM = Platform(
     needs=(("key", "keys"),),
     extra="gateway",
     modules=("starlette", "uvicorn"),
-    summary="OpenAI's interface (`/v1/chat/completions`, `/v1/responses`, `/v1/models`), for any client that speaks it;"
-    " sessions under `/api/sessions`",
+    summary="the OpenAI API (`/v1/chat/completions`, `/v1/responses`, `/v1/models`) for any client;"
+    " sessions and their commands under `/api/sessions`",
     answer_format="A program reads the answer and may show it to a person.",
     by_secret=True,
     announces_resets=False,

@@ -1,8 +1,9 @@
-"""An index from the history that a client sends to its conversation; it survives a restart.
+"""An index that finds a conversation by the history that a client sends. It survives a restart.
 
-Each conversation has a mark of what its client knows, made with the client's key, so a mark reveals nothing. The index
-is only a hint: the store decides. A wrong or missing mark costs a new session and mixes nothing up. It is no table of
-the store, because a row in the routing is a chat, which is mirrored and can be reset.
+The index maps each conversation to a mark: a keyed hash of the messages that its client knows. The hash uses
+the client's key, so a mark reveals nothing. The index is only a hint, and the stored messages are compared
+before they are used. A wrong or missing mark only leads to a new session. The index is not part of the
+routing table, because a row of that table is a chat, which is mirrored and can be reset.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ from pathlib import Path
 from hermes import atomic_files, home
 
 MOST = 50_000
-"""Conversations that are remembered; of more, those are forgotten in which nothing was said for longest."""
+"""The maximum number of conversations. The entry that was changed least recently is removed first."""
 MOST_ALIKE = 100
-"""How many that say the same are looked at."""
+"""The maximum number of conversations with the same mark that `find` returns."""
 SPARE_LINES = 10_000
 
 
 class HistoryIndex:
-    """A line for each change, the later one counts; written anew when most lines count no more."""
+    """The index and its file.
+
+    The file has one line per change, and the last line of a conversation counts. The file is rewritten when
+    most of its lines are obsolete.
+    """
 
     def __init__(self, file: Path, most: int = MOST) -> None:
         self._file, self._most = file, most
@@ -42,7 +47,9 @@ class HistoryIndex:
                 text = self._file.read_bytes()
                 for line in text.splitlines():
                     self._lines += 1
-                    with suppress(ValueError, TypeError):  # the last line of a killed process may be cut off
+                    with suppress(
+                        ValueError, TypeError
+                    ):  # a killed process may leave an incomplete last line
                         conversation, mark = json.loads(line)
                         self._note(str(conversation), None if mark is None else str(mark))
                 if text and not text.endswith(b"\n"):
@@ -50,19 +57,19 @@ class HistoryIndex:
             self._tidy()
 
     def find(self, mark: str) -> list[str]:
-        """Conversations that may stand there, the latest first."""
+        """Return the conversations with this mark, the latest first."""
         with self._lock:
             return list(reversed(self._alike.get(mark, {})))[:MOST_ALIKE]
 
     def put(self, conversation: str, mark: str | None) -> None:
-        """A conversation stands there now; None: nobody is to find it."""
+        """Set the mark of a conversation. With None, remove the conversation from the index."""
         with self._lock:
             if self._marks.get(conversation) == mark:
                 return
             self._note(conversation, mark)
             line = json.dumps([conversation, mark]).encode()
             self._lines += 1
-            with suppress(OSError):  # a hint that is lost costs a new session after the next start
+            with suppress(OSError):  # losing an entry only leads to a new session after a restart
                 if not self._file.exists():
                     self._write_anew()
                 else:

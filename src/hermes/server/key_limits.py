@@ -1,4 +1,4 @@
-"""Limits of one key: requests per minute and at once, messages of a request, words of a search."""
+"""The limits of one key: requests per minute, concurrent requests, messages per request and words per search."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hermes.server.declaration import ApiServerOptions
 from hermes.terms import index_text
 
 LONGEST_QUERY = 2000
-"""Characters."""
+"""In characters."""
 OPERATORS = ("AND", "OR", "NOT")
 
 
@@ -23,7 +23,7 @@ _DEFAULTS = ApiServerOptions()
 
 
 class Limits(NamedTuple):
-    """The options of these names."""
+    """The limits. Each field is set by the option of the same name."""
 
     requests_per_minute: int = _DEFAULTS.requests_per_minute
     concurrent_requests: int = _DEFAULTS.concurrent_requests
@@ -43,7 +43,8 @@ class Admission:
 
     @contextmanager
     def admit(self, key: str) -> Iterator[None]:
-        """For as long as a request of this key takes, its answer included."""
+        """Count a request of this key while the context is open. Raise a 429 error if the key exceeds a
+        limit."""
         if self._open[key] >= self._limits.concurrent_requests:
             raise _refuse_too_many(
                 f"this key has {self._limits.concurrent_requests} requests open; wait for one", 1
@@ -62,13 +63,16 @@ class Admission:
                 del self._open[key]
 
 
-def check_query(query: str, limits: Limits) -> None:
-    """Count what is really searched for: `a-b-c` is three words, and a run of Chinese letters is many."""
+def check_query(query: str, limits: Limits, param: str = "q") -> None:
+    """Raise a 400 error if a search query is too long or has too many terms.
+
+    `a-b-c` counts as three terms. A run of Chinese characters counts as many terms.
+    """
     if len(query) > LONGEST_QUERY:
-        raise bad_request(f"q is longer than {LONGEST_QUERY:,} characters", "q", "query_too_long")
+        raise bad_request(f"{param} is longer than {LONGEST_QUERY:,} characters", param, "query_too_long")
     words = [word for word in query.split() if word not in OPERATORS]
     if max(len(words), len(index_text(" ".join(words))[0].split())) > limits.search_words:
-        raise bad_request(f"q has more than {limits.search_words} words", "q", "query_too_long")
+        raise bad_request(f"{param} has more than {limits.search_words} words", param, "query_too_long")
 
 
 def _refuse_too_many(message: str, seconds: int) -> Refused:

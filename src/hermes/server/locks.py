@@ -1,7 +1,8 @@
-"""Locks a conversation while a request works in it, so that nobody writes between the comparison and the answer.
+"""Locks on conversations. A request locks its conversation, so nobody else writes while the request is
+handled.
 
-Requests of this process lock by the first session of the conversation, processes by its lease: to the store, all
-requests of one process are the same holder. Unlocking updates the history index.
+A request holds the lease of the conversation. Each request is a separate lease holder in the store. Releasing
+the lock updates the history index.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from hermes.gateway.sessions.prompt_context import build_session_context_prompt
 from hermes.logs import get_logger
 from hermes.server.api_keys import Person
 from hermes.server.history_index import HistoryIndex
-from hermes.server.message_format import ChatMessage, RequestMessages, encode_canonically, messages_from_rows
+from hermes.server.message_format import ChatMessage, RequestMessages, convert_rows, encode_canonically
 from hermes.server.workers import Workers
 
 T = TypeVar("T")
@@ -29,6 +30,7 @@ _numbers = count(1)
 
 log = get_logger(__name__)
 
+BUSY = "another request is working in this conversation"
 INSTRUCTED = (
     "The program through which the person talks with you gives these instructions for the conversation:"
 )
@@ -36,39 +38,41 @@ INSTRUCTED_SO_FAR = "(These were the instructions of the program.)"
 
 
 class LockedConversation(NamedTuple):
-    """A conversation that a request holds."""
+    """A conversation that a request has locked."""
 
     person: Person
     conversation: Conversation[ScopedStore]
     conversation_id: str
-    """Its first session: the id that stays."""
+    """The first session of the conversation. Compression does not change it."""
     content: Any
-    """What is to be said; None if it was said before and has got no answer yet."""
+    """The new message, or None if the message is already stored and has no answer yet."""
     repeated_message_id: int | None = None
-    """The message, in that case."""
+    """The id of the message that is already stored, or None."""
     is_temporary: bool = False
-    """Whether it is thrown away when it is left."""
+    """Whether the conversation is moved to the trash when it is released."""
     note: str | None = None
-    """What the client should know about the conversation."""
+    """A note about the conversation for the client."""
 
     @property
     def current(self) -> str:
-        """The first session of the conversation as it goes on: another one if this was deleted meanwhile."""
+        """Return the first session of the conversation, or of its replacement if it was deleted while it was
+        locked."""
         return self.conversation.replaced_by or self.conversation_id
 
 
 class ConversationLocks:
     def __init__(self, context: GatewayContext, index: HistoryIndex, workers: Workers) -> None:
         self._context, self._index, self._workers = context, index, workers
-        self._held: set[str] = set()
+        self._working: dict[str, Conversation[ScopedStore]] = {}
+        """The locked conversations, by their first session."""
 
-    def store(self, person: Person) -> ScopedStore:
+    def get_store(self, person: Person) -> ScopedStore:
         return self._context.db.scoped(person.principal)
 
     async def run_in_thread(
         self, person: Person, work: Callable[P, T], *args: P.args, **options: P.kwargs
     ) -> T:
-        """In a thread, of which each key has few."""
+        """Run `work` in a worker thread. The number of threads per key is limited."""
         return await self._workers.run(person.name, work, *args, **options)
 
     async def lock_if_free(
@@ -85,39 +89,63 @@ class ConversationLocks:
         session_id: str,
         request: RequestMessages,
         make_session: Callable[[], str] | None = None,
-    ) -> LockedConversation | None:
-        """Hold the conversation of a session; None if another request does, `LeaseHeld` if another process.
+    ) -> LockedConversation:
+        """Lock the conversation of a session. Raise `LeaseHeld` if somebody else works in it.
 
-        `make_session` makes the one in which it continues should it be deleted meanwhile.
+        `make_session` creates the session that replaces the conversation if it is deleted while it is locked.
         """
-        store = self.store(person)
-        root = await self.run_in_thread(person, store.get_conversation_root, session_id) or session_id
-        if root in self._held:
-            return None
-        self._held.add(root)
+        store = self.get_store(person)
+        root = await self._find_root(person, session_id)
+        conversation = self._make_conversation(person, request.instructions, make_session)
+        if root in self._working:
+            raise errors.LeaseHeld(BUSY, self._working[root].record.lease)
+        self._working[root] = conversation
+        try:
+            live = await self.run_in_thread(person, store.get_compression_tip, session_id)
+            await conversation.enter(live)
+            if await self.run_in_thread(person, store.get_compression_tip, session_id) != live:
+                raise errors.LeaseHeld("this conversation was compressed in the meantime; try again")
+        except BaseException:
+            del self._working[root]
+            await conversation.leave()
+            raise
+        return LockedConversation(person, conversation, root, request.new.content)
+
+    async def view(self, person: Person, session_id: str) -> Conversation[ScopedStore]:
+        """Return the conversation of a session for reading: the locked one if there is one, otherwise one
+        without a lease."""
+        working = self._working.get(await self._find_root(person, session_id))
+        if working is not None and working.store.principal == person.principal:
+            return working
+        conversation = self._make_conversation(person, None, None)
+        store = self.get_store(person)
+        conversation.observe(await self.run_in_thread(person, store.get_compression_tip, session_id))
+        return conversation
+
+    async def _find_root(self, person: Person, session_id: str) -> str:
+        root = await self.run_in_thread(person, self.get_store(person).get_conversation_root, session_id)
+        return root or session_id
+
+    def _make_conversation(
+        self, person: Person, instructions: str | None, make_session: Callable[[], str] | None
+    ) -> Conversation[ScopedStore]:
+        store = self.get_store(person)
 
         async def replace_session() -> str:
             make = make_session or (lambda: store.create_session(origin=person.source.to_dict()))
             return await self.run_in_thread(person, make)
 
-        scope = self._make_scope(person, request.instructions)
+        scope = self._make_scope(person, instructions)
         surface = Surface(
-            name=f"gateway, request {next(_numbers)}", stores_unanswered=True, make_session=replace_session
+            name=f"gateway, request {next(_numbers)}",
+            stores_unanswered=True,
+            is_per_request=True,
+            make_session=replace_session,
         )
-        conversation = Conversation(store, self._context.agents, scope, surface)
-        try:
-            live = await self.run_in_thread(person, store.get_compression_tip, session_id)
-            await conversation.enter(live)
-            if await self.run_in_thread(person, store.get_compression_tip, session_id) != live:
-                raise errors.LeaseHeld("somebody else has just compressed this conversation")
-        except BaseException:
-            self._held.discard(root)
-            await conversation.leave()
-            raise
-        return LockedConversation(person, conversation, root, request.new.content)
+        return Conversation(store, self._context.agents, scope, surface)
 
     async def leave(self, locked: LockedConversation) -> None:
-        """Let others work in it, and remember where it stands."""
+        """Release the conversation and update its mark in the history index."""
         try:
             if locked.is_temporary:
                 await self.run_in_thread(
@@ -127,22 +155,22 @@ class ConversationLocks:
                 await self.run_in_thread(locked.person, self._update_index, locked)
         except errors.StoreError as problem:
             if locked.is_temporary:
-                log.error("a conversation that was not to be stored could not be thrown away: %s", problem)
-            # The other is not found by what was said, then.
+                log.error("a conversation with `store: false` could not be moved to the trash: %s", problem)
+            # Other conversations need no log line: without an index entry they only cannot be found by history.
         finally:
             await locked.conversation.leave()
-            self._held.discard(locked.conversation_id)
+            del self._working[locked.conversation_id]
 
     def _update_index(self, locked: LockedConversation) -> None:
         store = locked.conversation.store
         first = store.get_session(locked.current)
         if first is None or first["parent_session_id"] is not None:
-            return  # a branch does not hold all that its client knows
-        messages = messages_from_rows(store.follow(locked.current))
+            return  # a branch does not contain the whole history that its client sends
+        messages = convert_rows(store.follow(locked.current))
         self._index.put(locked.current, make_mark(locked.person, messages) if messages else None)
 
     async def store_messages(self, locked: LockedConversation, messages: Sequence[ChatMessage]) -> None:
-        """Store what was said before, elsewhere."""
+        """Store the messages that the client sent as earlier history."""
         store, session_id, epoch = (
             locked.conversation.store,
             locked.conversation.session_id,
@@ -152,7 +180,7 @@ class ConversationLocks:
             return
 
         def keep() -> None:
-            if not store.get_context(session_id):  # all of it, or nothing
+            if not store.get_context(session_id):  # one transaction: all messages or none
                 rows = [{"role": message.role, "content": message.content} for message in messages]
                 store.replace_messages(session_id, rows, lease_epoch=epoch)
                 return
@@ -161,7 +189,7 @@ class ConversationLocks:
 
         await self.run_in_thread(locked.person, keep)
 
-    # ---------------------------------------------------------------- what the agent is told
+    # ---------------------------------------------------------------- the prompt
 
     def _make_scope(self, person: Person, instructions: str | None) -> AgentScope:
         context, source = self._context, person.source
@@ -182,7 +210,10 @@ class ConversationLocks:
     async def update_instructions(
         self, locked: LockedConversation, instructions: str | None, *, keep: bool = False
     ) -> None:
-        """If the instructions are others now, the prompt is made anew. With `keep`, none are those that are there."""
+        """Clear the stored system prompt if the instructions changed, so that it is rebuilt.
+
+        With `keep`, a request without instructions does not change the prompt.
+        """
         store, session_id = locked.conversation.store, locked.conversation.session_id
         session = await self.run_in_thread(locked.person, store.get_session, session_id)
         prompt = None if session is None else session["system_prompt"]

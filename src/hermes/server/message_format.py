@@ -1,6 +1,7 @@
-"""One shape for the messages of a request and of the store, so that the two can be compared.
+"""A common format for the messages of a request and of the store, so that they can be compared.
 
-A turn is the person's message and the answer as the client got it: one text, however many steps the agent made.
+A turn is the person's message and the answer that the client received. The answer is one text, even if the
+agent made several steps.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hermes.conversation.answer import BETWEEN
+from hermes.agent.answer import BETWEEN
 from hermes.reasoning import strip_reasoning
 from hermes.server.api_errors import Refused, bad_request
 from hermes.text import replace_surrogates
@@ -17,34 +18,32 @@ from hermes.text import replace_surrogates
 INSTRUCTING = ("system", "developer")
 IMAGES = tuple(f"data:image/{kind};base64," for kind in ("png", "jpeg", "gif", "webp"))
 TEXTS = ("text", "input_text", "output_text")
-NO_TOOLS = (
-    "tools of the client are not supported: the agent behind this interface has its own, and runs them itself"
-)
+NO_TOOLS = "client tools are not supported: the agent has its own tools and runs them itself"
 
 
 class ChatMessage(NamedTuple):
     role: str
-    """user or assistant."""
+    """`user` or `assistant`."""
     content: Any
-    """Text, or a list of parts in the shape of the chat completions interface."""
+    """Text, or a list of parts in the format of the chat completions API."""
 
 
 class RequestMessages(NamedTuple):
-    """What a request says."""
+    """The messages of a request."""
 
     instructions: str | None
-    """Its system and developer messages; None if it has none."""
+    """The system and developer messages, or None if there are none."""
     before: tuple[ChatMessage, ...]
     new: ChatMessage
-    """The last message, which is the person's."""
+    """The last message. Its role is `user`."""
 
 
 def read_messages(
     messages: object, param: str, most: int, instructions: str | None = None
 ) -> RequestMessages:
-    """Read the messages of a request, of either interface."""
+    """Read and check the messages of a request to either the completions or the responses API."""
     if not isinstance(messages, list) or not messages:
-        raise bad_request(f"{param} must be a list of messages, and not empty", param)
+        raise bad_request(f"{param} must be a list of messages that is not empty", param)
     if len(messages) > most:
         raise Refused(413, f"{param} has more than {most:,} messages", param=param, code="too_many_messages")
     texts = [instructions] if instructions else []
@@ -60,12 +59,12 @@ def read_messages(
     if not chat_messages[-1].content or (
         isinstance(chat_messages[-1].content, str) and not chat_messages[-1].content.strip()
     ):
-        raise bad_request("the last message says nothing", param)
+        raise bad_request("the last message is empty", param)
     return RequestMessages(BETWEEN.join(texts) or None, join_answers(chat_messages[:-1]), chat_messages[-1])
 
 
 def join_answers(messages: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
-    """As a client sees it: answers that follow each other are one, and those that say nothing are none."""
+    """Join consecutive assistant messages into one and drop empty ones, as the client sees them."""
     joined: list[ChatMessage] = []
     answer: list[Any] = []
     for message in messages:
@@ -80,14 +79,14 @@ def join_answers(messages: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
 
 
 def _join_texts(answer: list[Any]) -> list[ChatMessage]:
-    """Joined once: adding one text after the other takes time that grows with the square of their number."""
+    """Join the texts of an answer in one step. Appending them one by one would take quadratic time."""
     if not answer:
         return []
     return [ChatMessage("assistant", answer[0] if len(answer) == 1 else BETWEEN.join(map(str, answer)))]
 
 
-def messages_from_rows(rows: Iterable[Mapping[str, Any]]) -> tuple[ChatMessage, ...]:
-    """What of a conversation's rows its client knows."""
+def convert_rows(rows: Iterable[Mapping[str, Any]]) -> tuple[ChatMessage, ...]:
+    """Convert stored rows to the messages that the client knows."""
     return join_answers(
         ChatMessage(row["role"], strip_reasoning(row["content"], row["role"]))
         for row in rows
@@ -96,7 +95,7 @@ def messages_from_rows(rows: Iterable[Mapping[str, Any]]) -> tuple[ChatMessage, 
 
 
 def encode_canonically(messages: Sequence[ChatMessage]) -> bytes:
-    """One spelling for the same things said, and another one for any others."""
+    """Encode messages so that equal messages give equal bytes."""
     return json.dumps([(message.role, message.content) for message in messages], sort_keys=True).encode()
 
 
@@ -117,7 +116,7 @@ def _read_message(message: object, where: str) -> ChatMessage:
 
 
 def _read_content(content: object, where: str, *, images: bool) -> Any:
-    """Text where there is nothing else: a list of parts only if there are pictures in it."""
+    """Return the content as plain text, or as a list of parts if it has pictures."""
     if content is None:
         return None
     if isinstance(content, str):
@@ -147,5 +146,5 @@ def _read_part(part: object, where: str, images: bool) -> dict[str, Any]:
 
 def _require_text(content: Any, where: str) -> str:
     if not isinstance(content, str):
-        raise bad_request(f"{where}: there must be nothing but text", where)
+        raise bad_request(f"{where}: the content must be text only", where)
     return content

@@ -1,7 +1,7 @@
-"""Pictures that a request names by address: fetched here and stored as data.
+"""Pictures that a request names by URL. The server fetches them and stores them as data URLs.
 
-The model's endpoint would fetch them from its own network, which the client may not reach. And content behind an
-address changes, while the conversation keeps what was seen.
+If the model's endpoint fetched a URL, the client could reach the endpoint's own network. The content behind a
+URL can also change, while the conversation keeps the picture that the model saw.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from hermes.server.api_errors import Refused, bad_request
 from hermes.server.message_format import ChatMessage, RequestMessages
 
 MOST_PICTURES = 16
-"""By their address, in one request."""
+"""The maximum number of picture URLs in one request."""
 WHOLE_S = 30.0
-"""How long all pictures of a request may take."""
+"""The time limit in seconds for fetching all pictures of a request."""
 MOST_REDIRECTS = 3
 REDIRECTS = (301, 302, 303, 307, 308)
 KEPT_S = 600.0
-"""How long a picture is not fetched again: clients send the whole conversation each time."""
+"""How many seconds a fetched picture is cached. Clients send the whole conversation with every request."""
 KEPT_BYTES = 32 * 1024 * 1024
 
 Hold = Callable[[int], None]
-"""Count so many bytes as being in memory for this request; it is refused if that is too much."""
+"""Count bytes that a request holds in memory. Raises an error if the request holds too many."""
 
 
 class Pictures:
@@ -48,7 +48,8 @@ class Pictures:
         self._kept_bytes = 0
 
     async def inline(self, key: str, request: RequestMessages, hold: Hold) -> RequestMessages:
-        """The same request with data instead of addresses."""
+        """Return the request with data URLs in place of picture URLs. Raise a 400 error if a picture cannot
+        be fetched."""
         messages = (*request.before, request.new)
         addresses = list(
             dict.fromkeys(url for message in messages for url in _find_addresses(message.content))
@@ -65,7 +66,8 @@ class Pictures:
                 for url in addresses:
                     data[url] = await self._get(client, key, url, hold)
         except (Forbidden, httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError):
-            # One line for every reason: else it would tell what there is in our network.
+            # The message is the same for every reason, so it does not reveal which hosts exist in the
+            # server's network.
             raise self._fetch_error() from None
         *before, new = (
             ChatMessage(message.role, _replace_addresses(message.content, data)) for message in messages
@@ -106,7 +108,7 @@ class Pictures:
     async def _request(
         self, client: httpx2.AsyncClient, targets: Sequence[Target], stack: AsyncExitStack
     ) -> httpx2.Response:
-        """From the first of the addresses that can be reached."""
+        """Send the request to the first target that accepts a connection."""
         headers = {"Accept": "image/*", "Accept-Encoding": "identity"}
         for number, target in enumerate(targets):
             try:
@@ -147,7 +149,7 @@ class Pictures:
 
 
 def detect_picture_type(data: bytes) -> str | None:
-    """What a file is by its first bytes, whatever its server calls it."""
+    """Return the media type of a picture by its first bytes, or None. The type in the HTTP header is ignored."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if data.startswith(b"\xff\xd8\xff"):

@@ -1,4 +1,4 @@
-"""Handles requests: authentication, limits, body, conversation, and the turn."""
+"""The request handler: authentication, limits, request body, conversation and turn."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from hermes.conversation.answer import Answer
+from hermes.agent.answer import Answer
 from hermes.db.scoped_store import ScopedStore
 from hermes.gateway.context import GatewayContext
 from hermes.gateway.http.address_rules import AllowedHosts
@@ -24,6 +25,7 @@ from hermes.server.api_errors import Refused, bad_request
 from hermes.server.api_keys import Keys, Person
 from hermes.server.conversation_match import Conversations
 from hermes.server.history_index import HistoryIndex
+from hermes.server.idempotency import RepeatedRequests
 from hermes.server.key_limits import Admission, Limits
 from hermes.server.locks import ConversationLocks, LockedConversation
 from hermes.server.message_format import RequestMessages
@@ -38,9 +40,10 @@ SESSION = "X-Hermes-Session-Id"
 LONGEST_NAME = 200
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 FIRST_WORD_S = 5.0
-"""How long a stream waits for its first word: what fails before that is told with its status."""
+"""How many seconds a stream waits for its first text. A failure within this time gets its own HTTP status."""
 SILENCE_S = 15.0
-"""A comment goes out when nothing else did for so long, so that nobody in between hangs up."""
+"""After this many seconds without text, the stream sends a comment, so that no proxy closes the connection.
+"""
 SILENT = b": still at work\n\n"
 
 
@@ -48,7 +51,7 @@ STOPPING_S = 5.0
 
 
 class ClientGone(Exception):
-    """Nobody waits for the answer any more."""
+    """The client has disconnected."""
 
 
 class RequestHandler:
@@ -67,22 +70,25 @@ class RequestHandler:
         self._pictures = Pictures(picture_hosts, context.settings.largest_attachment_mb)
         self._locks = ConversationLocks(context, index, self._workers)
         self.conversations = Conversations(self._locks, index)
+        self.repeats = RepeatedRequests()
         self._turns: set[Turn] = set()
+        self._commands: set[asyncio.Event] = set()
+        """The running commands. The event of a command is set when it ends."""
         self._closing = False
 
-    # ---------------------------------------------------------------- who asks, and what
+    # ---------------------------------------------------------------- authentication, limits and body
 
-    def store(self, person: Person) -> ScopedStore:
-        return self._locks.store(person)
+    def get_store(self, person: Person) -> ScopedStore:
+        return self._locks.get_store(person)
 
-    def person(self, request: Request) -> Person:
+    def find_person(self, request: Request) -> Person:
         person = self.keys.find_person(request.headers.get("authorization", ""))
         if person is None:
             address = request.client.host if request.client else ""
             if not current_guard().is_wrong_key_allowed(address):
                 raise Refused(
                     429,
-                    "too many requests without a good key from this address",
+                    "too many requests without a valid key from this address",
                     code="rate_limit_exceeded",
                     headers={"Retry-After": "60", "Connection": "close"},
                 )
@@ -94,8 +100,8 @@ class RequestHandler:
             )
         return person
 
-    def limit(self, person: Person) -> None:
-        """Refuse what is too much at once."""
+    def check_rate(self, person: Person) -> None:
+        """Raise an error if the person exceeds the message rate limit or the server is shutting down."""
         if self._closing:
             raise _refuse_ending()
         may, _ = self.context.access.check_rate(person.source)
@@ -121,24 +127,28 @@ class RequestHandler:
     async def run_in_thread(
         self, person: Person, work: Callable[P, T], *args: P.args, **options: P.kwargs
     ) -> T:
-        """In a thread, of which each key has few."""
+        """Run `work` in a worker thread. The number of threads per key is limited."""
         return await self._workers.run(person.name, work, *args, **options)
 
-    async def read(self, request: Request, person: Person, understand: Callable[[dict[str, Any]], T]) -> T:
-        """What a request says: its body, as `understand` takes it."""
-        # Not `request.body()`, which would keep the bytes for as long as the answer takes.
+    def reserve_thread(self, person: Person) -> AbstractAsyncContextManager[None]:
+        """Return a context that counts as one worker thread of the key, for work that uses other threads."""
+        return self._workers.reserve(person.name)
+
+    async def read_body(self, request: Request, person: Person, parse: Callable[[dict[str, Any]], T]) -> T:
+        """Read the body of a request and parse it in a worker thread."""
+        # `request.body()` would keep the bytes in memory until the answer is sent.
         sent = b"".join([chunk async for chunk in request.stream()])
-        return await self.run_in_thread(person, lambda: understand(_parse_body(sent)))
+        return await self.run_in_thread(person, lambda: parse(_parse_body(sent)))
 
     async def inline_pictures(
         self, request: Request, person: Person, messages: RequestMessages
     ) -> RequestMessages:
-        """The same with the pictures that it names by their address."""
+        """Return the messages with data URLs in place of picture URLs."""
         return await self._pictures.inline(person.name, messages, request.scope[HOLD])
 
     @staticmethod
-    def session_name(request: Request) -> str | None:
-        """The session that a request names."""
+    def read_session_name(request: Request) -> str | None:
+        """Return the session name from the request header, or None. Raise a 400 error if the name is invalid."""
         name = request.headers.get(SESSION)
         if name is None:
             return None
@@ -151,7 +161,8 @@ class RequestHandler:
     # ---------------------------------------------------------------- a turn
 
     async def begin_turn(self, person: Person, name: str | None, messages: RequestMessages) -> Turn:
-        """Begin with the answer, in the conversation that is named or, without a name, in the one that is meant."""
+        """Start a turn in the named conversation. Without a name, use the conversation that the messages
+        extend."""
         if name is None:
             return await self.begin_turn_in(self.conversations.open_extended(person, messages))
         return await self.begin_turn_in(self.conversations.open_named(person, name, messages))
@@ -161,14 +172,29 @@ class RequestHandler:
         if self._closing:
             await self._locks.leave(locked)
             raise _refuse_ending()
+        return self.start_turn(locked)
+
+    def start_turn(self, locked: LockedConversation) -> Turn:
+        """Start a turn in a locked conversation. The turn releases the conversation when it ends."""
         turn = Turn(self._locks, locked, self.context.metrics)
         self._turns.add(turn)
         turn.task.add_done_callback(lambda _: self._turns.discard(turn))
         return turn
 
+    @contextmanager
+    def keep_open(self) -> Iterator[None]:
+        """Mark a command as running, so that shutdown waits for it."""
+        end = asyncio.Event()
+        self._commands.add(end)
+        try:
+            yield
+        finally:
+            self._commands.discard(end)
+            end.set()
+
     async def answer(self, request: Request, turn: Turn) -> Answer:
-        """Wait for all of it."""
-        await _wait_while_connected(request, turn, turn.over.wait())
+        """Wait until the turn ends and return the answer. Raise the turn's error if it failed."""
+        await _wait_while_connected(request, turn, turn.ended.wait())
         if turn.failure is not None:
             raise _add_session(turn.failure, turn)
         return turn.answer
@@ -179,22 +205,22 @@ class RequestHandler:
         turn: Turn,
         render: Callable[[AsyncIterator[Piece | None]], AsyncIterator[bytes]],
     ) -> Response:
-        """The answer as it comes, in the words of `tell`."""
+        """Return a streaming response. `render` formats the pieces of the answer."""
         await _wait_while_connected(request, turn, turn.wait_until_begun(FIRST_WORD_S))
-        if turn.over.is_set() and turn.failure is not None and not turn.answer.whole_text:
+        if turn.ended.is_set() and turn.failure is not None and not turn.answer.whole_text:
             raise _add_session(turn.failure, turn)
-        return _Stream(turn, render(turn.pieces(SILENCE_S)))
+        return _Stream(turn, render(turn.iterate_pieces(SILENCE_S)))
 
     async def close(self, seconds: float) -> None:
-        """No more turns. Those that run may come to their end; after so many seconds they are stopped, and kept."""
+        """Refuse new turns and commands. Wait this many seconds for those that run, then stop them."""
         self._closing = True
-        running = [turn.over.wait() for turn in self._turns]
+        running = [end.wait() for end in (*(turn.ended for turn in self._turns), *self._commands)]
         if running:
             await asyncio.wait([asyncio.create_task(waiting) for waiting in running], timeout=seconds)
         await self.stop()
 
     async def stop(self) -> None:
-        """At once. What goes on behind a conversation, a title say, has a moment."""
+        """Stop all turns. Their background work, such as titles, has a few seconds to finish."""
         tasks = [turn.task for turn in self._turns]
         for turn in self._turns:
             turn.stop()
@@ -212,10 +238,10 @@ class RequestHandler:
 
 
 class _Stream(StreamingResponse):
-    """Who leaves, before the first word or after it, stops the answer."""
+    """A streamed answer. The turn is stopped if the client disconnects."""
 
     def __init__(self, turn: Turn, words: AsyncIterator[bytes]) -> None:
-        headers = {**session_headers(turn), "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        headers = {**make_session_headers(turn), "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(words, headers=headers, media_type="text/event-stream")
         self._turn = turn
 
@@ -223,7 +249,7 @@ class _Stream(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            if not self._turn.over.is_set():
+            if not self._turn.ended.is_set():
                 self._turn.stop()
 
 
@@ -241,34 +267,37 @@ def _parse_body(sent: bytes) -> dict[str, Any]:
     return body
 
 
-def session_headers(turn: Turn) -> dict[str, str]:
+def make_session_headers(turn: Turn) -> dict[str, str]:
     return {SESSION: turn.locked.current}
 
 
 def _add_session(failure: Refused, turn: Turn) -> Refused:
-    """What was said is kept, and this is where it can be tried again."""
-    failure.headers |= session_headers(turn)
+    """Add the header with the session that stores the message, so that the client can retry there."""
+    failure.headers |= make_session_headers(turn)
     return failure
 
 
 def format_event(body: Mapping[str, Any], name: str | None = None) -> bytes:
-    """A server-sent event."""
+    """Encode a server-sent event."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {json.dumps(body)}\n\n".encode()
 
 
 def _refuse_ending() -> Refused:
-    return Refused(503, "this server is ending", headers={"Retry-After": "5"})
+    return Refused(503, "the server is shutting down", headers={"Retry-After": "5"})
 
 
 async def _wait_while_connected(request: Request, turn: Turn, waiting: Coroutine[Any, Any, object]) -> None:
-    """`Gone` if the client leaves meanwhile: then the turn is stopped, and what happened is kept."""
+    """Wait for `waiting`. If the client disconnects first, stop the turn and raise `ClientGone`.
+
+    The turn stores its result so far.
+    """
     something, leaving = asyncio.create_task(waiting), asyncio.create_task(_wait_for_disconnect(request))
     try:
         await asyncio.wait([something, leaving], return_when=asyncio.FIRST_COMPLETED)
         if not something.done():
             turn.stop()
-            await turn.over.wait()
+            await turn.ended.wait()
             raise ClientGone
     except asyncio.CancelledError:
         turn.stop()

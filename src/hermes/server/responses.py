@@ -1,7 +1,7 @@
-"""`/v1/responses`: create, stream, continue, get, delete.
+"""`/v1/responses`: create, stream, continue, get and delete responses.
 
-Nothing is stored for a response. Its id names the message it answers and is signed with the key of its owner; the
-answer is in the conversation.
+No record is stored for a response. Its id contains the message that it answers and is signed with the key of
+its owner. The answer itself is part of the conversation.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hermes import clock
+from hermes.agent.answer import Answer
 from hermes.agent.models.finish_reasons import FILTERED, LENGTH, normalize_reason
-from hermes.conversation.answer import Answer
 from hermes.server.api_errors import Refused, bad_request, response_not_found
 from hermes.server.api_keys import Person
-from hermes.server.completions import answer_notes, refuse_tools
+from hermes.server.completions import format_notes, refuse_tools
 from hermes.server.conversation_match import find_answer
-from hermes.server.message_format import RequestMessages, messages_from_rows, read_messages
-from hermes.server.request_handler import SILENT, RequestHandler, format_event, session_headers
+from hermes.server.message_format import RequestMessages, convert_rows, read_messages
+from hermes.server.request_handler import SILENT, RequestHandler, format_event, make_session_headers
 from hermes.server.turns import Piece, Turn
 
 PREFIX, SIGNATURE = "resp_", 32
 
 
 async def create_response(handler: RequestHandler, request: Request, person: Person) -> Response:
-    name = handler.session_name(request)
+    name = handler.read_session_name(request)
 
-    def understand(body: dict[str, Any]) -> tuple[dict[str, Any], RequestMessages]:
+    def parse(body: dict[str, Any]) -> tuple[dict[str, Any], RequestMessages]:
         _refuse_unsupported(body)
         handler.check_model(body)
         return body, _read_input(body, handler.limits.most_messages)
 
-    body, messages = await handler.read(request, person, understand)
+    body, messages = await handler.read_body(request, person, parse)
     keep, streamed = body.get("store") is not False, body.get("stream") is True
     previous = body.get("previous_response_id")
     if name is not None and (previous is not None or not keep):
         other = "store: false" if previous is None else "previous_response_id"
-        raise bad_request(f"a named session and {other} cannot be asked for together")
+        raise bad_request(f"a request cannot combine a named session with {other}")
     after = None if previous is None else decode_id(person, previous)
-    handler.limit(person)
+    handler.check_rate(person)
     messages = await handler.inline_pictures(request, person, messages)
     if after is not None:
         finding = handler.conversations.continue_after(person, *after, messages, is_temporary=not keep)
@@ -67,13 +67,15 @@ async def create_response(handler: RequestHandler, request: Request, person: Per
     if streamed:
         return await handler.stream(request, turn, lambda pieces: _stream_events(turn, pieces, about))
     answer = await handler.answer(request, turn)
-    return JSONResponse(_make_completed(turn, answer, about), headers=session_headers(turn))
+    return JSONResponse(_make_completed(turn, answer, about), headers=make_session_headers(turn))
 
 
 async def get_response(handler: RequestHandler, request: Request, person: Person) -> Response:
     session_id, message_id = decode_id(person, request.path_params["id"])
-    answered = await handler.run_in_thread(person, find_answer, handler.store(person), session_id, message_id)
-    texts = [message.content for message in messages_from_rows(answered.rows) if message.role == "assistant"]
+    answered = await handler.run_in_thread(
+        person, find_answer, handler.get_store(person), session_id, message_id
+    )
+    texts = [message.content for message in convert_rows(answered.rows) if message.role == "assistant"]
     last = answered.rows[-1]
     about = {"model": handler.model, "created_at": int(last["timestamp"]), "store": True}
     cut = describe_incomplete(last["finish_reason"])
@@ -92,7 +94,7 @@ async def delete_response(handler: RequestHandler, request: Request, person: Per
 
 
 def encode_id(person: Person, session_id: str, message_id: int | None) -> str:
-    if message_id is None:  # it could not be stored, and so nobody can come back to it
+    if message_id is None:  # the message could not be stored, so the id cannot be used again
         return f"{PREFIX}{os.urandom(SIGNATURE // 2).hex()}"
     place = f"{message_id}:{session_id}".encode()
     text = base64.urlsafe_b64encode(place).decode().rstrip("=")
@@ -100,7 +102,8 @@ def encode_id(person: Person, session_id: str, message_id: int | None) -> str:
 
 
 def decode_id(person: Person, response_id: object) -> tuple[str, int]:
-    """The session and the message. What was made for another key is not known here, like what never was."""
+    """Return the session and the message of a response id. Raise a 404 error if the id was signed with
+    another key."""
     text = (
         response_id.removeprefix(PREFIX)
         if isinstance(response_id, str) and response_id.startswith(PREFIX)
@@ -119,7 +122,7 @@ def decode_id(person: Person, response_id: object) -> tuple[str, int]:
         raise response_not_found() from None
 
 
-# ---------------------------------------------------------------- what is said
+# ---------------------------------------------------------------- the input
 
 
 def _read_input(body: Mapping[str, Any], most: int) -> RequestMessages:
@@ -139,10 +142,10 @@ def _refuse_unsupported(body: Mapping[str, Any]) -> None:
     text = body.get("text")
     shape = text.get("format") if isinstance(text, Mapping) else None
     if shape not in (None, {"type": "text"}):
-        raise bad_request("answers are plain text here: text.format is not supported", "text", "unsupported")
+        raise bad_request("answers are plain text: text.format is not supported", "text", "unsupported")
 
 
-# ---------------------------------------------------------------- what is answered
+# ---------------------------------------------------------------- the response
 
 
 async def _stream_events(
@@ -165,7 +168,7 @@ async def _stream_events(
     yield format_body("response.content_part.added", **place, part=_make_text(""))
     sent_text = ""
     async for piece in pieces:
-        if piece is None or piece.is_reasoning:  # nothing is to be shown, but the answer is being made
+        if piece is None or piece.is_reasoning:  # keep the connection open
             yield SILENT
             continue
         sent_text += piece.text
@@ -186,7 +189,7 @@ async def _stream_events(
         f"response.{status}",
         response=_make_response(response_id, about, status, [item], _format_usage(answer))
         | cut
-        | answer_notes(answer),
+        | format_notes(answer),
     )
 
 
@@ -197,12 +200,13 @@ def _make_completed(turn: Turn, answer: Answer, about: Mapping[str, Any]) -> dic
     return (
         _make_response(_make_response_id(turn), about, status, output, _format_usage(answer))
         | cut
-        | answer_notes(answer)
+        | format_notes(answer)
     )
 
 
 def describe_incomplete(reason: str | None) -> dict[str, Any]:
-    """What tells that an answer was cut short; nothing if it was not."""
+    """Return the field with the reason why an answer is incomplete, or an empty dictionary if the answer is
+    complete."""
     cause = {LENGTH: "max_output_tokens", FILTERED: "content_filter"}.get(normalize_reason(reason) or "")
     return {"incomplete_details": {"reason": cause}} if cause else {}
 

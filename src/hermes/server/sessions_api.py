@@ -1,4 +1,4 @@
-"""`/api/sessions`: the sessions of one key. Other people's sessions are answered with 404."""
+"""`/api/sessions`: the sessions of one key. Sessions of other people are answered with 404."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ from hermes.server.key_limits import OPERATORS, check_query
 from hermes.server.request_handler import RequestHandler
 
 ACTIVE_S = 300.0
-"""A session is active that is open and in which something was said within so many seconds."""
+"""An open session counts as active for this many seconds after its last message."""
 MOST = 500
-NOT_TOLD = frozenset(("system_prompt", "owner", "origin_json", "process", "lease_epoch", "session_key"))
-"""What is ours and not the client's, of a session's row."""
+PRIVATE_COLUMNS = frozenset(
+    ("system_prompt", "owner", "origin_json", "process", "lease_epoch", "session_key")
+)
+"""Columns that are internal to the server and are not sent to clients."""
 MEDIA_TYPES = {
     "jsonl": "application/jsonl",
     "md": "text/markdown",
@@ -35,13 +37,13 @@ MEDIA_TYPES = {
     "trace": "application/jsonl",
 }
 EXPORT_CHUNK = 64 * 1024
-"""Bytes of an export that are read before they are sent."""
+"""An export is sent in chunks of at least this many bytes, except for the last chunk."""
 _TERMS = re.compile(r'"[^"]*"|\S+')
 
 
 async def list_sessions(handler: RequestHandler, request: Request, person: Person) -> Response:
     limit, offset = _read_number(request, "limit", 20, MOST), _read_number(request, "offset", 0)
-    store = handler.store(person)
+    store = handler.get_store(person)
 
     def page() -> Response:
         page_of_rows = store.list_conversations(limit=limit, offset=offset)
@@ -52,49 +54,50 @@ async def list_sessions(handler: RequestHandler, request: Request, person: Perso
 
 
 async def search_sessions(handler: RequestHandler, request: Request, person: Person) -> Response:
-    """The best message of each session that holds what is looked for."""
+    """Return the best matching message of each session."""
     limit = _read_number(request, "limit", 20, MOST)
     query = request.query_params.get("q", "")
     check_query(query, handler.limits)
-    query, store = _make_prefixes(query), handler.store(person)
+    query, store = _make_prefixes(query), handler.get_store(person)
 
     def find() -> Response:
         best: dict[str, dict[str, Any]] = {}
         for hit in store.search_messages(query, limit=limit, relax=False):
             best.setdefault(hit["session_id"], hit)
-        return JSONResponse({"results": [_format_message(hit) for hit in best.values()]})
+        return JSONResponse({"results": [format_row(hit) for hit in best.values()]})
 
     return await handler.run_in_thread(person, find)
 
 
 async def get_session(handler: RequestHandler, request: Request, person: Person) -> Response:
-    _, session = await _find_session(handler, request, person)
+    _, session = await find_session(handler, request, person)
     return JSONResponse(_format_session(session))
 
 
 async def list_messages(handler: RequestHandler, request: Request, person: Person) -> Response:
-    store, session = await _find_session(handler, request, person)
+    store, session = await find_session(handler, request, person)
 
     def read() -> Response:
         rows = store.get_messages(session["id"])
-        return JSONResponse({"session_id": session["id"], "messages": [_format_message(row) for row in rows]})
+        return JSONResponse({"session_id": session["id"], "messages": [format_row(row) for row in rows]})
 
     answer = await handler.run_in_thread(person, read)
-    # It is in memory until the client has read it. A session of any size can be read, but only one of the largest.
+    # The response stays in memory until the client has read it. The charge is capped at a key's share, so a
+    # session of any size can be read. Only one session of that size can be read at a time.
     request.scope[HOLD](min(len(answer.body), current_guard().bodies.share))
     return answer
 
 
 async def export_session(handler: RequestHandler, request: Request, person: Person) -> Response:
-    """The whole conversation in a format of `hermes sessions export`, sent while it is read."""
+    """Stream the whole conversation in one of the formats of `hermes sessions export`."""
     name = request.query_params.get("format", "jsonl")
     if name not in FORMATS:
         raise Refused(422, f"format must be one of {', '.join(FORMATS)}", param="format")
-    store, session = await _find_session(handler, request, person)
+    store, session = await find_session(handler, request, person)
     plan = await handler.run_in_thread(person, plan_conversation, store, session["id"])
-    if not plan.conversations:  # deleted meanwhile
+    if not plan.conversations:  # deleted since it was found
         raise session_not_found()
-    options = Options(FORMATS[name], left_out=NOT_TOLD)
+    options = Options(FORMATS[name], left_out=PRIVATE_COLUMNS)
     chunks = _ExportChunks(handler, person, plan, options, request.scope[HOLD])
     await chunks.read_first()
     file = f"{make_file_stem(plan.conversations[0], FORMATS[name].is_titled)}{FORMATS[name].ending}"
@@ -107,22 +110,23 @@ async def export_session(handler: RequestHandler, request: Request, person: Pers
 
 
 async def get_latest_descendant(handler: RequestHandler, request: Request, person: Person) -> Response:
-    """Where the conversation goes on: after a compression that is another session."""
-    store, session = await _find_session(handler, request, person)
+    """Return the last session of the conversation. It differs from the requested session after a compression."""
+    store, session = await find_session(handler, request, person)
     live = await handler.run_in_thread(person, store.get_compression_tip, session["id"])
     body = {"requested_session_id": session["id"], "session_id": live, "changed": live != session["id"]}
     return JSONResponse(body)
 
 
 async def delete_session(handler: RequestHandler, request: Request, person: Person) -> Response:
-    """The conversation goes to the trash."""
-    _, session = await _find_session(handler, request, person)
+    """Move the conversation to the trash."""
+    _, session = await find_session(handler, request, person)
     await handler.conversations.trash(person, session["id"])
     return JSONResponse({"ok": True})
 
 
 class _ExportChunks:
-    """The chunks of an export, each made in a thread of its key when the client has read the one before."""
+    """The chunks of an export. Each is created in a worker thread after the client has read the previous
+    chunk."""
 
     def __init__(
         self,
@@ -138,7 +142,7 @@ class _ExportChunks:
         self._first = b""
 
     async def read_first(self) -> None:
-        """Before the answer begins, so that an error has its status."""
+        """Read the first chunk before the response starts, so that an error can still set the HTTP status."""
         self._first = await self._make_chunk()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -148,12 +152,12 @@ class _ExportChunks:
                 yield chunk
                 chunk = await self._make_chunk()
         finally:
-            with suppress(ValueError):  # a thread is still at work in it, and nobody waits for that any more
+            with suppress(ValueError):  # a thread is still running the generator; its result is not needed
                 self._chunks.close()
 
     async def _make_chunk(self) -> bytes:
         chunk = await self._handler.run_in_thread(self._person, next, self._chunks, b"")
-        # The session that is being sent is in memory until the client has read it.
+        # The session that is being sent stays in memory until the client has read it.
         size = min(max(self._largest, len(chunk)), current_guard().bodies.share)
         if size > self._counted:
             self._hold(size - self._counted)
@@ -182,10 +186,10 @@ def _join_chunks(chunks: Iterator[bytes]) -> Generator[bytes, None, None]:
         yield b"".join(joined)
 
 
-async def _find_session(
+async def find_session(
     handler: RequestHandler, request: Request, person: Person
 ) -> tuple[ScopedStore, dict[str, Any]]:
-    store = handler.store(person)
+    store = handler.get_store(person)
     session = await handler.run_in_thread(person, store.get_session, request.path_params["id"])
     if session is None:
         raise session_not_found()
@@ -195,12 +199,16 @@ async def _find_session(
 def _format_session(row: Mapping[str, Any]) -> dict[str, Any]:
     active = row.get("last_active") or row["started_at"]
     is_active = row["ended_at"] is None and clock.is_time(active) and clock.now() - active < ACTIVE_S
-    body = {name: value for name, value in row.items() if name not in NOT_TOLD}
-    return {**_format_message(body), "is_active": is_active}
+    return {**format_row(row), "is_active": is_active}
 
 
-def _format_message(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if not isinstance(value, bytes)}
+def format_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored row for a client, without binary values and private columns."""
+    return {
+        name: value
+        for name, value in row.items()
+        if name not in PRIVATE_COLUMNS and not isinstance(value, bytes)
+    }
 
 
 def _read_number(request: Request, name: str, default: int, most: int | None = None) -> int:
@@ -214,7 +222,7 @@ def _read_number(request: Request, name: str, default: int, most: int | None = N
 
 
 def _make_prefixes(query: str) -> str:
-    """Each word that is not in quotes is the beginning of one."""
+    """Turn every word that is not in quotes into a prefix search."""
     if query.count('"') % 2:
         query = query.replace('"', " ")
     terms = _TERMS.findall(query)

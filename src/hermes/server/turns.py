@@ -1,4 +1,5 @@
-"""One turn for one request. It runs in its own task: a client that disconnects stops it, and the result is stored."""
+"""The turn of a request. It runs in its own task. It is stopped if the client disconnects, and its result is
+stored."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from hermes import clock, secrets
+from hermes.agent.answer import Answer, collect_answer
 from hermes.agent.events import (
     Counted,
     Discarded,
@@ -18,35 +20,36 @@ from hermes.agent.events import (
     TextDelta,
     ThoughtDelta,
 )
-from hermes.conversation.answer import Answer, collect_answer
 from hermes.gateway.ops.metrics import GatewayMetrics
-from hermes.server.api_errors import Refused, translate_error
+from hermes.server.api_errors import DO_NOT_RETRY, Refused, translate_error
 from hermes.server.locks import ConversationLocks, LockedConversation
 
 log = logging.getLogger(__name__)
 
 AGAIN = "\n\n[the answer broke off here; it starts again]\n\n"
-STOPPED = "the answer was stopped: this server is ending; what was said is kept"
+STOPPED = "the answer was stopped because the server is shutting down; the text so far is stored"
+STOPPED_BY_COMMAND = "the answer was stopped by /stop; the text so far is stored"
 RECAST = "\n\n[this was the model's reasoning; the answer follows]\n\n"
 
 
 class Piece(NamedTuple):
-    """Text on its way to a client."""
+    """A piece of text for the client."""
 
     text: str
     is_reasoning: bool = False
 
 
 class StreamText:
-    """The text of an answer for a client that reads along. What the client has cannot be taken back."""
+    """The text of an answer for a client that reads the stream. Text that was sent cannot be withdrawn."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self._resumes_with = ""
-        """Says that the text so far is not the beginning of the answer."""
+        """A line that the next text begins with, or an empty string. It says that the text so far is not part
+        of the answer."""
 
     def render(self, event: Event) -> str:
-        """What the client is sent for an event, before the event is added to the answer."""
+        """Return the text to send for an event. Call it before the event is added to the answer."""
         match event:
             case TextDelta(text) if text:
                 prefix, self._resumes_with = self._resumes_with or self._answer.separator, ""
@@ -68,19 +71,20 @@ class Turn:
         self._text = StreamText(self.answer)
         self._locks, self._metrics = locks, metrics
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
-        self._heard, self._some = asyncio.Event(), asyncio.Event()
+        self._first_event, self._first_text = asyncio.Event(), asyncio.Event()
         self._stopping = False
-        self.over = asyncio.Event()
-        """The conversation is let go; what goes on is behind it."""
+        self.ended = asyncio.Event()
+        """Set when the conversation is released. Background work may still be running."""
+        locked.conversation.expect(True)
         self.task = asyncio.create_task(self._work(), name=f"api turn in {locked.conversation_id}")
 
     def stop(self) -> None:
-        """End it at the next moment; what happened so far is kept."""
+        """Ask the turn to stop. The text so far is stored."""
         self._stopping = True
         self.locked.conversation.stop()
 
-    async def pieces(self, every: float) -> AsyncIterator[Piece | None]:
-        """The answer as it comes; None where for so many seconds nothing came."""
+    async def iterate_pieces(self, every: float) -> AsyncIterator[Piece | None]:
+        """Yield the pieces of the answer, and None after every `every` seconds without a piece."""
         while True:
             try:
                 async with asyncio.timeout(every):
@@ -93,25 +97,26 @@ class Turn:
             yield piece
 
     async def wait_until_begun(self, seconds: float) -> None:
-        """Wait until there is something to tell, or it is over; once the message is stored, not longer than that."""
-        await self._heard.wait()
+        """Wait for the first text or the end of the turn. Stop waiting this many seconds after the first
+        event."""
+        await self._first_event.wait()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._some.wait()
+                await self._first_text.wait()
 
     async def _work(self) -> None:
         began, conversation = clock.now(), self.locked.conversation
         try:
             await collect_answer(conversation.say(self.locked.content), self._publish, self.answer)
             if self.answer.outcome == "stopped":
-                self.failure = Refused(503, STOPPED, code="stopped")
+                self.failure = self._describe_stop()
             elif self.answer.failure is not None:
-                log.warning("a request to the API got no answer: %s", self.answer.failure.why)
+                log.warning("an API request got no answer: %s", self.answer.failure.why)
                 self.failure = translate_error(self.answer.failure.error)
         except Exception as problem:
             log.log(
                 logging.DEBUG if translate_error(problem).status < 500 else logging.ERROR,
-                "a turn for the API broke off: %s",
+                "a turn of the API failed: %s",
                 secrets.redact(repr(problem)),
                 exc_info=True,
             )
@@ -121,10 +126,15 @@ class Turn:
             self._metrics.turns.add(self.answer.outcome)
             self._metrics.turn_seconds.observe(clock.now() - began)
             self._pieces.put_nowait(None)
-            self._heard.set()
-            self._some.set()
-            self.over.set()
+            self._first_event.set()
+            self._first_text.set()
+            self.ended.set()
         await conversation.settle()
+
+    def _describe_stop(self) -> Refused:
+        if self._stopping:
+            return Refused(503, STOPPED, code="stopped")
+        return Refused(409, STOPPED_BY_COMMAND, code="stopped", headers=DO_NOT_RETRY)
 
     async def _publish(self, event: Event) -> None:
         if self._stopping:
@@ -135,5 +145,5 @@ class Turn:
         text = event.text if isinstance(event, ThoughtDelta) else self._text.render(event)
         if text:
             self._pieces.put_nowait(Piece(text, is_reasoning))
-            self._some.set()
-        self._heard.set()
+            self._first_text.set()
+        self._first_event.set()

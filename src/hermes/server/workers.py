@@ -1,16 +1,16 @@
-"""Threads for the store and for heavy work of the API, shared fairly between keys.
+"""Worker threads for the store and for CPU work of the API, shared fairly between keys.
 
-The event loop does nothing that takes long. A key has few threads at a time; waiting jobs start round-robin over the
-keys. So a key with many requests delays only itself.
+The event loop runs no slow work. Each key has a small maximum number of threads, and waiting jobs start in
+round-robin order over the keys. A key with many requests therefore delays only itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import ParamSpec, TypeVar
 
@@ -27,7 +27,7 @@ class Workers:
         self._executor = ThreadPoolExecutor(threads, "api")
         self._running: Counter[str] = Counter()
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-        """By key; the key whose turn is next comes first."""
+        """The waiting jobs of each key. The key that is served next comes first."""
 
     async def run(self, key: str, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         await self._get_thread(key)
@@ -37,9 +37,18 @@ class Workers:
         except BaseException:
             self._release(key)
             raise
-        # A job that nobody waits for any more still has its thread, until it ends.
+        # A job whose caller was cancelled occupies its thread until it ends.
         job.add_done_callback(lambda _: _run_and_report(loop, partial(self._release, key)))
         return await asyncio.wrap_future(job)
+
+    @asynccontextmanager
+    async def reserve(self, key: str) -> AsyncIterator[None]:
+        """Count as one thread of the key, for work that uses other threads. The work must not call `run`."""
+        await self._get_thread(key)
+        try:
+            yield
+        finally:
+            self._release(key)
 
     def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -60,7 +69,7 @@ class Workers:
             turns = self._waiting.pop(key)
             turn = turns.popleft()
             if turns:
-                self._waiting[key] = turns  # behind all others
+                self._waiting[key] = turns  # at the end of the queue
             if not turn.cancelled():
                 self._free -= 1
                 self._running[key] += 1
@@ -78,5 +87,5 @@ class Workers:
 
 
 def _run_and_report(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with suppress(RuntimeError):  # the loop is closed, so no job waits
         loop.call_soon_threadsafe(work)

@@ -1,5 +1,5 @@
-"""The stored truth: sessions and messages, and everything derived from them.
+"""Store: sessions, messages and all data derived from them.
 
-Owns the seam to database engines (`engine`), the values that cross it, and one manager per noun in the folders below.
-Imports `config` and foundations; knows no search language, agent or surface.
+Owns the interface to database engines (`engine`), its value types, and one manager per noun in the folders
+below. Imports `config` and foundations only; it does not import the search language, the agent or a surface.
 """

@@ -1,4 +1,4 @@
-"""What callers hand in, checked once, at the door: a bad value is one clear error, and nothing is written."""
+"""Checks of the values that callers pass. A bad value raises an error before anything is written."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def check_optional_text(name: str, value: object) -> str | None:
 
 
 def check_optional_id(name: str, value: object) -> str | None:
-    """An id of another system: platforms count theirs, so that a whole number is as good as text."""
+    """Check an id of another system. Platforms also use integers, which are converted to text."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return check_optional_text(name, value)
 
 
 def check_time(name: str, value: object) -> float:
-    """A time in epoch seconds."""
+    """Check a time in epoch seconds."""
     return _check_finite(name, "a time in seconds", value)
 
 
@@ -47,7 +47,7 @@ def check_integer(name: str, value: object) -> int:
 
 
 def row_limit(value: object) -> int:
-    """The `limit` of a list as every engine takes it; a negative one means all rows."""
+    """Check the `limit` of a list. A negative limit means all rows."""
     limit = check_integer("limit", value)
     return limit if limit >= 0 else _LARGEST
 
@@ -57,7 +57,7 @@ def check_optional_integer(name: str, value: object) -> int | None:
 
 
 def check_counter(name: str, value: object) -> int:
-    """Something counted; None counts as nothing, and providers that report 12.0 mean 12."""
+    """Check a counter. None counts as 0, and a float such as 12.0, which some providers report, as 12."""
     if value is None:
         return 0
     if isinstance(value, float) and isfinite(value) and value.is_integer():
@@ -80,11 +80,12 @@ def check_optional_path(name: str, value: object) -> Path | None:
 
 
 def check_database_path(path: Path) -> Path:
-    """A path that an engine can be given: names in UTF-8 only, while the system takes any bytes."""
+    """Check the path of a store. Engines accept only UTF-8 names, while the operating system accepts any
+    bytes."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        message = f"the path of a store must be UTF-8, which {str(path)!r} is not; give it another name"
+        message = f"the path of a store must be valid UTF-8, got {str(path)!r}; use another name"
         raise errors.make_error(errors.InvalidArgument, message) from None
     return path
 
@@ -96,22 +97,23 @@ def check_optional_mapping(name: str, value: object) -> Mapping[str, Any] | None
 
 
 def check_names(name: str, values: object) -> tuple[str, ...]:
-    """A list of names; one bare name is a mistake that would otherwise be read letter by letter."""
+    """Check a list of names. A single string is refused, because it would be read as a list of characters."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise _build_error(name, "a list of names", values)
     return tuple(require_text(name, value) for value in values)
 
 
 def join_names(values: Iterable[str]) -> str:
-    """Any number of names as one value, with a character between them that names do not hold.
+    r"""Join names to one parameter, separated by a character that names do not contain.
 
-    A statement looks a name up with `replace(?, '\\x1f' || name || '\\x1f', '') <> ?`: every engine has `replace`.
+    A statement looks a name up with `replace(?, '\x1f' || name || '\x1f', '') <> ?`, because every engine has
+    `replace`.
     """
     return "\x1f".join(("", *values, ""))
 
 
 def check_iterable(name: str, values: object) -> Iterable[Any]:
-    """Any number of objects; one alone, or a text, is a mistake."""
+    """Check an iterable of objects. A single mapping or a string is refused."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise _build_error(name, "a list", values)
     return values
@@ -139,7 +141,7 @@ def _check_finite(name: str, expected: str, value: object) -> float:
 def _build_error(name: str, expected: str, value: object) -> errors.HermesError:
     try:
         text = repr(value)[:40]
-    except ValueError:  # a number too long to be written down
+    except ValueError:  # an integer with too many digits to format
         text = "…"
     return errors.make_error(
         errors.InvalidArgument, f"{name} must be {expected}, got {type(value).__name__} {text}"

@@ -1,7 +1,7 @@
-"""The columns of `sessions` and `messages`, a line each: what they hold, who sets them, and what becomes of them.
+"""The columns of `sessions` and `messages`, one line each: type, origin and treatment.
 
-Statements, imports, merges, lists and replays are made from these lines. A new column is one line in `schema.sql` and
-one line here.
+Statements, imports, merges, lists and replays are built from these lines. A new column needs one line in
+`schema.sql` and one line here.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import Any, Literal, LiteralString, NamedTuple
 
 Kind = Literal["text", "id", "json", "mapping", "integer", "number", "counter"]
-"""What a column holds. An `id` may be given as a whole number, a `mapping` is JSON, a `counter` is never NULL."""
+"""The type of a column. An `id` can be passed as an integer, a `mapping` is stored as JSON, a `counter` is
+never NULL."""
 Setter = Literal["caller", "store", "derived"]
-"""Who makes the row (`create_session`, `append_message`), a verb of the store, or `store.derived` from other rows."""
+"""The origin of a value: the caller of `create_session` or `append_message`, another operation of the store,
+or `store.derived`."""
 
 
 class SessionColumn(NamedTuple):
@@ -20,20 +22,21 @@ class SessionColumn(NamedTuple):
     kind: Kind = "text"
     set_by: Setter = "store"
     default: Any = None
-    """What a new row gets if the caller gives no value."""
+    """The value of a new row if the caller passes none."""
     in_lists: bool = False
     is_inherited: bool = False
     """Whether a continuation, a branch, a reset or a subagent gets the value of its parent."""
     is_imported: bool = True
-    """False for what each store computes by itself. An export holds every column."""
+    """False for values that each store computes itself. An export contains every column."""
     steers: str = ""
-    """Set for what steers behaviour: only a trusted import takes it, and reports it under this name."""
+    """The report name of a value that controls behaviour. Only a trusted import accepts it. Empty for data.
+    """
     merge: Literal["here", "newer", "higher"] = "here"
-    """Which value stays if an import brings another copy of the session. Labels have rules of their own."""
+    """The value to keep if an import contains another copy of the session. Labels have separate rules."""
     in_branch: bool = True
-    """Whether a branch that a merge makes gets the value of the imported session."""
+    """Whether a branch that a merge creates gets the value of the imported session."""
     is_scrubbed: bool = True
-    """False for what rows are found by, and for words that programs act on."""
+    """False for keys of rows, and for words that control programs."""
 
 
 class MessageColumn(NamedTuple):
@@ -41,12 +44,13 @@ class MessageColumn(NamedTuple):
     kind: Kind = "text"
     set_by: Setter = "store"
     replace: Literal["compared", "completed", "cleared", "own"] = "own"
-    """What `replace_messages` does with it. Rows that are equal in what is compared stay, and are completed with what
-    the caller knows; what is cleared is lost with the former message; the rest is the row's own."""
+    """How `replace_messages` treats the column. Rows with equal "compared" columns are kept, and their
+    "completed" columns get the caller's values. A "cleared" column is set to NULL if another message
+    overwrites the row. An "own" column belongs to the row."""
     of_answers: bool = False
-    """Whether `replace_messages` takes it from answers of the model only."""
+    """Whether `replace_messages` accepts it only in answers of the model."""
     replay: Literal["never", "always", "answers", "answers, also empty"] = "never"
-    """In which messages a model gets it back."""
+    """The messages in which it is sent back to a model."""
     steers: str = ""
     is_scrubbed: bool = True
 
@@ -71,7 +75,7 @@ SESSIONS: tuple[SessionColumn, ...] = (
     SessionColumn("cache_read_tokens", "counter", in_lists=True, merge="higher", in_branch=False),
     SessionColumn("cache_write_tokens", "counter", in_lists=True, merge="higher", in_branch=False),
     SessionColumn("reasoning_tokens", "counter", in_lists=True, merge="higher", in_branch=False),
-    # For reports; no request goes there.
+    # Used only in reports. No request is sent to this address.
     SessionColumn("billing_provider", in_lists=True, merge="newer"),
     SessionColumn("billing_base_url", in_lists=True, merge="newer"),
     SessionColumn("billing_mode", in_lists=True, merge="newer"),
@@ -124,7 +128,7 @@ SESSIONS: tuple[SessionColumn, ...] = (
 )
 
 PROVIDER_ITEM = "provider item"
-"""A provider reads such a column in the place of the text; no person ever sees it."""
+"""A column that a provider reads instead of the text. People never see it."""
 
 MESSAGES: tuple[MessageColumn, ...] = (
     MessageColumn("id", "integer", is_scrubbed=False),
@@ -165,7 +169,7 @@ MESSAGES: tuple[MessageColumn, ...] = (
     MessageColumn("active", "counter"),
     MessageColumn("rewound_at", "number", replace="cleared"),
     MessageColumn("thinned_bytes", "integer", replace="cleared"),
-    # A gateway takes a message with this id for one that it has answered.
+    # A gateway considers a message with this id as answered.
     MessageColumn(
         *("platform_message_id", "id", "caller", "cleared"), steers="platform message id", is_scrubbed=False
     ),
@@ -173,10 +177,10 @@ MESSAGES: tuple[MessageColumn, ...] = (
 
 
 def list_session_names(choose: Callable[[SessionColumn], object]) -> tuple[LiteralString, ...]:
-    """The names of the columns of `sessions` for which this is true."""
+    """Return the names of the `sessions` columns for which `choose` returns a true value."""
     return tuple(column.name for column in SESSIONS if choose(column))
 
 
 def list_message_names(choose: Callable[[MessageColumn], object]) -> tuple[LiteralString, ...]:
-    """The names of the columns of `messages` for which this is true."""
+    """Return the names of the `messages` columns for which `choose` returns a true value."""
     return tuple(column.name for column in MESSAGES if choose(column))

@@ -1,4 +1,4 @@
-"""How values are kept in text columns: the documented face of structured content, and JSON that is never fatal."""
+"""Encoding of values in text columns: the documented format of structured content, and tolerant JSON."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _encode: Callable[[object], str] | None = None
 
 UID_DIGITS, HEX_DIGITS = 32, "0123456789abcdef"
 JSON_PREFIX = "\x00json:"
-"""Marks structured content in `messages.content`, where other programs look for it."""
+"""The prefix of structured content in `messages.content`, which other programs also recognise."""
 
 
 def to_json(value: object) -> str:
-    """JSON text of any value; what in it JSON cannot say is said by `str()`, never refused."""
+    """Encode any value as JSON. Values that JSON cannot represent are converted with `str()`."""
     try:
         return _dumps(value)
     except (TypeError, ValueError, RecursionError):
@@ -34,8 +34,8 @@ def to_json(value: object) -> str:
 
 
 def _dumps(value: object) -> str:
-    # The standard library's writer, because it refuses what JSON cannot say (dates, bytes, sets), as documented;
-    # msgspec would quietly make something else of it. It also keeps infinities, which msgspec drops.
+    # The standard library's encoder refuses values that JSON cannot represent (dates, bytes, sets), as
+    # documented. msgspec would silently convert them. It would also drop infinities.
     global _encode
     if _encode is None:
         import json
@@ -45,26 +45,26 @@ def _dumps(value: object) -> str:
 
 
 def from_json(text: str, otherwise: Any) -> Any:
-    """The value of JSON text that any program may have written; `otherwise` if it is not JSON."""
+    """Decode JSON that any program may have written. Return `otherwise` if it is invalid."""
     global _decode
     if _decode is None:
-        import msgspec  # several times as fast as the standard library, but dear to import: not for a list
+        import msgspec  # faster than the standard library, but slow to import; lists do not need it
 
         _decode = msgspec.json.Decoder().decode
     try:
         return _decode(text)
-    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+    except (ValueError, RecursionError):  # msgspec raises ValueError
         pass
     import json
 
-    try:  # NaN, huge numbers, lone surrogates in escapes: legal for the reference's writer
+    try:  # NaN, huge numbers, lone surrogates in escapes: the documented writer produces them
         return json.loads(text)
     except (ValueError, RecursionError):
         return otherwise
 
 
 def encode(content: object) -> tuple[Any, str]:
-    """(column value, content_kind) of a message's content."""
+    """Encode the content of a message. Return (column value, content_kind)."""
     if isinstance(content, str):
         return replace_surrogates(content), "text"
     if isinstance(content, list | dict | tuple):
@@ -82,14 +82,14 @@ def encode(content: object) -> tuple[Any, str]:
 
 
 def decode(content: Any, kind: str | None) -> Any:
-    """The content as it was given. Rows of other programs have no kind: the prefix speaks for them."""
+    """Decode the content of a message. Rows of other programs have no kind, so the prefix decides."""
     if isinstance(content, bytes):
         return to_text(content)
     if kind == "text" or not isinstance(content, str) or not content.startswith(JSON_PREFIX):
         return content
     value = from_json(content[len(JSON_PREFIX) :], _BROKEN)
     if value is _BROKEN:
-        log.warning("a message holds structured content that is not valid JSON; shown as stored")
+        log.warning("a message contains structured content that is not valid JSON; it is returned as stored")
         return content
     return value
 
@@ -98,12 +98,12 @@ _BROKEN = object()
 
 
 def json_or_none(value: object) -> str | None:
-    """A JSON column: falsy values are not stored, as documented."""
+    """Encode a JSON column. Falsy values are stored as NULL, as documented."""
     return to_json(value) if value else None
 
 
 def encode_document(name: str, value: object) -> str:
-    """A mapping as JSON text, for what must come back as it was given: what JSON cannot say is refused."""
+    """Encode a mapping that must be restored exactly. Raise an error if JSON cannot represent it."""
     if not isinstance(value, Mapping):
         raise errors.make_error(
             errors.InvalidArgument, f"{name} must be a mapping, got {type(value).__name__}"
@@ -117,26 +117,26 @@ def encode_document(name: str, value: object) -> str:
 
 
 def decode_document(text: str) -> dict[str, Any]:
-    """A stored mapping; an empty one, if another program has put something else in its place."""
+    """Decode a stored mapping. Return an empty one if another program replaced it by something else."""
     value = from_json(text, None)
     return value if isinstance(value, dict) else {}
 
 
 def format_uid(stored: Any) -> str | None:
-    """A message's uid as text. Layout 1 stored the 16 bytes; None for a row of another program."""
+    """Return the uid of a message as text. Layout 1 stored 16 bytes. None for a row of another program."""
     if isinstance(stored, bytes):
         return stored.hex()
     return stored if isinstance(stored, str) and not stored.strip(HEX_DIGITS) else None
 
 
 def parse_uid(stored: Any) -> str | None:
-    """The uid in a row from a damaged file; None if it is not one."""
+    """Return the uid of a row from a damaged file. None if it is invalid."""
     uid = format_uid(stored)
     return uid if uid is not None and len(uid) == UID_DIGITS else None
 
 
 def count_calls(role: str, tool_calls: object) -> int:
-    """How many tool calls a message makes: the documented arithmetic."""
+    """Return the number of tool calls in a message, counted as documented."""
     if role == "tool" or tool_calls is None:
         return 0
     return len(tool_calls) if isinstance(tool_calls, list | tuple) else 1

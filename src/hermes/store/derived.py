@@ -1,8 +1,8 @@
-"""Columns that follow from others: what lists read, so that they never have to aggregate.
+"""Derived columns: values that lists read, so that they need no aggregation.
 
-The verbs write them in their own transaction. What other programs change is only noted by triggers, in
-`changed_sessions`; `refresh` recomputes those rows from the truth. It never guesses twice: a relation once recorded
-stays, whatever happens to the clocks or the end reason of the parent later.
+Each operation updates them in its own transaction. If another program changes a row, triggers note the
+session in `changed_sessions`, and `refresh` recomputes it. A recorded relation is never inferred again, even
+if timestamps or the end reason of the parent change later.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from hermes.store.engine import Reader, Writer
 from hermes.text import make_preview
 
 AT_ONCE = 1000
-"""How many noted sessions one transaction recomputes, and how many more whose place follows from theirs."""
+"""The most noted sessions that one transaction recomputes, and the most further sessions that depend on them.
+"""
 
 NOTED = "SELECT session_id FROM changed_sessions LIMIT ?"
 ANY_NOTED = "SELECT 1 FROM changed_sessions LIMIT 1"
 CLEAR_NOTE = "DELETE FROM changed_sessions WHERE session_id = ?"
 NOTE = "INSERT INTO changed_sessions (session_id) VALUES (?) ON CONFLICT DO NOTHING"
 
-# A session whose rows, from some id on, say more than it does: another program copied them into it, uid and all, so
-# that no trigger could tell them from ours. Only the first thing that a person said makes a preview.
+# Finds a session whose derived columns lag behind its messages. Another program copied messages into it with
+# their uids, so the triggers did not detect them. The preview comes from the first message of a person only.
 UNTOLD = """SELECT 1 FROM sessions s WHERE s.id = ?1 AND (
     s.last_active IS DISTINCT FROM (SELECT max(timestamp) FROM messages
         WHERE session_id = ?1 AND CAST(timestamp AS DOUBLE PRECISION) = timestamp)
@@ -40,7 +41,7 @@ CHILDREN = "SELECT id FROM sessions WHERE parent_session_id = ?"
 ANY_CHILD = "SELECT 1 FROM sessions WHERE parent_session_id = ? LIMIT 1"
 ROOTED_AT = "SELECT id FROM sessions WHERE root_id = ?"
 
-# Another program may have put text where a time belongs: only a number is equal to itself as a number.
+# Another program may have stored text in a time column. The comparison with a cast excludes it.
 LAST_MESSAGE = """SELECT max(timestamp) FROM messages
     WHERE session_id = ? AND CAST(timestamp AS DOUBLE PRECISION) = timestamp"""
 LAST_PERSON = """SELECT max(timestamp) FROM messages
@@ -48,13 +49,13 @@ LAST_PERSON = """SELECT max(timestamp) FROM messages
 FIRST_SAID = """SELECT content, content_kind FROM messages
     WHERE session_id = ? AND role = 'user' AND content IS NOT NULL AND active = 1 ORDER BY id LIMIT 1"""
 
-# How other programs spell a source; lists and filters know one name for it.
+# Replaces the names that other programs use for a source by the documented one.
 SET_SOURCE = "UPDATE sessions SET source = ? WHERE id = ? AND source = ?"
 SET_FAMILY = "UPDATE sessions SET relation = ?, root_id = ?, listed = ?, kind = ? WHERE id = ?"
-# Who joins a conversation stands behind its fence: a writer whose lease was lost is refused in a continuation too.
+# A session that joins a conversation gets its fence, so a writer that lost the lease is refused there too.
 JOIN_FENCE = """UPDATE sessions SET lease_epoch = (SELECT r.lease_epoch FROM sessions r WHERE r.id = sessions.root_id)
     WHERE id = ? AND lease_epoch < (SELECT r.lease_epoch FROM sessions r WHERE r.id = sessions.root_id)"""
-# A session that comes out of another is of the same owner, whoever made it, unless its title is taken there.
+# A child gets the owner of its parent, unless that owner already uses its title.
 SAME_OWNER = """UPDATE sessions SET owner = (SELECT p.owner FROM sessions p WHERE p.id = sessions.parent_session_id)
     WHERE id = ? AND owner = '' AND EXISTS (SELECT 1 FROM sessions p WHERE p.id = sessions.parent_session_id
         AND p.owner <> '' AND NOT EXISTS
@@ -67,13 +68,13 @@ SET_CONVERSATION = """UPDATE sessions SET conversation_active =
 
 
 def settle(writer: Writer) -> None:
-    """Take in all that other programs have changed, for a verb that decides by it."""
+    """Apply all changes that other programs have made. Used by operations that depend on derived columns."""
     while refresh(writer):
         pass
 
 
 def refresh(writer: Writer) -> bool:
-    """Recompute what is noted; True if something is left for another round."""
+    """Recompute a batch of noted sessions. Return whether more are noted."""
     noted = [row[0] for row in writer.rows(NOTED, AT_ONCE)]
     for session_id in noted:
         for spelled, name in SOURCE_ALIASES.items():
@@ -85,7 +86,7 @@ def refresh(writer: Writer) -> bool:
 
 
 def note_outdated(writer: Writer, sessions: Iterable[str], after: int) -> None:
-    """Note those of these sessions whose messages above an id say more than they do."""
+    """Note the sessions whose derived columns lag behind their messages above the id `after`."""
     for session_id in sessions:
         if writer.value(UNTOLD, session_id, after) is not None:
             writer.run(NOTE, session_id)
@@ -94,7 +95,7 @@ def note_outdated(writer: Writer, sessions: Iterable[str], after: int) -> None:
 def find_activity(
     reader: Reader, session_id: str, started_at: Any
 ) -> tuple[float | None, float | None, str | None]:
-    """(last_active, last_person_at, preview) of a session, from its messages alone. None if no clock says anything."""
+    """Compute (last_active, last_person_at, preview) of a session from its messages. None for missing values."""
     first_prompt = reader.row(FIRST_SAID, session_id)
     newest = reader.value(LAST_MESSAGE, session_id)
     return (
@@ -105,7 +106,8 @@ def find_activity(
 
 
 def infer_relation(parent_end: tuple[Any, Any], started_at: Any) -> str | None:
-    """What a child is to its parent where nobody recorded it: the documented rule, by reason and clock."""
+    """Infer the relation of a child without a recorded one, by the documented rule: end reason and
+    timestamps."""
     ended_at, reason = parent_end
     if not clock.is_time(ended_at) or not clock.is_time(started_at) or started_at < ended_at:
         return None
@@ -113,12 +115,12 @@ def infer_relation(parent_end: tuple[Any, Any], started_at: Any) -> str | None:
 
 
 def find_relation(end_reason: str | None) -> str | None:
-    """What a session is that is begun when its parent has ended so."""
+    """Return the relation of a session that starts after its parent has ended with this reason."""
     return {"compression": "compression", "branched": "branch"}.get(end_reason or "")
 
 
 def iterate_growing(queue: dict[str, None]) -> Iterator[str]:
-    """The keys in order, those added on the way too."""
+    """Yield the keys in order, including keys added during the iteration."""
     done = 0
     while done < len(queue):
         fresh = list(queue)[done:]
@@ -127,7 +129,7 @@ def iterate_growing(queue: dict[str, None]) -> Iterator[str]:
 
 
 class Family:
-    """Relations and roots of sessions, each row read once; never recursive, so depth and cycles are no matter."""
+    """Relations and roots of sessions. Each row is read once. Iterative, so depth and cycles are harmless."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -136,7 +138,7 @@ class Family:
         self._below: dict[str, bool] = {}
 
     def refresh(self, noted: list[str]) -> None:
-        """Recompute the noted sessions, and whoever is misplaced because of what was found."""
+        """Recompute the noted sessions, and the children whose place depends on them."""
         conversations: dict[str, None] = {}
         queue = dict.fromkeys(noted)
         for session_id in iterate_growing(queue):
@@ -172,7 +174,7 @@ class Family:
             self._writer.run(NOTE, other)
 
     def _compute_place(self, session_id: str, link: tuple[Any, ...]) -> tuple[str | None, str, int, str]:
-        """(relation, root, listed, kind) as they should be."""
+        """Return the correct (relation, root_id, listed, kind) of a session."""
         relation, root = self._find_relation(session_id), self._find_root(session_id)
         starts = relation in ("branch", "reset") or (relation == "compression" and root == session_id)
         kind = classify_session(link[0], child=self._is_subagent(root))
@@ -193,9 +195,9 @@ class Family:
         )
 
     def _is_below(self, session_id: str) -> bool:
-        """Whether somebody is above it. Who is its own ancestor is below nobody: lists would show none of a circle."""
+        """Return whether a session has a parent. False for members of a cycle, so that lists show them."""
         if session_id not in self._below:
-            # A session without children is in no cycle, however long its line of parents is.
+            # A session without children is in no cycle, however many ancestors it has.
             if self._writer.value(ANY_CHILD, session_id) is None:
                 return self._has_parent(session_id)
             line: dict[str, None] = {}
@@ -215,7 +217,7 @@ class Family:
         return link[1] if link is not None and self._has_parent(session_id) else None
 
     def _is_subagent(self, root: str) -> bool:
-        """Whether a conversation, given by its first session, is a subagent's; what continues it is one, too."""
+        """Return whether the conversation with this first session is that of a subagent."""
         relation = self._find_relation(root)
         return relation == "delegate" or (relation is None and self._is_below(root))
 
@@ -236,7 +238,7 @@ class Family:
             walked[at] = None
             link = self._read_link(at)
             assert link is not None
-            if link[1] in walked:  # a cycle: nobody is above, so each stands for itself
+            if link[1] in walked:  # a cycle: each member is its own root
                 self._roots.update((member, member) for member in walked)
                 return session_id
             at = link[1]

@@ -1,8 +1,8 @@
-"""The seam: what a store needs of a database engine, and nothing else.
+"""The engine interface: the operations that the store needs from a database engine.
 
-Managers speak plain SQL with `?` placeholders through a `Reader` or a `Writer`. SQL that only one engine
-understands lives in that engine's package and is reached through the verbs of `Engine`. A `Reader` is one
-snapshot: everything read through it belongs to the same moment. A `Writer` is one transaction.
+Managers use plain SQL with `?` placeholders through a `Reader` or a `Writer`. SQL for one engine only is in
+the package of that engine, behind the methods of `Engine`. A `Reader` is one snapshot: all its results belong
+to the same point in time. A `Writer` is one transaction.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
         Hit,
         MessageFilter,
         Optimized,
-        Order,
         ScrubReceipt,
         SearchAnswer,
+        SearchRequest,
     )
 
 Row = tuple[Any, ...]
@@ -33,41 +33,42 @@ T = TypeVar("T")
 
 
 class Secret(Protocol):
-    """A secret in all its spellings, which can be taken out of data."""
+    """A secret in all its spellings, which can be removed from data."""
 
     @property
     def folded(self) -> Secret:
-        """The secret as a tag is stored."""
+        """The secret in the form in which tags are stored."""
 
     def remove_from_bytes(self, data: bytes) -> tuple[bytes, int]:
-        """The data without the secret, and how often it occurred."""
+        """Return the data without the secret, and the number of occurrences."""
 
     def mask_in_bytes(self, data: bytes) -> tuple[bytes, int]:
-        """The data at its old length, with the secret overwritten."""
+        """Overwrite the secret without changing the length. Return the data and the number of occurrences."""
 
     def clean_name(self, name: str) -> str:
-        """A name without the secret."""
+        """Return the name without the secret."""
 
 
 class FileReader(Protocol):
-    """Reads files beside the store, which may be sealed with its key."""
+    """A reader for files beside the store, which may be sealed with its key."""
 
     def read(self, file: Path, most: int | None = None, *, anywhere: bool = False) -> bytes:
-        """The plain content, or its first `most` bytes. `anywhere` also takes a file that was sealed elsewhere."""
+        """Return the plain content, or its first `most` bytes. With `anywhere`, the file may have been sealed
+        in another place."""
 
 
 class Unreachable(Exception):
-    """Rows are there that no index leads to. An engine tells it as damage."""
+    """Rows exist that no index finds. Engines report this as damage."""
 
 
 class Reader(Protocol):
     def rows(self, sql: LiteralString, *args: object) -> list[Row]: ...
     def row(self, sql: LiteralString, *args: object) -> Row | None: ...
     def value(self, sql: LiteralString, *args: object) -> Any:
-        """The first column of the first row; None if there is no row."""
+        """Return the first column of the first row. None if there is no row."""
 
     def each(self, sql: LiteralString, *args: object) -> Iterator[Row]:
-        """Row by row, for results that need not fit in memory."""
+        """Yield rows one at a time, for results that may not fit in memory."""
 
     def dicts(self, sql: LiteralString, *args: object) -> list[dict[str, Any]]: ...
     def dict(self, sql: LiteralString, *args: object) -> dict[str, Any] | None: ...
@@ -75,17 +76,17 @@ class Reader(Protocol):
 
 class Writer(Reader, Protocol):
     repeating: bool
-    """True when this work is done a second time because its first commit may not have lasted."""
+    """True if this work is repeated because its first commit may have been lost."""
 
     def run(self, sql: LiteralString, *args: object) -> int:
-        """Run a change; the number of rows it touched."""
+        """Run a change. Return the number of affected rows."""
 
     def insert(self, sql: LiteralString, *args: object) -> int:
-        """Run an INSERT; the integer key of the new row."""
+        """Run an INSERT. Return the integer key of the new row."""
 
 
 class Access(Protocol):
-    """What verbs need: the whole store, or the part of it that one person may see."""
+    """Access to the whole store, or to the part that one person can see."""
 
     @property
     def path(self) -> Path: ...
@@ -93,35 +94,27 @@ class Access(Protocol):
     def read_only(self) -> bool: ...
 
     def read(self, *, settled: bool = False, wait: bool = True) -> AbstractContextManager[Reader]:
-        """One snapshot. `settled` demands that derived columns are in step with the rows in it.
+        """Open a snapshot. With `settled`, derived columns are up to date in it.
 
-        Without `wait` that is tried once, and the columns are read as they are if another process holds the write lock.
+        Without `wait`, the update of derived columns is tried once. If another process holds the write lock,
+        they are read without the update.
         """
 
     def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
-        """Do `work` in one transaction, durable when this returns.
+        """Run `work` in one transaction. It is durable when this returns.
 
-        `share` lets it join a commit with short writes of other threads; long work sets it False. `repeatable`
-        says that doing it again after a lost commit is harmless.
+        With `share`, the transaction can join a group commit with short writes of other threads. Long work
+        sets it to False. `repeatable` means that `work` can safely run again after a lost commit.
         """
 
     def share_deadline(self) -> AbstractContextManager[None]:
-        """Inside it all searches of this thread together have the time of one."""
+        """Return a context in which all searches of this thread share the time limit of one search."""
 
-    def search(
-        self,
-        tree: Node,
-        filters: MessageFilter,
-        limit: int,
-        offset: int,
-        order: Order = "relevance",
-        *,
-        once: bool = False,
-    ) -> SearchAnswer:
-        """The messages that match; with `once` the first of each conversation, as far as a few thousand go."""
+    def search(self, tree: Node, request: SearchRequest) -> SearchAnswer:
+        """Return the requested messages that match the tree."""
 
     def hits_of(self, ids: Sequence[int]) -> list[Hit]:
-        """These messages as a search shows them, as far as they are there."""
+        """Return these messages in the form of search hits. Deleted messages are left out."""
 
     def candidates(
         self,
@@ -131,65 +124,74 @@ class Access(Protocol):
         must: Node | None = None,
         days: Sequence[tuple[float, float]] = (),
     ) -> Candidates:
-        """The messages and blocks that hold any of these index terms, the best few hundred; with `must`, only those
-        that may match it. And the sessions in which something was said in a stretch of time."""
+        """Return the best few hundred messages and blocks that contain any of these index terms, and sessions
+        by day.
+
+        With `must`, only messages and blocks that can match it are returned. `days` are time ranges: sessions
+        with a message in one of them are returned too.
+        """
 
     def delete_messages(self, writer: Writer, session_id: str) -> int:
-        """Delete a session's messages and what the search index knows of them, in the caller's transaction."""
+        """Delete a session's messages and their index entries, in the caller's transaction. Return their
+        number."""
 
 
 class Engine(Access, Protocol):
-    """The whole store, and its upkeep."""
+    """Access to the whole store, and its maintenance."""
 
     @property
     def spool_allowed(self) -> bool:
-        """Whether what cannot be written may be kept beside the store, in plain text."""
+        """Whether failed writes may be spooled in plain text beside the store."""
 
     def scoped(self, owners: tuple[str, ...]) -> Scoped:
-        """The store in which nobody's rows exist but those of these owners."""
+        """Return access to the rows of these owners only. All other rows do not exist there."""
 
     def catch_up(self, seconds: float) -> None:
-        """Index what waits, in short transactions, for at most about this long."""
+        """Index waiting messages, in short transactions, for about `seconds` at most."""
 
     def fingerprint(self, reader: Reader, session_id: str) -> Fingerprint:
-        """By what a session is known again in a copy of the store."""
+        """Return the fingerprint that identifies a session in a copy of the store."""
 
     def texts_of(self, reader: Reader, session_id: str) -> Iterator[str]:
-        """The texts of a session's messages, tool calls and reasoning, also where another program wrote bytes that are
-        not UTF-8."""
+        """Yield the texts of a session's messages, tool calls and reasoning, including bytes that are not
+        valid UTF-8."""
 
     def erase_deleted(self, sessions: Mapping[str, Fingerprint | None]) -> None:
-        """Rewrite the store and its copies so that no byte of deleted sessions is left in them; StoreBusy, when all
-        that can be done is done, if there is more to do later. Without a fingerprint only our own backups are known."""
+        """Rewrite the store and its copies so that no byte of the deleted sessions remains.
+
+        Raise StoreBusy at the end if a part must be done later. Without a fingerprint, only the store's own
+        backups are cleaned.
+        """
 
     def shrink(self, pages_at_once: int = 500) -> Optimized:
-        """Give the room of what was deleted back to the file system, in steps that let others write between them."""
+        """Return free space to the file system, in steps between which other processes can write."""
 
     def scrub(self, secret: Secret, *, dry_run: bool) -> ScrubReceipt:
-        """Take a secret out of every row, of the index, and of the copies beside the store."""
+        """Remove a secret from every row, from the index and from the copies beside the store."""
 
     def vacuum(self) -> None: ...
     def optimize(self) -> Optimized: ...
     def verify(self) -> Health: ...
     def sizes(self) -> dict[str, int]:
-        """What the store takes on disk in bytes: `rows`, `index`, `attachments`, `free`, `log`."""
+        """Return the bytes on disk by purpose: `rows`, `index`, `attachments`, `free`, `log`."""
 
     def diagnose(self, *, deep: bool = False) -> Diagnosis: ...
     def backup(self, target: Path | None) -> Backup: ...
     def raw(self) -> Any:
-        """Plain SQL on a connection of its own: execute, fetchone, fetchall, rows by index and by name."""
+        """Return a separate connection for plain SQL: execute, fetchone, fetchall, rows by index and by name."""
 
     def write_raw(self, work: Callable[[Any], T]) -> T:
-        """Do `work` in one transaction with such a connection, which is then closed."""
+        """Run `work` in one transaction with such a connection, then close the connection."""
 
     def sealed_files(self) -> FileReader:
-        """How the files beside the store are read, which may be sealed with its key."""
+        """Return a reader for the files beside the store, which may be sealed with its key."""
 
     def close(self) -> None: ...
 
 
 class Scoped(Access, Protocol):
-    """A store in which other people's rows do not exist, neither for reading nor for writing."""
+    """Access to the rows of some owners. All other rows do not exist, neither for reading nor for writing."""
 
     def owning(self, *session_ids: str) -> Access:
-        """For one write: these sessions must be the owners', which is checked in the same transaction."""
+        """Return access for one write that checks, in its transaction, that these sessions belong to the
+        owners."""

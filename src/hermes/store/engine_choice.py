@@ -1,4 +1,4 @@
-"""From a place to a store: the only module above the engines that knows which there are."""
+"""Choice of the engine for a path. No other module outside the engines knows which engines exist."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ WAL_HINT = (
 
 
 def open_engine(path: Path, *, read_only: bool = False, durability: str = "full", **figures: Any) -> Engine:
-    """`figures` are the documented constants of the write path, passed on to the engine.
+    """Open the store at `path`. `figures` are the documented constants of the write path.
 
-    A store of another version is read, and only read, as a copy that is made for that.
+    A store of another schema version can only be opened read-only. A converted copy is read instead.
     """
     if durability not in DURABILITY:
         raise errors.make_error(
-            errors.InvalidArgument, f"durability is 'full' or 'normal', not {durability!r}"
+            errors.InvalidArgument, f"durability must be 'full' or 'normal', got {durability!r}"
         )
     figures["synchronous"] = DURABILITY[durability]
     store = check_database_path(path)
@@ -74,47 +74,55 @@ def diagnose_file(path: Path, *, deep: bool = False) -> Diagnosis:
 
 
 def list_store_files(store: Path) -> StoreFiles:
-    """Which files are the store's own, so that nothing else takes their place."""
+    """Return the files that belong to the store, so that no other file replaces them."""
     from hermes.store.sqlite.copies.store_files import StoreFiles
 
     return StoreFiles(store)
 
 
 def has_store(path: Path) -> bool:
-    """Whether there is anything of a store: its file, a link of that name, or only its log."""
+    """Return whether any part of a store exists: its file, a link with its name, or only its log."""
     return os.path.lexists(path) or has_log(path)
 
 
 def has_log(path: Path) -> bool:
-    """Whether there is a log beside the place of a store, from which the store can be repaired."""
+    """Return whether a write-ahead log exists for this path. The store can be repaired from it."""
     return os.path.lexists(f"{path}{sidecars.LOG}")
 
 
 def list_own_files(path: Path) -> list[Path]:
-    """The file of a store and those that its engine makes beside it, whether they are there or not."""
+    """Return the paths of the store file and of the files that its engine creates beside it. They may not
+    exist."""
     return [path.with_name(f"{path.name}{ending}") for ending in ("", *sidecars.SIDECARS)]
 
 
 def is_store(path: Path) -> bool:
-    """Whether a file is a store, plain or encrypted."""
+    """Return whether a file is a store, plain or encrypted."""
     with path.open("rb") as file:
         return file.read(len(FILE_MARK)) == FILE_MARK or is_encrypted(path)
 
 
 def explain_open_failure(cause: str) -> str:
-    """A hint in parentheses, with a space before it, for an error of the engine that has a known reason; else ''."""
+    """Return a hint for an engine error with a known reason, in parentheses after a space. Empty if there is
+    none."""
     return WAL_HINT if any(mark in cause.lower() for mark in WAL_MARKS) else ""
 
 
 def is_encrypted(path: Path) -> bool:
-    """Whether the store is, or will be once it is made: then nothing is kept in plain text beside it unasked."""
+    """Return whether the store is encrypted, or will be when it is created.
+
+    If so, nothing may be stored beside it in plain text without the user's consent.
+    """
     from hermes.store.sqlite.encryption import encryption
 
     return encryption.is_encrypted(path)
 
 
 def sealed_files(root: Path | None = None) -> SealedFiles:
-    """How the files of a home are read and written: sealed, if its store is encrypted. Else the home of now."""
+    """Return access to the files of a home directory, which are sealed if its store is encrypted.
+
+    The default is the current home directory.
+    """
     from hermes.store.sealing.sealed_files import SealedFiles
     from hermes.store.sqlite.encryption.file_keys import FileKeys
 
@@ -149,7 +157,7 @@ def choose_encryption_key(
     env: bool = False,
     generate: bool = False,
 ) -> Key:
-    """The key to encrypt a store with, made if `generate` says so: see `store_keys.choose_key`."""
+    """Return the key for encrypting a store, created if `generate` is set: see `store_keys.choose_key`."""
     from hermes.store.sqlite.encryption import store_keys
 
     return store_keys.choose_key(path, key_file=key_file, keyring=keyring, env=env, generate=generate)

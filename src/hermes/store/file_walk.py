@@ -1,7 +1,7 @@
-"""The files below a store's folder, as far as it makes sense to look: no links, no trees of programs, not without end.
+"""Bounded search for files below a store's folder. Links and folders of programs are skipped.
 
-A store may lie in a folder with a hundred thousand files. Those nearest to it come first, and who asks is told when
-there were more than are looked through.
+The folder of a store can contain a hundred thousand files. The nearest ones come first, and the result shows
+whether the search was complete.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ PROGRAMS = frozenset({".git", "node_modules", ".venv", "__pycache__"})
 class FoundFiles(NamedTuple):
     files: list[Path]
     open_here: list[Path]
-    """Files that this process has open. They may be databases: to open one as a file, and to close it, would drop the
-    locks by which others know that it is in use."""
+    """Files that this process has open. They may be databases: opening and closing one as a file would drop
+    the locks that show other processes that it is in use."""
     complete: bool
 
 
@@ -49,9 +49,9 @@ def find_files(folder: Path) -> FoundFiles:
 
 def _find_open_files() -> set[tuple[int, int] | None]:
     identities: set[tuple[int, int] | None] = set()
-    with suppress(FileNotFoundError):  # a system that does not tell
+    with suppress(FileNotFoundError):  # not every system has /dev/fd
         for descriptor in Path("/dev/fd").iterdir():
-            with suppress(OSError):  # the one by which the list is read
+            with suppress(OSError):  # the descriptor of this iteration is closed
                 status = os.fstat(int(descriptor.name))
                 identities.add((status.st_dev, status.st_ino))
     return identities
@@ -60,6 +60,6 @@ def _find_open_files() -> set[tuple[int, int] | None]:
 def _identify_file(entry: os.DirEntry[str]) -> tuple[int, int] | None:
     try:
         status = entry.stat(follow_symlinks=False)
-    except OSError:  # it has gone meanwhile
+    except OSError:  # it was removed in the meantime
         return None
     return status.st_dev, status.st_ino

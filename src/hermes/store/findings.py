@@ -1,4 +1,4 @@
-"""What a look at a store and its surroundings found: values that know no engine."""
+"""Results of a diagnosis, independent of the engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Finding(NamedTuple):
     level: Level
     what: str
     advice: str = ""
-    """What to do about it, with the command. Empty where nothing has to be done."""
+    """What to do, with the command. Empty if nothing has to be done."""
 
 
 class Diagnosis(NamedTuple):
@@ -26,7 +26,7 @@ class Diagnosis(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong. A note is no reason to worry."""
+        """Return whether there is no warning or error. Notes are allowed."""
         return not any(finding.level in WRONG for finding in self.findings)
 
     def lines(self) -> list[str]:

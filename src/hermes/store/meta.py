@@ -1,4 +1,4 @@
-"""Small facts about the store itself, by name."""
+"""Values about the store itself, by name, in the table `state_meta`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Who is asking, and whose a session is.
+"""Principals, which are users of the store, and owners of sessions.
 
-Every session has one owner: nobody in particular (the local machine), one person on a platform, or a shared room. A
-principal sees the sessions of the person it names and of the room it speaks from, and no others. Titles are unique
-among the sessions of one owner.
+The owner of a session is the local machine, one person on a platform, or a shared room. A principal can see
+only the sessions of its person and of its room. Titles are unique among the sessions of one owner.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from typing import NamedTuple
 from hermes.session_kinds import canonical_source
 
 LOCAL = ""
-"""The owner of everything made on this machine: the terminal, jobs, scripts."""
+"""The owner of everything that is created on this machine: terminal, jobs, scripts."""
 
 
 class Principal(NamedTuple):
-    """A person, or a room without persons, on a platform."""
+    """A person, or a room without a known person, on a platform."""
 
     platform: str
     user: str | None = None
@@ -26,12 +25,15 @@ class Principal(NamedTuple):
 
     @property
     def person(self) -> str:
-        """The owner of what this person says in private; "" is nobody, never the local machine."""
+        """Return the owner of this person's private sessions. Return "" if no person is known.
+
+        Although `LOCAL` is also "", the result never stands for the local machine.
+        """
         return _join_owner(canonical_source(self.platform), "person", self.user) if self.user else ""
 
     @property
     def room(self) -> str:
-        """The owner of what is said where everybody shares one session."""
+        """Return the owner of sessions that everybody in the chat shares. "" if no chat is known."""
         return (
             _join_owner(canonical_source(self.platform), "room", self.chat, self.thread or "")
             if self.chat
@@ -40,20 +42,21 @@ class Principal(NamedTuple):
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """Whose sessions may be seen; the local machine's never are."""
+        """Return the owners whose sessions are visible. The local machine is never one of them."""
         return tuple(owner for owner in (self.person, self.room) if owner)
 
 
 def find_person(owner: str) -> str | None:
-    """The person that an owner is, as their platform knows them; None for a room and for the local machine."""
+    """Return the platform's id of the person that an owner stands for. None for a room and for the local
+    machine."""
     parts = owner.split(":")
     is_person = len(parts) == 3 and parts[1] == "person"
     return parts[2].replace("%3A", ":").replace("%25", "%") if is_person else None
 
 
 def _join_owner(*parts: str | None) -> str:
-    """Parts joined by colons; those inside a part are escaped, so that no two of them can be confused.
+    """Join the parts with colons. Colons within a part are escaped, so different parts give different owners.
 
-    A person sorts before a room: of two sessions with the same title one's own is meant.
+    A person sorts before a room, so that a title lookup finds the person's own session first.
     """
     return ":".join(str(part).replace("%", "%25").replace(":", "%3A") for part in parts)

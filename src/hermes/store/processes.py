@@ -1,11 +1,11 @@
-"""Whether a process that a row names still lives.
+"""Processes recorded in rows, and whether they are still running.
 
-A process is known by its host, its number and when it started, for numbers are given away again. One of another host
-cannot be asked: what it holds speaks for it until it expires.
+A process is identified by host, pid and start time, because pids are reused. A process on another host cannot
+be checked, so its lease is respected until it expires.
 
-A session records the processes that created it, reopened it or wrote to it, as JSON in `sessions.process`: an object,
-or a list of objects where there are several. A record also holds the boot id and the pid namespace, so that a reboot
-and another container on the same machine are recognised.
+`sessions.process` records the processes that created, reopened or wrote to a session, as a JSON object or a
+list of objects. A record also contains the boot id and the pid namespace, to recognise a reboot and another
+container on the same machine.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import NamedTuple
 from hermes.store.content import from_json, to_json
 
 MOST_RECORDS = 16
-"""Processes that one session records. More can gather only where none of them can be checked."""
+"""The most processes recorded for one session. There are more only if none of them can be checked."""
 
 DEAD_STATES = ("Z", "X", "x")
-"""How /proc shows a process that has ended and that its parent has not looked at yet."""
+"""States in /proc of a process that has ended, but whose parent has not waited for it yet."""
 
 
 class Process(NamedTuple):
@@ -42,12 +42,13 @@ def _make_record(pid: int) -> str:
 
 
 def current_record() -> str:
-    """This process as JSON, for `sessions.process`. A fork child gets a record of its own."""
+    """Return this process as JSON for `sessions.process`. A forked child gets its own record."""
     return _make_record(os.getpid())
 
 
 def add_current_record(recorded: str | None) -> str | None:
-    """The value of `sessions.process` with this process added and dead ones removed; None if it is there already."""
+    """Return `sessions.process` with this process added and dead ones removed. None if it is already
+    included."""
     current = current_record()
     if recorded is not None and current in recorded:
         return None
@@ -58,7 +59,7 @@ def add_current_record(recorded: str | None) -> str | None:
 
 
 def may_be_running(recorded: str | None) -> bool:
-    """Whether a process in `sessions.process` lives or cannot be checked. Rows without a record name no process."""
+    """Return whether a recorded process is running or cannot be checked. False without a record."""
     return any(not _is_known_dead(record) for record in _parse_records(recorded))
 
 
@@ -69,10 +70,10 @@ def _parse_records(recorded: str | None) -> list[dict[str, object]]:
 
 
 def _is_known_dead(record: dict[str, object]) -> bool:
-    """Whether this recorded process has ended. False where only another host or container could tell."""
+    """Return whether the recorded process has ended. False if it belongs to another host or container."""
     boot, same_host = record.get("boot"), record.get("host") == os.uname().nodename
     if boot is not None and boot != _read_boot_id():
-        return same_host  # this machine was restarted since
+        return same_host  # this machine was rebooted since
     if boot is not None and record.get("namespace") != _read_pid_namespace():
         return False
     if boot is None and not same_host:
@@ -81,7 +82,7 @@ def _is_known_dead(record: dict[str, object]) -> bool:
 
 
 def is_running(process: str | None) -> bool:
-    """Whether the process recorded in this JSON is known to live."""
+    """Return whether the process recorded in this JSON is known to be running."""
     decoded = from_json(process, None) if process else None
     if not isinstance(decoded, dict) or decoded.get("host") != os.uname().nodename:
         return False
@@ -89,7 +90,7 @@ def is_running(process: str | None) -> bool:
 
 
 def is_gone(host: object, pid: object, start: object) -> bool:
-    """Whether a process is known to be dead."""
+    """Return whether a process is known to have ended."""
     return host == os.uname().nodename and not _is_alive_here(pid, start)
 
 
@@ -101,7 +102,7 @@ def _is_alive_here(pid: object, start: object) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except OSError:
-        pass  # somebody else's, but there
+        pass  # the process exists, but belongs to another user
     stat = _read_stat(pid)
     if stat is not None and stat[0] in DEAD_STATES:
         return False
@@ -109,7 +110,8 @@ def _is_alive_here(pid: object, start: object) -> bool:
 
 
 def find_start(pid: int) -> str | None:
-    """When a process started, as /proc tells it, or as `ps` does where there is no /proc."""
+    """Return the start time of a process as a text from /proc, or from `ps` if there is no /proc. None if
+    unknown."""
     stat = _read_stat(pid)
     if stat is not None:
         return stat[19]
@@ -117,7 +119,8 @@ def find_start(pid: int) -> str | None:
 
 
 def find_start_by_ps(pid: int) -> str | None:
-    """The same text whoever asks: neither the language nor the time zone of the asking process is in it."""
+    """Return the start time of a process from `ps`, independent of the language and time zone of this
+    process."""
     import subprocess
 
     plain = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}
@@ -130,7 +133,11 @@ def find_start_by_ps(pid: int) -> str | None:
 
 
 def _read_stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat after the name, which may hold anything: the state first, the start the 20th."""
+    """Return the fields of /proc/PID/stat after the process name. The first is the state, the 20th the start
+    time.
+
+    The name is skipped, because it can contain any character.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (OSError, ValueError):
@@ -140,7 +147,7 @@ def _read_stat(pid: int) -> list[str] | None:
 
 @cache
 def _read_boot_id() -> str | None:
-    """Which start of the machine this is; None where there is no /proc."""
+    """Return the id of the current boot of the machine. None if there is no /proc."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() or None
     except (OSError, ValueError):
@@ -149,7 +156,7 @@ def _read_boot_id() -> str | None:
 
 @cache
 def _read_pid_namespace() -> str | None:
-    """In which set of process numbers this process has its own: containers have others."""
+    """Return the pid namespace of this process, which differs between containers. None if unknown."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:

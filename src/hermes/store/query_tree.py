@@ -1,14 +1,15 @@
-"""What a query means, as values: a tree that an engine compiles and that `matches` evaluates.
+"""Query trees: the meaning of a query, which an engine compiles and `matches` evaluates.
 
-The invariant: both roads give the same set. A leaf says what the index must hold (`terms`, side by side in the words
-of a message or, all of them, in the parts of its identifiers; the last a prefix if `prefix_last`) and what
-must then be found in the folded text (`literal`, or None if the terms say everything). An engine narrows by the terms
-and calls `matches` for the rest; rows that are not indexed yet go to `matches` alone.
+Invariant: both ways give the same set of messages. A leaf has two parts. `terms` must be in the index:
+adjacent in the words of a message, or all of them in the parts of its identifiers. With `prefix_last`, the
+last term is a prefix. `literal` must then occur in the folded text; it is None if the terms are sufficient.
+An engine selects candidates by the terms and checks them with `matches`. Rows that are not indexed yet are
+checked with `matches` alone.
 
-For whoever compiles a tree: where `needs_check` holds, the index gives a superset and every row is to be verified.
-Under a `Not` a superset would take away too much, so a `Not` may reach the index only if it needs no check itself.
-A `Part` names no terms when it is read; an engine may look them up and put them in (`fill_terms`). An `And` of nothing
-is every message.
+Rules for compiling a tree: if `needs_check` is true, the index returns a superset, and every row must be
+checked. Under a `Not` a superset would exclude too much, so a `Not` can use the index only if it needs no
+check itself. A `Part` has no terms when it is parsed; an engine can look them up and add them (`fill_terms`).
+An `And` without nodes matches every message.
 """
 
 from __future__ import annotations
@@ -26,18 +27,23 @@ LONGEST_BEGUN = 2
 
 
 class Word(NamedTuple):
-    """A word as typed: its tokens side by side and, where it has punctuation, itself in the text."""
+    """A typed word: its tokens must be adjacent. If it has punctuation, the text must also contain it
+    literally."""
 
     text: str
     terms: tuple[str, ...]
     prefix_last: bool = False
     literal: str | None = None
     by_text: bool = False
-    """The index is not asked for it, though it could be: the text decides."""
+    """Whether only the text decides, although the index could be used."""
 
 
 class Phrase(NamedTuple):
-    """Quoted words: their tokens side by side; with punctuation also literally, any whitespace as one space."""
+    """Quoted words: their tokens must be adjacent. With punctuation, the text must also contain them
+    literally.
+
+    Any whitespace is compared as one space.
+    """
 
     text: str
     terms: tuple[str, ...]
@@ -46,22 +52,23 @@ class Phrase(NamedTuple):
 
 
 class Literal(NamedTuple):
-    """Punctuation alone: there is nothing for the index, the text decides."""
+    """Punctuation alone. The index has no terms for it, so only the text decides."""
 
     text: str
     literal: str
 
 
 class Part(NamedTuple):
-    """Letters from inside an identifier: some token holds the piece; with punctuation the text holds it all."""
+    """A part of an identifier: a token must contain `piece`. With punctuation, the text must contain
+    `literal`."""
 
     text: str
     piece: str
     literal: str | None = None
     terms: tuple[str, ...] | None = None
-    """The terms of the index that hold the piece; None while nobody has looked."""
+    """The index terms that contain the piece. None if they have not been looked up."""
     cut: bool = False
-    """There are more terms than these."""
+    """Whether there are further terms."""
 
 
 class And(NamedTuple):
@@ -83,7 +90,7 @@ EVERYTHING = And(())
 
 
 def make_word(text: str, *, prefix: bool = False) -> Word | Literal | None:
-    """The leaf for one typed word without its star; None if nothing of it is left after folding."""
+    """Return the leaf for a typed word without its star. None if nothing remains after folding."""
     terms, prefix_last, complete = make_query_terms(text, prefix=prefix)
     if terms:
         return Word(text, terms, prefix_last, None if complete else _squeeze(fold(text)))
@@ -91,7 +98,7 @@ def make_word(text: str, *, prefix: bool = False) -> Word | Literal | None:
 
 
 def make_phrase(text: str) -> Phrase | Literal | None:
-    """The leaf for what stood between two quotes; None if that was blank."""
+    """Return the leaf for a quoted text. None if it is blank."""
     text = text.strip()
     terms, prefix_last, complete = make_query_terms(text)
     if terms:
@@ -100,9 +107,10 @@ def make_phrase(text: str) -> Phrase | Literal | None:
 
 
 def make_part(text: str) -> Word | Literal | Part | None:
-    """The leaf for what stood between two stars; None if nothing of it is left after folding.
+    """Return the leaf for a text between two stars. None if nothing remains after folding.
 
-    Of several tokens the first may begin outside, so the index is asked for the others, and the text for all of it.
+    The first of several tokens can be the end of a longer one. The index is therefore searched only for the
+    others, and the text for the whole.
     """
     folded = _squeeze(fold(text))
     spans = find_token_spans(folded)
@@ -128,7 +136,7 @@ def _compile_prefix(term: str) -> re.Pattern[str]:
 
 
 def _has_word(text: str, term: str) -> bool:
-    """Whether a term is a word of a folded ASCII text. That spares the splitting."""
+    """Return whether a term is a word of a folded ASCII text, without splitting the text."""
     at = text.find(term)
     while at >= 0:
         end = at + len(term)
@@ -139,7 +147,7 @@ def _has_word(text: str, term: str) -> bool:
 
 
 class MessageText:
-    """The text of one message, field by field, folded and split when first asked for."""
+    """The text of one message by field. It is folded and split on first use."""
 
     def __init__(self, fields: tuple[str, ...]) -> None:
         self._fields = fields
@@ -147,19 +155,19 @@ class MessageText:
 
     @classmethod
     def of(cls, *fields: str | None) -> MessageText:
-        """Content, tool name and tool calls, each as text; an absent field is None or empty."""
+        """Create it from content, tool name and tool calls as text. A missing field is None or empty."""
         return cls(tuple(filter(None, fields)))
 
     @property
     def split(self) -> tuple[str, str]:
-        """Its words and the parts of its identifiers, as the index holds them."""
-        if self._split is None:  # not a `cached_property`, whose lock every message would pay for
+        """Return the words and the parts of identifiers, as in the index."""
+        if self._split is None:  # not a `cached_property`, whose lock would cost time for every message
             self._split = index_texts(*self._fields)
         return self._split
 
     @cached_property
     def _streams(self) -> tuple[str, ...]:
-        # Between spaces, so that a run of whole terms is a substring.
+        # Surrounded by spaces, so that a sequence of whole terms is a substring.
         return tuple(f" {stream} " for stream in self.split if stream)
 
     @cached_property
@@ -171,8 +179,8 @@ class MessageText:
         return tuple(_squeeze(text) for text in self._folded)
 
     def has_terms(self, terms: tuple[str, ...], prefix_last: bool) -> bool:
-        """Whether the terms stand side by side, as FTS5 understands a phrase."""
-        # Splitting is the dear part, and an ASCII term that is nowhere in the folded text spares it.
+        """Return whether the terms are adjacent, as in a phrase of FTS5."""
+        # Splitting is expensive. It is not needed if an ASCII term does not occur in the folded text.
         if any(term.isascii() and not any(term in text for text in self._folded) for term in terms):
             return False
         if len(terms) == 1 and terms[0].isascii():
@@ -182,7 +190,7 @@ class MessageText:
             elif len(terms[0]) < MAX_TERM:
                 if any(_has_word(text, terms[0]) for text in self._folded if text.isascii()):
                     return True
-                # Without capitals there are no identifiers with parts: the words are all there is.
+                # Without capitals no identifier has parts, so only the words remain.
                 if all(
                     text.isascii() and text == field
                     for text, field in zip(self._folded, self._fields, strict=True)
@@ -192,29 +200,29 @@ class MessageText:
         return any(needle in stream for stream in self._streams)
 
     def _has_prefix(self, term: str) -> bool:
-        """Whether a word of plain ASCII begins so; no says nothing. It spares the splitting, too."""
+        """Return whether a word in a plain ASCII field starts with the term. False is inconclusive."""
         begins = _compile_prefix(term)
         return any(begins.search(text) is not None for text in self._folded if text.isascii())
 
     def has_part(self, piece: str) -> bool:
-        """Whether the piece stands inside a term."""
+        """Return whether a term contains the piece."""
         if piece.isascii() and not any(piece in text for text in self._folded):
             return False
         return any(piece in stream for stream in self._streams)
 
     def has_literal(self, literal: str) -> bool:
-        """Whether some field holds the folded literal, any whitespace compared as one space."""
+        """Return whether a field contains the folded literal. Any whitespace is compared as one space."""
         return any(literal in text for text in (self._squeezed if " " in literal else self._folded))
 
 
 def matches(tree: Node, text: MessageText) -> bool:
-    """Whether the message is in the result set."""
+    """Return whether the message matches the tree."""
     match tree:
         case (
             Word(terms=terms, prefix_last=prefix_last, literal=literal)
             | Phrase(terms=terms, prefix_last=prefix_last, literal=literal)
         ):
-            # The literal first: looking for it is cheap, splitting the text is not.
+            # The literal is checked first, because splitting the text is more expensive.
             return (literal is None or text.has_literal(literal)) and text.has_terms(terms, prefix_last)
         case Literal(literal=literal):
             return text.has_literal(literal)
@@ -229,7 +237,8 @@ def matches(tree: Node, text: MessageText) -> bool:
 
 
 def confirms(tree: Node, text: MessageText) -> bool:
-    """The same of a message that the index has found for this tree: what it has decided is not asked again."""
+    """Return whether a message that the index found for this tree matches. Conditions that the index decides
+    are not checked again."""
     match tree:
         case _ if not needs_check(tree):
             return True
@@ -245,7 +254,7 @@ def confirms(tree: Node, text: MessageText) -> bool:
 
 
 def needs_check(tree: Node) -> bool:
-    """Whether what the index finds for the tree must be looked at again."""
+    """Return whether the rows that the index returns for the tree must be checked."""
     match tree:
         case Word():
             return tree.literal is not None or tree.by_text
@@ -264,7 +273,7 @@ def needs_check(tree: Node) -> bool:
 
 
 def can_narrow(tree: Node) -> bool:
-    """Whether the index can tell some of the messages that do not match."""
+    """Return whether the index can exclude some messages that do not match."""
     match tree:
         case Word():
             return bool(tree.terms) and not tree.by_text
@@ -281,7 +290,7 @@ def can_narrow(tree: Node) -> bool:
 
 
 def list_positive_leaves(tree: Node) -> list[Leaf]:
-    """The leaves that make a message match, in typed order; what stands under a `Not` is not among them."""
+    """Return the leaves that make a message match, in typed order. Leaves under a `Not` are left out."""
     match tree:
         case Word() | Phrase() | Literal() | Part():
             return [tree]
@@ -292,7 +301,7 @@ def list_positive_leaves(tree: Node) -> list[Leaf]:
 
 
 def has_short_prefix(tree: Node) -> bool:
-    """Whether the index is asked for a word of which there are only the first letter or two: `k*`, `error fi*`."""
+    """Return whether the index is searched for a prefix of one or two letters, such as `k*` or `error fi*`."""
     return any(_is_short_prefix(leaf) for leaf in list_positive_leaves(tree))
 
 
@@ -307,7 +316,7 @@ def _is_short_prefix(leaf: Node) -> bool:
 
 
 def leave_to_text(tree: Node, is_dense: Callable[[Node], bool]) -> Node:
-    """The tree in which beginnings that most messages hold are left to the text, beside something that narrows."""
+    """Return the tree with short, frequent prefixes marked `by_text`, if another node narrows the search."""
     if not isinstance(tree, And) or all(_is_short_prefix(node) or not can_narrow(node) for node in tree.of):
         return tree
     return And(
@@ -321,13 +330,14 @@ def leave_to_text(tree: Node, is_dense: Callable[[Node], bool]) -> Node:
 
 
 LookUp: TypeAlias = Callable[[str], tuple[tuple[str, ...], bool] | None]
-"""The terms that hold a piece, and whether there are more of them; None if that cannot be told."""
+"""Returns the terms that contain a piece, and whether there are more. None if this is unknown."""
 
 
 def fill_terms(tree: Node, look_up: LookUp) -> Node:
-    """The tree with the terms of each `Part` filled in, as far as that helps.
+    """Return the tree with the terms of each `Part` filled in, where that helps.
 
-    Beside something that narrows, and under a `Not`, the text decides: there a part whose terms were cut has none.
+    Next to a node that narrows the search, and under a `Not`, a part with truncated terms gets none: the text
+    decides.
     """
     match tree:
         case Part(piece=piece):
@@ -350,12 +360,12 @@ def fill_terms(tree: Node, look_up: LookUp) -> Node:
 
 
 def is_cut(tree: Node) -> bool:
-    """Whether some part has more terms than will be looked for."""
+    """Return whether a part has more terms than the search uses."""
     return any(leaf.cut for leaf in list_parts(tree))
 
 
 def list_parts(tree: Node) -> list[Part]:
-    """Every `Part` in the tree, under a `Not` too."""
+    """Return every `Part` in the tree, including those under a `Not`."""
     match tree:
         case Part():
             return [tree]
@@ -377,5 +387,5 @@ def _squeeze(folded: str) -> str:
 
 
 def _can_join(char: str) -> bool:
-    """Whether a character that stands alone here may belong to a token in the text: a mark or a joiner."""
+    """Return whether a character can belong to an adjacent token in a text: a combining mark or a joiner."""
     return char != "" and (char in "\u200c\u200d" or category(char)[0] == "M")

@@ -1,4 +1,4 @@
-"""SQL that names columns of a list. Each statement is made once, when the module that uses it is imported."""
+"""Builders for SQL with column lists. Statements are built once, when their module is imported."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def make_update(
 
 
 def make_completion(table: LiteralString, names: Iterable[LiteralString]) -> LiteralString:
-    """`UPDATE table SET a = coalesce(?, a) WHERE id = ?`: values that are NULL change nothing."""
+    """`UPDATE table SET a = coalesce(?, a) WHERE id = ?`: a NULL parameter keeps the stored value."""
     changes = ["".join((name, " = coalesce(?, ", name, ")")) for name in names]
     return "".join(("UPDATE ", table, " SET ", join_columns(changes), " WHERE id = ?"))

@@ -1,6 +1,6 @@
-"""What the store takes and gives, as frozen values. They know no engine and no surface.
+"""Values that the store accepts and returns. They are immutable and independent of engines and surfaces.
 
-They are named tuples because a dataclass costs half a millisecond at import, each, on every `hermes` command.
+They are named tuples, because each dataclass adds half a millisecond to the start of every `hermes` command.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from hermes.text import format_count
 
 
 class MessageFilter(NamedTuple):
-    """Which messages a search may find. None means no restriction; an empty `sources` matches nothing."""
+    """The filters of a message search. None means no restriction. An empty `sources` matches nothing."""
 
     sources: tuple[str, ...] | None = None
     exclude_sources: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     after: float | None = None
-    """Said at this time or later."""
+    """Only messages at or after this time."""
     before: float | None = None
-    """Said before this time."""
+    """Only messages before this time."""
     tool: str | None = None
-    """Said by this tool, or calling it; case makes no difference."""
+    """Only results or calls of this tool, case-insensitive."""
     title: str | None = None
-    """Part of the title of the conversation; case makes no difference."""
+    """Part of the conversation's title, case-insensitive."""
     model: str | None = None
-    """Part of the name of the model."""
+    """Part of the model name."""
     workspace: str | None = None
-    """The directory, or the last part of it."""
+    """The workspace directory, or its last component."""
     kinds: tuple[str, ...] | None = None
     errors_only: bool = False
-    """What a tool said when it failed."""
+    """Only results of failed tool calls."""
     calls_only: bool = False
-    """Messages that call tools, or that tools answered with."""
+    """Only messages that call tools, and results of tools."""
     pinned_only: bool = False
     hide_archived: bool = False
     but_conversations: tuple[str, ...] = ()
-    """Roots of conversations to leave out, every segment of them."""
+    """Roots of conversations to exclude with all their sessions."""
 
 
 class Hit(NamedTuple):
-    """A message that matches, with the columns of its session that a result shows."""
+    """A matching message, with the columns of its session that a result shows."""
 
     id: int
     session_id: str
@@ -56,25 +56,39 @@ class Hit(NamedTuple):
     model: str | None
     session_started: float
     before: tuple[str, Any] | None = None
-    """Who said what before it in its session, or at least how that begins; None if nobody did."""
+    """The role and content of the previous message in the session. The content may be truncated. None if
+    there is none."""
     after: tuple[str, Any] | None = None
 
 
 Order = Literal["relevance", "newest", "oldest"]
 
 
+class SearchRequest(NamedTuple):
+    """The messages that a search may return, how many of them, and their order."""
+
+    message_filter: MessageFilter
+    limit: int
+    """The largest number of results. A negative number means no limit."""
+    offset: int = 0
+    order: Order = "relevance"
+    once: bool = False
+    """Return only the first message of each conversation, among the first few thousand messages. The offset
+    is ignored."""
+
+
 class SearchAnswer(NamedTuple):
     hits: list[Hit]
     cut: tuple[str, ...] = ()
-    """Parts (`*part*`) that so many terms hold that only the most frequent were looked for."""
+    """Parts (`*part*`) contained in too many terms. Only the most frequent of these were searched."""
     order: Order = "relevance"
-    """How the hits are ordered: what was asked for, or `newest` where there was nothing to rank by."""
+    """The order of the hits: the requested one, or `newest` if ranking was impossible."""
     capped: bool = False
-    """More match than these."""
+    """Whether more messages match than the hits."""
 
 
 class RankedMessage(NamedTuple):
-    """A message that holds some of the words a conversation is looked for by."""
+    """A message that contains some of the words of a conversation search."""
 
     id: int
     session_id: str
@@ -84,11 +98,12 @@ class RankedMessage(NamedTuple):
     length: int
     timestamp: float
     score: float
-    """How well it fits, from 0 up; all of one answer are comparable, those of two are not quite."""
+    """The relevance, 0 or more. Scores of different answers are not exactly comparable."""
 
 
 class RankedBlock(NamedTuple):
-    """The same of a few neighbouring messages: those of the session from the first to the last id."""
+    """A block of consecutive messages of a session, from the first to the last id, that contains some of the
+    words."""
 
     session_id: str
     root_id: str
@@ -99,61 +114,62 @@ class RankedBlock(NamedTuple):
 
 
 class DayOf(NamedTuple):
-    """A session in which something was said on a day that was named."""
+    """A session with a message on a requested day."""
 
     session_id: str
     root_id: str
     kind: str
     message_id: int
-    """The first thing said that day."""
+    """The first message of that day."""
     timestamp: float
 
 
 class Candidates(NamedTuple):
-    """What conversations are ranked from."""
+    """The input for ranking conversations."""
 
     messages: list[RankedMessage]
     blocks: list[RankedBlock]
     days: list[DayOf]
     order: Order = "relevance"
-    """`newest` if every word is so common that there is nothing to rank by; then there are messages only."""
+    """`newest` if all words are too frequent for ranking. Then only messages are returned."""
     waiting: int = 0
     total: int = 0
 
 
 class SearchResults(list[dict[str, Any]]):
-    """A list of results, which also says how it came about."""
+    """A list of results with information about the search."""
 
     indexing: tuple[int, int] | None = None
-    """(done, total) while many messages are not indexed yet. None of them is missing from the results; conversations
-    are ranked more roughly."""
+    """(done, total) while many messages are not indexed yet. The results are still complete, but the ranking
+    of conversations is less precise."""
     cut: tuple[str, ...] = ()
-    """Parts (`*part*`) that so many terms hold that only the most frequent were looked for."""
+    """Parts (`*part*`) contained in too many terms. Only the most frequent of these were searched."""
     order: Order = "relevance"
-    """`newest` also where that was not asked for: every word is so common that there is nothing to rank by."""
+    """The order of the results. It is also `newest` if all words are too frequent for ranking."""
     capped: bool = False
-    """More match than the limit let in: `offset` gives the next of them."""
+    """Whether more messages match than the limit allows. `offset` returns the next ones."""
     partial: bool = False
-    """No message holds all the words; in these, some words were found as parts of longer ones (see `parts`)."""
+    """Whether no message contains all words, so that some were searched as parts of longer words (see
+    `parts`)."""
     parts: tuple[str, ...] = ()
-    """The words that were found as parts of longer ones."""
+    """The words that were found as parts of longer words."""
     relaxed: bool = False
-    """Nothing matches all of what was typed; these are the nearest, best first."""
+    """Whether nothing matches the whole query, so that these are the nearest results, best first."""
 
 
 class Health(NamedTuple):
-    """What `verify()` found. Nothing is repaired by looking."""
+    """The result of `verify()`, which repairs nothing."""
 
     path: Path
     sessions: int
     messages: int
     damage: tuple[str, ...] = ()
-    """What is wrong with the stored truth. Empty is good."""
+    """Damage to sessions and messages. Empty if there is none."""
     drift: tuple[str, ...] = ()
-    """Derived data that differs from the rows; put right by the next catch-up or by `repair`."""
+    """Derived data that differs from the rows. The next catch-up or `repair` corrects it."""
     waiting: int = 0
     notes: tuple[str, ...] = ()
-    """What keeps the store from being used, though nothing in it is wrong."""
+    """Problems that prevent the use of the store, although its data is intact."""
 
     @property
     def ok(self) -> bool:
@@ -174,13 +190,13 @@ class Health(NamedTuple):
 
 
 class Repair(NamedTuple):
-    """What `repair` did or, when only asked to look, would do."""
+    """The result of `repair`, or with `check_only` what it would do."""
 
     path: Path
     done: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
     kept: Path | None = None
-    """The damaged file, kept aside untouched."""
+    """The path where the damaged file is kept unchanged."""
     ok: bool = True
 
     def lines(self) -> list[str]:
@@ -199,7 +215,7 @@ class Backup(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A key for encryption at rest, and where it is."""
+    """A key for encryption at rest, and its location."""
 
     key: bytes
     where: str
@@ -210,32 +226,32 @@ class Key(NamedTuple):
 
 
 class Converted(NamedTuple):
-    """What `encrypt` or `decrypt` did."""
+    """The result of `encrypt` or `decrypt`."""
 
     path: Path
     changed: bool
-    """False if the store itself was so already."""
+    """False if the store was already encrypted or decrypted."""
     sessions: int
     messages: int
     backups: tuple[Path, ...]
-    """Those that were converted with it."""
+    """The backups that were converted too."""
     left: tuple[str, ...]
-    """What is still as it was, a line each."""
+    """Files that were not converted, one line each."""
     files: tuple[Path, ...] = ()
-    """Files beside the store that were sealed with it, or opened."""
+    """Files beside the store that were sealed or unsealed with it."""
     removed: tuple[Path, ...] = ()
-    """Plain copies that were removed, because that was asked for."""
+    """Plain copies that were removed on request."""
     plain: tuple[PlainFiles, ...] = ()
-    """What stays readable beside an encrypted store."""
+    """Files that remain readable beside an encrypted store."""
 
 
 class PlainFiles(NamedTuple):
-    """Files of one class that anybody who gets at the disk can read."""
+    """Files of one kind that anyone with access to the disk can read."""
 
     what: str
     files: tuple[Path, ...]
     tells: bool
-    """Whether they may hold what people said."""
+    """Whether they can contain text of conversations."""
     advice: str = ""
 
 
@@ -252,60 +268,65 @@ class Optimized(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """Attachments that nothing referred to any more, and are gone."""
+    """Attachments that were removed because no message referred to them."""
 
     blobs: int
     bytes: int
 
 
 class Imported(NamedTuple):
-    """What an import did with each session it was given."""
+    """The result of an import for each session."""
 
     added: tuple[str, ...]
     skipped: tuple[str, ...]
     renamed: dict[str, str]
-    """Sessions whose id belonged to a different one here, and the new id each was given."""
+    """Sessions that got a new id, because their id belonged to a different session in this store."""
     detached: tuple[str, ...]
-    """Sessions whose parent was neither here nor in the import."""
+    """Sessions whose parent is neither in this store nor in the import."""
     messages: int
     incomplete: tuple[str, ...] = ()
-    """Sessions that carry messages of others which were neither here nor in the import; importing those later helps."""
+    """Sessions that carry messages which are neither in this store nor in the import. A later import can
+    complete them."""
     taken_over: Mapping[str, int] = MappingProxyType({})
-    """What of a trusted import steers behaviour, counted by name: `system prompt`, `directory`, `chat key`."""
+    """Imported values that control behaviour, counted by name: `system prompt`, `directory`, `chat key`. Only
+    for a trusted import."""
     left_out: Mapping[str, int] = MappingProxyType({})
-    """The same of an import without trust, which does not take it over."""
+    """Values that control behaviour and that an untrusted import left out, counted by name."""
     grown: Mapping[str, int] = MappingProxyType({})
-    """Sessions that were here and got messages, and branches that were made, with the number of messages."""
+    """Existing sessions that got messages, and new branches, with the number of added messages."""
     branched: Mapping[str, str] = MappingProxyType({})
-    """Sessions that went on here and in the import, and the branch that holds the messages of the import."""
+    """Sessions that diverged, with the branch that contains the messages of the import."""
     newer_here: Mapping[str, int] = MappingProxyType({})
-    """Sessions that are here whole, with the number of messages that the import does not have."""
+    """Sessions that are complete in this store, with the number of messages that the import lacks."""
     updated: tuple[str, ...] = ()
-    """Sessions that were here of which a title, tags, an end, rewinds or counters were taken over."""
+    """Existing sessions whose title, tags, end, rewinds or counters changed."""
     in_use: tuple[str, ...] = ()
-    """Sessions that were not grown because somebody is working in them now."""
+    """Sessions that were not extended because a process is working in them."""
     restored: tuple[str, ...] = ()
-    """Sessions that a trusted import brought back from the trash. If they got messages, they are in `grown`, too."""
+    """Sessions that a trusted import restored from the trash. If they got messages, they are also in `grown`.
+    """
 
 
 class Fingerprint(NamedTuple):
-    """Digests by which a deleted session is recognised in a copy of its store."""
+    """Digests that identify a deleted session in a copy of its store."""
 
     session: frozenset[str] = frozenset()
     messages: frozenset[str] = frozenset()
 
     def __or__(self, other: Fingerprint) -> Fingerprint:
-        """Of two sessions that had the same id, one after the other."""
+        """Combine the fingerprints of two successive sessions with the same id."""
         return Fingerprint(self.session | other.session, self.messages | other.messages)
 
     def is_proof_of(self, other: Fingerprint) -> bool:
-        """Whether what was found in another file is this session, and can be no other of the same id."""
+        """Return whether `other`, from another file, is certainly this session and not another with the same
+        id."""
         if other.messages:
             return bool(self.messages & other.messages)
         return bool(self.session & other.session)
 
     def can_be(self, other: Fingerprint) -> bool:
-        """Whether it is this session where every file is a copy of the same store: also if it said other things."""
+        """Return whether `other`, from a copy of the same store, can be this session, even if its messages
+        differ."""
         return not other.session or bool(self.session & other.session) or self.is_proof_of(other)
 
     def encode(self) -> dict[str, list[str]]:
@@ -313,17 +334,17 @@ class Fingerprint(NamedTuple):
 
 
 class Erased(NamedTuple):
-    """What became of the copies of a store that may hold deleted sessions, a line each."""
+    """The result of erasing deleted sessions from the copies of a store, one line each."""
 
     done: tuple[str, ...]
     left: tuple[str, ...]
-    """What is a person's own, or perhaps no copy."""
+    """Files that were left because they are personal or may not be a copy."""
     unfinished: tuple[str, ...]
-    """What could not be done now."""
+    """Copies that could not be processed now."""
 
 
 class Scrubbed(NamedTuple):
-    """One place that held a secret: a column, a copy of the store, or a file."""
+    """A place that contained a secret: a column, a copy of the store, or a file."""
 
     place: str
     occurrences: int
@@ -331,11 +352,11 @@ class Scrubbed(NamedTuple):
 
 
 class ScrubReceipt(NamedTuple):
-    """What `scrub` removed or, in a dry run, would remove. It names places and sessions, never the secret."""
+    """The result of `scrub`, or of its dry run. It names places and sessions, never the secret."""
 
     places: tuple[Scrubbed, ...] = ()
     left: tuple[str, ...] = ()
-    """Where the secret could not be removed, and why."""
+    """Places where the secret could not be removed, with the reason."""
     dry_run: bool = False
 
     @property

@@ -1,4 +1,4 @@
-"""Which project a directory belongs to: its git root, else the directory itself. No program is started for it."""
+"""Workspace of a directory: its git root, or the directory itself. No external program is run."""
 
 from __future__ import annotations
 
@@ -10,17 +10,22 @@ from hermes.store.arguments import require_text
 
 
 def find_workspace(directory: Path | str) -> Path:
-    """The nearest folder from here upwards that has a `.git` (a file in a worktree or submodule, else a folder)."""
+    """Return the nearest folder that contains `.git`, from `directory` upwards, or `directory` if there is
+    none.
+
+    `.git` is a file in a worktree or submodule, otherwise a folder.
+    """
     start = check_directory("directory", directory).resolve()
     for folder in (start, *start.parents):
-        with suppress(OSError):  # a folder one may not look into is no project of ours
+        with suppress(OSError):  # an unreadable folder is skipped
             if (folder / ".git").exists():
                 return folder
     return start
 
 
 def check_directory(name: str, value: object) -> Path:
-    """A directory that a caller names; it need not exist, for sessions come from other machines too."""
+    """Check a directory and make it absolute. It need not exist, because sessions can come from other
+    machines."""
     text = require_text(name, str(value) if isinstance(value, Path) else value)
     if not text or "\0" in text:
         raise errors.make_error(errors.InvalidArgument, f"{name} must be a directory, got {text!r:.40}")

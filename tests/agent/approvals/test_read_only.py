@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hermes.agent.approvals.read_only import GIT, PROGRAMS, is_read_only
 from hermes.agent.approvals.shell import parse_shell
 from hermes.agent.sandbox.child_environment import make_child_environment
+from tests.tiers import scale_examples
 
 HARMLESS = """
 ls
@@ -200,7 +201,7 @@ PIECES = st.sampled_from([*WORDS, "'c d'", "$(rm a)", "`rm a`", "\n", "\\"])
 
 @given(pieces=st.lists(PIECES, min_size=1, max_size=8), spaced=st.booleans())
 @settings(
-    max_examples=150,
+    max_examples=scale_examples(150),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     deadline=None,
 )

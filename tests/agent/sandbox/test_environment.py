@@ -89,7 +89,7 @@ def test_libraries_of_the_workspace_are_loaded_inside_the_sandbox_only(box: Sand
     done = subprocess.run(
         box.start(inside, workspace), cwd=workspace, env=environment, capture_output=True, text=True
     )
-    assert "sandbox could not be made" not in done.stderr
+    assert "sandbox could not be created" not in done.stderr
     assert make_loader_environment(environment=given) == {"LD_LIBRARY_PATH": ":/x"}
     assert make_loader_environment(environment=given, extra=["LD_PRELOAD"]) == {
         "LD_LIBRARY_PATH": ":/x",

@@ -114,6 +114,7 @@ time.sleep(30)
 """
 
 
+@pytest.mark.full
 def test_processes_that_start_themselves_anew_all_the_time_end_with_the_command(
     box: Sandbox, workspace: Path
 ) -> None:

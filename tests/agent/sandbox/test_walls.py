@@ -222,7 +222,7 @@ def test_this_program_installed_in_the_workspace_cannot_be_changed(
     assert not view.can_write(workspace / place / "launcher.py")
     assert view.can_write(workspace / "a.txt")
     if box.kind == "landlock":
-        assert "holds this program" in (explain_no_landlock(view) or "")
+        assert "contains this program" in (explain_no_landlock(view) or "")
         return
     for attack in (f"echo x > {place}/launcher.py", f"mv {place.partition('/')[0]} old; mkdir -p {place}"):
         command = box._replace(view=view).start(make_shell_command(attack), workspace)

@@ -169,7 +169,7 @@ async def test_nothing_of_the_agents_home_is_for_file_tools(
         ):
             with pytest.raises(ToolFailed, match="belongs to this program"):
                 await tool.run({"path": path, **more}, context)
-    with pytest.raises(ToolFailed, match="another name of a file that holds keys"):
+    with pytest.raises(ToolFailed, match="a hard link to a file with keys"):
         await read.run({"path": "hard"}, context)
     assert person.asked == []
     assert (home / ".env").read_text() == "secret: x"
@@ -188,7 +188,7 @@ async def test_where_people_keep_secrets_nothing_is_read_by_any_name(
     (context.cwd / "link").symlink_to(secret)
     os.link(secret, context.cwd / "hard")
     for path in (f"~/{name}", "link", "hard", f"/proc/self/root{secret}"):
-        with pytest.raises(ToolFailed, match=r"not for you|another name"):
+        with pytest.raises(ToolFailed, match=r"not for you|hard link"):
             await read.run({"path": path}, context)
     assert person.asked == []
 
@@ -353,7 +353,7 @@ async def test_one_place_is_changed_and_shown(context: ToolContext) -> None:
 async def test_an_ambiguous_place_is_refused_unless_all_are_meant(context: ToolContext) -> None:
     file = context.cwd / "a"
     file.write_text("x\ny\nx\n")
-    with pytest.raises(ToolFailed, match=r"is in the file 2 times \(line 1, 3\); take more context along"):
+    with pytest.raises(ToolFailed, match=r"is in the file 2 times \(line 1, 3\); add more context"):
         await patch.run({"path": "a", "old_text": "x", "new_text": "z"}, context)
     assert file.read_text() == "x\ny\nx\n"
     told = await patch.run({"path": "a", "old_text": "x", "new_text": "z", "replace_all": True}, context)
@@ -367,7 +367,7 @@ async def test_a_place_that_is_not_there_is_answered_with_the_nearest(context: T
         await patch.run({"path": "a.py", "old_text": "def add(one,two):", "new_text": "x"}, context)
     assert "The nearest place:\n" in str(problem.value)
     assert "     4\tdef add(one, two):" in str(problem.value)
-    with pytest.raises(ToolFailed, match="Nothing in it is like it; read the file first"):
+    with pytest.raises(ToolFailed, match="No line is similar to it; read the file first"):
         await patch.run({"path": "a.py", "old_text": "§§§§", "new_text": "x"}, context)
 
 

@@ -68,9 +68,9 @@ def test_what_is_known_is_not_kept_twice(memory: Memory) -> None:
 def test_an_entry_must_be_meant_without_doubt(memory: Memory) -> None:
     memory.add("user", "Likes tea.")
     memory.add("user", "Likes tea. In the morning.")
-    with pytest.raises(InvalidArgument, match="2 entries hold 'Likes'"):
+    with pytest.raises(InvalidArgument, match="2 entries contain 'Likes'"):
         memory.remove("user", "Likes")
-    with pytest.raises(InvalidArgument, match="no entry holds 'coffee'"):
+    with pytest.raises(InvalidArgument, match="no entry contains 'coffee'"):
         memory.remove("user", "coffee")
     assert memory.remove("user", "Likes tea.").entries == ["Likes tea. In the morning."]
 
@@ -96,7 +96,7 @@ def test_secrets_are_refused_and_those_of_a_person_not_shown(
     memory: Memory, home: Path, secret: object
 ) -> None:
     example: str = secret.example  # type: ignore[attr-defined]
-    with pytest.raises(InvalidArgument, match="that holds a secret"):
+    with pytest.raises(InvalidArgument, match="the text contains a secret"):
         memory.add("memory", f"the key: {example}")
     assert not (home / "memories/MEMORY.md").exists()
     (home / "memories").mkdir(parents=True, exist_ok=True)

@@ -87,9 +87,9 @@ async def test_something_must_be_asked_for_and_be_a_pattern(
 ) -> None:
     with pytest.raises(ToolFailed, match="say what to look for"):
         await search.run({}, context)
-    with pytest.raises(ToolFailed, match=r"no pattern|regex parse error"):
+    with pytest.raises(ToolFailed, match=r"invalid pattern|regex parse error"):
         await search.run({"content": "(unclosed"}, context)
-    with pytest.raises(ToolFailed, match="there is no "):
+    with pytest.raises(ToolFailed, match="does not exist"):
         await search.run({"name": "*", "path": "nowhere"}, context)
 
 

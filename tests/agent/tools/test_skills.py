@@ -59,13 +59,13 @@ async def test_what_is_missing_or_there_already_is_told(skills: Skills, context:
     with pytest.raises(ToolFailed, match="pass description and content"):
         await manage.run({"action": "create", "name": "a", "content": "x"}, context)
     skills.create("a", "first", "x")
-    with pytest.raises(InvalidArgument, match="there is a skill 'a' already"):
+    with pytest.raises(InvalidArgument, match="there is already a skill 'a'"):
         skills.create("a", "second", "y")
     with pytest.raises(ToolFailed, match="pass description, content, or both"):
         await manage.run({"action": "edit", "name": "a"}, context)
     with pytest.raises(InvalidArgument, match="there is no skill 'b'; there are a"):
         await SkillView(skills).run({"name": "b"}, context)
-    with pytest.raises(InvalidArgument, match="that could be deleted alone"):
+    with pytest.raises(InvalidArgument, match="has no additional file"):
         skills.delete("a", "SKILL.md")
 
 
@@ -79,7 +79,7 @@ def test_a_name_is_a_name_and_no_path(skills: Skills, name: str) -> None:
         lambda: skills.edit(name, content="c"),
         lambda: skills.delete(name),
     ):
-        with pytest.raises(InvalidArgument, match="is no name for a skill"):
+        with pytest.raises(InvalidArgument, match="is not a valid skill name"):
             act()
 
 
@@ -124,7 +124,7 @@ def test_skills_that_people_wrote_are_listed_however_they_wrote_them(skills: Ski
 
 
 def test_secrets_are_refused(skills: Skills) -> None:
-    with pytest.raises(InvalidArgument, match="holds a secret"):
+    with pytest.raises(InvalidArgument, match="contains a secret"):
         skills.create("a", "d", f"use {SECRETS[3].example}")
     assert skills.all() == []
 

@@ -14,9 +14,9 @@ import pytest
 
 from hermes.agent.approvals.request import DENY, Decision, Scope
 from hermes.agent.sandbox.sandbox import Sandbox
-from hermes.agent.tool import ToolContext, ToolFailed
+from hermes.agent.tool import ToolContext, ToolFailed, find_conversation_root
 from hermes.agent.tools.access import Access
-from hermes.agent.tools.background_processes import MOST_AT_ONCE, BackgroundProcesses, find_conversation
+from hermes.agent.tools.background_processes import MOST_AT_ONCE, BackgroundProcesses
 from hermes.agent.tools.process import Process
 from hermes.agent.tools.running_command import Output
 from hermes.agent.tools.terminal import Terminal
@@ -154,7 +154,7 @@ async def test_at_its_timeout_a_command_is_ended_with_all_that_it_started(
     told = await terminal.run(
         {"command": f"echo before; trap '' TERM; sleep {mark} & wait", "timeout": 1}, context
     )
-    assert told == "before\n[not done after 1 seconds; it was ended with all that it started]"
+    assert told == "before\n[not finished within 1 seconds; the command and its child processes were ended]"
     assert not runs(mark)
 
 
@@ -231,10 +231,10 @@ async def test_processes_belong_to_their_conversation(
     elsewhere = context._replace(session_id="other")
     with pytest.raises(ToolFailed, match="there is no background process 'p1'; there are none"):
         await Process(processes).run({"action": "kill", "id": "p1"}, elsewhere)
-    assert processes.list_for(find_conversation(db, "other")) == []
+    assert processes.list_for(find_conversation_root(db, "other")) == []
     db.append_message("here", "user", "hello")
     later = db.begin_continuation("here", "what was said")
-    assert [one.running.over for one in processes.list_for(find_conversation(db, later))] == [False]
+    assert [one.running.over for one in processes.list_for(find_conversation_root(db, later))] == [False]
     assert "p1" in await Process(processes).run({"action": "list"}, context._replace(session_id=later))
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import Hermes
 from tests.store.sqlite.reference_databases import PLANTED_WORD, Expected, build
 
-NOTE = "is of a newer version; what follows is read from a copy of it"
+NOTE = "is of a newer version; the following is read from a copy of it"
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ class Gateway:
         assert self._process is not None
         before = len(self.log)
         self._process.send_signal(signal.SIGTERM)
-        until(lambda: "ending;" in self.log[before:], lambda: self.log)
+        until(lambda: "shutting down;" in self.log[before:], lambda: self.log)
 
     def ended(self) -> int:
         assert self._process is not None

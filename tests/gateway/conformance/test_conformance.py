@@ -29,6 +29,8 @@ STAGES: dict[str, Any] = {
     "webhook-callback": CalledBack,
     "api-server": OnApiServer,
 }
+NEED_A_SERVER = {"matrix"}
+"""Platforms that are tested against a program of others, which takes long to start."""
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000 1f15c4890000000d49444154789c6360000002000001e221bc33"
     "0000000049454e44ae426082".replace(" ", "")
@@ -49,7 +51,11 @@ def needs(*features: str) -> Callable[[Scenario], Scenario]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "stage" in metafunc.fixturenames:
         needed: frozenset[str] = getattr(metafunc.function, "needs", frozenset())
-        able = [name for name, one in STAGES.items() if needed <= one.can]
+        able = [
+            pytest.param(name, marks=[pytest.mark.full] if name in NEED_A_SERVER else [])
+            for name, one in STAGES.items()
+            if needed <= one.can
+        ]
         metafunc.parametrize("stage", able, indirect=True, scope="module")
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hermes_state import SessionDB
 from tests.interface.test_search_exact import CHANGES, MESSAGES, QUERIES, apply, check_changes, column
+from tests.tiers import scale_examples
 
 ANY_CHANGES = CHANGES | st.tuples(st.just("replace row"), st.integers(0, 5), MESSAGES)
 REPLACE = "REPLACE INTO messages (id, session_id, role, content, timestamp) VALUES (?, ?, 'user', ?, 1)"
@@ -23,7 +24,7 @@ def apply_any(db: SessionDB, sessions: list[str], kind: str, nth: int, message: 
     db.raw().execute(REPLACE, (picked, sessions[0], column(message["content"])))
 
 
-@settings(max_examples=80)
+@settings(max_examples=scale_examples(80))
 @given(
     st.lists(MESSAGES, min_size=1, max_size=5),
     st.lists(ANY_CHANGES, min_size=1, max_size=5),

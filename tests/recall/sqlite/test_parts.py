@@ -11,12 +11,13 @@ from hermes_state import SessionDB
 from tests.interface.sqlite.test_search_exact import ANY_CHANGES, apply_any
 from tests.interface.test_search_exact import EVERYTHING, MESSAGES
 from tests.recall.test_parts import QUERIES, UPKEEP, Asked, Row, check_changes, found
+from tests.tiers import scale_examples
 
 ANN = Principal("telegram", "ann", "dm", "dm-ann")
 BOB = Principal("telegram", "bob", "dm", "dm-bob")
 
 
-@settings(max_examples=80)
+@settings(max_examples=scale_examples(80))
 @given(
     st.lists(MESSAGES, min_size=1, max_size=5),
     st.lists(ANY_CHANGES | UPKEEP, min_size=1, max_size=5),

@@ -21,6 +21,7 @@ from hermes_state import SessionDB
 from tests.interface.conftest import new_id, passing
 from tests.interface.test_search_exact import EVERYTHING, MESSAGES, QUERIES, append, column
 from tests.oracle import oracle_matches
+from tests.tiers import scale_examples
 
 ANN = Principal("telegram", "ann", "dm", "dm-ann")
 INSERT = """INSERT INTO messages (session_id, role, content, tool_name, tool_calls, timestamp)
@@ -112,7 +113,7 @@ FILTERS: list[dict[str, Any]] = [
 INTERACTIVE = ["*ploy*", "*serN* OR deploy", "role:tool 日本", "(get OR user) NOT tool:terminal", "has:tool"]
 
 
-@settings(max_examples=40)
+@settings(max_examples=scale_examples(40))
 @given(
     st.lists(MESSAGES, max_size=4),
     st.lists(MESSAGES, min_size=1, max_size=6),
@@ -171,6 +172,7 @@ def test_any_tail_gives_the_same_set_as_a_full_index(
         assert before == [answers(db) for db in (shelf, reader, ann)]
 
 
+@pytest.mark.full
 def test_a_slow_search_reads_the_whole_tail(db: SessionDB, holder: Holder) -> None:
     """It takes longer than the two seconds after which a search used to leave rows out."""
     db.create_session("s", "cli")

@@ -50,7 +50,7 @@ def test_a_path_that_sqlite_cannot_be_given(
 ) -> None:
     name = tmp_path / os.fsdecode(b"caf\xe9.db")
     refused = pytest.raises(
-        errors.InvalidArgument, match=r"path of a store must be UTF-8, which '.*caf\\udce9.db' is not"
+        errors.InvalidArgument, match=r"path of a store must be valid UTF-8, got '.*caf\\udce9.db'"
     )
     for attempt in (
         lambda: SessionDB(name),

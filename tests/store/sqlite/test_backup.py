@@ -309,7 +309,7 @@ backup.make_backup(connection, path)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_killed_backup_leaves_nothing_under_a_name(path: Path) -> None:
     with opened(path) as connection:
         fill(connection, "large", 200, 50_000)
@@ -618,8 +618,8 @@ def test_backups_that_cannot_be_used_are_refused_untouched(path: Path, tmp_path:
         (damaged, errors.BackupFailed, "is damaged"),
         (garbage, errors.BackupFailed, "is not a SQLite database"),
         (other, errors.StoreFailed, "is not a session store"),
-        (tmp_path / "nowhere.db", errors.BackupFailed, "is no file"),
-        (tmp_path, errors.BackupFailed, "is no file"),
+        (tmp_path / "nowhere.db", errors.BackupFailed, "is not a file"),
+        (tmp_path, errors.BackupFailed, "is not a file"),
         (path, errors.BackupFailed, "is the store itself"),
     ]:
         with pytest.raises(kind, match=sentence):
@@ -643,7 +643,7 @@ print(sorted(seen), flush=True)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_programs_that_open_during_a_restore_see_one_store_or_the_other(path: Path) -> None:
     small = back_up(path, path.parent / "small.db").path
     with opened(path) as connection:
@@ -675,7 +675,7 @@ restore.restore(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("live", ["sound", "garbage"])
 def test_a_killed_restore_leaves_one_store_or_the_other(path: Path, live: str) -> None:
     with opened(path) as connection:

@@ -240,7 +240,7 @@ def test_bytes_that_are_not_those_that_were_stored_are_damage(a: SessionDB) -> N
     a.append_message("a", "user", shown(DOG))
     as_others_do(a, "UPDATE blobs SET bytes = zeroblob(6000) WHERE size = 6000")
     name = sha256(CAT).hexdigest()[:12]
-    assert a.verify().damage == (f"attachment {name} holds other bytes than were stored",)
+    assert a.verify().damage == (f"the bytes of attachment {name} do not match its hash",)
     report = a.repair()
     assert any("1 attachment," in line for line in report.lost)
     assert contents(a)[1] == shown(DOG)
@@ -283,7 +283,7 @@ def test_a_repair_says_which_attachments_it_could_not_read(home: Path) -> None:
         assert len(db.verify().damage) == 1
     report = SessionDB.repair_file(path)
     assert report.ok
-    assert "1 attachment, of which not all bytes could be read" in report.lost
+    assert "1 attachment, which could not be read completely" in report.lost
     with SessionDB(path) as db:
         assert contents(db)[0] == shown(CAT)
         assert "is missing]" in str(contents(db)[1])

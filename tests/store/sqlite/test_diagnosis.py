@@ -77,7 +77,7 @@ def test_a_sound_store(store: Path, deep: bool) -> None:
     assert "write-ahead log on" in one(found, "Journal").what
     assert "Open in: no program" in one(found, "Open in").what
     assert "last stored is message 3 of" in one(found, "Session s (Lighthouse)").what
-    assert ("whole" if deep else "readable") in one(found, "Backups: 1").what
+    assert ("intact" if deep else "readable") in one(found, "Backups: 1").what
     assert bool(about(found, "Contents: 1 session and 3 messages")) == deep
 
 
@@ -141,7 +141,7 @@ def test_a_log_without_its_file(home: Path) -> None:
         worker.kill()
     path.unlink()
     finding = one(looked_at(path), "Store")
-    assert "its write-ahead log is there" in finding.what
+    assert "its write-ahead log exists" in finding.what
     assert "`hermes sessions repair`" in finding.advice
 
 
@@ -300,7 +300,7 @@ def test_leases_are_told_with_their_holder(store: Path) -> None:
     sql(store, row, "old", host, os.getpid(), 5.0)
     held, dead = sorted(about(looked_at(store), "Lease"), key=lambda finding: "gone" in finding.what)
     assert f"conversation s is held by telegram ({os.getpid()} on {host})" in held.what
-    assert "whoever comes next gets it" in dead.what
+    assert "the next program can take it over" in dead.what
     assert (held.level, dead.level) == ("ok", "ok")
 
 
@@ -350,7 +350,7 @@ def test_a_deep_look_finds_what_a_quick_one_does_not(store: Path) -> None:
     sql(store, "UPDATE sessions SET preview = 'wrong' WHERE id = 's'")
     assert looked_at(store).ok
     found = looked_at(store, deep=True)
-    assert about(found, "Out of step: activity or preview of session s")
+    assert about(found, "Inconsistent: activity or preview of session s")
     SessionDB.repair_file(store)  # as advised
     assert looked_at(store, deep=True).ok
 

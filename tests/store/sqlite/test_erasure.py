@@ -51,7 +51,7 @@ def test_copies_are_rewritten_without_the_session_and_keep_the_others(
     assert held(home, SECRET) == held(home, STEM) == set()
     assert own.exists()
     assert named.exists()
-    assert [line for line in caplog.messages if "rewritten without it" in line]
+    assert [line for line in caplog.messages if "rewritten without the session" in line]
     for copy in (own, named):
         with SessionDB(copy) as kept:
             assert [row["id"] for row in kept.list_sessions_rich()] == ["other"]
@@ -179,7 +179,7 @@ def test_another_store_with_a_session_of_the_same_id_keeps_it(
     if not is_open:
         private.close()
     assert db.delete_session("main", purge=True)
-    assert [line for line in caplog.messages if "private.db holds a session of the same id" in line]
+    assert [line for line in caplog.messages if "private.db has a session with the same id" in line]
     with SessionDB(home / "private.db") as kept:
         assert [row["content"] for row in kept.get_messages("main")] == ["hello", "love letters"]
     private.close()
@@ -251,7 +251,7 @@ def test_a_backup_that_is_being_made_is_told(talk: SessionDB) -> None:
     folder = talk.backup().path.parent
     with open_partial_file(folder, "state") as (partial, _):
         shutil.copy(talk.backup().path, partial)
-        with pytest.raises(errors.StoreBusy, match="somebody is writing it"):
+        with pytest.raises(errors.StoreBusy, match="another program is writing it"):
             talk.delete_session("secret", purge=True)
         assert partial.exists()
     talk.optimize()
@@ -282,7 +282,9 @@ def test_saved_conversations_go_with_the_session_that_they_name(
     left = {file.name.removeprefix("hermes_conversation_") for file in saved.iterdir()}
     assert left == {"others.json", "nameless.json", "more.json", "list.json"}
     for name in ("nameless", "more"):  # another session may have said the same: a person decides
-        assert [line for line in caplog.messages if f"{name}.json holds words of it" in line]
+        assert [
+            line for line in caplog.messages if f"{name}.json contains words of a deleted session" in line
+        ]
 
 
 def test_a_file_of_a_living_session_is_not_that_of_one_with_a_longer_name(
@@ -358,7 +360,7 @@ def test_what_a_person_wrote_into_the_home_is_named_and_stays(
     other.write_text(said[kind].replace(SECRET, "pelican"), encoding="utf-8")
     assert talk.delete_session("secret", purge=True)
     assert mine.read_text(encoding="utf-8") == said[kind]
-    named = [line for line in caplog.messages if "holds words of it and is yours" in line]
+    named = [line for line in caplog.messages if "contains words of a deleted session" in line]
     assert len(named) == 1
     assert f"exports/mine.{kind}" in named[0]
 
@@ -367,7 +369,7 @@ def test_a_key_in_somebodys_notes_is_named(talk: SessionDB, caplog: pytest.LogCa
     talk.append_message("secret", "user", "and: XYZZYplugh42, keep it")
     talk.db_path.with_name("notes.txt").write_text("XYZZYplugh42", encoding="utf-8")
     talk.delete_session("secret", purge=True)
-    assert [line for line in caplog.messages if "notes.txt holds words of it" in line]
+    assert [line for line in caplog.messages if "notes.txt contains words of a deleted session" in line]
 
 
 # ---------------------------------------------------------------- asked again

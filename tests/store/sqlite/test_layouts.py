@@ -247,7 +247,7 @@ def test_uids_that_no_trigger_saw_are_named_and_put_right(tmp_path: Path) -> Non
         assert db.get_messages("s0")[1]["uid"] == SAME
     done = SessionDB.repair_file(path)
     assert done.ok
-    assert "uids stored as bytes, which are text now: 1" in done.done
+    assert "uids stored as bytes, converted to text: 1" in done.done
     assert ask(path, "SELECT uid FROM messages WHERE id = 2") == [(SAME,)]
 
 

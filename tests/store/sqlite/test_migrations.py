@@ -98,7 +98,7 @@ def shape(path: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("fresh") / "state.db"
     path.touch()
@@ -332,7 +332,7 @@ def test_messages_without_a_session_get_one(path: Path) -> None:
     expected = build(path, 8, with_orphans=True)
     report = upgrade(path)
     assert report is not None
-    assert "2 sessions were made for messages that had none" in report.notes
+    assert "2 sessions were created for messages without a session" in report.notes
     with opened(path) as connection:
         expected.check(connection)
     found = rows(
@@ -404,7 +404,7 @@ def test_bytes_that_are_no_text_are_replaced(path: Path) -> None:
     )
     report = upgrade(path)
     assert report is not None
-    assert "4 texts held bytes that are no text; U+FFFD stands for them now" in report.notes
+    assert "4 texts contained bytes that are not valid text; they were replaced by U+FFFD" in report.notes
     assert rows(path, "SELECT content FROM messages WHERE id = 1") == [("hi\ufffd",)]
     assert rows(
         path,
@@ -479,7 +479,7 @@ def test_a_newer_schema_is_refused_untouched(path: Path) -> None:
 
 def test_a_newer_layout_is_refused_untouched(path: Path) -> None:
     build_marked(path, user_version=LAYOUT + 1, application_id=APPLICATION_ID)
-    refused(path, errors.StoreTooNew, f"(layout {LAYOUT + 1}, this one knows {LAYOUT})")
+    refused(path, errors.StoreTooNew, f"(layout {LAYOUT + 1}, this one supports {LAYOUT})")
 
 
 def test_an_unreadable_version_is_refused_untouched(path: Path) -> None:
@@ -578,7 +578,7 @@ def test_damage_in_an_index_is_told_with_the_command_that_mends_it(path: Path) -
 def test_text_of_another_encoding_is_refused_untouched(path: Path, encoding: str) -> None:
     schema = (Path(__file__).with_name("reference_schemas") / "v11.sql").read_text(encoding="utf-8")
     by_plain_sql(path, f"PRAGMA encoding='{encoding}'; {schema}; PRAGMA journal_mode=DELETE")
-    refused(path, errors.MigrationFailed, f"keeps its text as {encoding}")
+    refused(path, errors.MigrationFailed, f"stores its text as {encoding}")
 
 
 # --- going wrong half-way
@@ -742,7 +742,7 @@ def run_child(child: subprocess.Popen[str], seconds: float | None) -> bool:
     return code == -signal.SIGKILL
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_killed_at_any_point_it_is_taken_up_again(tmp_path: Path, fresh: dict[str, Any]) -> None:
     rng = random.Random()
     seed = rng.randrange(1 << 32)
@@ -795,7 +795,7 @@ def test_killed_at_any_point_it_is_taken_up_again(tmp_path: Path, fresh: dict[st
     assert len(states) > 1, states
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_many_processes_open_one_old_file_at_once(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     expected = build(path, 5, sessions=100)

@@ -357,7 +357,7 @@ def test_doctor_and_the_commands_name_it(
         assert main(["sessions", "list", "--store", str(store)]) == 0
     assert "handoff_error" in columns_in(store, "sessions")
     main(["sessions", "doctor", "--store", str(store)])
-    assert "Schema: every table, column, index and trigger is there" in capsys.readouterr().out
+    assert "Schema: every table, column, index and trigger exists" in capsys.readouterr().out
 
 
 def test_repair_adds_them_too(store: Path) -> None:

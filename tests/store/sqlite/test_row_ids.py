@@ -83,7 +83,7 @@ def test_doctor_names_the_row_and_repair_moves_it_with_its_references(home: Path
     assert any(str(LAST) in line for line in foretold.done)
     done = SessionDB.repair_file(path)
     assert done.ok
-    assert any(f"messages row {LAST} of a is row" in line for line in done.done)
+    assert any(f"messages row {LAST} of a is now row" in line for line in done.done)
     with SessionDB() as db:
         after = db.get_messages("a")
         assert [row["content"] for row in after] == [row["content"] for row in before]

@@ -1,4 +1,4 @@
-"""Consents that were given for a workspace, in `<home>/approvals.json`. The tools cannot reach that file."""
+"""Stored consents per workspace, in `<home>/approvals.json`. Tools cannot access this file."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Grant(NamedTuple):
     workspace: str
     scope: Scope
     text: str
-    """The command, the prefix with single spaces, or empty for edits."""
+    """The command, the prefix with single spaces between its words, or an empty text for edits."""
     since: float
 
 
 class Grants:
     def __init__(self, folder: Path | None = None) -> None:
-        """`folder`: the agent's home, if not that of the program."""
+        """`folder`: the agent's home, if it differs from the program's home."""
         self._folder = folder
 
     @property
@@ -34,7 +34,7 @@ class Grants:
         return (self._folder or home.get_hermes_home()) / NAME
 
     def all(self) -> list[Grant]:
-        """Every consent, by workspace, oldest first. HermesError if the file cannot be read."""
+        """Return all grants by workspace, oldest first. Raise `HermesError` if the file is not readable."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -44,7 +44,9 @@ class Grants:
         try:
             return _parse(json.loads(data))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-            raise HermesError(f"{self.path} is damaged, so no approval in it counts; delete it") from problem
+            raise HermesError(
+                f"{self.path} is damaged, so none of its approvals apply; delete it"
+            ) from problem
 
     def list_for(self, workspace: Path) -> list[Grant]:
         return [grant for grant in self.all() if grant.workspace == str(workspace)]
@@ -62,7 +64,7 @@ class Grants:
         audit_log.record("approval granted", workspace=str(workspace), scope=str(scope), text=text)
 
     def revoke(self, grants: list[Grant]) -> int:
-        """Take these back; how many there were."""
+        """Delete these grants. Return how many existed."""
         if not self.path.exists():
             return 0
         with lock_folder(self.path.parent):

@@ -1,8 +1,8 @@
-"""What a tool may do in one workspace: at once, after asking, or not at all.
+"""The approval policy of one workspace: an action of a tool runs at once, after an approval, or not at all.
 
-A command that stays inside the sandbox and only reads runs unasked. One that changes something is asked about, unless
-the person allowed it here before or set `approvals.mode: auto`. What leaves the sandbox is always asked about. Where
-there is no sandbox, everything is but a command that plainly reads files in view.
+A command that stays in the sandbox and only reads runs without approval. A command that changes something
+needs an approval, unless a stored grant covers it or `approvals.mode` is `auto`. Leaving the sandbox always
+needs an approval. Without a sandbox, every command needs one, except commands that only read visible files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = get_logger(__name__)
 
 ASK, AUTO, OFF = "ask", "auto", "off"
 VIRTUAL = (Path("/proc"), Path("/sys"), Path("/dev"))
-"""File systems that show the machine and its processes, this one's environment among them."""
+"""Virtual file systems that expose the machine and its processes, including this process's environment."""
 LONGEST_OPTION = 200
 SUBCOMMANDS = frozenset(
     """
@@ -36,13 +36,13 @@ SUBCOMMANDS = frozenset(
     terraform tofu tox turbo uv yarn zig
     """.split()
 )
-"""Programs whose first operand says what they do."""
+"""Programs whose first operand selects the action."""
 INTERPRETERS = frozenset(
     """
     bun deno lua node perl php python python3 ruby tsx
     """.split()
 )
-"""Programs for which a file or `-m module` says what they do."""
+"""Programs whose action is selected by a script file or by `-m module`."""
 WRAPPERS = frozenset(
     """
     . alias ash at awk bash batch builtin bunx busybox chroot command coproc csh dash dbus-run-session doas emacs env
@@ -52,37 +52,39 @@ WRAPPERS = frozenset(
     timeout tmux toybox trap unshare uvx valgrind vi vim watch xargs xvfb-run zsh
     """.split()
 )
-"""Programs that run whatever follows, or what an option says: to allow them is to allow everything."""
+"""Programs that run their arguments or the value of an option. A grant for one of them would allow
+everything."""
 RUNNERS = frozenset(
     """
     bundle_exec conda_run docker_exec docker_run git_bisect git_submodule hatch_run kubectl_exec npm_exec npm_x pdm_run
     pnpm_dlx pnpm_exec podman_exec podman_run poetry_run rustup_run uv_run yarn_dlx yarn_exec
     """.split()
 )
-"""Subcommands that run whatever follows: the program behind them belongs to the beginning."""
+"""Subcommands that run another program. The prefix of a grant then includes that program."""
 EXECUTING = (
     "--checkpoint-action", "--config-env", "--eval", "--exec", "--exec-path", "--init-file", "--open-files-in-pager",
     "--pre", "--rcfile", "--receive-pack", "--rsh", "--script-shell", "--shell", "--to-command", "--toolexec",
     "--upload-pack", "--use-compress-program",
 )  # fmt: skip
-"""Options by which programs start others. A consent for a beginning does not hold for them."""
+"""Options that start another program. A prefix grant does not cover a command with one of them."""
 EXECUTING_SHORT = {"git": ("-x", "-O"), "go": ("-exec", "-toolexec", "-vettool"), "make": ("-E",)}
 VERSION = re.compile(r"-?[0-9][0-9.]*$")
 PRIVATE = ("/tmp", "TMPDIR", "XDG_CACHE_HOME")
-"""How the private folder is named. What lies there was written without a question."""
+"""The names of the private temporary folder. Its files were written without approval."""
 
 
 class Walls(IntEnum):
-    """What is around a command that may run."""
+    """The isolation of a command that may run."""
 
     NONE = 0
     SANDBOX = 1
     READ_ONLY = 2
-    """The sandbox, without write access to the workspace and without network: nobody was asked."""
+    """The sandbox without write access to the workspace and without network. Used for commands without
+    approval."""
 
 
 class Refused(Exception):
-    """The action is not done; the message is for the model."""
+    """The action is refused. The model receives the message."""
 
 
 class Policy:
@@ -92,7 +94,7 @@ class Policy:
         self._files_allowed: set[Path] = set()
 
     def locate(self, path: Path) -> Path:
-        """The real path of what a tool named, as a command would find it."""
+        """Return the real path for a path that a tool received, resolved as a command would resolve it."""
         is_private = self.sandbox.has_private_tmp and self._mode != OFF
         return self.view.locate(path) if is_private else path.resolve()
 
@@ -101,10 +103,11 @@ class Policy:
     async def check_command(
         self, command: str, approve: Approve, *, outside: str | None = None, folder: Path | None = None
     ) -> Walls:
-        """What is to be around the command when it runs. Refused if it does not run at all.
+        """Return the isolation for a command. Raise `Refused` if the command must not run.
 
-        `outside`: what the command needs to reach that the sandbox hides. `folder`: where it runs (a real path), if
-        not in the working directory. The person sees it, and a stored consent holds only for it.
+        `outside`: the resource outside the sandbox that the command needs. `folder`: the real path of its
+        working directory, if it is not the agent's. The approval request shows the folder, and a stored grant
+        covers only this folder.
         """
         folder = self.view.directory if folder is None else folder
         subject = command if folder == self.view.directory else f"cd {shlex.quote(str(folder))}\n{command}"
@@ -151,7 +154,10 @@ class Policy:
         )
 
     def _is_in_view(self, command: SimpleCommand, folder: Path) -> bool:
-        """Whether a command without a sandbox can only read files that the view shows. Its `/tmp` is the shared one."""
+        """Return whether a command without a sandbox reads only files that the view shows.
+
+        Without a sandbox, `/tmp` is the shared folder.
+        """
         words = (*command.words[1:], *command.reads)
         return (
             self.view.can_read(folder)
@@ -166,7 +172,7 @@ class Policy:
     def _is_granted(self, command: str, commands: Sequence[SimpleCommand] | None, folder: Path) -> bool:
         try:
             grants = self._grants.list_for(self.view.workspace)
-        except HermesError as problem:  # what cannot be read was not granted
+        except HermesError as problem:  # an unreadable grant does not count
             _log.error("%s", problem)
             return False
         if any(grant.scope is Scope.COMMAND and grant.text == command.strip() for grant in grants):
@@ -177,7 +183,10 @@ class Policy:
         return _is_covered(prefixes, commands)
 
     def _is_in_workspace(self, commands: Sequence[SimpleCommand], folder: Path) -> bool:
-        """Whether no command runs elsewhere. In the private folder a `make test` is whatever was written there."""
+        """Return whether all commands run in the workspace.
+
+        In the private folder, a `make test` could run a makefile that was written without approval.
+        """
         places = [folder]
         for command in commands:
             if command.program == CHANGES_FOLDER:
@@ -192,7 +201,7 @@ class Policy:
     # ---------------------------------------------------------------- files
 
     async def check_edit(self, path: Path, diff: str, approve: Approve) -> None:
-        """Refused if the file may not be changed. `path` is real."""
+        """Raise `Refused` if the file must not be changed. `path` is a real path."""
         if self.view.is_of_agent(path):
             raise Refused(f"{path} belongs to this program; memories and skills have tools of their own")
         if self._mode == OFF:
@@ -233,7 +242,7 @@ class Policy:
         return "is outside the workspace"
 
     async def check_read(self, path: Path, approve: Approve) -> None:
-        """Refused if the file may not be read. `path` is real."""
+        """Raise `Refused` if the file must not be read. `path` is a real path."""
         if self.view.is_of_agent(path):
             raise Refused(
                 f"{path} belongs to this program; session_search, memory and skill_view show what is for you"
@@ -247,7 +256,7 @@ class Policy:
         await self._ask(ApprovalRequest(f"read {path}", "is outside the workspace"), approve, "this file")
         self._files_allowed.add(path)
 
-    # ---------------------------------------------------------------- asking
+    # ---------------------------------------------------------------- approval requests
 
     async def _ask(self, request: ApprovalRequest, approve: Approve, what: str) -> Decision:
         decision = await approve(request._replace(workspace=str(self.view.workspace)))
@@ -260,29 +269,32 @@ class Policy:
 
 
 def _list_possible_paths(text: str) -> list[str]:
-    """What of a word may be a path: the word, what stands behind the `=` of an option or behind any letter of it."""
+    """Return the parts of a word that can be a path.
+
+    These are a whole operand, the value after the `=` of a long option, and every suffix of a short option.
+    """
     if text.startswith("--"):
         _, equals, value = text.partition("=")
         return [value] if equals else []
-    if text.startswith("-"):  # in `-nfNAME` the letter that takes a value is not known here
+    if text.startswith("-"):  # which letter of `-nfNAME` takes a value is unknown
         return [text[place:] for place in range(2, len(text))] if len(text) < LONGEST_OPTION else ["/"]
     return [text]
 
 
-# ---------------------------------------------------------------- a consent for "commands that begin like this"
+# ---------------------------------------------------------------- grants for commands with a prefix
 
 
 def _suggest_prefix(commands: Sequence[SimpleCommand]) -> tuple[str, ...]:
-    """What to offer for a command; empty if nothing sensible can be offered.
+    """Return the prefix to offer with an approval; empty if there is none.
 
-    Of several commands, only one may do more than read: the others run unasked anyway.
+    At most one of the commands may do more than read. The others run without approval anyway.
     """
     acting = [command for command in commands if not is_read_only(command, sandboxed=True)]
     return _get_prefix(acting[0]) if len(acting) == 1 else ()
 
 
 def _is_covered(prefixes: Sequence[Sequence[str]], commands: Sequence[SimpleCommand]) -> bool:
-    """Whether every command only reads or begins with one of the prefixes."""
+    """Return whether every command only reads or starts with one of the prefixes."""
     return all(
         is_read_only(command, sandboxed=True)
         or (any(_has_prefix(command, prefix) for prefix in prefixes) and not _is_running_other(command))
@@ -291,7 +303,7 @@ def _is_covered(prefixes: Sequence[Sequence[str]], commands: Sequence[SimpleComm
 
 
 def _is_running_other(command: SimpleCommand) -> bool:
-    """Whether an argument makes it run something that the person did not see when they allowed its beginning."""
+    """Return whether an argument makes the command run something that the prefix does not show."""
     program = command.program.rpartition("/")[2]
     for word in command.words[1:]:
         name = word.text.partition("=")[0]
@@ -309,7 +321,7 @@ def _get_prefix(command: SimpleCommand) -> tuple[str, ...]:
 
 
 def _find_beginning(words: list[str]) -> tuple[str, ...]:
-    """Of a command's words, in which one that is not known stands as an empty text."""
+    """Return the prefix of a command. In `words`, an empty text stands for a word whose value is unknown."""
     program = VERSION.sub("", words[0].rpartition("/")[2]) if words else ""
     if not program or program in WRAPPERS:
         return ()

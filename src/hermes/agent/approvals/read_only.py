@@ -1,8 +1,9 @@
-"""Commands that only read: programs and their options, by an allowlist. What is not on it is asked about.
+"""The allowlist of read-only commands: programs and their options. A command that is not listed needs an
+approval.
 
-Options are written as getopt writes them: `n:` takes a value. An option that writes a file or starts a program is left
-out (`sort -o`, `rg --pre`, `find -exec`, `git -c`). A long option must be written whole, because an abbreviation may
-stand for one that is not listed.
+Short options use the getopt notation: `n:` takes a value. Options that write a file or start a program are
+not listed (`sort -o`, `rg --pre`, `find -exec`, `git -c`). A long option must be spelled out, because an
+abbreviation could match an option that is not listed.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from hermes.agent.approvals.shell import SimpleCommand, Word
 class Program(NamedTuple):
     short: str = ""
     long: str = ""
-    """Names with a space between; `=` behind one that takes a value."""
+    """Option names separated by spaces; a name with a trailing `=` takes a value."""
     most: int | None = None
-    """How many operands it may have; None: any number."""
+    """The maximum number of operands; None for any number."""
     digits: bool = False
-    """Whether `-20` is an option."""
+    """Whether a number such as `-20` is an option."""
     check: Callable[[Sequence[str]], bool] | None = None
-    """What else must be true of its operands."""
+    """A further condition on the operands."""
     sandboxed: bool = False
-    """What it reads cannot be told from its words, so it counts only inside a sandbox."""
+    """Read-only only in a sandbox, because its arguments do not show which files it reads."""
 
 
 def _is_print_script(operands: Sequence[str]) -> bool:
-    """`sed -n 5,10p`: of sed's language only the command that prints lines."""
+    """Return whether the first operand is a sed script that only prints lines, such as `5,10p`."""
     return bool(operands) and re.fullmatch(r"(?:\d+|\$)(?:,(?:\d+|\$))?p", operands[0]) is not None
 
 
@@ -38,7 +39,11 @@ def _is_date_format(operands: Sequence[str]) -> bool:
 
 
 def _has_no_subscript(operands: Sequence[str]) -> bool:
-    """bash evaluates `a[$(command)]` as the name of an array element (`-v`) and as a number (`-ge` in `[[ ]]`)."""
+    """Return whether no operand can contain a command for bash to evaluate.
+
+    bash runs the command in `a[$(command)]`, both as the name of an array element (`-v`) and as a number
+    (`-ge` in `[[ ]]`).
+    """
     return not any(sign in operand for operand in operands for sign in "[$`")
 
 
@@ -75,7 +80,7 @@ PROGRAMS: dict[str, Program] = {
         " ignore-matching-lines= ignore-space-change minimal new-file no-dereference recursive report-identical-files"
         " side-by-side text unified unified= width= suppress-common-lines",
         digits=True,
-        sandboxed=True,  # follows links inside a folder
+        sandboxed=True,  # it follows links inside a folder
     ),
     "dirname": Program("z", "zero"),
     "du": Program(
@@ -101,7 +106,7 @@ PROGRAMS: dict[str, Program] = {
         "acCeEhjMnrRsS",
         "ascii-output compact-output exit-status join-output monochrome-output null-input raw-input"
         " raw-output slurp sort-keys tab indent= arg= argjson=",
-        sandboxed=True,  # `import` reads a file that only the program text names
+        sandboxed=True,  # the jq program can import other files
     ),
     "ls": Program(
         "aAbBcCdfFgGhHiIklLmnNopqQrRsStTuUvw:xXZ1",
@@ -178,7 +183,7 @@ FIND_TESTS = frozenset(
     -regextype -samefile -size -true -type -uid -used -user -warn -nowarn -wholename -writable -xdev -xtype
     """.split()
 )
-"""Not `-exec`, `-ok`, `-delete` and the `-f…` ones that write a file."""
+"""`-exec`, `-ok`, `-delete` and the `-f…` actions that write a file are left out on purpose."""
 FIND_OPTIONS = frozenset({"-H", "-L", "-P"})
 
 LOG = Program(
@@ -231,7 +236,10 @@ GIT: dict[str, Program] = {
 
 
 def is_read_only(command: SimpleCommand, *, sandboxed: bool) -> bool:
-    """Whether a simple command only reads. `sandboxed`: whether a wall holds what its settings make it do."""
+    """Return whether a simple command only reads.
+
+    `sandboxed`: whether a sandbox limits the effects of the program's own settings.
+    """
     if not command.is_literal:
         return False
     name, arguments = command.program, command.words[1:]
@@ -257,10 +265,10 @@ def is_read_only(command: SimpleCommand, *, sandboxed: bool) -> bool:
 
 
 def _has_known_options(program: Program, arguments: Sequence[Word]) -> bool:
-    """Whether every option is on the list.
+    """Return whether all options are on the list.
 
-    A program may disagree about which options take a value. So a value, or a word behind `--`, that would be an option
-    of its own is not accepted.
+    A program may treat an option as having a value where this list does not, or the reverse. A value, or a
+    word after `--`, that looks like an option is therefore rejected.
     """
     operands: list[str] = []
     words = list(arguments)
@@ -272,7 +280,7 @@ def _has_known_options(program: Program, arguments: Sequence[Word]) -> bool:
         if options_end and _is_option_like(word):
             return False
         if not _is_option_like(word):
-            if word.glob and program.most is not None:  # it may become several files
+            if word.glob and program.most is not None:  # it can expand to several files
                 return False
             operands.append(word.text)
         elif word.text == "--":
@@ -288,7 +296,7 @@ def _has_known_options(program: Program, arguments: Sequence[Word]) -> bool:
 
 
 def _count_values(program: Program, option: str) -> int | None:
-    """How many of the next words belong to an option; None if it is not on the list."""
+    """Return how many of the next words are values of an option; None if the option is not listed."""
     if program.digits and re.fullmatch(r"-\d+", option):
         return 0
     if option.startswith("--"):
@@ -311,7 +319,7 @@ def _is_option_like(word: Word) -> bool:
 
 
 def _can_hide_option(word: Word) -> bool:
-    """A pattern at the start of a word may become a file whose name is an option."""
+    """Return whether a word starts with a glob, which can expand to a file whose name is an option."""
     return word.glob and word.text[0] in "*?["
 
 

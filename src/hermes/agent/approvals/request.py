@@ -1,4 +1,4 @@
-"""What a person is asked before a tool acts, and what they can answer."""
+"""Approval requests and the decisions that a person can make."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Scope(StrEnum):
-    """How far a consent reaches beyond this one time, in this workspace."""
+    """What a stored consent covers in this workspace, beyond this one action."""
 
     COMMAND = "command"
     PREFIX = "prefix"
@@ -19,32 +19,33 @@ class ApprovalRequest(NamedTuple):
     subject: str
     """The whole command, or `write PATH`."""
     reason: str
-    """Why it is asked: what the action changes or wants to reach."""
+    """Why an approval is needed: the resource that the action changes or accesses."""
     scopes: tuple[Scope, ...] = ()
-    """The consents that can be given beyond this one time."""
+    """The scopes that the person can choose for a stored consent."""
     prefix: str = ""
-    """With Scope.PREFIX: the words that later commands must begin with, such as `git commit`."""
+    """With Scope.PREFIX: the first words of the commands that the consent covers, such as `git commit`."""
     diff: str = ""
-    """A unified diff of the edit, if it is one."""
+    """The unified diff of an edit; empty for other actions."""
     workspace: str = ""
-    """Where a stored consent will hold."""
+    """The workspace of a stored consent."""
     is_granted: Callable[[], bool] | None = None
-    """Whether an answer to another request has made this one needless while it waited."""
+    """Returns whether the answer to another request already covers this one."""
 
 
 class Decision(NamedTuple):
     allowed: bool
     scope: Scope | None = None
-    """What else is allowed from now on; one of the request's scopes."""
+    """The scope of the stored consent; one of the scopes of the request. None allows only this one action."""
     note: str = ""
-    """With a refusal: what the person wants the model to know."""
+    """For a refusal: the person's message to the model."""
 
 
 ALLOW_ONCE = Decision(True)
 DENY = Decision(False)
 UNANSWERABLE = Decision(
-    False, note="nobody can be asked here; the person can allow it in a conversation at a terminal"
+    False,
+    note="nobody can be asked for approval here; the person can allow it in a conversation at a terminal",
 )
 
 Approve = Callable[[ApprovalRequest], Awaitable[Decision]]
-"""Asks the person. Called by tools; answered by the surface that shows the turn."""
+"""Asks the person. Tools call it; the surface that displays the turn answers."""

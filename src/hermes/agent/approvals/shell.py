@@ -1,7 +1,8 @@
-"""Shell commands as a list of simple ones, by the grammar of bash (tree-sitter), or None.
+"""Parses shell text into simple commands with the grammar of bash (tree-sitter).
 
-None means that the text holds something whose effect cannot be read off it: a substitution, a function, a loop, an
-assignment, a file that is written, a background job. `shlex` is not enough: it reads `ls foo#; rm -rf x` as one `ls`.
+The result is None if the effect of the text cannot be determined: it contains a substitution, a function, a
+loop, an assignment, a redirection to a file or a background job. `shlex` is not enough: it parses `ls foo#;
+rm -rf x` as one `ls` command.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-# Between commands, and around groups of them. "&" is missing on purpose: it starts a job.
+# Tokens between commands and around groups of commands. "&" is left out, because it starts a background job.
 CONNECTORS = frozenset({";", "&&", "||", "|", "\n", "(", ")", "!", "[", "]", "[[", "]]", ";;"})
 GROUPS = frozenset({"program", "list", "pipeline", "subshell", "negated_command", "redirected_statement"})
 TESTS = frozenset(
@@ -27,7 +28,8 @@ TESTS = frozenset(
     }
 )
 BARE = re.compile(r"[\w./:=,@%+^~*?\[\]-]+", re.ASCII)
-"""What an unquoted word may consist of. Braces, backslashes and `!` mean something, so they are not here."""
+"""The characters of an unquoted word. Braces, backslashes and `!` are left out, because the shell interprets
+them."""
 ESCAPED = frozenset({r"\(", r"\)", r"\!", r"\;"})
 NUMBER = re.compile(r"\d{1,3}")
 CONTROL = re.compile(
@@ -39,14 +41,14 @@ NULL = "/dev/null"
 class Word(NamedTuple):
     text: str
     literal: bool = True
-    """False if it holds a variable: its value is not known here."""
+    """False if the word contains a variable, whose value is unknown."""
     glob: bool = False
 
 
 class SimpleCommand(NamedTuple):
     words: tuple[Word, ...]
     reads: tuple[Word, ...] = ()
-    """Files that its input comes from."""
+    """The files that its input is redirected from."""
 
     @property
     def program(self) -> str:
@@ -58,11 +60,14 @@ class SimpleCommand(NamedTuple):
 
 
 class _Opaque(Exception):
-    """The text does something that cannot be read off it."""
+    """The effect of the text cannot be determined."""
 
 
 def parse_shell(text: str) -> list[SimpleCommand] | None:
-    """The simple commands of a text, in order; None if it does more than run them one after the other."""
+    """Return the simple commands of a text in order.
+
+    Return None if the text does more than run simple commands, or if it cannot be parsed.
+    """
     if CONTROL.search(text) or "\\\n" in text or not text.strip():
         return None
     parser = _get_parser()
@@ -80,7 +85,7 @@ def parse_shell(text: str) -> list[SimpleCommand] | None:
 
 @cache
 def _get_parser() -> Parser | None:
-    """None where tree-sitter is not installed: then no command is known to be harmless."""
+    """Return the parser; None if tree-sitter is not installed. Without it, no command counts as read-only."""
     try:
         import tree_sitter_bash
         from tree_sitter import Language, Parser
@@ -132,7 +137,7 @@ def _walk_words(node: Node) -> Iterator[Word]:
 
 
 def _walk_tested(node: Node) -> Iterator[Word]:
-    """The words of `[ -f x ]`."""
+    """Yield the words of a test such as `[ -f x ]`."""
     for child in node.children:
         if child.type in TESTS:
             yield from _walk_tested(child)
@@ -143,7 +148,10 @@ def _walk_tested(node: Node) -> Iterator[Word]:
 
 
 def _walk_read_files(node: Node) -> Iterator[Word]:
-    """The file that a redirection reads. One that writes is opaque, but for /dev/null and copies of descriptors."""
+    """Yield the file that a redirection reads.
+
+    Raise `_Opaque` for a redirection that writes, except to /dev/null or to another file descriptor.
+    """
     operator = next((child.type for child in node.children if not child.is_named), "")
     targets = [child for child in node.children if child.is_named and child.type != "file_descriptor"]
     if len(targets) != 1:

@@ -1,8 +1,8 @@
-"""Where a conversation may be cut: which messages stay as they are, and which go into a summary. Pure functions.
+"""Boundaries of a compression: which messages stay and which are summarised. Pure functions.
 
-The invariant: a call and its result are on the same side of every cut; the last thing that a person said stays; an
-earlier summary goes into the next one, so that there is never more than one; and every message is in one part, in its
-order.
+Invariants: a call and its result are on the same side of every cut. The last message by a person stays. An
+earlier summary becomes part of the new one, so there is never more than one. Every message is in exactly one
+part, and the order is kept.
 """
 
 from __future__ import annotations
@@ -12,41 +12,43 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from hermes.agent.context import tokens
-from hermes.text import extract_text
+from hermes.message_content import read_text
 
 Row = dict[str, Any]
 
 MARK = "[CONTEXT COMPACTION — REFERENCE ONLY]"
 MARKS = (MARK, "[CONTEXT SUMMARY]:")
-"""How a summary begins, ours and what older programs wrote."""
+"""The first words of a summary, as written by this program and by older ones."""
 
 LEAST_TAIL, LEAST_MIDDLE = 3, 2
 SOFT = 1.5
-"""How far over its budget a part may go to keep the messages that were asked for, or a group whole."""
+"""The factor by which a part may exceed its budget, to keep the protected messages or to keep a group whole.
+"""
 
 
 class CompressionPlan(NamedTuple):
     head: list[Row]
     middle: list[Row]
-    """What is summarised, an earlier summary included."""
+    """The messages to summarise, including an earlier summary."""
     kept: list[Row]
-    """Behind the summary: the person's last message, if it is older than the rest, and the newest messages."""
+    """The messages after the summary: the person's last message, if it is older than the others, and the
+    newest messages."""
 
 
 def is_summary(row: Row) -> bool:
-    """A person may quote one; that is not a summary."""
-    return row.get("role") in ("system", "assistant") and extract_text(
-        row.get("content")
-    ).lstrip().startswith(MARKS)
+    """Return whether a message is a summary. A message by a person that quotes a summary is not one."""
+    if row.get("role") not in ("system", "assistant"):
+        return False
+    return read_text(row.get("content")).lstrip().startswith(MARKS)
 
 
 def find_last_prompt(rows: Sequence[Row]) -> int | None:
-    """The place of the last message by a person."""
+    """Return the index of the last message by a person."""
     return next((at for at in range(len(rows) - 1, -1, -1) if rows[at].get("role") == "user"), None)
 
 
 def find_cuts(rows: Sequence[Row]) -> list[bool]:
-    """For each place, the end included, whether a cut before it leaves every call with its result."""
+    """Return for each index, including the end, whether a cut before it keeps every call with its result."""
     depth = [0] * (len(rows) + 1)
     waiting: dict[str, tuple[int, int]] = {}
     for at, row in enumerate(rows):
@@ -64,7 +66,11 @@ def find_cuts(rows: Sequence[Row]) -> list[bool]:
 
 
 def plan_compression(rows: Sequence[Row], *, first: int, last: int, budget: int) -> CompressionPlan | None:
-    """Keep about so many messages at each end, within so many tokens each; None if there is little between."""
+    """Plan which messages to keep and which to summarise.
+
+    About `first` and `last` messages stay at the two ends, each within `budget` tokens. Return None if too
+    few messages remain between them.
+    """
     earlier = next((at for at, row in enumerate(rows) if is_summary(row)), len(rows))
     start = find_tail_start(rows, last=last, budget=budget)
     end = min(
@@ -80,7 +86,8 @@ def plan_compression(rows: Sequence[Row], *, first: int, last: int, budget: int)
 
 
 def find_tail_start(rows: Sequence[Row], *, last: int, budget: int) -> int:
-    """Where the newest messages begin that stay as they are, behind an earlier summary."""
+    """Return the index where the newest messages begin, which stay unchanged. It is after any earlier
+    summary."""
     sizes, may_cut = [tokens.count_row(row) for row in rows], find_cuts(rows)
     earlier = max((at for at, row in enumerate(rows) if is_summary(row)), default=-1)
     start, total = len(rows), 0
@@ -97,7 +104,7 @@ def find_tail_start(rows: Sequence[Row], *, last: int, budget: int) -> int:
 
 
 def take_tail(rows: Sequence[Row], budget: int) -> list[Row]:
-    """The newest messages that fit, cut where no call loses its result."""
+    """Return the newest messages that fit into the budget. The cut separates no call from its result."""
     may_cut, room, start = find_cuts(rows), budget, len(rows)
     while start > 0 and room >= tokens.count_row(rows[start - 1]):
         start -= 1
@@ -108,7 +115,7 @@ def take_tail(rows: Sequence[Row], budget: int) -> list[Row]:
 
 
 def _find_head_end(sizes: list[int], may_cut: list[bool], summary: int, first: int, budget: int) -> int:
-    """Where the oldest messages end, before an earlier summary."""
+    """Return the index where the protected oldest messages end. It is not after an earlier summary."""
     end, total = 0, 0
     for at in range(min(first, summary)):
         total += sizes[at]
@@ -122,7 +129,7 @@ def _find_head_end(sizes: list[int], may_cut: list[bool], summary: int, first: i
 
 
 def list_call_ids(row: Row) -> list[str]:
-    """The ids of the calls that a message makes."""
+    """Return the ids of the tool calls in a message."""
     calls = row.get("tool_calls")
     calls = [calls] if isinstance(calls, dict) else calls if isinstance(calls, list) else []
     found = [call.get("id") for call in calls if isinstance(call, dict)]

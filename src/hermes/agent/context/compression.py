@@ -1,8 +1,8 @@
-"""The room of a conversation in a model's window, and making more: `ContextBudget` measures, `ContextCompressor` acts.
+"""Context budget and compression: `ContextBudget` measures a conversation, `ContextCompressor` reduces it.
 
-Old tool output is left out of requests first; then a summary stands for the middle. A summary begins a continuation of
-the conversation, in one transaction; until it is there, and whatever goes wrong before, the conversation is exactly as
-it was. Nothing stored is ever shortened.
+First, old tool output is left out of requests. If that is not enough, a summary replaces the middle of the
+conversation. The summary starts a continuation session in one transaction. Any failure before that leaves the
+conversation unchanged. Stored messages are never shortened.
 """
 
 from __future__ import annotations
@@ -34,24 +34,30 @@ from hermes.agent.transcript import Record
 from hermes.config.settings_schema import CompressionSettings
 
 LEAST_THRESHOLD, MOST_OF_WINDOW = 64_000, 0.85
-"""Compression costs more than it gives in a short conversation; but a small window is full before that."""
+"""The minimum compression threshold in tokens, and the threshold's largest share of the context window.
+
+Compressing a short conversation costs more than it saves. In a small window the share applies instead of the
+minimum.
+"""
 LEAST_SUMMARY, MOST_SUMMARY = 2_000, 12_000
 WORTH_IT = 500
-"""Tokens. The headings of a summary alone take half of it."""
+"""The minimum size of the messages to summarise, in tokens. A summary needs half of this for its headings
+alone."""
 ENOUGH = 0.8
-"""The part of the threshold below which a request stays small for a while."""
+"""The part of the threshold that a trimmed request must not exceed. Above it, the context would soon be full
+again."""
 DEFAULT = CompressionSettings()
 
 
 class ContextBudget:
-    """How much room a conversation takes, what is left out of its requests, and what would leave it."""
+    """The size of a conversation, the output left out of its requests, and the messages to summarise."""
 
     def __init__(
         self, record: Record, model: Model, tools: Sequence[Tool], settings: CompressionSettings
     ) -> None:
         self.record, self.model, self.settings = record, model, settings
         self.pressed = False
-        """Whether new tool output is shortened, too: the model would not take the request otherwise."""
+        """Whether new tool output is shortened too, because the model would reject the request otherwise."""
         self._tools = tokens.count_tools(map(make_schema, tools))
         self._old_before = 0
         self._refused: int | None = None
@@ -59,7 +65,8 @@ class ContextBudget:
 
     @property
     def window(self) -> int:
-        """That of the model, unless it refused a request that was smaller."""
+        """The context window of the model, or the size of the smallest request that the model rejected, if
+        that is less."""
         window = self.model.context_window
         return window if self._refused is None else min(window, self._refused)
 
@@ -69,12 +76,16 @@ class ContextBudget:
         return min(threshold, int(self.window * MOST_OF_WINDOW))
 
     async def measure(self, rows: Sequence[Row]) -> int:
-        """Tokens of a request with these messages, about."""
+        """Return the approximate number of tokens of a request with these messages."""
         prompt = await self.record.system_prompt()
         return self._tools + tokens.count_text(prompt or "") + tokens.count_rows(rows)
 
     async def measure_after(self, rows: Sequence[Row], used: Used | None) -> int:
-        """The same, from what the provider told of the last request and what was added since, if it told."""
+        """Return the approximate number of tokens of the next request.
+
+        The usage that the provider reported for the last request is the base, if there is one. The messages
+        added since are estimated.
+        """
         trimmed = self.trim_rows(rows)
         reported = (
             0
@@ -86,13 +97,13 @@ class ContextBudget:
         return reported + tokens.count_rows(trimmed) - self._sent
 
     def note_refusal(self, size: int) -> None:
-        """A model would not take so large a request."""
+        """Record that the model rejected a request of this size."""
         self._refused = size if self._refused is None else min(size, self._refused)
 
     # ---------------------------------------------------------------- requests
 
     def prepare_request(self, rows: Sequence[Row]) -> list[Row]:
-        """The messages of the next request."""
+        """Return the messages of the next request."""
         trimmed = self.trim_rows(rows)
         self._sent = tokens.count_rows(trimmed)
         return trimmed
@@ -101,11 +112,11 @@ class ContextBudget:
         return shorten_rows(rows, self._old_before, pressed=self.pressed)
 
     def leave_out_old_output(self, rows: Sequence[Row]) -> None:
-        """From now on: of what stands before the newest messages."""
+        """Leave out the old tool output from now on: the output before the newest messages."""
         self._old_before = max(self._old_before, self._find_old_end(rows))
 
     def has_old_output(self, rows: Sequence[Row]) -> bool:
-        """Whether there is some that requests still hold."""
+        """Return whether requests still contain old tool output."""
         until = max(self._old_before, self._find_old_end(rows))
         return shorten_rows(rows, until, pressed=self.pressed) != self.trim_rows(rows)
 
@@ -118,43 +129,44 @@ class ContextBudget:
     # ---------------------------------------------------------------- compression
 
     def make_plan(self, rows: Sequence[Row]) -> CompressionPlan | None:
-        """What a summary would stand for; None if that is nothing."""
+        """Return a compression plan; None if there is too little to summarise."""
         first, last = self.settings.protect_first_n, self.settings.protect_last_n
         planned = plan_compression(rows, first=first, last=last, budget=self._compute_end_budget(rows))
         return planned if planned and tokens.count_rows(planned.middle) > WORTH_IT else None
 
     def compute_summary_budget(self, rows: Sequence[Row]) -> int:
-        """Tokens for the summary of these messages."""
+        """Return the number of tokens for the summary of these messages."""
         most = max(min(self.window // 20, MOST_SUMMARY), min(self.window // 8, LEAST_SUMMARY // 2))
         return min(max(tokens.count_rows(rows) // 5, LEAST_SUMMARY), most)
 
     def _compute_end_budget(self, rows: Sequence[Row]) -> int:
-        """Tokens that stay at each end."""
+        """Return the number of tokens that stay at each end."""
         return int(min(self.threshold, tokens.count_rows(rows)) * self.settings.target_ratio)
 
 
 LITTLE, PASSES = 0.10, 2
-"""When the last passes each made so little room, another would not help either."""
+"""If each of the last passes saved less than this part, another pass would not help either."""
 REST_S = 60.0
-"""After a failure, before it is tried again of itself."""
+"""The pause after a failure before the next automatic compression."""
 LEAST_BY_HAND = 4
 
 OFF = "compression is switched off (compression.enabled)"
 TOO_SHORT = f"there is not enough to compress yet: it takes at least {LEAST_BY_HAND} messages"
 WORKING = "compressing the conversation…"
 AGAIN = (
-    "this conversation was compressed before, and details may blur; /new starts afresh, and nothing is lost"
+    "this conversation was compressed before, so the model may miss details; /new starts a new conversation"
 )
-PRESSED = "tool output is shortened in requests: the model takes no more"
-ELSEWHERE = "another process compressed this conversation; it goes on there"
+PRESSED = "tool output is shortened in requests, because the model accepts no more"
+ELSEWHERE = "another process compressed this conversation; it continues in the new session"
 
 
 class NotCompressed(errors.HermesError):
-    """There is a summary, but it cannot be used."""
+    """A summary was written but cannot be used, or the conversation cannot be compressed now."""
 
 
 class ContextCompressor:
-    """One for each record: what it remembers (what requests leave out, when it failed) ends with it."""
+    """Compresses the conversation of one record. Its state, such as omitted output and failures, lasts as
+    long as the record."""
 
     def __init__(
         self,
@@ -171,10 +183,12 @@ class ContextCompressor:
         seconds: float = summary.SECONDS,
         now: Callable[[], float] = monotonic,
     ) -> None:
-        """`auxiliary` writes the summaries; None: they are put together from the messages, without a model.
+        """`auxiliary` writes the summaries. If it is None, they are assembled from the messages without a
+        model.
 
-        `prompt` makes the system prompt of the continuation. `todo` tells the list of a session, which the summary
-        carries; it is called in a thread. `save` is told of messages before they leave, and must not wait.
+        `prompt` makes the system prompt of the continuation. `todo` returns the todo list of a session for
+        the summary; it is called in a thread. `save` receives the messages before they leave the context; it
+        must not block.
         """
         self.record, self.auxiliary = record, auxiliary
         self.budget = ContextBudget(record, model, tools, settings)
@@ -195,7 +209,8 @@ class ContextCompressor:
         return self.budget.prepare_request(rows)
 
     async def compress(self, *, overflow: bool) -> AsyncGenerator[Event, None]:
-        """Make room, by shorter tool output if that is enough. After an overflow the request must get smaller."""
+        """Reduce the context, by shorter tool output if that is enough. After an overflow the request must
+        get smaller."""
         if not self.budget.settings.enabled:
             return
         rows = await self.record.context()
@@ -206,7 +221,7 @@ class ContextCompressor:
         after = await self.budget.measure(self.budget.trim_rows(rows))
         if after <= self.budget.threshold * ENOUGH:
             self._saved.append(1 - after / before)
-            if not self._has_noted_cut:  # once: in a long run of tools it happens at every step
+            if not self._has_noted_cut:  # only once: in a long run of tools it happens at every step
                 self._has_noted_cut = True
                 yield Note(
                     f"older tool output is left out of requests from now on; {_format_sizes(before, after)}"
@@ -221,7 +236,7 @@ class ContextCompressor:
             yield Note(PRESSED)
 
     async def compress_by_hand(self, focus: str | None = None) -> AsyncGenerator[Event, None]:
-        """Summarise, because the person wants it, whatever the size; and tell what came of it."""
+        """Summarise at the person's request, whatever the size of the context. Report the result as notes."""
         rows = await self.record.context()
         if not self.budget.settings.enabled or len(rows) < LEAST_BY_HAND:
             yield Note(TOO_SHORT if self.budget.settings.enabled else OFF)
@@ -241,7 +256,7 @@ class ContextCompressor:
                     yield Note(f"Compressed: {event.before} → {event.after} messages")
                     yield Note(_format_sizes(before, after))
 
-    # ---------------------------------------------------------------- one pass
+    # ---------------------------------------------------------------- a compression pass
 
     async def _compress_planned(
         self,
@@ -254,7 +269,7 @@ class ContextCompressor:
     ) -> AsyncGenerator[Event, None]:
         try:
             if any(row.get("id") is None for row in rows):
-                raise NotCompressed("a message still waits to be stored")
+                raise NotCompressed("a message is not stored yet")
             self._save(self.record.session_id, rows)
             text, used = await self._make_summary(planned, focus)
             if used is not None:
@@ -262,7 +277,7 @@ class ContextCompressor:
             instead = [{"role": "system", "content": text}]
             if await self.budget.measure(instead) >= await self.budget.measure(planned.middle):
                 self._saved.append(0.0)
-                raise NotCompressed("a summary would take as much room as the messages do")
+                raise NotCompressed("the summary is not shorter than the messages")
             prompt = await self._prompt()
             await _finish_undisturbed(self._continue(rows, planned, text, prompt))
         except errors.LeaseLost:
@@ -281,13 +296,13 @@ class ContextCompressor:
         self._rest_until, self.budget.pressed = None, False
         after = await self.budget.measure(self.budget.trim_rows(now))
         self._saved.append(1 - after / before)
-        self.budget.pressed = overflow and after > self.budget.threshold  # there is no third request
+        self.budget.pressed = overflow and after > self.budget.threshold  # the turn makes no third request
         if any(map(is_summary, planned.middle)):
             yield Note(AGAIN)
         yield Moved(self.record.session_id, len(rows), len(now))
 
     async def _make_summary(self, planned: CompressionPlan, focus: str | None) -> tuple[str, Used | None]:
-        """The text, and what a model took for it."""
+        """Return the summary and the usage of the model; the usage is None without a model."""
         session_id = self.record.session_id
         todo = await asyncio.to_thread(self._todo, session_id)
         if self.auxiliary is None:
@@ -305,19 +320,19 @@ class ContextCompressor:
         )
 
     async def _continue(self, rows: list[Row], planned: CompressionPlan, text: str, prompt: str) -> None:
-        """Begin the continuation. What was said while the summary was written goes along."""
+        """Start the continuation. Messages added while the summary was written are carried over."""
         now = [row.get("id") for row in await self.record.context()]
         before = [row.get("id") for row in rows]
         if now[: len(before)] != before:
             raise NotCompressed("the conversation changed meanwhile")
         if None in now:
-            raise NotCompressed("a message still waits to be stored")
+            raise NotCompressed("a message is not stored yet")
         carried = [*(row["id"] for row in planned.kept), *now[len(before) :]]
         head = [row["id"] for row in planned.head]
         await self.record.continue_with(text, head=head, carried=carried, prompt=prompt)
 
     async def _adopt(self, rows: list[Row]) -> AsyncGenerator[Event, None]:
-        """Go on where somebody else has taken the conversation, with what our person said last."""
+        """Continue in the session that another process started, and add the person's last message to it."""
         await self.record.catch_up()
         yield Note(ELSEWHERE)
         at = find_last_prompt(rows)
@@ -331,7 +346,9 @@ class ContextCompressor:
         self.budget.pressed = self.budget.pressed or overflow
         after = await self.budget.measure(self.budget.trim_rows(rows))
         instead = (
-            "older tool output is left out of requests for now" if after < before else "it goes on as it is"
+            "older tool output is left out of requests for now"
+            if after < before
+            else "it continues unchanged"
         )
         return Note(f"the conversation could not be compressed: {problem}; {instead}, and nothing is lost")
 
@@ -341,7 +358,7 @@ class ContextCompressor:
         try:
             await self.record.count(**call)
         except errors.HermesError as problem:
-            return Note(f"not in the accounts: {problem}")
+            return Note(f"usage was not recorded: {problem}")
         return counted
 
     def _is_resting(self) -> bool:
@@ -350,7 +367,8 @@ class ContextCompressor:
 
 
 async def _finish_undisturbed(work: Coroutine[Any, Any, None]) -> None:
-    """To its end, even if nobody wants it any more: what is stored and what is known here must not part."""
+    """Run a coroutine to its end, even if the task is cancelled, so that the store and the state in memory
+    stay in step."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)

@@ -1,7 +1,7 @@
-"""What a compression leaves of the messages it takes out of a context: fixed sections, with the ids of the messages.
+"""Summaries for a compression: fixed sections that cite the ids of the summarised messages.
 
-Secrets are redacted before a model sees the messages, and again in what it wrote. An id that it cites must be one of
-those it was shown; with it the agent finds the message as it was.
+Secrets are redacted before a model receives the messages, and again in its answer. Citations of unknown ids
+are removed. The agent can look up a cited message by its id.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ END = "[END OF SUMMARY. What follows was said and done after it.]"
 
 SECONDS = 120.0
 CHARACTERS, CALL_CHARACTERS, SMALLEST = 6_000, 1_500, 300
-"""Of a message and of a call's arguments, shown to the model that summarises; of a message where room is scarce."""
+"""Length limits in characters: of a message, of the arguments of a call, and of a message when room is
+scarce."""
 PROMPT_TOKENS, LEAST_ROOM = 1_500, 1_000
 
 PROMPT = """You write the memory of an AI agent. Its conversation with a person has become too long for its model, and \
@@ -86,12 +87,12 @@ _CITED = re.compile(r"[ \t]?\[m\d+(?:[ \t]*(?:,|;|-|–|to)[ \t]*m?\d+)*\]")
 
 class Summary(NamedTuple):
     text: str
-    """As it is stored."""
+    """The text of the message to store."""
     used: Used
 
 
 class NoSummary(ModelError):
-    """A model answered, but not with a summary."""
+    """The model answered, but not with a summary."""
 
     used = Used()
 
@@ -106,7 +107,7 @@ async def summarise(
     todo: str | None = None,
     seconds: float = SECONDS,
 ) -> Summary:
-    """The summary of what leaves the context, by a model; `ModelError` if it writes none."""
+    """Return the summary of the messages that leave the context. Raise `ModelError` if the model writes none."""
     answered = await _ask_model(plan, model, budget, focus, seconds)
     sections = parse_sections(redact(answered.text))
     if len(sections) < LEAST_SECTIONS or len("".join(sections.values())) < LEAST_TEXT:
@@ -119,7 +120,8 @@ async def summarise(
 async def _ask_model(
     plan: CompressionPlan, model: Model, budget: int, focus: str | None, seconds: float
 ) -> AuxiliaryAnswer:
-    """The model's answer; where the messages are too many for it, to fewer and shorter ones."""
+    """Return the model's answer. If the messages are too long for the model, retry with fewer and shorter
+    messages."""
     room = int(model.context_window * 0.9) - int(budget * 1.3) - PROMPT_TOKENS
     prompt = PROMPT.format(
         headings="\n".join(f"## {name}" for name in SECTIONS), words=budget * 3 // 4, first=SECTIONS[0]
@@ -139,11 +141,14 @@ async def _ask_model(
     raise too_large
 
 
-# -------------------------------------------------------------------- in
+# -------------------------------------------------------------------- input
 
 
 def fit_lines(rows: Sequence[Row], room: int) -> list[str]:
-    """The messages as lines of JSON within so many tokens: each is cut shorter first, then the older ones go."""
+    """Return the messages as lines of JSON within `room` tokens.
+
+    First each message is cut shorter. If that is not enough, the oldest messages are left out.
+    """
     summaries = [
         json.dumps({"earlier_summary": extract_body(row)}, ensure_ascii=False)
         for row in rows
@@ -165,7 +170,10 @@ def fit_lines(rows: Sequence[Row], room: int) -> list[str]:
 
 
 def extract_message(row: Row) -> tuple[str, list[tuple[str, str]]]:
-    """What a message says and calls. Redacted whole: half a key would not be recognised as one."""
+    """Return the text and the tool calls of a message.
+
+    Secrets are redacted before the text is cut, because a partial key would not be recognised.
+    """
     called = [
         (call.name, redact(_to_text(call.arguments)))
         for call in list_tool_calls(row.get("tool_calls"))
@@ -203,11 +211,11 @@ def _to_text(value: object) -> str:
     )
 
 
-# -------------------------------------------------------------------- out
+# -------------------------------------------------------------------- output
 
 
 def parse_sections(text: str) -> dict[str, str]:
-    """The sections of a summary, each under its name as we write it; a section with nothing in it is none."""
+    """Return the sections of a summary by their canonical names. Empty sections are left out."""
     names = {name.casefold(): name for name in SECTIONS}
     found: dict[str, str] = {}
     headings = list(_HEADING.finditer(text))
@@ -221,7 +229,7 @@ def parse_sections(text: str) -> dict[str, str]:
 
 
 def format_summary(plan: CompressionPlan, session_id: str, sections: dict[str, str], todo: str | None) -> str:
-    """The message that stands in the place of those that left."""
+    """Return the text of the message that replaces the summarised messages."""
     known = {row.get("id") for part in plan for row in part}
     for row in plan.middle:
         if is_summary(row):
@@ -242,7 +250,7 @@ def format_summary(plan: CompressionPlan, session_id: str, sections: dict[str, s
 
 
 def extract_body(row: Row) -> str:
-    """A stored summary without what we set around it."""
+    """Return the sections of a stored summary, without the frame around them and without the todo list."""
     text = read_text(row.get("content")).strip()
     start = text.find("\n## ")
     text = text[start:] if start >= 0 and text.startswith(MARK) else text
@@ -253,12 +261,12 @@ def extract_body(row: Row) -> str:
 
 
 def _neutralise_section(text: str) -> str:
-    """Text of a section: nothing in it passes for the frame around a summary, so that it cannot end it early."""
+    """Return the text of a section without any text that could be mistaken for the frame of a summary."""
     return _FRAME.sub("‹", text)
 
 
 def _filter_citations(text: str, known: set[int | None]) -> str:
-    """Citations of messages that exist; a model makes some up."""
+    """Remove citations of messages that do not exist, because models invent some."""
 
     def filter_match(match: re.Match[str]) -> str:
         numbers = [int(number) for number in re.findall(r"\d+", match[0])]
@@ -270,8 +278,8 @@ def _filter_citations(text: str, known: set[int | None]) -> str:
     return _CITED.sub(filter_match, text)
 
 
-# A summary without a model: what the person asked and was answered, which tools were called, which files were named,
-# each with its id.
+# A summary without a model lists the person's requests and their answers, the tool calls and the files, each
+# with the id of its message.
 
 MOST_POINTS, LONGEST_POINT = 30, 160
 LEFT_OUT = "- (earlier ones left out)"
@@ -279,7 +287,7 @@ FILE_ARGUMENTS = ("path", "file", "file_path", "filename")
 
 
 def gather_sections(plan: CompressionPlan) -> dict[str, str]:
-    """The sections of a summary of what leaves the context, an earlier summary included."""
+    """Assemble the sections of a summary without a model. The sections of an earlier summary are included."""
     points: dict[str, list[str]] = {name: [] for name in SECTIONS}
     requests: list[str] = []
     for row in plan.middle:
@@ -302,7 +310,7 @@ def _take_newest(points: list[str]) -> list[str]:
 
 
 def _gather(row: Row, points: dict[str, list[str]], requests: list[str]) -> None:
-    """`asked` is what the person said since the agent last did."""
+    """Add a message to the sections. `requests` are the person's messages that are not answered yet."""
     text, called = extract_message(row)
     if row.get("role") == "user" and text:
         requests.append(_format_point(row))

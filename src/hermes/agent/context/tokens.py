@@ -1,8 +1,9 @@
-"""How large a request is, roughly: enough to know when a context fills up, with no tokenizer at hand.
+"""Estimates the size of a request in tokens without a tokenizer. The estimate suffices to notice a full
+context.
 
-Latin text has about four characters to a token, scripts without spaces about one, the others lie between. So ASCII is
-counted by fours and the rest by its bytes, three to a token. What a provider reports is better, and wins where it is
-known.
+Latin text has about four characters per token, scripts without spaces about one, and others lie between.
+ASCII is therefore counted as four characters per token, and all other text as three bytes per token. The
+count that a provider reports takes precedence.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hermes.text import extract_text
+from hermes.message_content import read_text
 
 PER_MESSAGE, PER_IMAGE = 10, 1600
 
@@ -24,10 +25,10 @@ def count_text(text: str) -> int:
 
 
 def count_row(row: Mapping[str, Any]) -> int:
-    """A message as it is sent: what it says, the pictures in it, and the calls it makes."""
+    """Return the estimated tokens of a message: its text, its images and its tool calls."""
     content, calls = row.get("content"), row.get("tool_calls")
     called = count_text(json.dumps(calls, ensure_ascii=False, default=str)) if calls else 0
-    return PER_MESSAGE + count_text(extract_text(content)) + PER_IMAGE * len(find_images(content)) + called
+    return PER_MESSAGE + count_text(read_text(content)) + PER_IMAGE * len(find_images(content)) + called
 
 
 def count_rows(rows: Iterable[Mapping[str, Any]]) -> int:
@@ -39,7 +40,7 @@ def count_tools(schemas: Iterable[Mapping[str, Any]]) -> int:
 
 
 def find_images(content: object) -> list[int]:
-    """The places of the pictures among the parts of a content."""
+    """Return the indexes of the images among the parts of a content."""
     if not isinstance(content, list):
         return []
     return [

@@ -1,4 +1,5 @@
-"""A context with less tool output in it, for one request. Storage keeps all of it, and what is left out says where."""
+"""Reduces the tool output in a request. The store keeps all of it, and the shortened text names the message
+id."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 from hermes.agent.context import tokens
 from hermes.agent.context.boundaries import Row, find_last_prompt
 from hermes.agent.tool import shorten_middle
-from hermes.text import extract_text
+from hermes.message_content import read_text
 
 LONG_OUTPUT, BEGINNING = 200, 100
 LONG_ARGUMENTS, ARGUMENT = 500, 200
@@ -18,10 +19,10 @@ IMAGE = {"type": "text", "text": "[an image was here]"}
 
 
 def shorten_rows(rows: Sequence[Row], before: int, *, pressed: bool = False) -> list[Row]:
-    """The rows with what tools were given and gave back before a message cut to a line; if pressed, later output too.
+    """Return the rows with the tool calls and tool output before the message id `before` cut to one line.
 
-    A row is cut the same way each time: the beginning of a request stays as it was in the last one, and with it the
-    provider's cache. What the person said last is not cut.
+    If `pressed`, later output is shortened too. A row is always cut in the same way, so the beginning of a
+    request does not change and the provider's cache stays valid. The person's last message is not cut.
     """
     made: list[Row] = []
     prompt = find_last_prompt(rows)
@@ -29,7 +30,7 @@ def shorten_rows(rows: Sequence[Row], before: int, *, pressed: bool = False) -> 
         if row.get("id") is not None and row["id"] < before and at != prompt:
             made.append(_shorten_row(row))
         elif pressed and row.get("role") == "tool":
-            made.append({**row, "content": shorten_middle(extract_text(row.get("content")), MOST_IF_PRESSED)})
+            made.append({**row, "content": shorten_middle(read_text(row.get("content")), MOST_IF_PRESSED)})
         else:
             made.append(row)
     return made
@@ -48,7 +49,7 @@ def _shorten_row(row: Row) -> Row:
 
 
 def _shorten_output(row: Row) -> Any:
-    text = extract_text(row.get("content"))
+    text = read_text(row.get("content"))
     pictures = tokens.find_images(row.get("content"))
     if len(text) <= LONG_OUTPUT:
         return f"{text}\n{IMAGE['text']}".strip() if pictures else row.get("content")
@@ -60,7 +61,8 @@ def _shorten_output(row: Row) -> Any:
 
 
 def _shorten_call(call: Any) -> Any:
-    """A call with the long strings in its arguments cut; it stays JSON, for models are taught to write that."""
+    """Return a call with long strings in its arguments cut. It stays valid JSON, because models imitate what
+    they see."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         return call

@@ -1,4 +1,4 @@
-"""Models: the seam to language models, providers behind it, prices, and replay of stored rows.
+"""Models: the interface to language models, its implementations, prices, and the replay of stored messages.
 
-Owns everything that depends on a provider's interface. Imports no turn and no tools.
+Owns everything that depends on a provider's API. Imports no turn and no tools.
 """

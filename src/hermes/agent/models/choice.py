@@ -1,4 +1,4 @@
-"""Which model a person has chosen, made ready to be asked; or how to choose one."""
+"""Opens the model that the settings select. If none is selected, the error says how to select one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Endpoint(NamedTuple):
 
 
 def open_main_model(settings: Settings) -> Model:
-    """The model that answers."""
+    """Return the model that answers."""
     name = settings.model.default
     if name is None:
         raise ModelError(f"no model is chosen: {HOW}")
@@ -44,7 +44,7 @@ def open_main_model(settings: Settings) -> Model:
 
 
 def open_auxiliary_model(settings: Settings) -> Model:
-    """The model for titles and summaries; the one that answers, where no other was chosen."""
+    """Return the model for titles and summaries. Without a setting, this is the model that answers."""
     chosen, main = settings.auxiliary, settings.model
     if chosen.model is None and chosen.base_url is None:
         return open_main_model(settings)
@@ -53,13 +53,13 @@ def open_auxiliary_model(settings: Settings) -> Model:
         raise ModelError(f"no model is chosen: {HOW}")
     if chosen.base_url is None or chosen.base_url == main.base_url:
         base_url, key_env = main.base_url, chosen.key_env or main.key_env
-    else:  # the key of one endpoint is not shown to another
+    else:  # never send the key of one endpoint to another
         base_url, key_env = chosen.base_url, chosen.key_env
     return open_model(name, settings, base_url, key_env)
 
 
 def open_model(name: str, settings: Settings, base_url: str | None, key_env: str | None = None) -> Model:
-    """A model by its name, at an address or wherever there is a key for."""
+    """Return a model by its name. Without `base_url`, the endpoint is chosen by the available keys."""
     window = settings.windows.get(name)
     if name == settings.model.default:
         window = settings.model.context_window or window
@@ -74,7 +74,7 @@ def open_model(name: str, settings: Settings, base_url: str | None, key_env: str
 
     if find_spec("openai") is None:
         raise ModelError(
-            "talking to models is not installed; get it with: pip install 'hermes-sessions[chat]'"
+            "the model client is not installed; install it with: pip install 'hermes-sessions[chat]'"
         )
 
     at = choose_endpoint(base_url, key_env)
@@ -90,7 +90,7 @@ def open_model(name: str, settings: Settings, base_url: str | None, key_env: str
 
 
 def choose_endpoint(base_url: str | None, key_env: str | None = None) -> Endpoint:
-    """Where to ask, and with which key. Without an address, that of the provider whose key there is."""
+    """Return the endpoint and its key. Without an address, use the first provider that has a key."""
     if base_url is None:
         provider = next(
             (candidate for candidate in (OPENAI, OPENROUTER) if dotenv.get_variable(candidate.key_env)), None

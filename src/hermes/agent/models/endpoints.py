@@ -1,7 +1,7 @@
-"""Who offers models, and where: the well-known providers, and servers on this machine.
+"""Model endpoints: the well-known providers, and servers on this machine.
 
-A key goes to the provider it is for. An address that we do not know gets `OPENAI_API_KEY`, as with every program that
-speaks this interface.
+A key is sent only to its own provider. An unknown address gets `OPENAI_API_KEY`, as in other programs that
+use this API.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LOCAL_SERVERS = (("Ollama", 11434), ("LM Studio", 1234), ("llama.cpp", 8080), ("
 
 
 class Server(NamedTuple):
-    """A server on this machine that answered, and the models it has."""
+    """A server on this machine that responded, with its models."""
 
     title: str
     base_url: str
@@ -60,13 +60,14 @@ def find_provider(base_url: str) -> Provider | None:
 
 
 def get_key_variable(base_url: str) -> str:
-    """Which variable holds the key for an address."""
+    """Return the name of the environment variable with the key for an address."""
     known = find_provider(base_url)
     return KEY if known is None else known.key_env
 
 
 def is_local(base_url: str) -> bool:
-    """Whether the address is on this machine or in this house: nobody sends a bill from there."""
+    """Return whether the address is on this machine or in a private network. Such an endpoint is free of
+    charge."""
     host = (urlsplit(base_url).hostname or "").rstrip(".")
     try:
         address = ipaddress.ip_address(host)
@@ -76,7 +77,7 @@ def is_local(base_url: str) -> bool:
 
 
 def get_owner(base_url: str) -> str:
-    """Whose the models at an address are, for the accounts."""
+    """Return the provider name of an address, for the usage accounts."""
     known = find_provider(base_url)
     if known is not None:
         return known.name
@@ -84,7 +85,7 @@ def get_owner(base_url: str) -> str:
 
 
 def list_models(base_url: str, key: str | None = None, *, patience: float = LISTING_S) -> list[str]:
-    """The names of the models that an endpoint offers, in its order."""
+    """Return the names of the models of an endpoint, in the order of the endpoint."""
     import json
     from http.client import HTTPException
     from urllib import error, request
@@ -118,7 +119,7 @@ def list_models(base_url: str, key: str | None = None, *, patience: float = LIST
 
 
 def make_no_redirect_handler() -> Any:
-    """A handler for urllib that follows no redirect: a key goes to the address that was chosen and nowhere else."""
+    """Return a urllib handler that follows no redirects, so that a key is sent only to the chosen address."""
     from urllib.request import HTTPRedirectHandler
 
     class NoRedirects(HTTPRedirectHandler):
@@ -129,7 +130,7 @@ def make_no_redirect_handler() -> Any:
 
 
 def find_servers() -> list[Server]:
-    """The servers on this machine that answer, asked all at once and briefly."""
+    """Return the servers on this machine that respond. They are queried in parallel with a short timeout."""
     places = [(title, f"http://127.0.0.1:{port}/v1") for title, port in LOCAL_SERVERS]
     if host := os.environ.get("OLLAMA_HOST", "").strip():
         places[0] = ("Ollama", _parse_ollama_host(host))
@@ -145,7 +146,7 @@ def find_servers() -> list[Server]:
 
 
 def _parse_ollama_host(value: str) -> str:
-    """Where Ollama's own variable says that it listens, which may leave out all but the host, or all but the port."""
+    """Return the base URL for a value of `OLLAMA_HOST`. The value can consist of a host only or a port only."""
     try:
         parts = urlsplit(value if "://" in value else f"http://{value}")
         host = "127.0.0.1" if parts.hostname in (None, "0.0.0.0", "::") else parts.hostname

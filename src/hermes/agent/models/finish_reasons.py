@@ -1,6 +1,6 @@
-"""Why an answer ended, where that is not its natural end: one line for the person, with what to do.
+"""Explains why an answer ended early: one line for the person, with advice.
 
-The store keeps the reason as the provider wrote it.
+The store keeps the reason as the provider sent it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ NO_ANSWER_FILTERED = (
 
 
 def normalize_reason(reason: object) -> str | None:
-    """`length` or `content_filter` in whatever spelling; None for every other reason, and what is no text."""
+    """Return `length` or `content_filter` for any known spelling; None for every other value."""
     return _SPELLINGS.get(reason.lower()) if isinstance(reason, str) else None
 
 
 def explain_reason(reason: str | None, *, is_empty: bool) -> str | None:
-    """What a person is told about an answer that ended so; None if there is nothing to tell."""
+    """Return a notice for the person about an answer that ended for this reason; None if none is needed."""
     match normalize_reason(reason):
         case "length":
             return NO_ANSWER_WITHIN_LENGTH if is_empty else CUT_AT_LENGTH

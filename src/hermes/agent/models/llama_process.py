@@ -1,7 +1,8 @@
-"""The program of its own in which llama.cpp serves the local model. Run by its path: it needs nothing of ours.
+"""The separate process in which llama.cpp serves the local model.
 
-The first line of its input says what to serve, the one line of its output where. It lives for as long as its input is
-open, so that it ends with the program that started it, however that one ends.
+It is started by its file path and imports nothing from this package. Its first input line contains the
+options, and its one output line the address. It ends when its input is closed, so it never outlives the
+program that started it.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import sys
 from typing import Any
 
 ASLEEP_AFTER_S = 60
-"""Then the weights leave the memory, until the next request."""
+"""After this idle time the weights are unloaded from memory until the next request."""
 MOST_TOKENS = 1024
-"""Of an answer whose length nobody limits."""
+"""The length limit of an answer if the request sets none."""
 
 
 def main() -> None:
-    # Whatever the library prints goes where its log goes, and not into our one line.
+    # Redirect the output of the library to stderr, so that stdout contains only our line.
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     options = json.loads(sys.stdin.readline())
@@ -26,7 +27,7 @@ def main() -> None:
     try:
         server = serve(options)
         answer = {"address": server.listening_address}
-    except Exception as problem:  # noqa: BLE001 - whatever it is, the one who waits is told
+    except Exception as problem:  # noqa: BLE001 - every error is reported to the parent
         answer = {"error": str(problem) or type(problem).__name__}
     print(json.dumps(answer), file=output, flush=True)
     if "address" in answer:
@@ -34,7 +35,7 @@ def main() -> None:
 
 
 def serve(options: dict[str, Any]) -> Any:
-    """A server that answers: on loopback, on a port that is free, and only those who have the key."""
+    """Start a server on loopback, on a free port. Requests must contain the key."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -42,11 +43,11 @@ def serve(options: dict[str, Any]) -> Any:
     params.model.path, params.model_alias = options["weights"], {options["name"]}
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options["threads"]
     params.n_ctx, params.n_parallel, params.n_predict = options["window"], 1, MOST_TOKENS
-    params.sampling.temp, params.sampling.top_p = 0.2, 0.9  # as its makers recommend
-    # Without this penalty the model falls into repeating itself.
+    params.sampling.temp, params.sampling.top_p = 0.2, 0.9  # as recommended for the model
+    # Without this penalty the model repeats itself.
     params.sampling.dry_multiplier, params.sampling.dry_allowed_length = 0.8, 6
     params.sleep_idle_seconds = ASLEEP_AFTER_S
-    # Memory: half as much for the context, none for prompts of before.
+    # A quantised cache halves the memory of the context. Earlier prompts are not cached.
     params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_Q8_0
     params.cache_ram_mib = 0
     params.warmup = params.ui = params.endpoint_slots = False
@@ -58,4 +59,4 @@ if __name__ == "__main__":
     try:
         main()
     finally:
-        os._exit(0)  # the library's threads are not waited for
+        os._exit(0)  # do not wait for the library's threads

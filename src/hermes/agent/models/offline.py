@@ -1,17 +1,18 @@
-"""The offline model: no weights, no network, no guessing. It looks things up in your own sessions and runs tools.
+"""The offline model: a rule-based model without weights and network. It searches stored sessions and runs
+tools.
 
-It is deterministic and honest: it says that it is not a language model, and answers with what its tools gave it. So
-every path of a turn can be seen and tested anywhere. What it understands:
+It is deterministic. It states that it is not a language model, and it answers with the output of its tools.
+This makes every path of a turn available anywhere, for demonstration and tests. Its commands:
 
-    list | sessions                    the latest conversations
-    search X, find X, any question     what was said about it
-    run COMMAND, $ COMMAND             the terminal
-    read FILE; write FILE: TEXT        files
-    remember X                         memory
-    todo A, B, C                       the list of what is to be done
-    help, or anything else             what it is, and what it can do
+    list | sessions                    list the latest conversations
+    search X, find X, any question     search the conversations
+    run COMMAND, $ COMMAND             run a command in the terminal
+    read FILE; write FILE: TEXT        read or write a file
+    remember X                         add an entry to the memory
+    todo A, B, C                       set the todo list
+    help, or anything else             describe the model and its commands
 
-Asked without tools, for a summary or a title, it picks sentences and words out of what it is given.
+Without tools, for a summary or a title, it extracts sentences and words from its input.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from typing import Any, NamedTuple
 
 from hermes.agent.models.model import CallPiece, Finished, Message, Piece, Request, Text, Used
 from hermes.agent.models.replay import NOTE
+from hermes.message_content import read_text
 from hermes.recall.ranking import question_words
-from hermes.text import extract_text
 
 __all__ = ["OfflineModel"]
 
@@ -77,7 +78,7 @@ INTENTS = (
         lambda prompt: {"query": prompt[1]},
     ),
 )
-"""What is understood, the first that fits; the whole of what was typed has to."""
+"""The commands, tried in order. The whole input must match a pattern."""
 
 
 class OfflineModel:
@@ -102,20 +103,18 @@ class OfflineModel:
         yield Finished("stop")
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is no connection."""
 
 
 def _choose_call(request: Request) -> tuple[str, dict[str, Any]] | None:
-    """The tool that what was said last asks for, if there is such a one."""
+    """Return the tool call for the last message; None if no tool applies."""
     tools = {tool["function"]["name"] for tool in request.tools}
     last = request.messages[-1] if request.messages else {}
     if last.get("role") != "user":
         return None
-    prompt = _extract_request(last)
+    whole, prompt = read_text(last.get("content")).strip(), _extract_request(last)
     for intent in INTENTS:
-        found = intent.pattern.fullmatch(
-            extract_text(last.get("content")).strip()
-        ) or intent.pattern.fullmatch(prompt)
+        found = intent.pattern.fullmatch(whole) or intent.pattern.fullmatch(prompt)
         if found and intent.tool in tools:
             return intent.tool, intent.arguments(found)
     if "session_search" in tools and _is_about_something(prompt):
@@ -124,8 +123,8 @@ def _choose_call(request: Request) -> tuple[str, dict[str, Any]] | None:
 
 
 def _extract_request(message: Message) -> str:
-    """What the person said last: notes and what was said before an interruption stand above it."""
-    parts = [part.strip() for part in extract_text(message.get("content")).split("\n\n")]
+    """Return the last paragraph by the person. Notes and messages from before an interruption come first."""
+    parts = [part.strip() for part in read_text(message.get("content")).split("\n\n")]
     spoken = [part for part in parts if part and not part.startswith(NOTE.strip())]
     return spoken[-1] if spoken else ""
 
@@ -151,12 +150,12 @@ def _make_answer(request: Request) -> str:
     if last.get("role") == "tool":
         return _report(str(last.get("content") or ""))
     if not request.tools and len(request.messages) > 0:
-        return _make_digest(extract_text(last.get("content")))
+        return _make_digest(read_text(last.get("content")))
     return WHAT_IT_IS
 
 
 def _report(output: str) -> str:
-    """What a tool gave, as it is; of conversations that were found, the best of each."""
+    """Format the output of a tool. For search results, list the best match of each conversation."""
     try:
         found = json.loads(output)
     except ValueError:
@@ -176,7 +175,7 @@ def _report(output: str) -> str:
 
 
 def _make_digest(text: str) -> str:
-    """The first sentence of each paragraph, as far as there is room: what a summary without understanding can be."""
+    """Return the first sentence of each paragraph, up to a limit, as a substitute for a summary."""
     sentences = []
     for paragraph in text.splitlines():
         first = re.split(r"(?<=[.!?。！？])\s+", paragraph.strip(), maxsplit=1)[0]

@@ -1,7 +1,8 @@
-"""Models behind any endpoint that speaks OpenAI's chat completions, streamed.
+"""Models behind any endpoint with OpenAI's chat completions API, streamed.
 
-Asking again is done here and told, never silently by the SDK. What was streamed of a broken answer counts no more: it
-starts again from the beginning. Parts of a request that an endpoint refuses are left out from then on.
+Retries are made and reported here; the SDK makes none. A retried answer starts again from the beginning, and
+the pieces of the failed attempt are void. If an endpoint rejects an optional part of a request, later
+requests leave it out.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ UNKNOWN_WINDOW = 128_000
 CONNECT_S = 15.0
 LONGEST_PAUSE_S = 30.0
 LONGEST_WAIT_S = 120.0
-"""Who asks us to wait longer is not waited for."""
+"""The longest `Retry-After` that is respected. If the endpoint asks for more, the request fails."""
 
-NONSENSE = "what it answers makes no sense"
-MISSING = "what talks to models is not installed; get it with: pip install 'hermes-sessions[chat]'"
+NONSENSE = "the response is invalid"
+MISSING = "the model client is not installed; install it with: pip install 'hermes-sessions[chat]'"
 
 
 def preload() -> None:
-    """Import the SDK, which takes half a second: in a thread, while a person types."""
+    """Import the SDK. This takes half a second, so it is done in a thread while a person types."""
     try:
         import openai  # noqa: F401
     except ModuleNotFoundError as missing:
@@ -62,7 +63,8 @@ class OpenAIModel:
         most_retries: int = 5,
         first_pause: float = 1.0,
     ) -> None:
-        """`key_env` is the variable that a person is told to set; `timeout` the longest silence, in seconds."""
+        """`key_env` is the variable that error messages name; `timeout` is the longest pause of the stream,
+        in seconds."""
         self.name, self.base_url = name, base_url
         self.provider = get_owner(base_url)
         self.context_window = context_window or UNKNOWN_WINDOW
@@ -83,7 +85,7 @@ class OpenAIModel:
                 async with chunks:
                     while (chunk := await _read_next(chunks)) is not None:
                         for piece in reader.read(chunk):
-                            self._refused = refused  # so it was that
+                            self._refused = refused  # the request succeeds without these parts
                             yield piece
                 finished = reader.finish()
                 self._refused = refused
@@ -97,7 +99,7 @@ class OpenAIModel:
             if part is not None:
                 refused.add(part)
                 yield Retrying(
-                    f"asked again without {part}, which {self._where.display_address} does not take", 0.0
+                    f"retrying without {part}, which {self._where.display_address} does not accept", 0.0
                 )
                 continue
             attempts += 1
@@ -112,7 +114,7 @@ class OpenAIModel:
         if client is not None:
             await client.close()
 
-    # ---------------------------------------------------------------- one request
+    # ---------------------------------------------------------------- requests
 
     def _make_body(self, request: Request, refused: set[str]) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.name, "messages": list(request.messages), "stream": True}
@@ -122,11 +124,11 @@ class OpenAIModel:
         if request.temperature is not None:
             body["temperature"] = request.temperature
         if request.max_tokens is not None:
-            # The newer name is for those that refuse the older one, which is the one that everybody else knows.
+            # Most endpoints support only `max_tokens`; those that reject it support the newer name.
             name = "max_completion_tokens" if "max_tokens" in refused else "max_tokens"
             body[name] = request.max_tokens
         if find_provider(self.base_url) == OPENROUTER:
-            body["extra_body"] = {"usage": {"include": True}}  # tells what it cost
+            body["extra_body"] = {"usage": {"include": True}}  # the response then contains the cost
         return {name: value for name, value in body.items() if name not in refused}
 
     async def _get_client(self) -> AsyncOpenAI:
@@ -138,17 +140,17 @@ class OpenAIModel:
                 base_url=self.base_url,
                 max_retries=0,
                 timeout=openai.Timeout(self._timeout, connect=min(CONNECT_S, self._timeout)),
-                # No redirects: neither the key nor the conversation goes to an address that nobody chose.
+                # No redirects: the key and the conversation must be sent only to the chosen address.
                 http_client=openai.DefaultAsyncHttpxClient(
                     trust_env=not is_local(self.base_url), follow_redirects=False
                 ),
             )
         return self._client
 
-    # ---------------------------------------------------------------- when it goes wrong
+    # ---------------------------------------------------------------- errors
 
     def _translate_problem(self, problem: Exception) -> ProviderProblem | None:
-        """What a problem means; None if it is none of the endpoint's."""
+        """Translate an exception; None if the endpoint did not cause it."""
         import openai
 
         where = self._where
@@ -159,13 +161,13 @@ class OpenAIModel:
                 cause = problem.__cause__
                 if cause is None or "connect" in type(cause).__name__.lower():
                     error = Unreachable(provider_errors.format_unreachable(where, str(cause or "")))
-                    # Nobody starts a server meanwhile.
+                    # A local server that is down will not start within the pause.
                     return ProviderProblem(error, again=not is_local(self.base_url))
                 return provider_errors.make_lost(where, f"the connection was lost ({cause})")
             case openai.APIStatusError():
                 message, headers = provider_errors.find_message(problem.body), dict(problem.response.headers)
                 return provider_errors.translate_status(problem.status_code, message, headers, where)
-            case openai.APIError():  # told in the middle of the stream
+            case openai.APIError():  # reported within the stream
                 message = provider_errors.find_message(problem.body) or problem.message
                 return provider_errors.translate_status(_get_status(problem.body), message, {}, where)
             case _BrokenStream():
@@ -181,16 +183,16 @@ class OpenAIModel:
         )
 
     def _compute_pause(self, attempts: int) -> float:
-        """Longer each time, and never the same for two who were refused together."""
+        """Return the pause before a retry: exponential backoff with jitter."""
         return min(self._first_pause * 2.0 ** (attempts - 1), LONGEST_PAUSE_S) * random.uniform(0.5, 1.0)
 
 
 class _BrokenStream(Exception):
-    """The stream ended before the answer did."""
+    """The stream ended before the answer was complete, or it contained invalid data."""
 
 
 class _Calls:
-    """Which call a piece belongs to. Some endpoints leave the position out, or say 0 for each of several calls."""
+    """Assigns pieces to tool calls. Some endpoints omit the index, or send 0 for each of several calls."""
 
     def __init__(self) -> None:
         self._ids: list[str | None] = []
@@ -213,7 +215,7 @@ class _Calls:
 
 
 async def _read_next(chunks: AsyncStream[ChatCompletionChunk]) -> ChatCompletionChunk | None:
-    """The next chunk of a stream; None at its end."""
+    """Return the next chunk of a stream; None at its end."""
     try:
         return await anext(chunks)
     except StopAsyncIteration:
@@ -244,14 +246,14 @@ class _ChunkReader:
 
     def finish(self) -> Finished:
         if self._reason == "error" or (self._reason is None and not self._has_ended):
-            raise _BrokenStream("the answer broke off")
+            raise _BrokenStream("the answer is incomplete")
         return Finished(self._reason)
 
 
 def _read_chunk(chunk: ChatCompletionChunk, calls: _Calls) -> Iterator[Piece]:
     for choice in chunk.choices or ():
         delta: Any = choice.delta
-        if delta is None:  # against the interface, but it happens
+        if delta is None:  # not allowed by the API, but some endpoints send it
             continue
         for field in ("reasoning_content", "reasoning"):
             thought = getattr(delta, field, None)
@@ -269,7 +271,7 @@ def _read_chunk(chunk: ChatCompletionChunk, calls: _Calls) -> Iterator[Piece]:
 
 
 def _read_content(content: object) -> Iterator[Piece]:
-    """Text as everybody sends it, or in parts, of which some are thoughts."""
+    """Yield the pieces of a content: plain text, or a list of parts, of which some are reasoning."""
     if isinstance(content, str):
         if content:
             yield Text(content)
@@ -286,7 +288,8 @@ def _read_content(content: object) -> Iterator[Piece]:
 
 
 def read_usage(usage: Mapping[str, Any]) -> Used:
-    """What a request took, in any of the shapes that are in use. The prompt's tokens are told with the cached ones."""
+    """Return the usage of a request from any known format. The reported prompt tokens include the cached
+    tokens."""
     sent, made = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
     prompt = _to_count(usage.get("prompt_tokens"))
     read = _take_first_count(
@@ -315,7 +318,7 @@ def _to_count(value: object) -> int | None:
 
 
 def _get_status(body: object) -> int:
-    """The status of an error that came in the stream, where HTTP had already said that all was well."""
+    """Return the status of an error that arrived within a stream, after HTTP had reported success."""
     code = body.get("code", body.get("status")) if isinstance(body, Mapping) else None
     try:
         status = int(code) if code is not None else 500

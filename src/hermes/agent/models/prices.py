@@ -1,11 +1,12 @@
-"""What a model call costs, and how that is known.
+"""The cost of a model call, and the source of the figure.
 
-    actual     the provider said so
-    estimated  from a price list: that of config.yaml, else the dated one beside this file
-    included   it ran on a machine of one's own, from where no bill comes; its power is not counted
-    unknown    everything else, which is not the same as nothing
+    actual     the provider reported the cost
+    estimated  computed from a price list: config.yaml, or the dated list in this package
+    included   the model ran on the user's own machine or network, where no provider charges for it
+    unknown    all other calls; unknown is not zero
 
-A server at home may still pass requests on to somebody who bills: so a model that has a price is estimated there, too.
+A local server can forward requests to a paid provider. A model with a known price is therefore estimated
+there too.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ UNKNOWN: tuple[None, Mapping[str, Any]] = (None, {"cost_status": "unknown"})
 def make_price(
     base_url: str | None, own: Mapping[str, Mapping[str, float]] | None = None, *, at: float | None = None
 ) -> Price:
-    """What calls at an address cost (None: a model inside this program); `own` are the prices of config.yaml.
+    """Return the price function of an address (None: a model inside this program). `own` are the prices of
+    config.yaml.
 
-    `at` is the moment whose prices count; now, if it is not told.
+    `at` is the time whose prices apply; the default is now.
     """
     is_own = base_url is None or is_local(base_url)
     listed = {_normalise_name(name): rates for name, rates in (own or {}).items()}
@@ -65,14 +67,14 @@ def make_price(
 
 
 class Prices:
-    """The price of a call, whichever of the models was asked: each where it is."""
+    """Computes the price of a call for every model in use. The price depends on the model and on its address."""
 
     def __init__(self, own: Mapping[str, Mapping[str, float]] | None = None) -> None:
         self._own = own
         self._places: dict[str, str | None] = {}
 
     def know(self, model: Model) -> Model:
-        """Remember where a model is; the same model."""
+        """Register the address of a model and return the model."""
         self._places[model.name] = model.base_url
         return model
 
@@ -81,7 +83,7 @@ class Prices:
 
 
 def find_window(model: str) -> int | None:
-    """How many tokens a well-known model takes."""
+    """Return the context window of a well-known model; None if the model is not in the list."""
     entry = _find_entry(model)
     return None if entry is None else entry.get("context")
 
@@ -89,7 +91,10 @@ def find_window(model: str) -> int | None:
 def _estimate_cost(
     rates: Mapping[str, float] | None, used: Used, source: str, version: str
 ) -> tuple[float | None, Mapping[str, Any]]:
-    """What the tokens cost at these prices; unknown if they were not counted, or one kind of them has no price."""
+    """Return the cost of the tokens at these rates.
+
+    The cost is unknown if the tokens were not counted, or if one kind of token has no rate.
+    """
     if rates is None or used.input_tokens is None or used.output_tokens is None:
         return UNKNOWN
     cost = 0.0
@@ -108,7 +113,10 @@ def _estimate_cost(
 
 
 def _choose_rates(entry: Mapping[str, Any], used: Used, at: float) -> Mapping[str, float] | None:
-    """Prices for a prompt of this length; some providers ask more for long ones, or less for a while."""
+    """Return the rates for a prompt of this length; None if they have expired.
+
+    Some providers charge more for long prompts, or have rates for a limited time.
+    """
     until = entry.get("until")
     if until is not None and at >= _parse_day_end(until):
         return None
@@ -125,15 +133,18 @@ def _parse_day_end(day: str) -> float:
 
 
 def _find_entry(model: str) -> Mapping[str, Any] | None:
-    """The line of the list for a model, under any of the names that it goes by."""
-    if ":" in model:  # a variant of a name, such as `:free`, has a price of its own
+    """Return the entry of the price list for a model, under any spelling of its name."""
+    if ":" in model:  # a variant such as `:free` has its own price
         return None
     found: Mapping[str, Any] | None = _index_by_name().get(_normalise_name(model))
     return found
 
 
 def _normalise_name(model: str) -> str:
-    """A name without its provider, date and spelling: `anthropic/claude-opus-4.5` and `claude-opus-4-5-20251101`."""
+    """Return a model name without its provider and date, with hyphens instead of dots.
+
+    `anthropic/claude-opus-4.5` and `claude-opus-4-5-20251101` give the same name.
+    """
     name = model.strip().lower().rpartition("/")[2].replace(".", "-")
     return re.sub(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest|preview(-\d{2}-\d{2,4})?)$", "", name)
 

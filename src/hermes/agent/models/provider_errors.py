@@ -1,6 +1,6 @@
-"""What an endpoint's refusal means: one line for a person, and whether asking again can help.
+"""Translates errors of an endpoint into one line for a person, and decides whether a retry can help.
 
-Every provider words these things its own way. The tables below are what is known of their wordings.
+Every provider words its errors differently. The patterns below cover the known wordings.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ NAMED = {
     "temperature": re.compile(r"\btemperature\b"),
     "max_tokens": re.compile(r"\bmax_tokens\b"),
 }
-"""Parts of a request that endpoints refuse, and that it can do without."""
+"""Optional parts of a request that some endpoints reject."""
 
 BUSY = {408, 409, 425, 429}
 
 
 class EndpointContext(NamedTuple):
-    """Who was asked. The key is here so that it can be kept out of every message."""
+    """The endpoint of a request. The key is included so that it can be removed from every message."""
 
     model: str
     base_url: str
@@ -84,7 +84,7 @@ class EndpointContext(NamedTuple):
 
     @property
     def display_address(self) -> str:
-        """The address without what may be secret in it."""
+        """The address without user name, password, query and fragment."""
         parts = urlsplit(self.base_url)
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
@@ -94,11 +94,11 @@ class ProviderProblem(NamedTuple):
     again: bool = False
     """Whether the same request may succeed later."""
     after: float | None = None
-    """Seconds that the endpoint asked us to wait."""
+    """The number of seconds that the endpoint asked to wait."""
 
 
 def make_line(text: str, where: EndpointContext) -> str:
-    """What an endpoint said, fit for one line, without keys."""
+    """Return an endpoint's message as one line without keys."""
     if where.key:
         text = text.replace(where.key, "[redacted key]")
     line = " ".join(redact(text).split())
@@ -106,7 +106,7 @@ def make_line(text: str, where: EndpointContext) -> str:
 
 
 def find_message(body: object, depth: int = 0) -> str:
-    """What a refusal says, in any of the shapes that are in use."""
+    """Return the message in the body of an error response, from any known format."""
     if depth > DEEPEST:
         return ""
     if isinstance(body, str):
@@ -131,14 +131,14 @@ def find_message(body: object, depth: int = 0) -> str:
 def translate_status(
     status: int, message: str, headers: Mapping[str, str], where: EndpointContext
 ) -> ProviderProblem:
-    """What an answer means that is a refusal."""
+    """Translate an error response."""
     detail = make_line(message, where) or _get_phrase(status)
     if 300 <= status < 400:
         return ProviderProblem(_make_redirect_error(status, headers, where))
     if is_overflow(status, message):
         return ProviderProblem(ContextOverflow(f"the conversation is too long for {where.model}: {detail}"))
     if status == 402 or NO_MONEY.search(message):
-        return ProviderProblem(NotAuthorized(f"{where.display_address} wants to be paid first: {detail}"))
+        return ProviderProblem(NotAuthorized(f"{where.display_address} requires payment: {detail}"))
     if status in (401, 403) or (status == 400 and NO_KEY.search(message)):
         return ProviderProblem(_make_not_authorized(status, detail, where))
     if status in (400, 404) and NO_MODEL.search(message):
@@ -149,23 +149,21 @@ def translate_status(
             busy, _lower_names(headers).get("x-should-retry") != "false", parse_retry_after(headers)
         )
     if status == 404:
-        hint = "is the address right? It usually ends in /v1"
-        return ProviderProblem(BadRequest(f"there is nothing at {where.display_address} ({detail}); {hint}"))
-    return ProviderProblem(
-        BadRequest(f"{where.display_address} does not take the request ({status}): {detail}")
-    )
+        hint = "check the address, which usually ends in /v1"
+        return ProviderProblem(BadRequest(f"there is no API at {where.display_address} ({detail}); {hint}"))
+    return ProviderProblem(BadRequest(f"{where.display_address} rejected the request ({status}): {detail}"))
 
 
 def is_overflow(status: int, message: str) -> bool:
     if status == 413:
         return True
-    if status == 429:  # a single request above what a minute may hold: waiting does not make it smaller
+    if status == 429:  # the request exceeds the limit per minute, so waiting does not help
         return bool(re.search(r"request too large", message, re.IGNORECASE))
     return status in (400, 422, 500) and bool(OVERFLOW.search(message)) and not RATE.search(message)
 
 
 def find_refused_part(status: int, message: str, sent: Mapping[str, Any]) -> str | None:
-    """Which part of the request the endpoint does not take, if it says so and we can do without."""
+    """Return the optional part of the request that the endpoint rejects; None if its message names none."""
     if status not in (400, 404, 422, 500, 501) or not NOT_TAKEN.search(message) or OVERFLOW.search(message):
         return None
     return next((name for name, named in NAMED.items() if name in sent and named.search(message)), None)
@@ -184,12 +182,12 @@ def format_unreachable(where: EndpointContext, reason: str = "") -> str:
 
 
 def make_lost(where: EndpointContext, reason: str) -> ProviderProblem:
-    """The connection, or the sense of what came through it."""
+    """Return the problem for a lost connection or an invalid response."""
     return ProviderProblem(Unreachable(f"{where.display_address}: {make_line(reason, where)}"), again=True)
 
 
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """How long to wait, as the headers say it: in milliseconds, in seconds, or as a date."""
+    """Return the time to wait from the headers, which give milliseconds, seconds or a date."""
     values = _lower_names(headers)
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
@@ -205,21 +203,22 @@ def parse_retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _make_redirect_error(status: int, headers: Mapping[str, str], where: EndpointContext) -> BadRequest:
-    """Redirects are not followed: the key and the conversation would go to an address that nobody chose."""
+    """Return the error for a redirect. Redirects are not followed, because the key would go to another
+    address."""
     try:
         target = where._replace(base_url=urljoin(where.base_url, _lower_names(headers).get("location", "")))
         to = f" to {make_line(target.display_address, where)}"
     except ValueError:
         to = ""
     return BadRequest(
-        f"{where.display_address} redirects{to} ({status}); keys are sent nowhere else: set the right address yourself"
+        f"{where.display_address} redirects{to} ({status}); redirects are not followed: set the right address"
     )
 
 
 def _make_not_authorized(status: int, detail: str, where: EndpointContext) -> NotAuthorized:
     if not where.key:
         return NotAuthorized(
-            f"{where.display_address} wants a key: set {where.key_env}, or run `hermes setup`"
+            f"{where.display_address} requires a key: set {where.key_env}, or run `hermes setup`"
         )
     what = "does not accept the key" if status != 403 else "does not allow this with the key"
     return NotAuthorized(f"{where.display_address} {what} in {where.key_env}: {detail}")
@@ -227,7 +226,7 @@ def _make_not_authorized(status: int, detail: str, where: EndpointContext) -> No
 
 def _make_no_such_model(detail: str, where: EndpointContext) -> NoSuchModel:
     return NoSuchModel(
-        f"{where.display_address} has no model {where.model!r} ({detail}); `hermes setup` lists those it has"
+        f"{where.display_address} has no model {where.model!r} ({detail}); `hermes setup` lists the available models"
     )
 
 

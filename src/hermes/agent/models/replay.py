@@ -1,12 +1,14 @@
-"""From stored rows to a request that every provider takes. A pure function: storage is never rewritten for a provider.
+"""Converts stored messages into a request that every provider accepts. Pure functions; stored rows are never
+changed.
 
-The invariant, whatever the rows are and wherever a crash cut them off:
+Invariants, for any rows and after a crash at any point:
 
-- first the system prompt, then a person's message, then turns that alternate; nothing is empty;
-- every tool call has an id of its own and a name and arguments that can be sent, and is answered exactly once, directly
-  behind the message that made it, in its order; a call without a result is answered with UNKNOWN;
-- a result without a call is left out, and so are marks of other programs (`session_meta`);
-- what was said is not changed otherwise, and in its order.
+- The system prompt comes first, then a person's message, then alternating turns. No message is empty.
+- Every tool call has a unique id, a valid name and valid arguments. It is answered exactly once, directly
+  after the
+  message with the call, in the order of the calls. A call without a result is answered with UNKNOWN.
+- Results without a call and markers of other programs (`session_meta`) are left out.
+- All other text is kept unchanged and in order.
 """
 
 from __future__ import annotations
@@ -17,20 +19,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hermes.agent.models.model import Message
-from hermes.text import extract_text, replace_surrogates
+from hermes.message_content import read_text
+from hermes.text import replace_surrogates
 
 UNKNOWN = "[no result recorded; effect unknown]"
 NO_OUTPUT = "(no output)"
 CONTINUED = "[the conversation goes on]"
 NOTE = "[note] "
-"""Before what stands in the history without having been said by anybody, a summary for example."""
+"""The prefix of a text in the history that no person wrote, for example a summary."""
 
 _NAME = re.compile(r"[^a-zA-Z0-9_-]")
 LONGEST_NAME = 64
 
 
 def replay(rows: Sequence[dict[str, Any]], system_prompt: str | None = None) -> list[Message]:
-    """The messages of a request."""
+    """Return the messages of a request."""
     made: list[Message] = []
     taken: set[int] = set()
     for at, row in enumerate(rows):
@@ -40,7 +43,7 @@ def replay(rows: Sequence[dict[str, Any]], system_prompt: str | None = None) -> 
         elif role == "user":
             _add_message(made, row.get("content"))
         elif role == "system":
-            text = extract_text(row.get("content"))
+            text = read_text(row.get("content"))
             _add_message(made, f"{NOTE}{text}" if text.strip() else "")
     if made and made[0]["role"] != "user":
         made.insert(0, {"role": "user", "content": CONTINUED})
@@ -50,19 +53,19 @@ def replay(rows: Sequence[dict[str, Any]], system_prompt: str | None = None) -> 
 
 
 def _find_result(rows: Sequence[dict[str, Any]], at: int, call_id: str, taken: set[int]) -> str:
-    """What a tool answered to a call of the message at this place. Each result is given out once."""
+    """Return the result of a call in the message at index `at`. Each result is used once."""
     for behind in range(at + 1, len(rows)):
         row = rows[behind]
         if row.get("role") == "tool" and row.get("tool_call_id") == call_id and behind not in taken:
             taken.add(behind)
-            return extract_text(row.get("content")) or NO_OUTPUT
+            return read_text(row.get("content")) or NO_OUTPUT
         if row.get("role") == "assistant" and any(_get_id(call) == call_id for call in _list_calls(row)):
-            break  # a later call with the same id waits for its own
+            break  # a later call with the same id has its own result
     return UNKNOWN
 
 
 def _add_message(made: list[Message], content: object) -> None:
-    """A person's message; two in a row are one, for not every provider takes them apart."""
+    """Add a person's message. Consecutive messages are joined, because some providers reject them."""
     if not _has_content(content):
         return
     text = replace_surrogates(content) if isinstance(content, str) else content
@@ -76,7 +79,7 @@ def _add_message(made: list[Message], content: object) -> None:
 
 
 def _add_answer(made: list[Message], rows: Sequence[dict[str, Any]], at: int, taken: set[int]) -> None:
-    text = extract_text(rows[at].get("content")).strip()
+    text = read_text(rows[at].get("content")).strip()
     calls = [(_get_id(call), _format_call(call)) for call in _list_calls(rows[at])]
     if not calls:
         if text and made and made[-1]["role"] == "assistant":
@@ -84,7 +87,7 @@ def _add_answer(made: list[Message], rows: Sequence[dict[str, Any]], at: int, ta
         elif text:
             made.append({"role": "assistant", "content": text})
         return
-    if made and made[-1]["role"] == "assistant":  # what it said before belongs to the same turn
+    if made and made[-1]["role"] == "assistant":  # the text before it belongs to the same turn
         text = "\n\n".join(filter(None, (made.pop()["content"], text)))
     used = {sent_call["id"] for message in made for sent_call in message.get("tool_calls", ())}
     answers: list[Message] = []
@@ -117,7 +120,7 @@ def _format_call(call: dict[str, Any]) -> dict[str, Any]:
 
 
 def _format_arguments(inner: dict[str, Any]) -> str:
-    """As JSON of an object, which is what a model is taught to write; anything else is kept inside of one."""
+    """Return the arguments as a JSON object. Any other value is wrapped in an object."""
     arguments = inner.get("arguments")
     if isinstance(arguments, str):
         try:

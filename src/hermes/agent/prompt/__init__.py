@@ -1,5 +1,5 @@
-"""The system prompt and what goes into it: memory, skills, participants of a shared room.
+"""The system prompt and its parts: memory, skills, and the participants of a shared room.
 
-Owns the files in `memories/` and `skills/`. Text that other people wrote is fenced as data. Imports no model and no
-turn.
+Owns the files in `memories/` and `skills/`. Text written by other people is fenced as data. Imports no model
+and no turn.
 """

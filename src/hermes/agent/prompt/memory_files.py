@@ -1,8 +1,8 @@
-"""What the agent remembers from one conversation to the next: two short files that a person can read and edit.
+"""The agent's memory across conversations: two short files that a person can read and edit.
 
-`memories/MEMORY.md` is about the work, `memories/USER.md` about the person. Entries are texts with a line of their own
-(`§`) between them. Both are read into the prompt of every new session, so they have a budget, hold no secrets, and
-nothing in them can hide or pass for an instruction of the program.
+`memories/MEMORY.md` is about the work, `memories/USER.md` about the person. Entries are separated by a line
+with `§`. Both files are part of the prompt of every new session. They therefore have a size limit and contain
+no secrets, and their text cannot hide or imitate instructions of the program.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from hermes.store.engine_choice import sealed_files
 
 FILES = {"memory": "MEMORY.md", "user": "USER.md"}
 BUDGETS = {"memory": 2_200, "user": 1_400}
-"""Characters of each, marks between entries included."""
+"""The size limit of each file in characters, including the separators."""
 MARK = "§"
 BETWEEN = f"\n{MARK}\n"
 LARGEST_FILE = 100_000
-"""Bytes of a file, as a person may have made it, that are looked at."""
+"""The number of bytes that are read of a file. A person may have written more."""
 
 
 class MemoryContent(NamedTuple):
-    """One of the two, as it is now."""
+    """The current content of one of the two files."""
 
     target: str
     entries: list[str]
@@ -51,18 +51,18 @@ class Memory:
         return self._folder or home.get_hermes_home() / "memories"
 
     def read(self, target: str) -> MemoryContent:
-        """What is there, made harmless: a person or another program may have written it."""
+        """Return the content with secrets redacted, because a person or another program may have written it."""
         return _make_content(
             target, [secrets.redact(entry) for entry in self._read_entries(self._get_file(target))]
         )
 
     def add(self, target: str, content: str) -> MemoryContent:
-        """One entry more; what is known already is not kept twice."""
+        """Add an entry, unless it exists already."""
         entry = check_entry(content)
         return self.change(target, lambda entries: entries if entry in entries else [*entries, entry])
 
     def replace(self, target: str, old_text: str, content: str) -> MemoryContent:
-        """Another entry in the place of the only one that holds this text."""
+        """Replace the entry that contains this text. Exactly one entry must match."""
         entry = check_entry(content)
 
         def change(entries: list[str]) -> list[str]:
@@ -79,18 +79,18 @@ class Memory:
         return self.change(target, change)
 
     def change(self, target: str, change: Callable[[list[str]], list[str]]) -> MemoryContent:
-        """Other entries in the place of those that are there, under the lock of the folder."""
+        """Replace the entries by the result of `change`, under the lock of the folder."""
         file = self._get_file(target)
         with lock_private_folder(file.parent):
             before = self._read_entries(file)
             if before and sealed_files().size(file) > LARGEST_FILE:
-                raise make_refusal(f"{file} is too large to be changed here; it has to be shortened by hand")
+                raise make_refusal(f"{file} is too large to change here; shorten it by hand")
             after = change(list(before))
             made = _make_content(target, after)
             if made.used > made.budget and made.used > _make_content(target, before).used:
                 raise make_refusal(
                     f"there is no room: it would take {made.used:,} of {made.budget:,} characters; replace or remove"
-                    " something first, or say it in fewer words"
+                    " something first, or use fewer words"
                 )
             if after != before:
                 sealed_files().write(file, f"{made.text}\n".encode() if after else b"")
@@ -114,29 +114,29 @@ class Memory:
 
 
 def check_entry(content: str) -> str:
-    """An entry as it is kept, or why it is not."""
+    """Return the normalised entry. Raise `InvalidArgument` if it contains a secret or is empty."""
     plain = neutralise(content).strip()
     if found := secrets.find_secrets(plain):
-        raise make_refusal(f"that holds a secret ({found[0].name}); memory keeps none, only where to find it")
+        raise make_refusal(f"the text contains a secret ({found[0].name}); save only where to find it")
     lines = [line.rstrip() for line in plain.splitlines()]
     entry = "\n".join(line for line in lines if line != MARK).strip()
     if not entry:
-        raise make_refusal("there is nothing to remember in that")
+        raise make_refusal("there is nothing to remember in the text")
     return entry
 
 
 def find_entry(entries: list[str], old_text: str) -> int:
-    """The place of the only entry that holds this text; of several, the one that is this text."""
+    """Return the index of the only entry that contains this text. If several do, prefer an exact match."""
     fragment = old_text.strip()
     if not fragment:
-        raise make_refusal("say which entry: a piece of its text")
+        raise make_refusal("name the entry by a piece of its text")
     found = [number for number, entry in enumerate(entries) if fragment in entry]
     exact = [number for number in found if entries[number] == fragment]
     if len(found) == 1 or len(exact) == 1:
         return (exact or found)[0]
     if not found:
-        raise make_refusal(f"no entry holds {fragment[:80]!r}")
-    raise make_refusal(f"{len(found)} entries hold {fragment[:80]!r}; say more of the one that is meant")
+        raise make_refusal(f"no entry contains {fragment[:80]!r}")
+    raise make_refusal(f"{len(found)} entries contain {fragment[:80]!r}; give more of its text")
 
 
 def _make_content(target: str, entries: list[str]) -> MemoryContent:

@@ -1,8 +1,8 @@
-"""The people of a shared session: the mark that each of their messages begins with, and who spoke in a turn.
+"""The participants of a shared session: the speaker mark of each message, and the speakers of a turn.
 
-In a session that several people share, every message of a person begins with `[NAME #SIGN] `. The program writes the
-mark and takes look-alikes out of whatever people write, so that the mark at the beginning of a message can be trusted.
-The sign belongs to the person; the name is whatever they call themselves.
+In a session that several people share, every message by a person begins with `[NAME #SIGN] `. The program
+writes the mark and removes similar text from what people write, so the mark at the beginning of a message can
+be trusted. The sign identifies the person; the name is chosen by the person.
 """
 
 from __future__ import annotations
@@ -12,33 +12,34 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes.text import extract_text
+from hermes.message_content import read_text
 
 if TYPE_CHECKING:
     from hermes.agent.transcript import Record
 
 EVERYBODY = "people in this room"
-"""Whom something is attributed to when it is not certain who said it."""
+"""The attribution of a statement whose speaker is uncertain."""
 NOBODY_KNOWN = "somebody"
 UNVERIFIED = "unverified"
-"""Behind the name of a speaker whom the platform gives no id: anybody may call themselves so."""
+"""Follows the name of a speaker without an id from the platform. Anyone can use that name."""
 SIGN_DIGITS = 16
 _MARK = re.compile(rf"\[(?:(?P<name>[^\[\]#\n]{{0,80}}) )?#(?P<sign>[0-9a-f]{{{SIGN_DIGITS}}})\] ")
 _SIGN = re.compile(rf"#([0-9a-f]{{{SIGN_DIGITS}}})\Z")
 _OTHER_MARKS = re.compile(
     rf"\[(?:[^\[\]#\n]{{0,80}} )?#[0-9a-f]{{8}}\] |\[{NOBODY_KNOWN}\] |\[[^\[\]#\n]{{0,80}}, {UNVERIFIED}\] "
 )
-"""Those of earlier versions, and of people whom the platform gives no id."""
+"""Marks of earlier versions, and of speakers without an id from the platform."""
 
 Row = dict[str, Any]
 
 
 class Speaker(NamedTuple):
-    """A person who said something in a shared session."""
+    """A person who wrote in a shared session."""
 
     name: str
     sign: str
-    """Sixteen hexadecimal digits, the same for a person whatever they call themselves. Empty: not known who it is."""
+    """Sixteen hexadecimal digits that identify the person, whatever name they use. Empty if the person is
+    unknown."""
     owns_machine: bool = False
 
     def __str__(self) -> str:
@@ -47,7 +48,7 @@ class Speaker(NamedTuple):
 
 UNKNOWN = Speaker("", "")
 Speakers = Callable[[], Awaitable[Sequence[Speaker]]]
-"""Who spoke in the turn that runs."""
+"""Returns the speakers of the current turn."""
 
 
 def make_sign(participant: str) -> str:
@@ -55,42 +56,42 @@ def make_sign(participant: str) -> str:
 
 
 def format_mark(name: str, participant: str | None) -> str:
-    """What a message begins with. `name` must be a label already."""
+    """Return the mark that a message begins with. `name` must already be a valid label."""
     if participant:
         return f"[{f'{name} #{make_sign(participant)}'.strip()}] "
     return f"[{name}, {UNVERIFIED}] " if name else f"[{NOBODY_KNOWN}] "
 
 
 def find_speaker(content: object) -> Speaker:
-    """Whose message this is, by its mark."""
+    """Return the speaker of a message, read from its mark."""
     found = _MARK.match(_get_beginning(content))
     return UNKNOWN if found is None else Speaker(found["name"] or "", found["sign"])
 
 
 def strip_mark(text: str) -> str:
-    """A message without the mark it begins with, if it has one."""
+    """Return a message without its mark, if it has one."""
     found = _MARK.match(text) or _OTHER_MARKS.match(text)
     return text[found.end() :] if found else text
 
 
 def is_marked(rows: Iterable[Row]) -> bool:
-    """Whether these messages are those of a shared session."""
+    """Return whether these messages belong to a shared session."""
     beginnings = [_get_beginning(row.get("content")) for row in rows if row.get("role") == "user"]
     return any(_MARK.match(text) or _OTHER_MARKS.match(text) for text in beginnings)
 
 
 def list_speakers(rows: Iterable[Row]) -> list[Speaker]:
-    """Everybody who said something in these messages, once each."""
+    """Return the speakers of these messages, each once."""
     return _deduplicate(find_speaker(row.get("content")) for row in rows if row.get("role") == "user")
 
 
 def attribute(speakers: Sequence[Speaker]) -> str:
-    """Whose word something is that was noted in a turn in which these people spoke."""
+    """Return the author of a note that was made in a turn with these speakers."""
     return str(speakers[0]) if len(speakers) == 1 else EVERYBODY
 
 
 def can_change(author: str, speakers: Sequence[Speaker]) -> bool:
-    """Whether what is attributed to `author` can be changed in a turn in which these people spoke: each of them may."""
+    """Return whether these speakers may change a note by `author`. Every one of them must have the right."""
     if author == EVERYBODY:
         return bool(speakers)
     found = _SIGN.search(author)
@@ -100,15 +101,15 @@ def can_change(author: str, speakers: Sequence[Speaker]) -> bool:
 
 
 class SharedRoom:
-    """A session that several people share, while it is at work."""
+    """The live state of a session that several people share."""
 
     def __init__(self) -> None:
         self._owners: set[str] = set()
         self._messages: list[Any] = []
-        """What was said in this turn, as it was said to the agent."""
+        """The messages of the current turn, in the form in which the agent received them."""
 
     def note_owner(self, participant: str | None, owns_machine: bool) -> None:
-        """Note whether the machine belongs to a participant, each time they speak."""
+        """Record whether a participant owns the machine. Called for each of their messages."""
         if participant:
             change = self._owners.add if owns_machine else self._owners.discard
             change(make_sign(participant))
@@ -117,11 +118,12 @@ class SharedRoom:
         self._messages = [] if content is None else [content]
 
     def hear(self, content: Any) -> None:
-        """Something more was said while the turn runs."""
+        """Record a message that was added while the turn runs."""
         self._messages.append(content)
 
     async def speakers(self, record: Record) -> list[Speaker]:
-        """Who spoke in this turn: all whose messages came with it, or wait for an answer since the last one."""
+        """Return the authors of the messages in the current turn and of all messages since the last complete
+        answer."""
         rows = await record.context()
         answers = [
             at for at, row in enumerate(rows) if row.get("role") == "assistant" and not row.get("tool_calls")
@@ -139,6 +141,6 @@ def _deduplicate(speakers: Iterable[Speaker]) -> list[Speaker]:
 
 
 def _get_beginning(content: object) -> str:
-    if isinstance(content, list):  # text and pictures: the text comes first
+    if isinstance(content, list):  # text and images: the text comes first
         content = next((part.get("text") for part in content if isinstance(part, dict)), None)
-    return extract_text(content)[:200] if isinstance(content, str) else ""
+    return read_text(content)[:200] if isinstance(content, str) else ""

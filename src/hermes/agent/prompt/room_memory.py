@@ -1,9 +1,9 @@
-"""What is remembered in a room that several people share. The notes are the room's, and each says whose word it is.
+"""The memory of a room that several people share. Each entry names its author.
 
-An entry is one line: `[Ann #1f3a5c7e9b2d4f60, 2026-05-02] The server is called kestrel.` The program writes what stands
-in the brackets: who spoke in the turn in which the agent noted it, and the day. If several people spoke, or it is not
-certain who did, that is "people in this room". Only the person named, or an owner of the machine, can have an entry
-changed or removed.
+An entry is one line: `[Ann #1f3a5c7e9b2d4f60, 2026-05-02] The server is called kestrel.` The program writes
+the part in brackets: the speaker of the turn in which the agent saved the entry, and the day. If several
+people spoke, or the speaker is uncertain, the author is "people in this room". An entry can be changed or
+removed only for its author or for an owner of the machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hermes.recall.tool.prompt_safety import neutralise_fenced
 
 _NOTE = re.compile(r"\[(?P<author>[^\[\]\n]{1,120}), (?P<day>\d{4}-\d\d-\d\d)\] (?P<text>.+)")
 NOT_KNOWN = "not known who"
-"""The author of an entry without a mark: it is from an earlier version, or somebody wrote it with an editor."""
+"""The author of an entry without a mark. It is from an earlier version, or it was written with an editor."""
 
 
 class Note(NamedTuple):
@@ -37,7 +37,7 @@ class RoomMemory:
         self._memory = memory
 
     def read(self, target: str) -> MemoryContent:
-        """What is there, each entry on one line that begins with whose word it is."""
+        """Return the content. Each entry is one line that begins with its author."""
         there = self._memory.read(target)
         return there._replace(entries=[_format_note(target, _parse_note(entry)) for entry in there.entries])
 
@@ -86,7 +86,7 @@ def _format_note(target: str, note: Note) -> str:
 
 
 def _find_changeable(entries: list[str], old_text: str, speakers: Sequence[Speaker]) -> int:
-    """The entry that is meant, among those that the speakers may change."""
+    """Return the index of the matching entry, among those that the speakers may change."""
     notes = [_parse_note(entry) for entry in entries]
     theirs = [at for at, note in enumerate(notes) if can_change(note.author, speakers)]
     fragment = " ".join(old_text.split())
@@ -96,10 +96,12 @@ def _find_changeable(entries: list[str], old_text: str, speakers: Sequence[Speak
     if others and not any(fragment in notes[at].text for at in theirs):
         whose = others[0].author
         who = (
-            "only an owner of the machine" if whose == NOT_KNOWN else "only they, or an owner of the machine,"
+            "only an owner of the machine"
+            if whose == NOT_KNOWN
+            else "only its author or an owner of the machine"
         )
         raise make_refusal(
-            f"that entry is not theirs who speak here (by: {whose}); {who} can have it changed, in a turn in which"
-            " nobody else speaks"
+            f"the entry does not belong to the speakers of this turn (author: {whose}); {who} can have it changed,"
+            " in a turn without other speakers"
         )
     return theirs[find_entry([notes[at].text for at in theirs], fragment)]

@@ -1,7 +1,8 @@
-"""What the agent knows how to do: a folder for each skill, `skills/<name>/SKILL.md`, with other files beside it.
+"""The agent's skills: a folder per skill, `skills/<name>/SKILL.md`, with optional further files.
 
-The front matter of SKILL.md says its name and, in a sentence, what it is for; only that is in every prompt, and the
-rest is read when it is needed. A name is a folder's name and nothing else: no path leads out of `skills/`.
+The front matter of SKILL.md contains the name and a one-line description. Only these are part of every
+prompt; the text is read on demand. A skill name is always a plain folder name, so no name can refer to a path
+outside `skills/`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from hermes.text import make_printable, make_readable
 
 MAIN = "SKILL.md"
 DELETED = ".deleted"
-"""Where what was deleted lies, in case it is missed."""
+"""The folder for deleted skills, so that a person can restore them."""
 LONGEST_NAME = 64
 LONGEST_DESCRIPTION = 300
 LONGEST_AUTHOR = 120
@@ -32,11 +33,11 @@ class Skill(NamedTuple):
     name: str
     description: str
     author: str = ""
-    """Who had it written down, in a room that several people share: `Ann #1f3a5c7e9b2d4f60`."""
+    """The author, in a room that several people share: `Ann #1f3a5c7e9b2d4f60`."""
 
     @property
     def line(self) -> str:
-        """It in a list for the model."""
+        """The line of the skill in a list for the model."""
         by = f" (by {to_one_line(self.author)})" if self.author else ""
         return f"{self.name}: {to_one_line(self.description, LONGEST_DESCRIPTION)}{by}"
 
@@ -50,7 +51,7 @@ class Skills:
         return self._folder or home.get_hermes_home() / "skills"
 
     def all(self) -> list[Skill]:
-        """By name; what cannot be read is listed all the same, and says so."""
+        """Return all skills by name. An unreadable skill is listed with a note."""
         try:
             known = sorted(
                 folder
@@ -62,19 +63,19 @@ class Skills:
         return [Skill(folder.name, *self._read_description(folder)) for folder in known[:MOST_SKILLS]]
 
     def author(self, name: str) -> str:
-        """Who had a skill written down; empty if it does not say."""
+        """Return the author of a skill; empty if it names none."""
         return self._read_description(self._find_existing(name))[1]
 
     def view(self, name: str, file: str | None = None) -> str:
-        """The text of a skill, or of one of its files."""
+        """Return the text of a skill or of one of its files."""
         return make_readable(_read(self.path_of(name, file)))
 
     def path_of(self, name: str, file: str | None = None) -> Path:
-        """Where SKILL.md of a skill is, or another of its files, which need not be there."""
+        """Return the path of SKILL.md or of another file of the skill. The file need not exist."""
         return self._locate_file(self._find_existing(name), file)
 
     def files(self, name: str) -> list[str]:
-        """What there is beside SKILL.md."""
+        """Return the other files of a skill, without SKILL.md."""
         folder = self._find_existing(name)
         found = (path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file())
         return [path for path in found if path != MAIN and f"/{path}".find("/.") < 0][:MOST_FILES]
@@ -84,11 +85,11 @@ class Skills:
         text = _format_skill(name, description, content, author)
         with lock_private_folder(self.folder):
             if folder.exists():
-                raise _make_error(f"there is a skill {name!r} already; edit it")
+                raise _make_error(f"there is already a skill {name!r}; edit it")
             home.make_private_folder(folder)
             try:
                 sealed_files().write(folder / MAIN, text)
-            except BaseException:  # without SKILL.md it would be no skill, and its name taken
+            except BaseException:  # an empty folder would block the name
                 with suppress(OSError):
                     folder.rmdir()
                 raise
@@ -101,15 +102,17 @@ class Skills:
         content: str | None = None,
         file: str | None = None,
     ) -> None:
-        """Another description, another text, or both; with `file`, the text of a file beside it, new or not."""
+        """Change the description, the text or both. With `file`, write that file of the skill instead."""
         with lock_private_folder(self.folder):
             folder = self._find_existing(name)
             if file is not None:
                 if content is None or description is not None:
-                    raise _make_error("a file beside SKILL.md has a content and no description")
+                    raise _make_error("for a file other than SKILL.md, pass content and no description")
                 path = self._locate_file(folder, file)
-                if path == folder / MAIN:  # its front matter is the program's to write
-                    raise _make_error(f"{MAIN} is the skill itself: pass content, and no file")
+                if path == folder / MAIN:  # only the program writes its front matter
+                    raise _make_error(
+                        f"{MAIN} is the main file of the skill; to write it, pass content without file"
+                    )
                 home.make_private_folder(path.parent)
                 sealed_files().write(path, _check_text(content))
                 return
@@ -127,13 +130,13 @@ class Skills:
             )
 
     def delete(self, name: str, file: str | None = None) -> None:
-        """Out of the way, into `.deleted`: what an agent throws away, a person can bring back."""
+        """Move a skill or one of its files to `.deleted`, from where a person can restore it."""
         with lock_private_folder(self.folder):
             folder = self._find_existing(name)
             gone = folder if file is None else self._locate_file(folder, file)
             if file is not None and (gone == folder / MAIN or not gone.is_file()):
                 raise _make_error(
-                    f"skill {name!r} has no file {make_printable(file)[:80]!r} that could be deleted alone"
+                    f"skill {name!r} has no additional file {make_printable(file)[:80]!r} to delete"
                 )
             kept = self.folder / DELETED
             home.make_private_folder(kept)
@@ -142,8 +145,8 @@ class Skills:
     def _locate_folder(self, name: str) -> Path:
         if not _is_name(name):
             raise _make_error(
-                f"{make_printable(name)[:80]!r} is no name for a skill: small letters, digits and hyphens,"
-                f" {LONGEST_NAME} at most"
+                f"{make_printable(name)[:80]!r} is not a valid skill name; use at most {LONGEST_NAME}"
+                " lower-case letters, digits and hyphens"
             )
         return self.folder / name
 
@@ -157,18 +160,19 @@ class Skills:
         return folder
 
     def _locate_file(self, folder: Path, file: str | None) -> Path:
-        """A file of the skill; nothing outside of it, by whatever links."""
+        """Return the path of a file of the skill. Raise an error if it is outside the skill, also through
+        links."""
         relative = PurePosixPath(file or MAIN)
         usable = relative.parts and "\0" not in str(relative) and len(str(relative)) <= 200
         if not usable or relative.is_absolute() or any(part.startswith(".") for part in relative.parts):
-            raise _make_error(f"{make_printable(str(file))[:80]!r} is no file of a skill")
+            raise _make_error(f"{make_printable(str(file))[:80]!r} is not a valid file name in a skill")
         path = folder / relative
         if not path.resolve().is_relative_to(folder.resolve()):
-            raise _make_error(f"{make_printable(str(file))[:80]!r} leads out of the skill")
+            raise _make_error(f"{make_printable(str(file))[:80]!r} is outside the folder of the skill")
         return path
 
     def _read_description(self, folder: Path) -> tuple[str, str]:
-        """What a skill says of itself: its description and its author."""
+        """Return the description and the author of a skill."""
         try:
             found = FRONT.match(_read(folder / MAIN))
             front = _read_front_matter(found["front"] if found else "")
@@ -185,7 +189,7 @@ def _is_name(name: str) -> bool:
 
 
 def _read_front_matter(text: str) -> dict[str, object]:
-    """Front matter as it is read; a description that YAML does not take (a colon in it) is a line of text."""
+    """Parse front matter. Invalid YAML, such as an unquoted description with a colon, is read line by line."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -197,16 +201,17 @@ def _read_front_matter(text: str) -> dict[str, object]:
 
 
 def _format_skill(name: str, description: str, content: str, author: str = "") -> bytes:
-    """SKILL.md of a skill. JSON's quoting of a text is YAML's, too, so that any description survives."""
+    """Return the content of SKILL.md. The description is quoted as JSON, which is valid YAML for any text."""
     import json
 
     line = " ".join(make_printable(description).split())
     if not line or len(line) > LONGEST_DESCRIPTION:
         raise _make_error(
-            f"description is one line that says what the skill is for, {LONGEST_DESCRIPTION} characters at most"
+            f"description must be one line of at most {LONGEST_DESCRIPTION} characters"
+            " that says what the skill is for"
         )
     if not content.strip():
-        raise _make_error("content is empty; it is what the skill says")
+        raise _make_error("content must not be empty; pass the text of the skill")
     front = FRONT.match(content)
     body = content[front.end() :] if front else content
     quoted = json.dumps(line, ensure_ascii=False)
@@ -216,10 +221,12 @@ def _format_skill(name: str, description: str, content: str, author: str = "") -
 
 def _check_text(text: str) -> bytes:
     if found := secrets.find_secrets(text):
-        raise _make_error(f"that holds a secret ({found[0].name}); skills keep none, only where to find it")
+        raise _make_error(
+            f"the text contains a secret ({found[0].name}); save only where the secret can be found"
+        )
     data = make_readable(text).encode()
     if len(data) > LARGEST_FILE:
-        raise _make_error(f"that has {len(data):,} bytes; {LARGEST_FILE:,} are the most")
+        raise _make_error(f"the text has {len(data):,} bytes; the limit is {LARGEST_FILE:,}")
     return data
 
 

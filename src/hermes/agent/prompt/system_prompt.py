@@ -1,9 +1,9 @@
-"""The system prompt: who the agent is, what it can do, what it remembers, and where it is.
+"""Builds the system prompt: the agent's role, its tools, its memory and its surroundings.
 
-It is built once for a session, stored with it and used as it is from then on, so that a provider can keep its beginning
-in a cache. The same inputs give the same text. What people, earlier sessions or a project wrote is data: it stands in
-fences that nothing in it can close, and is said to be no instruction of the program. In a room that several people
-share, what is remembered is the room's, and says whose word it is.
+It is built once per session, stored and then used unchanged, so that providers can cache it. The same inputs
+give the same text. Text from people, earlier sessions or a project is data: it is fenced so that it cannot
+close its fence, and the prompt states that it is not an instruction. In a room that several people share, the
+memory belongs to the room and names the author of each entry.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from hermes.agent.tool import Tool, shorten_middle
 from hermes.recall.tool.prompt_safety import fence_text, neutralise, to_one_line
 
 PROJECT_FILES = ("HERMES.md", "AGENTS.md")
-"""What a project says to agents; the first that is there, in the working directory or above it up to the repository."""
+"""Files with conventions for agents. The first match counts, from the working directory up to the repository
+root."""
 LONGEST_PROJECT = 12_000
 LARGEST_PROJECT_FILE = 1_000_000
 MOST_SKILLS = 100
@@ -108,10 +109,10 @@ def build_system_prompt(
     about: str | None = None,
     shared: bool = False,
 ) -> str:
-    """The prompt of a session that begins now. What is None is left out of it; so is what there is no tool for.
+    """Return the prompt of a new session. Parts that are None or have no tool are left out.
 
-    Without `machine` nothing is told of the machine: it is not theirs whom the agent talks with. `about` tells of the
-    chat it is held in. `shared`: several people share the session, and what is remembered is theirs together.
+    Without `machine`, the prompt does not describe the machine, because the person does not own it. `about`
+    describes the chat. `shared`: several people share the session and its memory.
     """
     names = [tool.name for tool in tools]
     parts = [
@@ -150,7 +151,7 @@ def build_subagent_prompt(
     skills: Skills | None = None,
     machine: bool = True,
 ) -> str:
-    """The prompt of a subagent: its task is its first message, and what Hermes remembers is not for it."""
+    """Return the prompt of a subagent. It contains no memory; the task is the first message."""
     names = [tool.name for tool in tools]
     parts = [WHO_AS_SUBAGENT, DATA.format(who="the first message")]
     if names:
@@ -165,7 +166,7 @@ def build_subagent_prompt(
 
 
 def find_project_file(cwd: Path) -> ProjectFile | None:
-    """What the project of a directory says to agents."""
+    """Return the file with conventions for agents that applies to a directory."""
     for folder in _list_folders(cwd):
         for name in PROJECT_FILES:
             text = _read_text(folder / name)
@@ -175,14 +176,18 @@ def find_project_file(cwd: Path) -> ProjectFile | None:
 
 
 def _list_folders(cwd: Path) -> list[Path]:
-    """The directory and those above it up to the repository; outside of one, only itself: who knows whose `/tmp` is."""
+    """Return the directory and its parents up to the repository root.
+
+    Outside a repository, return only the directory, because a parent such as `/tmp` can belong to another
+    user.
+    """
     above = [cwd, *cwd.parents][:MOST_ABOVE]
     roots = [number for number, folder in enumerate(above) if (folder / ".git").exists()]
     return above[: roots[0] + 1] if roots else [cwd]
 
 
 def _read_text(path: Path) -> str:
-    """The text of a file that is really there, not somewhere else by a link."""
+    """Return the text of a file; empty if it is a link to another folder, too large or unreadable."""
     try:
         if not path.is_file() or path.resolve().parent != path.parent.resolve():
             return ""
@@ -206,7 +211,7 @@ def _format_memory(memory: Memory, target: str, info: str, heading: str) -> str:
     there = _read(memory, target)
     if there is None:
         return ""
-    text = shorten_middle(there.text, 2 * there.budget)  # a person may have written more than an agent may
+    text = shorten_middle(there.text, 2 * there.budget)  # a person can exceed the budget by hand
     return f"{heading} ({there.fullness}), noted earlier:\n{fence_text(text, info)}"
 
 
@@ -221,7 +226,7 @@ def _format_room_memory(memory: Memory, target: str, info: str, heading: str) ->
 def _read(memory: Memory | RoomMemory, target: str) -> MemoryContent | None:
     try:
         there = memory.read(target)
-    except errors.HermesError:  # a file that cannot be read must not keep a conversation from starting
+    except errors.HermesError:  # an unreadable file must not block a new conversation
         return None
     return there if there.entries else None
 

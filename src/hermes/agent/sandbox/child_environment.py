@@ -1,4 +1,4 @@
-"""The environment of a command: an allowlist, so that a key which nobody thought of is not in it."""
+"""The environment of a command. It is an allowlist, so that unknown variables with keys are not passed on."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ ALLOWED = frozenset(
 ALLOWED_PREFIXES = ("LC_",)
 PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"})
 LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT", "DYLD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES")
-"""They name libraries that any program loads, often in the workspace or, by an empty entry, the working directory. The
-program that makes the sandbox must not load those, so a command gets them when it is inside."""
+"""Variables with libraries that every program loads, often from the workspace or, with an empty entry, from
+the working directory. The program that creates the sandbox must not load them, so they are set only inside
+the sandbox."""
 QUIET = {
     "TERM": "dumb",
     "PAGER": "cat",
@@ -35,7 +36,7 @@ QUIET = {
     "GIT_TERMINAL_PROMPT": "0",
     "DEBIAN_FRONTEND": "noninteractive",
 }
-"""A command has no keyboard and no person before it."""
+"""A command has no keyboard and no interactive user."""
 NAMED_IN_SETTINGS = re.compile(r"\$\{(\w+)\}")
 
 
@@ -46,7 +47,8 @@ def make_child_environment(
     withheld: Iterable[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """What a command gets: known names, `extra` ones that the person set, nothing of `withheld`."""
+    """Return the environment of a command: known variables and `extra` ones from the settings, without
+    `withheld`."""
     source = os.environ if environment is None else environment
     extra, withheld = set(extra), set(withheld)
     made = {
@@ -61,14 +63,15 @@ def make_child_environment(
 def make_loader_environment(
     *, extra: Iterable[str] = (), withheld: Iterable[str] = (), environment: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The variables of `LOADER` that a command gets: the search path, and others that the person set as `extra`."""
+    """Return the `LOADER` variables of a command: the search path, and others that the settings list as
+    `extra`."""
     source = os.environ if environment is None else environment
     allowed = ({LOADER[0], *extra} & set(LOADER)) - set(withheld)
     return {name: source[name] for name in LOADER if name in allowed and name in source}
 
 
 def list_key_names(settings: Mapping[str, Any]) -> set[str]:
-    """Every variable that the configuration uses: each `${NAME}`, and what a `key_env` names."""
+    """Return all variables that the configuration refers to, by `${NAME}` or as the value of a `key_env`."""
     names: set[str] = set()
     for key, value in settings.items():
         if isinstance(value, Mapping):

@@ -1,8 +1,9 @@
-"""Which files the tools of a conversation may see and change. The sandboxes enforce it; the file tools ask it.
+"""The view: which files the tools of a conversation may read and change. Sandboxes enforce it; file tools
+query it.
 
-Readable: the system, toolchains in the person's home, and the workspace. Writable: the workspace and a private
-temporary folder. Hidden, wherever they lie: the agent's home with the store, keys and memories, and the places where
-people keep secrets.
+Readable: the system, toolchains in the person's home, and the workspace. Writable: the workspace and a
+private temporary folder. Always hidden: the agent's home with the store, keys and memories, and the usual
+places for secrets.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TOOLCHAINS = (
     ".rustup", ".rvm", ".sdkman", ".stack", ".volta", ".yarn", "anaconda3", "go", "mambaforge", "miniconda3",
     "miniforge3", ".gitconfig", ".config/git/config", ".config/git/ignore", ".config/pip",
 )  # fmt: skip
-"""Folders of the person's home that hold programs, not people's files."""
+"""Paths in the person's home that contain programs and their settings, not personal files."""
 SECRETS = (
     ".ssh", ".gnupg", ".aws", ".azure", ".oci", ".kube", ".docker", ".config/gcloud", ".config/gh", ".config/hub",
     ".config/glab-cli", ".config/doctl", ".config/op", ".config/sops", ".config/rclone", ".config/age", ".netrc",
@@ -60,7 +61,7 @@ TEMPORARY = Path("/tmp")
 
 
 class View:
-    """Computed once per conversation. All paths are real: every link is followed."""
+    """The accessible files of one conversation, computed once. All paths are real: every link is resolved."""
 
     def __init__(
         self,
@@ -72,9 +73,9 @@ class View:
         readable: Iterable[Path] = (),
         writable: Iterable[Path] = (),
     ) -> None:
-        """`store` and `key_files`: the session database and keys, wherever they lie.
+        """`store` and `key_files` are the session database and the key files, wherever they are.
 
-        `readable` and `writable` are further folders that the person set.
+        `readable` and `writable` are further folders from the settings.
         """
         self.directory = directory.resolve()
         self.person = Path.home().resolve()
@@ -83,31 +84,32 @@ class View:
         self.agent_files = _resolve_paths([*_list_agent_files(store), *key_files])
         secrets = [*(self.person / name for name in SECRETS), *map(Path, SYSTEM_SECRETS)]
         self.hidden = [*self.agent_files, *_resolve_paths(secrets)]
-        """Also what does not exist yet: it may be made while the conversation goes on."""
+        """Includes paths that do not exist yet, because they can be created during the conversation."""
         self._extra_readable = _filter_existing(readable)
         self._extra_writable = _filter_existing(writable)
 
     @cached_property
     def is_inside_hidden(self) -> bool:
-        """Whether the workspace itself is one of the hidden places. Then nothing can be seen at all."""
+        """Whether the workspace itself is in a hidden folder. Then none of its files are visible."""
         return any(self.workspace.is_relative_to(path) for path in self.hidden)
 
     @cached_property
     def is_too_wide(self) -> bool:
-        """Whether the workspace holds the person's whole home, other projects and their keys among it.
+        """Whether the workspace contains the person's whole home, with other projects and keys.
 
-        Then it counts as outside the view.
+        Such a workspace counts as outside the view.
         """
         return self.person.is_relative_to(self.workspace)
 
     @cached_property
     def has_hidden_files(self) -> bool:
-        """Whether hidden files lie inside the workspace, so that only a sandbox which can mask them will do."""
+        """Whether the workspace contains hidden files. Then only a sandbox that can mask files is suitable."""
         return any(path.is_relative_to(self.workspace) for path in self.hidden)
 
     @cached_property
     def system(self) -> list[Path]:
-        """What programs need: the system, toolchains of the home, and the interpreter of this program."""
+        """The paths that programs need: the system, toolchains in the home, and the interpreter of this
+        program."""
         toolchains = [self.person / name for name in TOOLCHAINS]
         return _filter_existing([*map(Path, SYSTEM), *toolchains, *_list_runtime(), *self._extra_readable])
 
@@ -126,9 +128,10 @@ class View:
 
     @cached_property
     def shared_git_folder(self) -> Path | None:
-        """The git folder of a linked worktree, which lies in the main one.
+        """The git folder of a linked worktree, which is inside the main worktree.
 
-        The worktree's `.git` file says where. It can be forged, so the folder must name the worktree in return.
+        The worktree's `.git` file names it. That file can be forged, so the folder must also name the
+        worktree.
         """
         link = self.workspace / ".git"
         try:
@@ -146,9 +149,10 @@ class View:
 
     @cached_property
     def protected(self) -> list[Path]:
-        """This program itself, and files of git that make it start programs. Nobody would notice a change there.
+        """The program itself, and git settings that can start programs. A change to them would go unnoticed.
 
-        A sandbox shows what is protected, so a link that an earlier command left must not lead anywhere else.
+        A sandbox mounts protected paths, so a link that an earlier command created must not redirect one
+        elsewhere.
         """
         link, folder = self.workspace / ".git", self.git_folder
         inside = [] if folder is None else [folder / name for name in GIT_SETTINGS]
@@ -162,13 +166,13 @@ class View:
 
     @cached_property
     def own_program(self) -> list[Path]:
-        """The folders of this program that lie in what commands can change: it may be installed in the workspace."""
+        """The folders of this program that commands could change, because it is installed in the workspace."""
         inside = [path for path in _resolve_paths(_list_runtime()) if _is_below(path, self.writable)]
         return [path for path in inside if path != self.workspace]
 
     @cached_property
     def unprotected_git_settings(self) -> list[str]:
-        """Names of the git folder that are in `GIT_SETTINGS` and not in `protected`: mostly, they do not exist."""
+        """The names in `GIT_SETTINGS` that are not in `protected`, mostly because the files do not exist."""
         folder = self.git_folder
         return (
             [] if folder is None else [name for name in GIT_SETTINGS if folder / name not in self.protected]
@@ -176,21 +180,24 @@ class View:
 
     @cached_property
     def git_folder(self) -> Path | None:
-        """Where git keeps the settings of the workspace. A link out of the workspace may be a command's work."""
+        """The folder with the git settings of the workspace.
+
+        A link to a folder outside the workspace is ignored, because a command may have created it.
+        """
         own = self.workspace / ".git"
         if not own.is_dir():
             return self.shared_git_folder
         real = own.resolve()
         return real if real != self.workspace and real.is_relative_to(self.workspace) else None
 
-    # ---------------------------------------------------------------- questions of the file tools
+    # ---------------------------------------------------------------- queries by the file tools
 
     def can_read(self, path: Path) -> bool:
-        """Whether a real path is in view."""
+        """Return whether a real path is visible."""
         return _is_below(path, self.readable) and not self.is_hidden(path)
 
     def can_write(self, path: Path) -> bool:
-        """Whether a real path may be changed by an edit that stays inside the walls."""
+        """Return whether a file tool may change a real path without leaving the sandbox."""
         return (
             _is_below(path, self.writable)
             and not self.is_hidden(path)
@@ -202,22 +209,22 @@ class View:
         )
 
     def can_change(self, path: Path) -> bool:
-        """Whether a command in the sandbox can change what is at a real path."""
+        """Return whether a command in the sandbox can change a real path."""
         return _is_below(path, self.writable)
 
     def is_hidden(self, path: Path) -> bool:
         return _is_below(path, self.hidden)
 
     def is_of_agent(self, path: Path) -> bool:
-        """Whether it belongs to this program: nobody is even asked about it."""
+        """Return whether a path belongs to this program. Access to it is refused without asking the person."""
         return _is_below(path, self.agent_files)
 
     def is_hard_link_to_hidden(self, found: os.stat_result) -> bool:
-        """Whether a file is another name of a hidden one."""
+        """Return whether a file is a hard link to a hidden file."""
         return found.st_nlink > 1 and (found.st_dev, found.st_ino) in self.linked_secrets()
 
     def linked_secrets(self) -> set[tuple[int, int]]:
-        """Device and inode of hidden files that have another name somewhere."""
+        """Return the device and inode of all hidden files that have another hard link."""
         return {
             (found.st_dev, found.st_ino)
             for path in self.hidden
@@ -226,9 +233,10 @@ class View:
         }
 
     def locate(self, path: Path) -> Path:
-        """The real path of what a tool named. `/tmp` stands for the private folder, as it does in the sandbox.
+        """Return the real path for a path that a tool received. `/tmp` is the private folder, as in the
+        sandbox.
 
-        A file that is only in the shared `/tmp` is meant as it is.
+        A file that exists only in the shared `/tmp` is not redirected.
         """
         real = path.resolve()
         known = (*self.readable, *self.hidden, self.person, self.workspace)
@@ -241,14 +249,15 @@ class View:
 
 
 def _find_workspace(directory: Path, person: Path) -> Path:
-    """The project of a directory. A home that is a git repository is no project of the folders in it."""
+    """Return the workspace of a directory. A home that is itself a git repository is not the workspace of its
+    folders."""
     found = find_workspace(directory).resolve()
     is_whole_home = person.is_relative_to(found) and not person.is_relative_to(directory)
     return directory if is_whole_home else found
 
 
 def _list_agent_files(store: Path | None) -> list[Path]:
-    """The agent's home, that of all profiles, and the session database with what lies beside it."""
+    """Return the agent's home, the root of all profiles, and the session database with its companion files."""
     from hermes.store.engine_choice import list_own_files
 
     database = (store or home.get_default_db_path()).resolve()
@@ -256,7 +265,7 @@ def _list_agent_files(store: Path | None) -> list[Path]:
     agent = home.get_hermes_home()
     return [
         agent,
-        agent / ".env",  # these two may be links to where the person keeps them
+        agent / ".env",  # these two can be links to other places
         agent / "config.yaml",
         home.get_default_hermes_root(),
         Path.home() / ".hermes",
@@ -267,7 +276,7 @@ def _list_agent_files(store: Path | None) -> list[Path]:
 
 
 def _list_runtime() -> list[Path]:
-    """The interpreter, its packages, and the source of this program."""
+    """Return the interpreter, its packages, and the source of this program."""
     return [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[2]]
 
 
@@ -276,10 +285,10 @@ def _filter_existing(paths: Iterable[Path]) -> list[Path]:
 
 
 def _resolve_paths(paths: Iterable[Path]) -> list[Path]:
-    """Each path with every link followed, once."""
+    """Return each path with all links resolved, without duplicates."""
     found: dict[Path, None] = {}
     for path in paths:
-        with suppress(OSError, RuntimeError):  # links in a circle lead to nothing
+        with suppress(OSError, RuntimeError):  # circular links
             found[path.resolve()] = None
     return list(found)
 
@@ -309,7 +318,7 @@ def _walk_files(path: Path) -> Iterator[os.stat_result]:
     for folder, _, files in os.walk(path):
         for name in files:
             try:
-                found = os.lstat(os.path.join(folder, name))  # noqa: PTH118  a home can hold many files
+                found = os.lstat(os.path.join(folder, name))  # noqa: PTH118  a home can contain many files
             except OSError:
                 continue
             if stat.S_ISREG(found.st_mode):

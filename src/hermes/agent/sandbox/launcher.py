@@ -1,14 +1,15 @@
-"""Starts one command inside a sandbox and ends every process it leaves behind. Run by its path, as a program:
+"""Starts one command in a sandbox and ends every process that it leaves behind. Run it by its file path:
 
     python -I -S launcher.py SPEC PROGRAM [ARGUMENT ...]
 
-SPEC is JSON: `landlock` (rules: [path, rights] pairs, see `sandbox.py`), `scope` (no abstract sockets or signals to
-the outside), `deny_sockets` (families to refuse), `keyring` (refuse the kernel's key store), `git` (a git folder whose
-settings are put back if the command changes them) and `git_names` (which of them; all if not given). It uses the
-standard library only, because the sandbox may hide everything else.
+SPEC is JSON: `landlock` (rules: [path, rights] pairs, see `sandbox.py`), `scope` (no abstract sockets or
+signals to the outside), `deny_sockets` (socket families to refuse), `keyring` (refuse the kernel's key
+store), `git` (a git folder whose settings are restored if the command changes them) and `git_names` (the
+names to restore; default all). It uses only the standard library, because the sandbox can hide everything
+else.
 
-The launcher itself stays outside the sandbox. It adopts orphans (subreaper), so that a daemon which left its process
-group ends with the command, and it ends everything when the program that started it dies.
+The launcher itself stays outside the sandbox. It adopts orphans (subreaper), so a daemon that left its
+process group also ends with the command. It ends all processes when its parent dies.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ import time
 from typing import Any, NoReturn
 
 GRACE_S = 0.3
-"""How long processes that were asked to end may take before they are killed."""
+"""How long processes may take to end after SIGTERM before they are killed."""
 CANNOT_RUN = 126
 GIT_FILES, GIT_FOLDERS = ("config", "config.worktree", "commondir", "info/attributes"), ("hooks",)
 GIT_CHECK_S = 1.0
-"""How often they are looked at while the command runs: it may run for hours."""
+"""How often the git settings are checked while the command runs, which can be hours."""
 LARGEST_GIT_FILE, MOST_HOOKS = 1_000_000, 200
 
 PR_CAPBSET_DROP, PR_SET_SECUREBITS = 24, 28
 ROOT_IS_NOBODY_SPECIAL = 0b11101111
-"""Every bit that takes rights from root, each locked; not the one that would keep capabilities."""
+"""All securebits that take rights from root, each with its lock bit, but not the bit that keeps capabilities.
+"""
 CAPABILITY_VERSION, LAST_CAPABILITY = 0x20080522, 63
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 22, 36, 38
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
@@ -43,7 +45,7 @@ SCOPE_ABSTRACT_UNIX_SOCKET, SCOPE_SIGNAL = 1, 2
 SCOPE_ABI = 6
 O_PATH = 0o10000000
 
-# Access rights that each version of Landlock knows: 13 of the first, then REFER, TRUNCATE and (from 5) IOCTL_DEV.
+# The access rights of each Landlock version: 13 in the first, then REFER, TRUNCATE and (from 5) IOCTL_DEV.
 RIGHTS_BY_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
 TRUNCATE, IOCTL_DEV = 1 << 14, 1 << 15
@@ -85,14 +87,14 @@ def main() -> NoReturn:
     signal.setitimer(signal.ITIMER_REAL, 0)
     _end_processes()
     _put_back(git)
-    if code < 0:  # end the same way, so that the caller sees which signal it was
+    if code < 0:  # end with the same signal, so that the caller sees it
         signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
         os.kill(os.getpid(), -code)
     os._exit(code & 0xFF)
 
 
 def _wait_for(child: int) -> int:
-    """The exit code of the command, or minus the signal that ended it. Adopted orphans are reaped on the way."""
+    """Return the exit code of the command, or the negated signal that ended it. Also reap adopted orphans."""
     while True:
         pid, status = os.wait()
         if pid == child:
@@ -107,26 +109,26 @@ def _end_everything(git: GitSettings | None) -> NoReturn:
 
 
 def _end_processes() -> None:
-    """Ask every process below this one to end, then kill what is left, until there is none."""
+    """Send SIGTERM to all descendants, then kill the rest until none is left."""
     _signal_all(signal.SIGTERM)
     deadline = time.monotonic() + GRACE_S
     while _reap() and time.monotonic() < deadline:
         time.sleep(0.01)
     deadline = time.monotonic() + 5
     while _reap() and time.monotonic() < deadline:
-        _signal_all(signal.SIGKILL)  # without a pause: a process that forks all the time must not win
+        _signal_all(signal.SIGKILL)  # no pause, or a process that keeps forking would survive
 
 
 def _put_back(git: GitSettings | None, *, is_over: bool = True) -> None:
     try:
         if git is not None and git.put_back(is_over=is_over):
-            os.write(2, b"[the sandbox took back a change of git's hooks or settings]\n")
+            os.write(2, b"[the sandbox reverted a change to git's hooks or settings]\n")
     except OSError as problem:
-        os.write(2, f"[git's hooks or settings were changed and could not be put back: {problem}]\n".encode())
+        os.write(2, f"[git's hooks or settings were changed and could not be restored: {problem}]\n".encode())
 
 
 def _reap() -> bool:
-    """Collect what has ended; whether anything still runs."""
+    """Reap ended processes. Return whether any process still runs."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -144,7 +146,7 @@ def _signal_all(number: int) -> None:
 
 
 def _list_descendants() -> list[int]:
-    """Every process below this one. Where there is no /proc, those of its process group."""
+    """Return all descendants of this process; without /proc, its process group."""
     children: dict[int, list[int]] = {}
     try:
         names = os.listdir("/proc")
@@ -178,10 +180,11 @@ def _get_process_group() -> list[int]:
 
 
 class GitSettings:
-    """The files of a git folder that make git start programs, as they were when this was made.
+    """A snapshot of the files in a git folder that can make git start programs.
 
-    Landlock cannot keep them from a command that may write the rest of the folder. They are reached from the folder
-    that was opened at the start and never through a link, so that nothing else is written in their place.
+    Landlock cannot protect them from a command that may write to the rest of the folder. They are accessed
+    relative to the folder that was opened at the start, and never through a link, so that no other file can
+    be written instead.
     """
 
     def __init__(self, folder: str, names: list[str] | None = None) -> None:
@@ -192,7 +195,10 @@ class GitSettings:
         self._before = self._read()
 
     def put_back(self, *, is_over: bool) -> bool:
-        """Whether anything had been changed. The folder is moved only when no command can exchange its path."""
+        """Restore the snapshot. Return whether anything had changed.
+
+        The folder is moved only when `is_over`, because then no command can replace its path.
+        """
         is_moved = is_over and self._move_back()
         now = self._read()
         for name in now.keys() - self._before.keys():
@@ -203,7 +209,7 @@ class GitSettings:
         return is_moved or now != self._before
 
     def _move_back(self) -> bool:
-        """Give the folder its name again, if another was put in its place; whether that was so."""
+        """Rename the folder back if it was moved. Return whether it was moved."""
         actual = os.readlink(f"/proc/self/fd/{self._folder}")
         if actual == self._path:
             return False
@@ -222,7 +228,7 @@ class GitSettings:
         return found
 
     def _read_file(self, name: str, found: dict[str, tuple[bytes, int]]) -> None:
-        """A link counts as a file that holds its target."""
+        """Add a file to `found`. A link counts as a file with its target as the content."""
         folder, _, base = name.rpartition("/")
         above = self._open_folder(folder)
         if above is None:
@@ -242,7 +248,7 @@ class GitSettings:
 
     def _write(self, name: str, data: bytes, mode: int) -> None:
         folder, _, base = name.rpartition("/")
-        if folder and self._open_folder(folder) is None:  # a link or nothing stands in its place
+        if folder and self._open_folder(folder) is None:  # it is missing or was replaced by a link
             self._remove(folder)
             os.mkdir(folder, 0o755, dir_fd=self._folder)
         self._remove(name)
@@ -291,7 +297,8 @@ class GitSettings:
 
 
 def _become(command: list[str], spec: dict[str, Any]) -> NoReturn:
-    """Restrict this process as SPEC says and run the command in its place. If that fails, nothing is run."""
+    """Restrict this process according to the spec and execute the command in it. If that fails, nothing is
+    executed."""
     try:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
@@ -300,8 +307,8 @@ def _become(command: list[str], spec: dict[str, Any]) -> NoReturn:
             if spec:
                 restrict(spec)
         os.execvp(command[0], command)
-    except BaseException as problem:  # noqa: BLE001  a child process has nobody to raise to
-        os.write(2, f"the sandbox could not be made: {problem}\n".encode())
+    except BaseException as problem:  # noqa: BLE001  a forked child cannot raise to the caller
+        os.write(2, f"the sandbox could not be created: {problem}\n".encode())
     os._exit(CANNOT_RUN)
 
 
@@ -315,18 +322,18 @@ def restrict(spec: dict[str, Any]) -> None:
 
 
 def _drop_capabilities() -> None:
-    """Root keeps its user id and nothing else: a capability would let it read the memory of other processes."""
+    """Drop all capabilities if this is root. A capability would allow reading the memory of other processes."""
     if os.geteuid() != 0:
         return
     _check_result(libc.prctl(PR_SET_SECUREBITS, ROOT_IS_NOBODY_SPECIAL, 0, 0, 0), "securebits")
     for capability in range(LAST_CAPABILITY + 1):
-        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)  # a number that the kernel does not know is refused
+        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)  # the kernel rejects unknown numbers
     header, none = struct.pack("=Ii", CAPABILITY_VERSION, 0), bytes(24)
     _check_result(libc.capset(header, none), "capset")
 
 
 def get_landlock_version() -> int:
-    """The version of Landlock that this kernel has; 0 if it has none."""
+    """Return the Landlock version of this kernel; 0 if it has none."""
     return max(0, libc.syscall(CREATE_RULESET, None, 0, 1)) if sys.platform == "linux" else 0
 
 
@@ -351,7 +358,7 @@ def _restrict_files(rules: list[list[str]] | None, *, scope: bool) -> None:
 def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         descriptor = os.open(path, O_PATH | os.O_CLOEXEC)
-    except OSError:  # gone since the rules were made: nothing to allow
+    except OSError:  # deleted after the rules were made
         return
     try:
         if not os.path.isdir(path):
@@ -365,15 +372,16 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def _restrict_calls(families: list[int] | None, *, keyring: bool) -> None:
-    """A seccomp filter: `families` of sockets cannot be made (an empty list: none at all), no kernel keys.
+    """Install a seccomp filter that refuses socket `families` and, with `keyring`, the kernel's key store.
 
-    io_uring is refused with them, because it makes sockets without the system call that is filtered.
+    An empty list refuses all sockets. io_uring is refused too, because it can create sockets without the
+    filtered system call.
     """
     if families is None and not keyring:
         return
     machine = MACHINES.get(platform.machine())
     if machine is None:
-        raise OSError(f"no filter of system calls for {platform.machine()}")
+        raise OSError(f"there is no system call filter for {platform.machine()}")
     arch, socket, keys = machine
     refused = (*keys, IO_URING_SETUP) if keyring else ()
     program = [

@@ -1,4 +1,4 @@
-"""Where a program is looked for. A folder of PATH may lie in a workspace, where a command can put any file."""
+"""Finds programs. A folder in PATH can be inside a workspace, where commands can create files."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ BUILTINS = frozenset({"cd", "echo", "false", "printf", "pwd", "test", "true", "t
 
 
 def find_system_program(name: str) -> str | None:
-    """A program that runs outside the sandbox, such as the one that makes it. PATH is not used."""
+    """Return the path of a program that runs outside the sandbox, such as bubblewrap. PATH is not used."""
     return shutil.which(name, path=os.pathsep.join(FOLDERS))
 
 
 def is_replaceable(name: str, view: View, path: str | None = None) -> bool:
-    """Whether a command could have put the program there that a shell finds by this name.
+    """Return whether a command could have replaced the program that a shell finds under this name.
 
-    `path`: the PATH of the shell, if not that of this process.
+    `path`: the PATH of the shell, if it differs from that of this process.
     """
     if "/" in name or name in BUILTINS:
         return False
     for folder in (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep):
-        if not os.path.isabs(folder):  # noqa: PTH117  it depends on the folder in which the command runs
+        if not os.path.isabs(folder):  # noqa: PTH117  it depends on the working directory
             return True
         file = Path(folder, name)
         if file.is_file() and os.access(file, os.X_OK):

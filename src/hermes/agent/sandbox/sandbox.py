@@ -1,7 +1,8 @@
-"""The sandbox that this machine and this workspace can have, and how a command is started in it.
+"""Chooses the sandbox for this machine and workspace, and starts commands in it.
 
-There are three kinds: bubblewrap makes a file system of its own, Landlock only adds rights, and Seatbelt is that of
-macOS. What differs between them is in here; everybody else knows `Sandbox`.
+There are three kinds: bubblewrap creates a separate file system, Landlock grants rights in the existing one,
+and Seatbelt is the sandbox of macOS. Their differences are confined to this module; other modules use
+`Sandbox`.
 """
 
 from __future__ import annotations
@@ -29,14 +30,17 @@ ISOLATION = (
     "--die-with-parent", "--new-session", "--hostname", "sandbox",
 )  # fmt: skip
 LINKED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-"""On most systems these are links into /usr."""
+"""On most systems these are links to folders in /usr."""
 SETTINGS_OF_THE_KERNEL = ("sys", "sysrq-trigger", "irq", "bus", "acpi", "scsi", "fs", "mtrr", "pressure")
 PROC = (
     "--proc", "/proc",
     *(word for name in SETTINGS_OF_THE_KERNEL for word in ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}")),
 )  # fmt: skip
-"""Root owns the files in /proc/sys and needs no capability to write them: `kernel.core_pattern` names a program that
-the kernel starts outside of every sandbox."""
+"""Mounts /proc with the kernel settings read-only.
+
+Root owns the files in /proc/sys and can write them without a capability. `kernel.core_pattern` names a
+program that the kernel starts outside every sandbox.
+"""
 LAUNCHER_SPEC: dict[str, Any] = {"scope": True, "keyring": True}
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 READ_ONLY_FOLDERS = ("/proc",)
@@ -62,12 +66,12 @@ PROFILE_NETWORK = (
 
 
 class Sandbox(NamedTuple):
-    """One kind of sandbox for one view; `kind` is None where none can be had."""
+    """A sandbox of one kind for one view. `kind` is None if no sandbox is available."""
 
     view: View
     kind: str | None
     reason: str = ""
-    """Why there is none, or what it cannot do."""
+    """Why there is no sandbox, or what it cannot enforce."""
 
     @property
     def is_there(self) -> bool:
@@ -75,13 +79,13 @@ class Sandbox(NamedTuple):
 
     @property
     def has_private_tmp(self) -> bool:
-        """Whether `/tmp` is the private folder for a command inside."""
+        """Whether commands in the sandbox see the private folder as `/tmp`."""
         return self.kind == "bubblewrap"
 
     def start(
         self, program: list[str], folder: Path, *, network: bool = True, read_only: bool = False
     ) -> list[str]:
-        """The command line that runs a program inside."""
+        """Return the command line that runs a program in the sandbox."""
         match self.kind:
             case "bubblewrap":
                 inside = _make_bubblewrap_arguments(self.view, folder, network=network, read_only=read_only)
@@ -105,12 +109,13 @@ class Sandbox(NamedTuple):
 
 
 def make_outside_command(program: list[str]) -> list[str]:
-    """The command line that runs a program without a sandbox. It still ends with what it started."""
+    """Return the command line that runs a program without a sandbox. Its child processes still end with it."""
     return _make_launch_command({}, program)
 
 
 def make_shell_command(command: str, variables: Mapping[str, str] | None = None) -> list[str]:
-    """The command line of a shell. `variables` are set only there, not for the program that makes the sandbox."""
+    """Return the command line of a shell. `variables` are set only there, not for the program that creates
+    the sandbox."""
     shell = [find_system_program("bash") or "/bin/sh", "-c", command]
     if not variables:
         return shell
@@ -118,18 +123,18 @@ def make_shell_command(command: str, variables: Mapping[str, str] | None = None)
 
 
 def choose_sandbox(view: View) -> Sandbox:
-    """The best one there is: bubblewrap, else Landlock; on macOS Seatbelt."""
+    """Return the best available sandbox: bubblewrap, otherwise Landlock; on macOS Seatbelt."""
     if view.is_inside_hidden:
-        return Sandbox(view, None, "the working directory belongs to the agent or holds the person's keys")
+        return Sandbox(view, None, "the working directory belongs to the agent or contains the person's keys")
     if view.is_too_wide:
         return Sandbox(
-            view, None, "the working directory holds the whole home; start in the folder of a project"
+            view, None, "the working directory contains the whole home; start in the folder of a project"
         )
     if sys.platform == "darwin":
         problem = probe_seatbelt() if _has_seatbelt() else "sandbox-exec is not installed"
         return Sandbox(view, None, problem) if problem else Sandbox(view, "seatbelt")
     if sys.platform != "linux":
-        return Sandbox(view, None, f"there is none for {sys.platform}")
+        return Sandbox(view, None, f"there is no sandbox for {sys.platform}")
     missing = probe_bubblewrap() if _has_bubblewrap() else f"bubblewrap is not installed; {INSTALL}"
     if not missing:
         return Sandbox(view, "bubblewrap")
@@ -140,20 +145,22 @@ def choose_sandbox(view: View) -> Sandbox:
 
 
 def make_unreadable() -> None:
-    """No other process of the same user can read the memory, the environment or the open files of this one.
+    """Prevent other processes of the same user from reading the memory, environment and open files of this
+    one.
 
-    It also writes no core dump. A debugger cannot attach any more, unless it runs as root.
+    This also disables core dumps. Only a debugger that runs as root can still attach.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-# ---------------------------------------------------------------- whether it works here
+# ---------------------------------------------------------------- availability
 
 
 @cache
 def probe_bubblewrap() -> str:
-    """Why bubblewrap cannot be used; empty if it can. Distributions forbid what it needs in different ways."""
+    """Return why bubblewrap is not usable; empty if it is. Distributions restrict user namespaces in
+    different ways."""
     base = [
         find_system_program(BWRAP) or "",
         *ISOLATION,
@@ -194,7 +201,7 @@ def probe_seatbelt() -> str:
 
 
 def _find_problem(name: str, command: list[str]) -> str:
-    """Why the sandbox of this name cannot run the command; empty if it can."""
+    """Return why the sandbox of this name cannot run the command; empty if it can."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_S, check=False)
     except (OSError, subprocess.SubprocessError) as problem:
@@ -207,14 +214,15 @@ def _find_problem(name: str, command: list[str]) -> str:
 
 
 def _make_launch_command(spec: dict[str, Any], program: list[str]) -> list[str]:
-    # -I -S: nothing of the workspace or the environment is imported.
+    # -I -S: import nothing from the workspace or the environment.
     return [sys.executable, "-I", "-S", launcher.__file__, json.dumps(spec, separators=(",", ":")), *program]
 
 
 # ---------------------------------------------------------------- bubblewrap
 
-# A file system of its own, made of what the view shows, and on request no network. Hidden files inside a folder that is
-# shown are masked. The process namespace ends with the command, so nothing that it started outlives it.
+# bubblewrap creates a separate file system with the visible paths, and removes the network on request. Hidden
+# files in a visible folder are masked. The process namespace ends with the command, so no child process
+# outlives it.
 
 
 def _has_bubblewrap() -> bool:
@@ -222,7 +230,8 @@ def _has_bubblewrap() -> bool:
 
 
 def _make_bubblewrap_spec(view: View, *, read_only: bool = False) -> dict[str, Any]:
-    """What the launcher is told. A file that does not exist cannot be mounted, so the launcher looks after it."""
+    """Return the spec of the launcher. A missing file cannot be mounted, so the launcher watches for its
+    creation."""
     if view.git_folder is None or read_only or not view.unprotected_git_settings:
         return LAUNCHER_SPEC
     return LAUNCHER_SPEC | {"git": str(view.git_folder), "git_names": view.unprotected_git_settings}
@@ -231,7 +240,7 @@ def _make_bubblewrap_spec(view: View, *, read_only: bool = False) -> dict[str, A
 def _make_bubblewrap_arguments(
     view: View, folder: Path, *, network: bool, read_only: bool = False
 ) -> list[str]:
-    """The command line of bubblewrap, up to the program that is to be run. Later mounts cover earlier ones."""
+    """Return the command line of bubblewrap without the program to run. Later mounts cover earlier ones."""
     made = [find_system_program(BWRAP) or BWRAP, *ISOLATION]
     if not network:
         made.append("--unshare-net")
@@ -252,7 +261,8 @@ def _make_bubblewrap_arguments(
 
 
 def _list_pinned_folders(view: View) -> list[Path]:
-    """Folders above what is protected. A mount point cannot be renamed, so no other folder takes its place."""
+    """Return the parent folders of protected paths. A mount point cannot be renamed, so a command cannot
+    replace them."""
     above = {
         folder
         for path in view.protected
@@ -274,10 +284,10 @@ def _link_paths() -> Iterator[str]:
 
 
 def _mask_paths(view: View) -> Iterator[str]:
-    """Nothing in the place of each hidden path that would be seen otherwise."""
+    """Yield options that cover each hidden path in a visible folder with an empty mount."""
     for path in sorted(view.hidden):
         if any(path.is_relative_to(other) for other in view.hidden if other != path):
-            continue  # the folder above is masked
+            continue  # a parent folder is masked
         if not any(path.is_relative_to(folder) for folder in view.readable):
             continue
         if path.is_dir():
@@ -288,14 +298,14 @@ def _mask_paths(view: View) -> Iterator[str]:
 
 # ---------------------------------------------------------------- Landlock
 
-# Rules of the Linux kernel that only add rights, for where bubblewrap cannot be had. It cannot mask a file inside a
-# folder that is shown. So a folder of the system that holds a hidden file is shown entry by entry, and a workspace that
-# holds one gets no sandbox. Unix sockets cannot be made, because Landlock does not keep a command from talking through
-# one to a program that is outside.
+# Landlock rules of the Linux kernel can only grant rights. It is used where bubblewrap is not available. It
+# cannot mask a file in a visible folder. A system folder with a hidden file is therefore granted entry by
+# entry, and a workspace with a hidden file gets no sandbox. Unix sockets are refused, because Landlock does
+# not prevent a command from connecting to a program outside.
 
 
 def _make_landlock_spec(view: View, *, network: bool, read_only: bool = False) -> dict[str, Any]:
-    """What the launcher is told."""
+    """Return the spec of the launcher."""
     rules = [[str(path), right] for path, right in _make_rules(view, read_only=read_only)]
     families = [int(socket.AF_UNIX)] if network else []
     made: dict[str, Any] = {"landlock": rules, "scope": True, "keyring": True, "deny_sockets": families}
@@ -304,11 +314,11 @@ def _make_landlock_spec(view: View, *, network: bool, read_only: bool = False) -
 
 
 def explain_no_landlock(view: View) -> str | None:
-    """Why this workspace cannot have it."""
+    """Return why Landlock is not suitable for this workspace; None if it is."""
     if view.has_hidden_files:
-        return "the workspace holds the agent's own files or the person's keys, which Landlock cannot mask"
+        return "the workspace contains the agent's files or the person's keys, which Landlock cannot mask"
     if view.own_program:
-        return "the workspace holds this program, which Landlock cannot keep from being changed"
+        return "the workspace contains this program, which Landlock cannot protect"
     return None
 
 
@@ -326,7 +336,7 @@ def _make_rules(view: View, *, read_only: bool) -> Iterator[tuple[Path, str]]:
 
 
 def _exclude_hidden(path: Path, view: View) -> Iterator[tuple[Path, str]]:
-    """The folder, or if something hidden lies in it, all of its entries but that."""
+    """Yield the rule for a folder. If it contains a hidden path, yield rules for its other entries instead."""
     if view.is_hidden(path):
         return
     if not any(hidden.is_relative_to(path) for hidden in view.hidden):
@@ -344,7 +354,7 @@ def _exclude_hidden(path: Path, view: View) -> Iterator[tuple[Path, str]]:
 
 # ---------------------------------------------------------------- Seatbelt
 
-# macOS's `sandbox-exec` with a profile made from the view. The last rule that fits wins.
+# `sandbox-exec` of macOS with a profile made from the view. The last matching rule wins.
 
 
 def _has_seatbelt() -> bool:

@@ -1,7 +1,7 @@
-"""Tools: what an agent can do, a module for each tool.
+"""Tools that an agent can call, one module per tool.
 
-Owns the arguments, limits and outputs of each tool; `factory` puts them together when an agent is built. Imports
-approvals, the sandbox and the prompt's files; no turn and no model.
+Owns the arguments, limits and outputs of each tool; `factory` puts them together when an agent is built.
+Imports approvals, the sandbox and the files of the prompt; imports no turn and no model.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def make_standard_tools(
     incognito: bool = False,
     shared: bool = False,
 ) -> list[Tool]:
-    """All of them.
+    """Return the standard tools.
 
-    `home` is where memories and skills are, if not in that of the program; `access` is how they reach the machine;
-    `processes` are those that other surfaces know of, too; `summaries` asks a model for `session_search`;
-    `delegation` runs subagents, and without it there is no `delegate_task`. An incognito conversation has no tools that
-    write things down. `shared` is for a room that several people share: memory and
-    skills are the room's, and say whose word they are.
+    `home` is the folder for memories and skills, if it differs from the program's home. `access` defines the
+    access to the machine. `processes` is the registry of background processes. `summaries` provides a model
+    for `session_search`. `delegation` runs subagents; without it there is no `delegate_task`. An incognito
+    conversation has no tools that store data. `shared` is for a room that several people share: memory and
+    skills belong to the room and name their authors.
     """
     from hermes.agent.prompt.memory_files import Memory
     from hermes.agent.prompt.skill_files import Skills

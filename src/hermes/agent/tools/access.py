@@ -1,6 +1,8 @@
-"""How tools reach the machine: the policy of the working directory, the private temporary folder, the environment.
+"""The access of tools to the machine: the policy per working directory, the temporary folder and the
+environment.
 
-Made once per program; a policy is made once per working directory, because it looks at many paths.
+There is one instance per process. A policy is created once per working directory, because that reads many
+paths.
 """
 
 from __future__ import annotations
@@ -34,11 +36,11 @@ class AccessSettings(NamedTuple):
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
-    """Further variables that commands get."""
+    """Further variables that are passed to commands."""
     withheld: frozenset[str] = frozenset()
-    """Variables that commands never get: those that the configuration takes keys from."""
+    """Variables that are never passed to commands, because the configuration reads keys from them."""
     key_file: str | None = None
-    """The key of an encrypted store, by setting."""
+    """The key file of an encrypted store, from the settings."""
 
 
 class Access:
@@ -50,7 +52,7 @@ class Access:
         self._lock = threading.Lock()
 
     def policy_of(self, context: ToolContext) -> Policy:
-        """What tools may do in the working directory of this call."""
+        """Return the policy for the working directory of a tool call."""
         store = Path(getattr(context.db, "db_path", home.get_default_db_path()))
         known = context.cwd, store
         with self._lock:
@@ -62,7 +64,7 @@ class Access:
         return Policy(self.choose_sandbox(folder, store), self.settings.mode, self._grants)
 
     def choose_sandbox(self, folder: Path, store: Path) -> Sandbox:
-        """The sandbox for commands in this folder, with the view that the settings make of it."""
+        """Return the sandbox for commands in this folder, with a view made from the settings."""
         settings = self.settings
         view = View(
             folder,
@@ -75,7 +77,8 @@ class Access:
         return choose_sandbox(view)
 
     def _list_key_files(self, store: Path) -> Iterator[Path]:
-        """The files that may hold the key of the store: by the environment, by setting, by the note beside it."""
+        """Yield the possible key files of the store: from the environment, the settings and the note next to
+        the store."""
         if name := os.environ.get("HERMES_STORE_KEY_FILE", "").strip():
             yield _expand_path(name)
         if self.settings.key_file is not None:
@@ -86,7 +89,7 @@ class Access:
                 yield Path(noted)
 
     def environment(self, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-        """What a command gets of the environment."""
+        """Return the environment of a command."""
         settings = self.settings
         with self._lock:
             folder = self._get_temporary_folder()
@@ -95,7 +98,7 @@ class Access:
         )
 
     def shell_program(self, command: str) -> list[str]:
-        """The command line of a shell that runs a command."""
+        """Return the command line of a shell that runs a command."""
         settings = self.settings
         return make_shell_command(
             command, make_loader_environment(extra=settings.environment, withheld=settings.withheld)

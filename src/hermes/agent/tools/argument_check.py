@@ -1,8 +1,10 @@
-"""What a model hands to a tool, checked against the tool's own schema: a bad argument is one clear sentence.
+"""Checks the arguments of a tool call against the tool's schema. An invalid argument gives one clear
+sentence.
 
-Models fill in what they need not (null), and write a number as text; that is taken as it was meant. A name that is not
-in the schema is refused, because silently doing something else would mislead. It knows the words that our schemas use:
-type, enum, minimum, maximum, minLength, maxLength, items, maxItems, properties, required and additionalProperties.
+Models pass null for optional arguments and write numbers as text; both are accepted. An argument that is not
+in the schema is refused, because ignoring it would mislead the model. These schema keywords are supported:
+type, enum, minimum, maximum, minLength, maxLength, items, maxItems, properties, required and
+additionalProperties.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from hermes.text import replace_surrogates
 Schema = Mapping[str, Any]
 
 NAMES = {
-    "string": "a text",
+    "string": "a string",
     "integer": "a whole number",
     "boolean": "true or false",
     "array": "a list",
@@ -28,19 +30,19 @@ MOST_DIGITS = 18
 
 
 def check_arguments(schema: Schema, arguments: object) -> dict[str, Any]:
-    """The arguments as the schema wants them, or `ToolFailed`."""
+    """Return the arguments converted to the types of the schema. Raise `ToolFailed` if they are invalid."""
     if not isinstance(arguments, dict):
         raise ToolFailed("the arguments must be a JSON object")
     return _check_object("", schema, arguments)
 
 
 def make_text_field(description: str, most: int, least: int = 0) -> dict[str, Any]:
-    """The schema of a text, for those who describe arguments."""
+    """Return the schema of a text argument."""
     return {"type": "string", "description": description, "minLength": least, "maxLength": most}
 
 
 def make_object_schema(required: list[str], **properties: Schema) -> dict[str, Any]:
-    """The schema of an object that has these fields and no others."""
+    """Return the schema of an object with exactly these fields."""
     return {
         "type": "object",
         "properties": properties,
@@ -76,12 +78,12 @@ def _check_string(where: str, schema: Schema, value: object) -> str:
     if "enum" in schema:
         word = text.strip().lower()
         if word not in schema["enum"]:
-            raise ToolFailed(f"{where} is one of {', '.join(schema['enum'])}")
+            raise ToolFailed(f"{where} must be one of {', '.join(schema['enum'])}")
         return word
     if not text.strip() and schema.get("minLength"):
         raise ToolFailed(f"{where} is empty")
     if len(text) > schema["maxLength"]:
-        raise ToolFailed(f"{where} has {len(text):,} characters; {schema['maxLength']:,} are the most")
+        raise ToolFailed(f"{where} has {len(text):,} characters; the limit is {schema['maxLength']:,}")
     return text
 
 
@@ -94,7 +96,7 @@ def _check_integer(where: str, schema: Schema, value: object) -> int:
         raise _make_error(where, schema)
     least, most = schema["minimum"], schema["maximum"]
     if not least <= value <= most:
-        raise ToolFailed(f"{where} is a whole number from {least:,} to {most:,}")
+        raise ToolFailed(f"{where} must be a whole number from {least:,} to {most:,}")
     return value
 
 
@@ -110,7 +112,7 @@ def _check_array(where: str, schema: Schema, value: object) -> list[Any]:
     if not isinstance(value, list):
         raise _make_error(where, schema)
     if len(value) > schema["maxItems"]:
-        raise ToolFailed(f"{where} has {len(value):,} items; {schema['maxItems']} are the most")
+        raise ToolFailed(f"{where} has {len(value):,} items; the limit is {schema['maxItems']}")
     return [_check_value(f"{where}[{number}]", schema["items"], item) for number, item in enumerate(value)]
 
 

@@ -1,6 +1,7 @@
-"""Processes that go on in the background, each known to the conversation that started it, none of them for ever.
+"""Background processes of tools. Each belongs to the conversation that started it.
 
-What they print is kept within bounds. When the program ends they are ended, so that nothing runs that nobody knows of.
+Their output is kept up to a limit. All of them are ended with the program, so that none keeps running
+unnoticed.
 """
 
 from __future__ import annotations
@@ -8,28 +9,24 @@ from __future__ import annotations
 import atexit
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hermes.agent.tool import ToolFailed
 from hermes.agent.tools.running_command import Output, RunningCommand
 
-if TYPE_CHECKING:
-    from hermes.db.session_db import AnyStore
-
 MOST_AT_ONCE = 16
 MOST_REMEMBERED = 64
 KEPT = 200_000
-"""Bytes of output of each that are kept, the latest ones."""
+"""The number of bytes of output kept per process; the oldest are dropped."""
 
 
 class BackgroundProcess:
     def __init__(self, name: str, conversation: str, running: RunningCommand) -> None:
         self.name, self.conversation, self.running = name, conversation, running
         self.reported = 0
-        """How many bytes of its output the model has been given."""
+        """The number of output bytes that the model has received."""
 
     def take_output(self) -> str:
-        """What it has printed since this was asked last."""
+        """Return the output since the last call."""
         text, self.reported = self.running.output.since(self.reported)
         return text
 
@@ -61,7 +58,7 @@ class BackgroundProcesses:
         return [process for process in list(self._known.values()) if process.conversation == conversation]
 
     def get_process(self, conversation: str, name: str) -> BackgroundProcess:
-        """That of this conversation; those of others do not exist."""
+        """Return a process of this conversation. Processes of other conversations are not found."""
         mine = {process.name: process for process in self.list_for(conversation)}
         if name not in mine:
             there_are = f"there are {', '.join(mine)}" if mine else "there are none"
@@ -69,7 +66,7 @@ class BackgroundProcesses:
         return mine[name]
 
     def close(self) -> None:
-        """End them all."""
+        """End all processes."""
         atexit.unregister(self.close)
         active = [process.running for process in self._known.values() if not process.running.over]
         ending = [threading.Thread(target=running.kill) for running in active]
@@ -77,8 +74,3 @@ class BackgroundProcesses:
             thread.start()
         for thread in ending:
             thread.join()
-
-
-def find_conversation(db: AnyStore, session_id: str) -> str:
-    """What a process belongs to: the conversation, which a compression carries on in another session."""
-    return db.get_conversation_root(session_id) or session_id

@@ -1,4 +1,4 @@
-"""What an edit changed, said in a few lines."""
+"""Short summaries and diffs of edits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST_LINE = 200
 
 
 def summarise_edit(before: str, after: str) -> str:
-    """How many lines came and went, and the first of them."""
+    """Return the number of added and removed lines, and the first of them."""
     if before == after:
         return "nothing changed"
     old, new = before.splitlines(), after.splitlines()
@@ -33,7 +33,7 @@ def summarise_edit(before: str, after: str) -> str:
 
 
 def make_diff(path: str, before: str, after: str) -> str:
-    """A unified diff of the whole edit, for the person who is asked about it; empty if nothing changes."""
+    """Return a unified diff of the whole edit for an approval request; empty if nothing changes."""
     old, new = before.splitlines(), after.splitlines()
     head = max(0, _count_common(old, new) - CONTEXT)
     tail = max(0, _count_common(old[head:][::-1], new[head:][::-1]) - CONTEXT)

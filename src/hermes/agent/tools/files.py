@@ -1,4 +1,4 @@
-"""Files as the tools see them: where a path leads, and text that is whole or not there at all."""
+"""File access for tools: path resolution, checked opening and atomic replacement."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ from hermes.atomic_files import PARTIAL, clear_partials
 
 LONGEST_PATH = 4_000
 LARGEST_EDIT = 10_000_000
-"""Bytes of a file that is changed or replaced as a whole."""
+"""The size limit of a file that is changed or replaced, in bytes."""
 EDITING = threading.Lock()
-"""Calls of one answer run at once: two changes of one file must not undo each other."""
+"""Serialises edits. The calls of one answer run concurrently, and two edits of one file must not undo each
+other."""
 
 
 def locate(path: str, context: ToolContext, policy: Policy) -> Path:
-    """Where a path leads, seen from the working directory, every link followed; nothing need be there."""
+    """Return the real path of a path relative to the working directory. The file need not exist."""
     if "\0" in path:
-        raise ToolFailed("the path holds a NUL character")
+        raise ToolFailed("the path contains a NUL character")
     try:
         found = policy.locate(context.cwd / Path(path.strip()).expanduser())
         found.stat()
     except (FileNotFoundError, NotADirectoryError):
         return found
     except OSError as problem:
-        raise ToolFailed(f"the path cannot be followed: {problem.strerror or problem}") from problem
-    except RuntimeError as problem:  # links in a circle, or the home of nobody
-        raise ToolFailed(f"the path cannot be followed: {problem}") from problem
+        raise ToolFailed(f"the path cannot be resolved: {problem.strerror or problem}") from problem
+    except RuntimeError as problem:  # circular links, or an unknown user after `~`
+        raise ToolFailed(f"the path cannot be resolved: {problem}") from problem
     return found
 
 
 async def check_read(path: Path, policy: Policy, context: ToolContext) -> None:
-    """The tool may read this, or `ToolFailed`."""
+    """Raise `ToolFailed` if the tool must not read this file."""
     try:
         await policy.check_read(path, context.approve)
     except Refused as refusal:
@@ -48,7 +49,7 @@ async def check_read(path: Path, policy: Policy, context: ToolContext) -> None:
 
 
 async def check_edit(path: Path, diff: str, policy: Policy, context: ToolContext) -> None:
-    """The tool may change this, or `ToolFailed`."""
+    """Raise `ToolFailed` if the tool must not change this file."""
     try:
         await policy.check_edit(path, diff, context.approve)
     except Refused as refusal:
@@ -57,9 +58,9 @@ async def check_edit(path: Path, diff: str, policy: Policy, context: ToolContext
 
 @contextmanager
 def open_checked(path: Path, view: View) -> Iterator[BinaryIO]:
-    """Open a file that was checked by its real path, and make sure that it still is that file.
+    """Open a file whose real path was checked, and verify that it is still that file.
 
-    A command in the background may put a link in its place between the two.
+    A background command could replace it by a link between the check and the opening.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -69,14 +70,14 @@ def open_checked(path: Path, view: View) -> Iterator[BinaryIO]:
         found = os.fstat(descriptor)
         _refuse_irregular(path, found)
         if view.is_hard_link_to_hidden(found):
-            raise ToolFailed(f"{path} is another name of a file that holds keys or private data")
+            raise ToolFailed(f"{path} is a hard link to a file with keys or private data")
         if _find_opened_path(descriptor, path) != path:
             raise ToolFailed(f"{path} was replaced while it was opened; try again")
         yield file
 
 
 def _find_opened_path(descriptor: int, path: Path) -> Path:
-    """The real path of an open file; where the system does not tell, the path resolved once more."""
+    """Return the real path of an open file. If the system does not provide it, resolve the path again."""
     link = Path(f"/proc/self/fd/{descriptor}")
     try:
         return link.readlink() if link.exists() else path.resolve()
@@ -85,7 +86,10 @@ def _find_opened_path(descriptor: int, path: Path) -> Path:
 
 
 def check_regular_file(path: Path) -> os.stat_result:
-    """That there is such a file, and no device or pipe that would never end."""
+    """Return the status of a file. Raise `ToolFailed` if it does not exist or is not a regular file.
+
+    Reading a device or a pipe might never end.
+    """
     try:
         found = path.stat()
     except OSError as problem:
@@ -104,7 +108,7 @@ def _refuse_irregular(path: Path, found: os.stat_result) -> None:
 def read_text_to_edit(path: Path, view: View) -> str:
     size = check_regular_file(path).st_size
     if size > LARGEST_EDIT:
-        raise ToolFailed(f"{path} has {size:,} bytes; {LARGEST_EDIT:,} are the most that can be edited")
+        raise ToolFailed(f"{path} has {size:,} bytes; the limit for edits is {LARGEST_EDIT:,}")
     try:
         with open_checked(path, view) as file:
             return file.read().decode()
@@ -115,10 +119,10 @@ def read_text_to_edit(path: Path, view: View) -> str:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Give the file this text, at once or not at all. Its mode stays; missing folders are made.
+    """Replace the text of a file atomically. The mode is kept, and missing folders are created.
 
-    The path was checked as a real one. A command in the background may put a link in the place of a folder at any
-    moment, so the folder is opened without following links, and everything else is done in what was opened.
+    The path was checked as a real path. A background command can replace a folder by a link at any moment.
+    The folder is therefore opened without following links, and all further steps use its descriptor.
     """
     try:
         folder = _open_folder(path.parent)
@@ -132,12 +136,12 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def _open_folder(path: Path) -> int:
-    """A descriptor of a folder by its real path, made where it is missing."""
+    """Return a descriptor of a folder by its real path. Create missing folders."""
     flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     opened = os.open(path.anchor, flags)
     for name in path.parts[1:]:
         try:
-            with suppress(OSError):  # opening it says what is wrong
+            with suppress(OSError):  # the open below reports the error
                 os.mkdir(name, dir_fd=opened)
             below = os.open(name, flags, dir_fd=opened)
         except OSError as problem:
@@ -163,7 +167,7 @@ def _replace_in_folder(folder: int, path: Path, text: str) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(partial, flags, 0o600, dir_fd=folder), "wb") as fresh:
-            with suppress(OSError):  # a file system without locks
+            with suppress(OSError):  # the file system does not support locks
                 fcntl.flock(fresh, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fresh.write(text.encode())
             fresh.flush()
@@ -173,7 +177,7 @@ def _replace_in_folder(folder: int, path: Path, text: str) -> None:
     finally:
         with suppress(OSError):
             os.unlink(partial, dir_fd=folder)
-    with suppress(PermissionError):  # a folder that may be written and not listed
+    with suppress(PermissionError):  # the folder is writable but not listable
         listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
         try:
             os.fsync(listed)
@@ -196,7 +200,10 @@ def format_path(path: Path, context: ToolContext) -> str:
 
 
 def _get_umask() -> int:
-    """Of this process; there is no way to ask without setting it, so the file that says it comes first."""
+    """Return the umask of this process.
+
+    It is read from /proc if possible, because the system call can only read it by setting it.
+    """
     try:
         for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith("Umask:"):

@@ -1,4 +1,4 @@
-"""`memory`: keep something for the conversations to come."""
+"""`memory`: save facts for later conversations."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MemoryTool:
     )
 
     def __init__(self, memory: Memory, *, shared: bool = False) -> None:
-        """`shared`: it is the memory of a room that several people share."""
+        """`shared`: whether the memory belongs to a room that several people share."""
         self._memory, self._shared = memory, shared
         self._room = RoomMemory(memory)
         self.description = IN_A_ROOM if shared else ALONE

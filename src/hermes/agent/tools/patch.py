@@ -1,4 +1,4 @@
-"""`patch`: put one piece of text in the place of another, exactly there and nowhere else."""
+"""`patch`: replace a passage of a file that matches exactly."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Patch:
         checked = check_arguments(self.parameters, arguments)
         policy = await asyncio.to_thread(self._access.policy_of, context)
         path = locate(checked["path"], context, policy)
-        # The answer quotes the file, also where the change cannot be made.
+        # The result quotes the file, even if the edit is not possible.
         await check_read(path, policy, context)
         edit = await asyncio.to_thread(plan_edit, path, policy.view, checked)
         await check_edit(path, edit_summary.make_diff(str(path), edit.before, edit.after), policy, context)
@@ -70,17 +70,17 @@ class Edit(NamedTuple):
 
 
 def plan_edit(path: Path, view: View, arguments: Mapping[str, Any]) -> Edit:
-    """What the file is now and what it will be; `ToolFailed` says why the change cannot be made."""
+    """Return the text before and after the edit. Raise `ToolFailed` if the edit is not possible."""
     before = read_text_to_edit(path, view)
     old, new = arguments["old_text"], arguments["new_text"]
-    if "\r\n" in before and "\r\n" not in old:  # models write plain line ends; the file keeps its own
+    if "\r\n" in before and "\r\n" not in old:  # models write LF; the file keeps CRLF
         old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
     after, count = replace_passage(before, old, new, arguments.get("replace_all", False))
     return Edit(before, after, count)
 
 
 def apply_edit(path: Path, view: View, arguments: Mapping[str, Any]) -> str:
-    """What was done. Other changes of the file since the plan was made are kept."""
+    """Apply the edit and return its summary. Other changes made to the file since the plan are kept."""
     with EDITING:
         edit = plan_edit(path, view, arguments)
         replace_text(path, edit.after)
@@ -89,7 +89,10 @@ def apply_edit(path: Path, view: View, arguments: Mapping[str, Any]) -> str:
 
 
 def replace_passage(text: str, old: str, new: str, every: bool) -> tuple[str, int]:
-    """The text with the change made, and in how many places; or `ToolFailed`, which says where to look."""
+    """Return the edited text and the number of replaced passages.
+
+    Raise `ToolFailed` with the nearest or the matching lines if the passage is missing or ambiguous.
+    """
     if old == new:
         raise ToolFailed("old_text and new_text are the same")
     count = text.count(old)
@@ -99,7 +102,7 @@ def replace_passage(text: str, old: str, new: str, every: bool) -> tuple[str, in
         lines = ", ".join(str(line) for line in _find_lines(text, old))
         raise ToolFailed(
             f"old_text is in the file {count:,} times (line {lines}{', ...' if count > PLACES_SHOWN else ''});"
-            " take more context along, or pass replace_all"
+            " add more context, or pass replace_all"
         )
     return text.replace(old, new), count
 
@@ -114,11 +117,12 @@ def _find_lines(text: str, old: str) -> list[int]:
 
 
 def _find_nearest(text: str, old: str) -> str:
-    """The lines most like the first one that says something, so that the next try can be exact."""
+    """Return the lines most similar to the first non-empty line of `old`, so that the model can correct its
+    text."""
     lines = text.splitlines()
     first_line = next((line.strip() for line in old.splitlines() if line.strip()), "")[:LONGEST_COMPARED]
     if not first_line or not lines:
-        return "The file is empty." if not lines else "It holds only white space."
+        return "The file is empty." if not lines else "old_text contains only white space."
     matcher = difflib.SequenceMatcher(b=first_line, autojunk=False)
     best, where = 0.0, -1
     for number, line in enumerate(lines[:MOST_LINES_COMPARED]):
@@ -126,7 +130,7 @@ def _find_nearest(text: str, old: str) -> str:
         if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best and matcher.ratio() > best:
             best, where = matcher.ratio(), number
     if best < ALIKE:
-        return "Nothing in it is like it; read the file first."
+        return "No line is similar to it; read the file first."
     height = min(len(old.splitlines()), 20)
     numbers = range(max(0, where - AROUND), min(len(lines), where + height + AROUND))
     return "The nearest place:\n" + "\n".join(f"{line + 1:>6}\t{lines[line][:500]}" for line in numbers)

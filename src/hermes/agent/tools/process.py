@@ -1,4 +1,4 @@
-"""`process`: look after what `terminal` started in the background."""
+"""`process`: list, poll, await and end the background processes that `terminal` started."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import Any
 
-from hermes.agent.tool import ToolContext, ToolFailed, shorten_middle
+from hermes.agent.tool import ToolContext, ToolFailed, find_conversation_root, shorten_middle
 from hermes.agent.tools.argument_check import check_arguments, make_object_schema, make_text_field
-from hermes.agent.tools.background_processes import BackgroundProcess, BackgroundProcesses, find_conversation
+from hermes.agent.tools.background_processes import BackgroundProcess, BackgroundProcesses
 from hermes.agent.tools.running_command import format_exit
 from hermes.text import make_printable
 
@@ -43,12 +43,12 @@ class Process:
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
         checked = check_arguments(self.parameters, arguments)
-        conversation = await asyncio.to_thread(find_conversation, context.db, context.session_id)
+        conversation = await asyncio.to_thread(find_conversation_root, context.db, context.session_id)
         if checked["action"] == "list":
             lines = [_format_process(process) for process in self._processes.list_for(conversation)]
             return "\n".join(lines) or "there are no background processes in this conversation"
         if "id" not in checked:
-            raise ToolFailed(f"to {checked['action']}, say which: id is missing")
+            raise ToolFailed(f"id is missing; {checked['action']} needs the id of a process")
         process = self._processes.get_process(conversation, checked["id"].strip())
         if checked["action"] == "wait":
             await _wait_until_over(process, checked.get("timeout", WAIT_S), context.stop)

@@ -1,4 +1,4 @@
-"""`read_file`: a text file, or a part of it, with the numbers of its lines."""
+"""`read_file`: read a text file, or a part of it, with line numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes.text import make_readable
 LINES, MOST_LINES = 500, 2_000
 LONGEST_LINE = 2_000
 ROOM = 45_000
-"""Characters of an answer."""
+"""The length limit of a result, in characters."""
 LOOKED_AT = 8_192
 FARTHEST = 2_000_000_000
 
@@ -70,7 +70,8 @@ class ReadFile:
 
 
 def read_numbered(path: Path, view: View, first: int, limit: int) -> str:
-    """So many lines from one on. Read as far as needed: memory does not grow with the file."""
+    """Return `limit` numbered lines from line `first` on. The file is streamed, so memory use does not grow
+    with it."""
     found = check_regular_file(path)
     try:
         with open_checked(path, view) as file:

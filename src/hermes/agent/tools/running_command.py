@@ -1,6 +1,6 @@
-"""A command that runs: its process group, what it has printed so far within bounds, and its end.
+"""A running command: its process group, its output up to a limit, and its end.
 
-A thread of its own reads the output, so that a process outlives the turn and the event loop that started it.
+A separate thread reads the output, so a process can outlive the turn and the event loop that started it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from hermes.text import make_readable
 CHUNK = 65_536
 SIGNALLED = 128
 PATIENCE_S = 7.0
-"""How long a group that was asked to end may take before it is made to. Usually the launcher takes a third of a second.
+"""How long a process group may take to end after SIGTERM before it is killed. Usually it takes a third of a
+second.
 
-It is longer than the launcher fights processes that start themselves anew: killed before, it would leave them running
-and a changed git setting in its place."""
+The limit is longer than the time in which the launcher kills processes that restart themselves. If the
+launcher were killed earlier, it would leave those processes running and a changed git setting in place.
+"""
 
 
 class Output:
-    """The beginning and the end of what was printed; memory does not grow with what lies between."""
+    """The first and the last bytes of an output. Memory use is bounded, because the middle is dropped."""
 
     def __init__(self, head: int, tail: int) -> None:
         self._head_most, self._tail_most = head, tail
@@ -40,19 +42,20 @@ class Output:
             room = self._head_most - len(self._head)
             self._head += chunk[:room]
             self._tail += chunk[room:]
-            if len(self._tail) > 2 * self._tail_most:  # cut now and then, not at every chunk
+            if len(self._tail) > 2 * self._tail_most:  # trimming at every chunk would be slow
                 del self._tail[: -self._tail_most]
 
     def text(self) -> str:
         return self.since(0)[0]
 
     def raw(self) -> str:
-        """The beginning, as it was printed."""
+        """Return the first part of the output unchanged."""
         with self._lock:
             return bytes(self._head).decode("utf-8", "surrogateescape")
 
     def since(self, place: int) -> tuple[str, int]:
-        """What was printed after so many bytes, with a word about what is not kept of it; how many there are now."""
+        """Return the output from byte `place` on, with a note about dropped bytes, and the total number of
+        bytes."""
         with self._lock:
             head, tail, total = bytes(self._head[place:]), bytes(self._tail[-self._tail_most :]), self.total
             kept = min(len(tail), total - place)
@@ -69,7 +72,7 @@ class RunningCommand:
     def __init__(
         self, command: str, program: list[str], folder: Path, environment: dict[str, str], output: Output
     ) -> None:
-        """`command` is what a person knows it by, `program` the whole command line."""
+        """`command` is the text for display, `program` the whole command line."""
         self.command, self.output, self.began = command, output, monotonic()
         self.ended_after: float | None = None
         self._ended = threading.Event()
@@ -94,7 +97,7 @@ class RunningCommand:
 
     @property
     def over(self) -> bool:
-        """The shell has ended, and nothing that it started holds its output open."""
+        """Whether the shell has ended and no child process keeps its output open."""
         return self._ended.is_set()
 
     @property
@@ -110,7 +113,7 @@ class RunningCommand:
         return self._process.poll()
 
     def call_when_over(self, tell: Callable[[], None]) -> None:
-        """Call this, from whatever thread, once it is over."""
+        """Register a function to call when the command has ended. It can be called in any thread."""
         self._tell.append(tell)
         if self.over:
             tell()
@@ -119,14 +122,17 @@ class RunningCommand:
         return self._ended.wait(seconds)
 
     def signal(self, number: int) -> None:
-        """Send a signal to the shell and to all that it started."""
+        """Send a signal to the process group of the shell."""
         try:
-            os.killpg(self.pid, number)  # the group is there as long as anything in it is
+            os.killpg(self.pid, number)  # the group exists as long as any process in it
         except (ProcessLookupError, PermissionError):
             pass
 
     def kill(self, patience_s: float = PATIENCE_S) -> None:
-        """Ask the whole group to end, then make it. What is over is left alone: its number may be another's by now."""
+        """End the process group with SIGTERM, then with SIGKILL.
+
+        Do nothing if the command has ended, because its process id can belong to another process by now.
+        """
         if self.over:
             return
         self.signal(signal.SIGTERM)
@@ -147,13 +153,17 @@ class RunningCommand:
 
 
 def clean_output(output: bytes) -> str:
-    """Output as a model reads it: no control sequences, and of a line that was drawn again and again the last state."""
+    """Return the output for the model: without control sequences, and with only the last state of redrawn
+    lines."""
     lines = output.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
     return make_readable("\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)).rstrip()
 
 
 def format_exit(code: int | None) -> str:
-    """`exit code 3`, `ended by SIGKILL`; a shell tells the end of its child by a signal as `exit code 143, SIGTERM`."""
+    """Return the exit status as text, such as `exit code 3` or `ended by SIGKILL`.
+
+    A shell reports a child that was ended by a signal as `exit code 143, SIGTERM`.
+    """
     if code is None:
         return "running"
     number = -code if code < 0 else code - SIGNALLED

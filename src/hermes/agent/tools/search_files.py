@@ -1,4 +1,4 @@
-"""`search_files`: find files by name, and lines in them by a pattern. Ripgrep does it where it is installed."""
+"""`search_files`: find files by name, and lines by a pattern. It uses ripgrep if that is installed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LONGEST_LINE = 300
 ROOM = 45_000
 LONGEST_PATTERN = 1_000
 READ = 4_000_000
-"""Bytes of what a search prints that are looked at; more than any answer needs."""
+"""The number of output bytes of a search that are read; more than any result needs."""
 
 
 class SearchFiles:
@@ -59,7 +59,7 @@ class SearchFiles:
     )
 
     def __init__(self, access: Access, ripgrep: str | None = None) -> None:
-        """`ripgrep`: where it is, if not where commands are looked for; an empty text does without it."""
+        """`ripgrep`: the path of the program; None looks it up in PATH, an empty text disables it."""
         self._access = access
         self._ripgrep = shutil.which("rg") if ripgrep is None else ripgrep or None
 
@@ -71,16 +71,16 @@ class SearchFiles:
         top = locate(checked.get("path", "."), context, policy)
         await check_read(top, policy, context)
         if not top.exists():
-            raise ToolFailed(f"there is no {top}")
+            raise ToolFailed(f"{top} does not exist")
         program = self._make_program(top, checked, policy)
         printed, problem = await _run_search(program, self._access.environment(), top, context)
         return await asyncio.to_thread(_format, printed, top, checked, problem, policy.view)
 
     def _make_program(self, top: Path, arguments: Mapping[str, Any], policy: Policy) -> list[str]:
-        """The command line of a search that sees what the view shows.
+        """Return the command line of a search that is limited to visible files.
 
-        Ripgrep cannot be told what is hidden, so it runs in a sandbox, or not at all. The other search does so where
-        it can: a command in the background may exchange a folder with a link while it is searched.
+        Ripgrep cannot exclude hidden files, so it runs only in a sandbox. The built-in search also runs in
+        one if possible, because a background command can replace a folder by a link during the search.
         """
         name, content, ignore_case = (
             arguments.get("name"),
@@ -98,7 +98,7 @@ class SearchFiles:
                 "ignore_case": ignore_case,
                 "hidden": [str(path) for path in view.hidden],
             }
-            # By itself (-I -S): a workspace may have a json.py of its own.
+            # -I -S: a workspace can contain its own json.py.
             program = [sys.executable, "-I", "-S", search_program.__file__, json.dumps(question)]
             if not has_walls:
                 return make_outside_command(program)
@@ -126,7 +126,8 @@ class SearchFiles:
 async def _run_search(
     program: list[str], environment: dict[str, str], top: Path, context: ToolContext
 ) -> tuple[str, str]:
-    """What a search printed, and what was wrong with it. It is ended at its time, or when the person says stop."""
+    """Run a search and return its output and a problem, if any. End it at the time limit or when the turn is
+    stopped."""
     running = RunningCommand("search_files", program, context.cwd, environment, Output(READ, 2_000))
     try:
         for _ in range(SECONDS * 20):
@@ -140,7 +141,7 @@ async def _run_search(
     printed = running.output.raw()
     if not in_time:
         return printed, f"the search was ended after {running.seconds:.0f} s; narrow it down"
-    # Ripgrep says by 1 that it found nothing, and by 2 that it could not read everything, too.
+    # Ripgrep exits with 1 if nothing was found, and with 2 also if some files were unreadable.
     found_nothing = running.exit_code == 1 and not printed
     if running.exit_code != 0 and not found_nothing and not printed.startswith(str(top)):
         raise ToolFailed(f"the search failed: {make_printable(printed[-300:])}")
@@ -148,7 +149,7 @@ async def _run_search(
 
 
 def _format(printed: str, top: Path, arguments: Mapping[str, Any], problem: str, view: View) -> str:
-    """The answer: a line for each result, as far as there is room. Other names of hidden files are left out."""
+    """Return the result, a line per match, up to the limits. Hard links to hidden files are left out."""
     limit = arguments.get("limit", LIMIT)
     linked: set[tuple[int, int]] | None = None
     known: dict[str, bool] = {}
@@ -177,7 +178,7 @@ def _format(printed: str, top: Path, arguments: Mapping[str, Any], problem: str,
 
 
 def _parse_results(printed: str, *, has_content: bool) -> Iterator[tuple[str, str]]:
-    """Paths, or paths with `line:text`: a NUL character stands behind each path."""
+    """Yield paths, or paths with `line:text`. A NUL character follows each path."""
     if not has_content:
         yield from ((path, "") for path in printed.split("\0") if path)
         return
@@ -199,4 +200,4 @@ def _refuse_bad(name: str | None, content: str | None) -> None:
         re.compile(content or "")
         search_program.compile_glob(name or "")
     except (re.error, RecursionError, OverflowError) as problem:
-        raise ToolFailed(f"that is no pattern: {problem}") from problem
+        raise ToolFailed(f"invalid pattern: {problem}") from problem

@@ -1,7 +1,8 @@
-"""Searching files without ripgrep: a small program of its own, so that a pattern that never ends can be ended.
+"""Searches files without ripgrep. It is a separate program, so that an endless regular expression can be
+killed.
 
-Run by its path, with nothing but the standard library, it takes the question as JSON in its first argument and prints
-each path with a NUL behind it, then `line:text` if lines were asked for, as `rg --null` does.
+It is run by its file path and uses only the standard library. Its first argument is the query as JSON. It
+prints each path followed by NUL, then `line:text` if lines are searched, like `rg --null`.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from pathlib import Path
 
 SKIPPED = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".tox"})
 LARGEST = 5_000_000
-"""Bytes of a file that is searched for its content."""
+"""The size limit of a file whose content is searched, in bytes."""
 LOOKED_AT = 8_192
 LONGEST_LINE = 300
 WILD = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def walk_files(top: Path, name: str | None) -> Iterator[Path]:
-    """Regular files below, in a steady order. A glob with a slash is about the path, one without about the name."""
+    """Yield the regular files below `top` in sorted order. A glob with a slash matches the path, otherwise
+    the name."""
     pattern = None if name is None else compile_glob(name.lstrip("/"))
     by_path = name is not None and "/" in name
     for folder, folders, files in os.walk(top):
@@ -35,7 +37,7 @@ def walk_files(top: Path, name: str | None) -> Iterator[Path]:
 
 
 def compile_glob(glob: str) -> re.Pattern[str]:
-    """A glob with `*`, `?`, `**`, sets and `{this,that}` as a pattern for a whole path."""
+    """Compile a glob with `*`, `?`, `**`, sets and `{this,that}` to a pattern for a whole path."""
     pieces: list[str] = []
     open_braces = 0
     for token in re.findall(r"\*\*/|\*\*|\[[^\]/]+\]|.", glob, re.DOTALL):
@@ -56,7 +58,7 @@ def compile_glob(glob: str) -> re.Pattern[str]:
 
 
 def find_lines(path: Path, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
-    """The lines of a text file in which it is found; none of one that is no text, too large, or not ours to read."""
+    """Yield the matching lines of a text file. Binary, large and unreadable files yield none."""
     try:
         if path.stat().st_size > LARGEST:
             return

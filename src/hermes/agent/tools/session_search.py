@@ -1,4 +1,4 @@
-"""`session_search`: recall earlier conversations. What it does is in `hermes.recall.tool.search_tool`."""
+"""`session_search`: search earlier conversations. `hermes.recall.tool.search_tool` implements it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class SessionSearch:
     parameters: Mapping[str, Any] = SCHEMA["parameters"]
 
     def __init__(self, summaries: SessionSummaries | None = None) -> None:
-        """`summaries` has a model for `summarize`; without it the messages themselves are the answer."""
+        """`summaries` provides a model for `summarize`; without it the result contains the messages
+        themselves."""
         self._summaries = summaries
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:

@@ -83,7 +83,7 @@ class SkillManage:
     )
 
     def __init__(self, skills: Skills, *, shared: bool = False) -> None:
-        """`shared`: they are those of a room that several people share."""
+        """`shared`: whether the skills belong to a room that several people share."""
         self._skills, self._shared = skills, shared
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
@@ -119,8 +119,8 @@ class SkillManage:
     def _demand_author(self, name: str, speakers: Sequence[Speaker]) -> None:
         author = self._skills.author(name)
         if not can_change(author, speakers):
-            whose = f"of {author}" if author else "not known who wrote it"
+            whose = f"author: {author}" if author else "author unknown"
             raise ToolFailed(
-                f"the skill {name} is not theirs who speak here ({whose}); only its author, or an owner of the machine,"
-                " can have it changed, in a turn in which nobody else speaks"
+                f"the skill {name} does not belong to the speakers of this turn ({whose}); only its author"
+                " or an owner of the machine can have it changed, in a turn without other speakers"
             )

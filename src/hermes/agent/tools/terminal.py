@@ -1,4 +1,4 @@
-"""`terminal`: run a command in a shell, inside a sandbox where there is one."""
+"""`terminal`: run a command in a shell, inside a sandbox if one is available."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 from hermes.agent.approvals.policy import Policy, Refused, Walls
 from hermes.agent.sandbox.sandbox import make_outside_command
-from hermes.agent.tool import ToolContext, ToolFailed
+from hermes.agent.tool import ToolContext, ToolFailed, find_conversation_root
 from hermes.agent.tools.access import Access
 from hermes.agent.tools.argument_check import check_arguments, make_object_schema, make_text_field
-from hermes.agent.tools.background_processes import BackgroundProcesses, find_conversation
+from hermes.agent.tools.background_processes import BackgroundProcesses
 from hermes.agent.tools.files import LONGEST_PATH, locate
 from hermes.agent.tools.running_command import PATIENCE_S, Output, RunningCommand, format_exit
 
@@ -23,9 +23,10 @@ LONGEST_COMMAND = 20_000
 LONGEST_REASON = 300
 LOOK_S = 0.1
 LINGER_S = 1.0
-"""How long the output may stay open once the shell has ended, before what holds it is killed."""
+"""How long the output may stay open after the shell has ended. Then the processes that keep it open are
+killed."""
 DENIALS = ("Permission denied", "Read-only file system", "Operation not permitted", "Could not resolve host")
-"""What programs print when the sandbox keeps them from something."""
+"""Messages that programs print if the sandbox denies an operation."""
 HINT = "[it ran in the sandbox; if it must reach something outside, run it again with `outside` saying what]"
 
 
@@ -64,7 +65,7 @@ class Terminal:
         checked = check_arguments(self.parameters, arguments)
         command: str = checked["command"]
         if "\0" in command:
-            raise ToolFailed("the command holds a NUL character, which no shell takes")
+            raise ToolFailed("the command contains a NUL character")
         policy = await asyncio.to_thread(self._access.policy_of, context)
         folder = locate(checked.get("folder", "."), context, policy)
         if not folder.is_dir():
@@ -83,7 +84,7 @@ class Terminal:
         else:
             program = make_outside_command(program)
         environment = self._access.environment()
-        conversation = await asyncio.to_thread(find_conversation, context.db, context.session_id)
+        conversation = await asyncio.to_thread(find_conversation_root, context.db, context.session_id)
         if checked.get("background"):
             made = self._processes.start(conversation, command, program, folder, environment)
             return f"started in the background as {made.name} (process {made.running.pid})"
@@ -103,7 +104,7 @@ class Terminal:
 async def _check_command(
     command: str, policy: Policy, context: ToolContext, reach: str | None, folder: Path
 ) -> Walls:
-    """What is to be around it; `ToolFailed` if it does not run at all."""
+    """Return the isolation of a command. Raise `ToolFailed` if it must not run."""
     try:
         return await policy.check_command(command, context.approve, outside=reach, folder=folder)
     except Refused as refusal:
@@ -111,7 +112,10 @@ async def _check_command(
 
 
 async def _wait_for_end(running: RunningCommand, timeout: int, stop: asyncio.Event) -> str:
-    """Wait for the end of a command, and see to it that there is one. Why it was ended; empty if by itself."""
+    """Wait for the end of a command, and end it at the time limit or when the turn is stopped.
+
+    Return why it was ended; empty if it ended by itself.
+    """
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
     running.call_when_over(lambda: _signal_over(loop, over))
@@ -122,7 +126,7 @@ async def _wait_for_end(running: RunningCommand, timeout: int, stop: asyncio.Eve
             await asyncio.wait(waiting, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
             if stop.is_set():
                 await _kill(running)
-                return "the person stopped the turn; it was ended with all that it started"
+                return "the person stopped the turn; the command and its child processes were ended"
             if shell_ended is None and running.is_shell_over:
                 shell_ended = running.seconds
             if shell_ended is not None and running.seconds - shell_ended > LINGER_S:
@@ -130,7 +134,9 @@ async def _wait_for_end(running: RunningCommand, timeout: int, stop: asyncio.Eve
                 return format_exit(running.exit_code)
             if running.seconds > timeout and shell_ended is None:
                 await _kill(running)
-                return f"not done after {timeout} seconds; it was ended with all that it started"
+                return (
+                    f"not finished within {timeout} seconds; the command and its child processes were ended"
+                )
         return ""
     finally:
         for task in waiting:
@@ -138,7 +144,7 @@ async def _wait_for_end(running: RunningCommand, timeout: int, stop: asyncio.Eve
 
 
 async def _kill(running: RunningCommand) -> None:
-    """Ask it to end, then make it; it is made to even if nobody waits for this any longer."""
+    """End a command with SIGTERM, then with SIGKILL. SIGKILL is sent even if this task is cancelled."""
     running.signal(signal.SIGTERM)
     try:
         await asyncio.to_thread(running.wait, PATIENCE_S)
@@ -150,5 +156,5 @@ async def _kill(running: RunningCommand) -> None:
 def _signal_over(loop: asyncio.AbstractEventLoop, over: asyncio.Event) -> None:
     try:
         loop.call_soon_threadsafe(over.set)
-    except RuntimeError:  # that loop has ended meanwhile; nobody waits
+    except RuntimeError:  # the event loop has ended, so no task waits
         pass

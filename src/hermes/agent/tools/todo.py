@@ -1,7 +1,7 @@
-"""`todo`: the list of what is to be done in this conversation.
+"""`todo`: the todo list of a conversation.
 
-The list is the last result of this tool in the conversation, and nowhere else: so it is there again after a resume or a
-compression, goes back with a rewind, comes along into a branch, and is gone when the conversation is.
+The list is stored only as the last result of this tool in the conversation. It therefore survives a resume or
+a compression, is rewound and branched with the messages, and is deleted with the conversation.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def format_items(items: Sequence[TodoItem]) -> str:
 
 
 def read_todo(db: AnyStore, session_id: str) -> list[TodoItem]:
-    """The list of a conversation as it is in this session; empty if there is none."""
+    """Return the todo list of a conversation as of this session; empty if there is none."""
     searched: str | None = session_id
     look = True
     for _ in range(MOST_SEGMENTS):
@@ -90,8 +90,9 @@ def read_todo(db: AnyStore, session_id: str) -> list[TodoItem]:
                 and content.startswith(BEGINNING)
             ):
                 return parse_items(content)
-        # What a compression left out is in the parent. A branch carries all of its parent that it knows: what the
-        # parent said later is not its own, but what had been left out before is.
+        # Messages that a compression left out are in the parent. A branch contains a copy of its parent's
+        # context, so later messages of the parent do not belong to it. Messages that were left out before the
+        # branch do.
         relation = session.get("relation")
         look = relation == "compression"
         searched = session["parent_session_id"] if relation in ("compression", "branch") else None
@@ -99,7 +100,7 @@ def read_todo(db: AnyStore, session_id: str) -> list[TodoItem]:
 
 
 def parse_items(result: str) -> list[TodoItem]:
-    """The items that a result of the tool tells; none if it was cut short."""
+    """Return the items in a result of the tool; empty if the result was cut off."""
     try:
         return [
             TodoItem(str(item["id"]), str(item["content"]), str(item["status"]))

@@ -1,4 +1,4 @@
-"""`write_file`: give a file its whole text, at once or not at all."""
+"""`write_file`: write the whole text of a file atomically."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ class WriteFile:
         policy = await asyncio.to_thread(self._access.policy_of, context)
         path = locate(checked["path"], context, policy)
         if policy.view.is_of_agent(path):
-            await check_edit(path, "", policy, context)  # refused: to open the store would drop its locks
+            await check_edit(
+                path, "", policy, context
+            )  # always refused: opening the store would drop its locks
         before = await asyncio.to_thread(_read_text_before, path, policy.view)
         diff = edit_summary.make_diff(str(path), before or "", checked["content"])
         await check_edit(path, diff, policy, context)
@@ -58,7 +60,10 @@ class WriteFile:
 
 
 def write(path: Path, text: str, before: str | None, view: View) -> str:
-    """What was done. `before` is the text that the person saw replaced; None if there was none to show."""
+    """Write the file and return a summary.
+
+    `before` is the text that the approval request showed as replaced; None if there was none.
+    """
     size = f"{len(text.encode()):,} bytes"
     with EDITING:
         if _read_text_before(path, view) != before:
@@ -67,14 +72,14 @@ def write(path: Path, text: str, before: str | None, view: View) -> str:
         replace_text(path, text)
     if is_new:
         return f"created, {size}"
-    # The model does not see the text of a file outside its view.
+    # Do not show the model the text of a file outside its view.
     if before is None or not view.can_read(path):
         return f"replaced, {size}"
     return f"replaced, {size}; {edit_summary.summarise_edit(before, text)}"
 
 
 def _read_text_before(path: Path, view: View) -> str | None:
-    """The text of the file; None if it does not exist, or is no text and is replaced all the same."""
+    """Return the text of the file; None if it does not exist or is not text. In both cases it may be written."""
     if not path.exists():
         return None
     check_regular_file(path)

@@ -1,4 +1,5 @@
-"""Slash commands of the terminal: its own, the table of all, and the commands of every surface on the screen.
+"""Slash commands of the terminal: its own commands, the table of all commands, and the output of shared
+commands.
 
 Owns their arguments and their output. A command takes the chat and its argument. Imports input, view and
 `hermes.conversation.commands`.

@@ -1,20 +1,22 @@
-"""The conversation, its status and its usage on the screen; and `/save`, which writes it to a file."""
+"""Output of lines, the history, the status and the usage; and `/save`, which writes the conversation to a
+file."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock, home
-from hermes.chat.commands.table import Command
-from hermes.chat.view.recap import extract_text, format_call_names, format_duration, list_call_names
+from hermes.chat.view.recap import format_call_names, format_duration, format_row_text, list_call_names
 from hermes.chat.view.screen import GOLD, GREEN, format_usage
 from hermes.config.redaction import redact_text
+from hermes.conversation.commands import wording
+from hermes.conversation.commands.command_types import Command
 from hermes.errors import ExportCancelled, OutputRefused
 from hermes.export.ancestry import plan_ancestry, plan_unstored
 from hermes.export.background import write_in_thread
@@ -22,26 +24,48 @@ from hermes.export.formats import BY_ENDING, FORMATS, JSON_DOCUMENT, Format
 from hermes.export.output_file import Replace
 from hermes.export.plan import Plan
 from hermes.export.writer import Destination, Options
-from hermes.insights.number_format import format_dollars, format_number, format_plural, shorten_number
+from hermes.insights.number_format import format_number, format_plural
 from hermes.store.retention.session_files import SAVED
 from hermes.text import make_printable
 
 if TYPE_CHECKING:
+    from hermes.chat.commands.table import TerminalCommand
     from hermes.chat.terminal_loop import Chat
     from hermes.chat.view.screen import Screen
     from hermes.conversation.commands.replies import Status, Usage
     from hermes.conversation.conversation import Conversation
     from hermes.db.session_db import SessionDB
-    from hermes.store.reports.usage import UsageLine
 
 Row = dict[str, Any]
 
 HISTORY_SHOWN = 400
 
 
+def show_lines(screen: Screen, lines: Iterable[wording.Line], *, is_note: bool = False) -> None:
+    for line in lines:
+        screen.print_line(format_line(line), "dim" if is_note else "")
+
+
+def format_line(line: wording.Line) -> str:
+    return "".join(map(_format_part, line))
+
+
+def _format_part(part: wording.Part) -> str:
+    match part:
+        case str():
+            return part
+        case wording.Foreign(text, longest):
+            return make_printable(text, width_limit=longest)
+        case wording.Name(row):
+            name = row.get("title") or row.get("preview")
+            return f"“{make_printable(name, width_limit=wording.LONGEST_PREVIEW)}”" if name else "untitled"
+        case wording.Code(text) | wording.Strong(text):
+            return make_printable(text)
+
+
 def show_history(screen: Screen, rows: Sequence[Row]) -> None:
     for row in rows:
-        text = extract_text(row).strip()
+        text = format_row_text(row).strip()
         if row["role"] == "tool":
             screen.print_note(
                 f"  ⚙ {make_printable(str(row.get('tool_name') or 'tool'))}: {format_plural(len(text), 'character')}"
@@ -88,7 +112,7 @@ async def save(chat: Chat, argument: str) -> None:
 
 
 def _choose_file_name(folder: Path) -> Path:
-    """A name that is not taken, in the folder of saved conversations, which is made private."""
+    """Return an unused file name in the folder of saved conversations. Make the folder private."""
     home.make_private_folder(folder)
     if home.is_loose(str(folder)):
         folder.chmod(home.PRIVATE_FOLDER)
@@ -104,7 +128,8 @@ def _choose_format(file: Path) -> Format:
 
 
 def _plan_conversation(conversation: Conversation[SessionDB], rows: Sequence[Row]) -> Plan:
-    """The whole conversation, also what came before a compression or a branch, and what is not stored yet."""
+    """Plan the export of the whole conversation, including messages before a compression or branch and
+    unstored messages."""
     unstored = [row for row in rows if "id" not in row]
     stored = (
         plan_ancestry(conversation.store, conversation.session_id, unstored) if conversation.exists else None
@@ -115,13 +140,12 @@ def _plan_conversation(conversation: Conversation[SessionDB], rows: Sequence[Row
 def show_status(screen: Screen, conversation: Conversation[SessionDB], status: Status) -> None:
     model = None if conversation.models is None else conversation.models.model
     address = None if model is None else redact_text(model.base_url or model.provider or "unknown")
-    facts = [
-        ("Session", f"{status.session_id}{'' if status.row is not None else ' (not stored yet)'}"),
-        ("Title", status.title or "—"),
+    facts = [(label, format_line(value)) for label, value in wording.list_status_facts(status)]
+    if status.used is None and conversation.total.model:
+        facts[-1] = ("Used", format_usage(conversation.total))
+    facts += [
         ("Model", "not known yet" if model is None else f"{model.name} ({address})"),
         ("Directory", str(conversation.cwd)),
-        ("Messages", f"{status.messages} in the context"),
-        ("Used", _describe_usage(conversation, status)),
         ("Here for", format_duration(clock.now() - conversation.started_at)),
         ("Store", "none: incognito" if conversation.incognito else str(conversation.store.db_path)),
     ]
@@ -129,44 +153,28 @@ def show_status(screen: Screen, conversation: Conversation[SessionDB], status: S
         screen.print_line(f"{name + ':':<11}{make_printable(value)}")
 
 
-def _describe_usage(conversation: Conversation[SessionDB], status: Status) -> str:
-    """The tokens of the whole conversation, also of what was said before it was resumed."""
-    if status.used is None:
-        return format_usage(conversation.total) if conversation.total.model else "nothing yet"
-    used = status.used.total
-    if not used.calls:
-        return "nothing yet"
-    if not used.input_tokens and not used.output_tokens:
-        return "tokens unknown"
-    return f"{shorten_number(used.input_tokens)} in · {shorten_number(used.output_tokens)} out (/usage has the cost)"
-
-
 def show_usage(screen: Screen, conversation: Conversation[SessionDB], usage: Usage) -> None:
-    if usage.used is None:
+    if usage.used is None and conversation.total.model:  # an incognito conversation is not stored
         screen.print_line(format_usage(conversation.total))
         return
+    show_lines(screen, wording.describe_usage(usage.used))
     cells = [
         (
-            f"{line.model or 'unknown'}{'' if line.purpose == 'main' else ' (auxiliary)'}",
+            f"{line.model or 'unknown'}{wording.describe_purpose(line.purpose)}",
             *(format_number(number) for number in line.used[:3]),
-            format_cost(line.used),
+            wording.format_cost(line.used) or "—",
         )
-        for line in usage.used.by_model
+        for line in (() if usage.used is None else usage.used.by_model)
     ]
-    screen.print_table(("Model", "Calls", "Input", "Output", "Cost"), cells)
+    if cells:
+        screen.print_table(("Model", "Calls", "Input", "Output", "Cost"), cells)
 
 
-def format_cost(used: UsageLine) -> str:
-    """A cost that nobody knows is not shown as $0.00."""
-    cost = used.estimated_cost_usd if used.actual_cost_usd is None else used.actual_cost_usd
-    return format_dollars(cost) if cost or used.actual_cost_usd is not None else "—"
-
-
-COMMANDS = (
+COMMANDS: tuple[TerminalCommand, ...] = (
     Command(
         "save",
+        save,
         "[file]",
         "write the whole conversation to a file: JSON, or .md, .html, .jsonl by its name",
-        save,
     ),
 )

@@ -1,7 +1,7 @@
-"""`/handoff`: the conversation goes on in the home channel of a platform, and the terminal is left.
+"""`/handoff`: continue the conversation in the home channel of a platform, and leave the terminal.
 
-The gateway does it; the row of the session says how far it is. Until it is completed the conversation is here, and
-whatever fails is told, with everything as it was.
+The gateway performs the handoff and stores its state in the session row. Until it is completed, the
+conversation stays here. A failure is reported and changes nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from hermes import clock
-from hermes.chat.commands.table import Command, Leave
+from hermes.chat.commands.table import Leave, TerminalCommand
+from hermes.conversation.commands.command_types import Command
 from hermes.text import make_printable
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 LOOK_EVERY_S, PATIENCE_S = 0.5, 60.0
 NO_GATEWAY = "No gateway runs for this home; `hermes gateway` starts it."
 TOO_LATE = "the gateway did not take it within a minute"
-GIVEN_UP = "given up at the terminal"
+GIVEN_UP = "cancelled at the terminal"
 
 
 async def hand_off(chat: Chat, argument: str) -> None:
@@ -33,7 +34,7 @@ async def hand_off(chat: Chat, argument: str) -> None:
         chat.screen.print_problem(NO_GATEWAY)
     elif platform not in connected:
         names = ", ".join(connected) or "none"
-        chat.screen.print_problem(f"/handoff <platform>: the gateway is connected to {names}")
+        chat.screen.print_problem(f"Usage: /handoff <platform>. Connected platforms: {names}")
     else:
         await _wait(chat, platform)
 
@@ -41,14 +42,14 @@ async def hand_off(chat: Chat, argument: str) -> None:
 async def _wait(chat: Chat, platform: str) -> None:
     conversation, stop = chat.conversation, asyncio.Event()
     session_id = conversation.session_id
-    # From before it is asked for: whoever gives up at once is heard, too.
+    # The handler is installed before the request, so that an immediate Ctrl-C cancels the handoff.
     with chat.handle_interrupts(stop.set, asyncio.current_task()):
         await conversation.step_aside()
         if not await asyncio.to_thread(conversation.store.request_handoff, session_id, platform):
-            chat.screen.print_problem("A handoff of this conversation is under way already.")
+            chat.screen.print_problem("A handoff of this conversation is already in progress.")
             await conversation.step_back()
             return
-        chat.screen.print_note(f"Handing over to {make_printable(platform)} … (Ctrl-C gives up)")
+        chat.screen.print_note(f"Handing over to {make_printable(platform)} … (Ctrl-C cancels)")
         why = await _poll_outcome(chat, session_id, stop)
     if why is None:
         chat.screen.print_line(
@@ -61,7 +62,7 @@ async def _wait(chat: Chat, platform: str) -> None:
 
 
 async def _poll_outcome(chat: Chat, session_id: str, stop: asyncio.Event) -> str | None:
-    """Why it failed; None if it is done."""
+    """Wait for the outcome. Return the reason of a failure, None after success."""
     db, until = chat.conversation.store, clock.now() + PATIENCE_S
     while True:
         state = await asyncio.to_thread(db.get_handoff_state, session_id) or {}
@@ -70,12 +71,14 @@ async def _poll_outcome(chat: Chat, session_id: str, stop: asyncio.Event) -> str
         if state.get("state") == "failed":
             return str(state.get("error") or "the gateway did not say why")
         why = GIVEN_UP if stop.is_set() else TOO_LATE if clock.now() > until else None
-        # What the gateway has begun it also ends, unless it is gone.
+        # A running handoff is left to the gateway, unless the gateway no longer responds.
         begun = state.get("state") == "running" and clock.now() < until + PATIENCE_S
         if why is not None and not begun:
-            # The next look tells, if it was in time.
+            # The handoff may complete first; the next poll reads the result.
             await asyncio.to_thread(db.fail_handoff, session_id, why)
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-COMMANDS = (Command("handoff", "<platform>", "go on with this conversation on a chat platform", hand_off),)
+COMMANDS: tuple[TerminalCommand, ...] = (
+    Command("handoff", hand_off, "<platform>", "go on with this conversation on a chat platform"),
+)

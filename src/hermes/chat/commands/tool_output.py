@@ -1,4 +1,4 @@
-"""Commands that show what tools did and what the model thought: a whole output, a whole reasoning, all edits."""
+"""Commands that show tool calls and reasoning: `/output`, `/reasoning`, `/diff`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.console import Group
 from rich.text import Text
 
-from hermes.chat.commands.table import Command
+from hermes.chat.commands.reply_views import show_reply
+from hermes.chat.commands.table import TerminalCommand
 from hermes.chat.view.call_view import view_edit, view_ended, view_reasoning, view_whole, view_whole_reasoning
 from hermes.chat.view.calls import TERMINAL, Call, Reasoning, collect_outputs, read_tool_rows
 from hermes.chat.view.diffs import format_counts
 from hermes.chat.view.edits import Edit, read_edit
+from hermes.conversation.commands.command_types import Command, parse_number
 from hermes.store.workspace import find_workspace
 from hermes.text import format_count, make_printable, reveal
 
@@ -25,19 +27,21 @@ if TYPE_CHECKING:
     from hermes.chat.terminal_loop import Chat
 
 MOST_LINES = 400
-"""Of all diffs together, unless a path is named."""
+"""The maximum number of lines of all diffs together, unless a path is given."""
+HIGHEST_NUMBER = 999_999
+"""The highest number of an output that is accepted."""
 
 
-# What the conversation holds
+# The calls of the conversation
 
 
 async def load_calls(chat: Chat) -> list[Call]:
-    """The tool calls of the whole conversation: also those before a compression, and those that were taken back."""
+    """Return the tool calls of the whole conversation, including those before a compression and rewound ones."""
     return [item for item in await load_outputs(chat) if isinstance(item, Call)]
 
 
 async def load_outputs(chat: Chat) -> list[Call | Reasoning]:
-    """The same, and the reasoning between them."""
+    """Return the tool calls and the reasoning of the whole conversation, in order."""
     conversation = chat.conversation
     rows = await conversation.load_rows()
     if not conversation.exists:
@@ -51,12 +55,12 @@ async def load_outputs(chat: Chat) -> list[Call | Reasoning]:
 
 class FoldedOutput(NamedTuple):
     command: str
-    """What shows it again."""
+    """The command that shows the output again."""
     view: RenderableType
 
 
 async def open_next(chat: Chat) -> RenderableType:
-    """The newest folded output or reasoning that was not opened since the last turn, as a whole."""
+    """Return the full view of the newest folded output or reasoning that was not opened since the last turn."""
     found = _list_folded(await load_outputs(chat), chat.screen.console.width)
     if len(found) <= chat.opened:
         chat.opened = 0
@@ -69,7 +73,7 @@ async def open_next(chat: Chat) -> RenderableType:
 
 
 def _list_folded(outputs: Sequence[Call | Reasoning], width: int) -> list[FoldedOutput]:
-    """What is folded, the newest first."""
+    """Return the folded outputs, newest first."""
     found: list[FoldedOutput] = []
     calls = reasonings = 0
     for item in reversed(outputs):
@@ -85,10 +89,10 @@ def _list_folded(outputs: Sequence[Call | Reasoning], width: int) -> list[Folded
 
 
 async def show_reasoning(chat: Chat, argument: str) -> None:
-    if not _is_number(argument):
-        chat.screen.print_note("Usage: /reasoning [1 for the last reasoning, 2 for the one before, ...]")
+    number = parse_number(argument or "1", HIGHEST_NUMBER)
+    if number is None:
+        await show_reply(chat, REASONING.reject())
         return
-    number = int(argument or 1)
     found = [item for item in await load_outputs(chat) if isinstance(item, Reasoning)]
     if len(found) < number:
         summary = (
@@ -101,15 +105,11 @@ async def show_reasoning(chat: Chat, argument: str) -> None:
     chat.screen.show(view_whole_reasoning(found[-number].text))
 
 
-def _is_number(argument: str) -> bool:
-    return not argument or (argument.isdecimal() and 0 < int(argument) < 1_000_000)
-
-
 async def show_output(chat: Chat, argument: str) -> None:
-    if not _is_number(argument):
-        chat.screen.print_note("Usage: /output [1 for the last tool call, 2 for the one before, ...]")
+    number = parse_number(argument or "1", HIGHEST_NUMBER)
+    if number is None:
+        await show_reply(chat, OUTPUT.reject())
         return
-    number = int(argument or 1)
     calls = await load_calls(chat)
     if len(calls) < number:
         summary = f"There were {format_count(len(calls), 'tool call')}" if calls else "No tool was called yet"
@@ -158,7 +158,7 @@ async def show_diff(chat: Chat, argument: str) -> None:
 
 
 def group_edits(calls: Iterable[Call]) -> list[FileEdits]:
-    """The edits of each file in order; files in the order of their first edit."""
+    """Group the edits by file, in order. Files are in the order of their first edit."""
     found: dict[str, FileEdits] = {}
     for call in calls:
         edit = read_edit(call)
@@ -168,13 +168,13 @@ def group_edits(calls: Iterable[Call]) -> list[FileEdits]:
 
 
 def is_meant(argument: str, path: str, cwd: Path) -> bool:
-    """Whether a person who types this means the file: its path, its name, or a folder that it is in."""
+    """Return whether the argument refers to the file: by its path, its name, or a folder that contains it."""
     typed, full = (Path(os.path.normpath(cwd / Path(text).expanduser())) for text in (argument, path))
     return typed == full or typed in full.parents or Path(path).name == argument
 
 
 def _show_file(chat: Chat, file: FileEdits, room: int | None) -> int | None:
-    """Show the edits of a file in what is left of the room; what is left after that."""
+    """Show the edits of a file within `room` lines. Return the remaining room; None means no limit."""
     counts = format_counts(file.added, file.removed)
     chat.screen.show(Text.assemble((make_printable(reveal(file.path)), "bold"), (f"  {counts}", "dim")))
     for number, edit in enumerate(file.edits, 1):
@@ -194,7 +194,10 @@ def _show_file(chat: Chat, file: FileEdits, room: int | None) -> int | None:
 
 
 async def _mention_commands(chat: Chat, calls: Iterable[Call]) -> None:
-    """Commands change files, too; git is only named, for the configuration of a repository can start programs."""
+    """Mention commands that ran and may have changed files, and the git commands that show all changes.
+
+    Git is not run, because the configuration of a repository can start programs.
+    """
     ran = sum(call.name == TERMINAL and call.has_started for call in calls)
     if ran:
         chat.screen.print_note(
@@ -205,12 +208,14 @@ async def _mention_commands(chat: Chat, calls: Iterable[Call]) -> None:
         chat.screen.print_note("This is a git repository: `git status` and `git diff` show all changes.")
 
 
-COMMANDS = (
-    Command(
-        "output", "[n]", "the whole command and output of the last tool call, or the nth last", show_output
-    ),
-    Command(
-        "reasoning", "[n]", "what the model thought before its last answer, or the nth last", show_reasoning
-    ),
-    Command("diff", "[path]", "what this conversation changed in files, edit by edit", show_diff),
+OUTPUT: TerminalCommand = Command(
+    "output", show_output, "[n]", "the whole command and output of the last tool call, or the nth last"
+)
+REASONING: TerminalCommand = Command(
+    "reasoning", show_reasoning, "[n]", "what the model thought before its last answer, or the nth last"
+)
+COMMANDS: tuple[TerminalCommand, ...] = (
+    OUTPUT,
+    REASONING,
+    Command("diff", show_diff, "[path]", "what this conversation changed in files, edit by edit"),
 )

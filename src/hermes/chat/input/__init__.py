@@ -1,4 +1,4 @@
-"""What a person types: the prompt line, history, completion, file mentions, questions.
+"""Keyboard input: the prompt line, history, completion, file mentions, questions.
 
 Owns the keyboard. Imports no rendering of answers.
 """

@@ -1,4 +1,5 @@
-"""The question whether a tool may act: the whole command or diff, then the choices. The chat and `hermes -q` ask it."""
+"""The approval question of a tool call: the whole command or diff, then the choices. Used by the chat and
+`hermes -q`."""
 
 from __future__ import annotations
 
@@ -21,14 +22,15 @@ SCOPES = {
     Scope.PREFIX: ("yes, and commands that begin with `{}` in this project from now on", "p"),
     Scope.EDITS: ("yes, and edits in this project from now on", "a"),
 }
-"""How a consent that reaches further is offered, and its letter."""
+"""The label and the letter of each approval that covers more than this call."""
 EXPLAIN = Decision(False, note="?")
-"""Stands for a refusal whose reason is still to be asked."""
+"""A placeholder for a denial whose reason is asked for in a second question."""
 MOST_LINES_UNSAID, MOST_CHARACTERS_UNSAID = 12, 900
 
 
 class Asker(Protocol):
-    """Asks at the terminal. None means that the person chose nothing; raises `question.Stopped` for Ctrl-C."""
+    """Asks questions at the terminal. None means that the person chose nothing. Ctrl-C raises
+    `question.Stopped`."""
 
     def choose(
         self, text: str, options: Sequence[Option[Decision]], *, default: int
@@ -38,8 +40,8 @@ class Asker(Protocol):
 
 
 async def ask_approval(request: ApprovalRequest, screen: Screen, asker: Asker) -> Decision:
-    """Show what the tool wants to do and ask. Raises `question.Stopped` for Ctrl-C."""
-    # Nothing of a command may hide from who allows it.
+    """Show the requested action and ask for approval. Ctrl-C raises `question.Stopped`."""
+    # Invisible characters are made visible, so that no part of a command is hidden from the person.
     screen.print_line(make_visible(request.subject), "bold")
     if request.diff:
         screen.print_diff(make_visible(request.diff))
@@ -57,7 +59,7 @@ async def ask_approval(request: ApprovalRequest, screen: Screen, asker: Asker) -
 
 
 def describe_length(subject: str) -> str:
-    """How much there is to read, if the beginning may have left the screen by the time of the question."""
+    """Return the length of a subject that may not fit on the screen. Return an empty string for a short one."""
     lines = subject.count("\n") + 1
     if lines <= MOST_LINES_UNSAID and len(subject) <= MOST_CHARACTERS_UNSAID:
         return ""
@@ -65,7 +67,7 @@ def describe_length(subject: str) -> str:
 
 
 class PlainAsker:
-    """Asks between the lines of a command, without a prompt of the chat."""
+    """Asks questions directly on the terminal, without the prompt line of the chat."""
 
     async def choose(
         self, text: str, options: Sequence[Option[Decision]], *, default: int
@@ -77,7 +79,7 @@ class PlainAsker:
 
 
 async def ask_on_stderr(request: ApprovalRequest) -> Decision:
-    """Ask where stdout is for the answer alone. Stdin and stderr must be terminals."""
+    """Ask on stderr, because stdout is reserved for the answer. Stdin and stderr must be terminals."""
     screen = Screen(Console(stderr=True, highlight=False))
     with create_app_session(output=create_output(stdout=sys.stderr)):
         return await ask_approval(request, screen, PlainAsker())

@@ -1,6 +1,7 @@
-"""Where a person types. Enter sends, Esc Enter (or Alt-Enter, Ctrl-J) makes a new line, Tab completes.
+"""The prompt line. Enter sends, Esc Enter (or Alt-Enter, Ctrl-J) inserts a line break, Tab completes.
 
-What was typed before is in `chat_history` of the home. Files that are mentioned as `@file` go along with the message.
+The input history is in the file `chat_history` of the home. Files mentioned as `@file` are attached to the
+message.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from hermes.terminal_input import SILENCE_S
 from hermes.text import make_printable
 
 if TYPE_CHECKING:
-    from hermes.chat.commands.table import Command
+    from hermes.conversation.commands.command_types import AnyCommand
     from hermes.db.session_db import SessionDB
 
 _log = get_logger(__name__)
@@ -48,7 +49,7 @@ T = TypeVar("T")
 
 HISTORY = "chat_history"
 LONGEST_SHOWN, MOST_LINES_SHOWN = 2000, 12
-"""A paste beyond these is abbreviated."""
+"""A paste beyond one of these limits is abbreviated."""
 LONGEST_REMEMBERED = 10 * LONGEST_SHOWN
 
 STYLE = Style.from_dict(
@@ -68,13 +69,13 @@ LONGEST_NAME = 500
 
 
 class Pastes:
-    """Long pastes appear in the prompt as a short mark; sending expands them."""
+    """Long pastes. The prompt shows a short mark for each; sending expands the marks."""
 
     def __init__(self) -> None:
         self._pastes: list[str] = []
 
     def abbreviate(self, text: str) -> str:
-        """What stands in the prompt for a paste: itself, if it is short."""
+        """Return the text that the prompt shows for a paste. A short paste is shown as is."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         lines = text.count("\n") + 1
         if len(text) <= LONGEST_SHOWN and lines <= MOST_LINES_SHOWN:
@@ -83,7 +84,7 @@ class Pastes:
         return f"[pasted #{len(self._pastes)}: {lines:,} lines, {len(text):,} characters]"
 
     def expand(self, text: str) -> str:
-        """What was typed, with every paste in its place. A mark that stands for nothing is left as it is."""
+        """Replace the marks in a text by their pastes. An unknown mark is left unchanged."""
         if not self._pastes:
             return text
         return _MARK.sub(self._find_paste, text)
@@ -103,10 +104,10 @@ class PromptLine:
         keyboard: Input | None = None,
         output: Output | None = None,
     ) -> None:
-        """`keyboard` and `output` are those of the terminal unless a test replaces them."""
+        """`keyboard` and `output` replace the terminal in tests."""
         self.pastes = Pastes()
         self.open_output: Callable[[], Coroutine[Any, Any, None]] | None = None
-        """What Ctrl-O does."""
+        """The action of Ctrl-O."""
         self._opening: asyncio.Task[None] | None = None
         self._incognito = incognito
         self._session: PromptSession[str] = PromptSession(
@@ -129,17 +130,22 @@ class PromptLine:
         self._gate: question.Gate | None = None
         self._is_dumb = output is None and is_dumb_terminal()
         self._ignores_enter_until = 0.0
-        """Who answers a question with `y` and then Enter, out of habit, must not send what is in the next prompt."""
+        """The time until which Enter is ignored. A person who answers a question with `y` may press Enter out
+        of habit; this Enter must not send the text of the next prompt."""
         self._is_drawn = asyncio.Event()
 
+    @property
+    def keyboard(self) -> Input:
+        return self._session.app.input
+
     async def ask(self, prefill: str = "") -> str:
-        """What the person says next. EOFError if they want to leave, KeyboardInterrupt for Ctrl-C."""
+        """Return the next input of the person. Raises EOFError if they leave, KeyboardInterrupt for Ctrl-C."""
         mark = ("class:incognito", "(incognito) ❯ ") if self._incognito else ("class:prompt", "❯ ")
         if prefill and self._gate is not None and self._gate.has_text:
-            prefill += "\n"  # what was typed before the last question follows
+            prefill += "\n"  # the text typed before the last question follows
         self._gate = None
         message = [mark]
-        if self._is_dumb:  # prompt_toolkit does not print the default there
+        if self._is_dumb:  # prompt_toolkit does not print the default on dumb terminals
             message.append(("", prefill))
         app = self._session.app
         if not self._is_drawn.is_set():
@@ -148,11 +154,11 @@ class PromptLine:
         return self.pastes.expand(text)
 
     async def wait_until_drawn(self) -> None:
-        """Until the first prompt is on the screen."""
+        """Wait until the first prompt is on the screen."""
         await self._is_drawn.wait()
 
     async def print_above(self, say: Callable[[], None]) -> None:
-        """Print something, above the prompt if there is one."""
+        """Print something, above the prompt if it is shown."""
         if self._session.app.is_running:
             await run_in_terminal(say)
         else:
@@ -163,32 +169,34 @@ class PromptLine:
             self._session.app.invalidate()
 
     async def choose(self, text: str, options: Sequence[Option[T]], *, default: int = 0) -> T | None:
-        """The value of the option that is chosen; None for Esc or Ctrl-D. Raises `question.Stopped` for Ctrl-C.
+        """Return the value of the chosen option; None for Esc or Ctrl-D. Ctrl-C raises `question.Stopped`.
 
-        `default` is the place of the option that is marked at first: for a consent, the one that refuses.
+        `default` is the position of the option that is marked at first. For an approval this must be a
+        denial.
         """
         gate = self._gate = self._make_gate()
-        keyboard = self._session.app.input
-        choice = question.Choice(text, options, default, keyboard=keyboard, output=self._output, gate=gate)
+        choice = question.Choice(
+            text, options, default, keyboard=self.keyboard, output=self._output, gate=gate
+        )
         chosen = await choice.ask()
         if choice.may_get_enter:
             self._ignores_enter_until = time.monotonic() + SILENCE_S
         return chosen
 
     async def ask_line(self, text: str) -> str | None:
-        """One line; None for Esc, Ctrl-D or an empty one. Raises `question.Stopped` for Ctrl-C."""
+        """Ask for one line; None for Esc, Ctrl-D or an empty line. Ctrl-C raises `question.Stopped`."""
         self._ignores_enter_until = 0.0
         gate = self._gate = self._make_gate()
-        keyboard = self._session.app.input
-        return await question.ask_line(text, keyboard=keyboard, output=self._output, gate=gate)
+        return await question.ask_line(text, keyboard=self.keyboard, output=self._output, gate=gate)
 
     def _make_gate(self) -> question.Gate:
-        """Wait longer for the answer of a terminal that has answered a prompt before."""
+        """Return a gate. It waits longer for the response of a terminal that has answered a prompt before."""
         has_answered = self._session.app.renderer.cpr_support == CPR_Support.SUPPORTED
         return question.Gate(has_answered=has_answered)
 
     def _forget_answer(self, _: object) -> None:
-        """Ignore Enter only as the first key after an answer. What was typed ahead comes before the first drawing."""
+        """Stop ignoring Enter after the first key. Keys typed ahead are processed before the first drawing
+        and do not count."""
         if self._is_dumb or self._session.app.renderer.last_rendered_screen is not None:
             self._ignores_enter_until = 0.0
 
@@ -225,7 +233,7 @@ class PromptLine:
 
 
 class _ExpandedHistory(History):
-    """What was sent before, with its pastes; one that is very long would only make the file large."""
+    """The input history with expanded pastes. Very long inputs are omitted, to keep the file small."""
 
     def __init__(self, pastes: Pastes, file: Path | None) -> None:
         super().__init__()
@@ -245,24 +253,24 @@ class _ExpandedHistory(History):
 
 
 def open_history_file() -> Path | None:
-    """Private from its first moment; None where it cannot be used."""
+    """Create the history file with private permissions and return its path. Return None if that fails."""
     file = home.get_hermes_home() / HISTORY
     try:
         home.make_private_folder(file.parent)
         os.close(home.open_private_file(file, os.O_WRONLY | os.O_CREAT))
     except OSError as problem:
-        _log.warning("what was typed is not kept: %s: %s", file, problem.strerror)
+        _log.warning("input history is not saved: %s: %s", file, problem.strerror)
         return None
     return file
 
 
-# ---------------------------------------------------------------- what was typed before
+# ---------------------------------------------------------------- input history
 
 
 class InputHistory(History):
-    """What was typed before: sealed entry by entry if the store is encrypted.
+    """The input history. If the store is encrypted, each entry is encrypted.
 
-    A plain file has the format of prompt_toolkit's `FileHistory`. Sealed, each entry is the same text, encrypted.
+    A plain file has the format of prompt_toolkit's `FileHistory`. An encrypted entry contains the same text.
     """
 
     def __init__(self, file: Path) -> None:
@@ -271,7 +279,7 @@ class InputHistory(History):
         self._warned = False
 
     def load_history_strings(self) -> Iterable[str]:
-        """The newest first."""
+        """Return the entries, newest first."""
         try:
             return reversed(_decode_entries(sealed_files().read(self._file)))
         except FileNotFoundError:
@@ -281,15 +289,16 @@ class InputHistory(History):
             return ()
 
     def store_string(self, string: str) -> None:
-        """Whether sealed or not is decided each time: another process may encrypt the store while we run."""
+        """Append an entry. Each call checks whether to encrypt, because another process may encrypt the store
+        meanwhile."""
         try:
             sealed_files().append(self._file, _encode_entry(string))
-        except (errors.HermesError, OSError) as problem:  # the chat goes on without
+        except (errors.HermesError, OSError) as problem:  # the chat continues without history
             self._warn(problem)
 
     def _warn(self, problem: Exception) -> None:
         if not self._warned:
-            _log.warning("what is typed is not kept in %s: %s", self._file, problem)
+            _log.warning("input history is not saved in %s: %s", self._file, problem)
         self._warned = True
 
 
@@ -299,7 +308,7 @@ def _encode_entry(string: str) -> bytes:
 
 
 def _decode_entries(data: bytes) -> list[str]:
-    """The oldest first."""
+    """Return the entries, oldest first."""
     entries, lines = list[str](), list[str]()
     for line in [*data.decode("utf-8", "replace").split("\n"), ""]:
         if line.startswith("+"):
@@ -310,14 +319,14 @@ def _decode_entries(data: bytes) -> list[str]:
     return entries
 
 
-# ---------------------------------------------------------------- what Tab offers
+# ---------------------------------------------------------------- completion
 
 
 class ChatCompleter(Completer):
-    """Offers commands, titles behind those that take one, and files behind `@`."""
+    """Completes commands, titles after commands that take one, and files after `@`."""
 
-    def __init__(self, db: SessionDB, commands: Iterable[Command], cwd: Callable[[], Path]) -> None:
-        """`cwd` says where files are looked for, whenever it is asked."""
+    def __init__(self, db: SessionDB, commands: Iterable[AnyCommand], cwd: Callable[[], Path]) -> None:
+        """`cwd` returns the folder in which files are looked up. It is called for each completion."""
         self._db, self._commands, self._cwd = db, list(commands), cwd
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
@@ -335,12 +344,12 @@ class ChatCompleter(Completer):
             for command in self._commands:
                 if f"/{command.name}".startswith(name):
                     yield Completion(
-                        f"/{command.name}", -len(name), display_meta=command.help, display=command.usage
+                        f"/{command.name}", -len(name), display_meta=command.summary, display=command.usage
                     )
             return
         command_meant = next((command for command in self._commands if f"/{command.name}" == name), None)
         if command_meant is not None and command_meant.takes_session:
-            with suppress(errors.StoreError):  # a busy store offers nothing
+            with suppress(errors.StoreError):  # no completions from a busy store
                 for row in self._db.starting_with(rest, MOST_OFFERED):
                     offered = row["title"] or row["id"]
                     yield Completion(
@@ -361,11 +370,14 @@ class ChatCompleter(Completer):
                 yield Completion(f"{path.name}{ending}", -len(start))
 
 
-# ---------------------------------------------------------------- files that are mentioned
+# ---------------------------------------------------------------- mentioned files
 
 
 def attach_files(text: str, cwd: Path) -> str:
-    """The message, and below it every file it mentions that is there and is text. An `@` may mean something else."""
+    """Return the message followed by the content of every text file that it mentions.
+
+    A mention without such a file is left unchanged, because an `@` can have another meaning.
+    """
     names = dict.fromkeys(mention[1] or mention[2].rstrip(".,;:!?)") for mention in _MENTION.finditer(text))
     found = [
         (name, read) for name in names if (read := _read_text(cwd / Path(name).expanduser())) is not None
@@ -380,5 +392,5 @@ def attach_files(text: str, cwd: Path) -> str:
 def _read_text(file: Path) -> str | None:
     try:
         return file.read_text(encoding="utf-8") if file.is_file() else None
-    except (OSError, ValueError):  # not ours to read, not text, or no name at all
+    except (OSError, ValueError):  # not readable, not text, or an invalid name
         return None

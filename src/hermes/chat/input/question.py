@@ -1,7 +1,8 @@
-"""Questions in the chat: a choice, or a line of text. Only keys count that were pressed after the question was shown.
+"""Questions in the chat: a choice, or a line of text. Only keys pressed after the question is shown count as
+an answer.
 
-Earlier keys are kept for the next prompt, whatever number of questions comes before it. `hermes.terminal_input` tells
-earlier keys from later ones.
+Earlier keys are kept for the next prompt, even if several questions come first. `hermes.terminal_input`
+detects which keys were pressed before the question was shown.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ EDITING = frozenset(
     {Keys.ControlH, Keys.Delete, Keys.ControlW, Keys.ControlU, Keys.ControlK, Keys.Left, Keys.Right}
     | {Keys.ControlA, Keys.ControlE, Keys.Home, Keys.End, Keys.BracketedPaste, Keys.ControlJ}
 )
-"""Keys besides letters that are kept for the next prompt: they only change its text."""
+"""Keys besides characters that are kept for the next prompt. They only edit its text."""
 INTERRUPTS = frozenset({Keys.ControlC, Keys.SIGINT})
 
 
@@ -45,18 +46,18 @@ class Option(NamedTuple, Generic[T]):
     value: T
     label: str
     key: str = ""
-    """The letter that chooses it at once; its number does so, too."""
+    """The letter that chooses the option immediately. The number of the option works, too."""
 
 
 class Gate:
-    """Holds back what is typed until the question is on the screen."""
+    """Holds back typed keys until the question is on the screen."""
 
     def __init__(self, *, has_answered: bool = False) -> None:
-        """`has_answered`: whether this terminal has answered a cursor-position request before."""
+        """`has_answered` is whether this terminal has answered a cursor position request before."""
         self.is_open = False
         self.held_keys: list[KeyPress] = []
         self.has_text = False
-        """Whether the next prompt was given any of it."""
+        """Whether held text was passed to the next prompt."""
         self._patience_s = SLOW_S if has_answered else SILENCE_S
         self._was_asked = False
         self._timer: asyncio.TimerHandle | None = None
@@ -66,8 +67,8 @@ class Gate:
         self.keys.add(Keys.CPRResponse, eager=True)(self._take_answer)
 
     def watch(self, app: Application[T]) -> None:
-        """Ask the terminal for an answer as soon as the application is on the screen."""
-        # So that the only answer is the one to our request.
+        """Send a cursor position request as soon as the application is on the screen."""
+        # Disables the renderer's own requests, so that the only response is to the request of the gate.
         app.renderer.cpr_support = CPR_Support.NOT_SUPPORTED
         app.after_render += self._ask
 
@@ -76,9 +77,10 @@ class Gate:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._open)
 
     def close(self, keyboard: Input, *, drops_enter: bool = False) -> bool:
-        """Give what was held back to the next prompt, followed by what was typed after the answer.
+        """Pass the held keys to the next prompt, followed by the keys typed after the answer.
 
-        Returns whether anything was typed after the answer. `drops_enter` leaves out an Enter directly after it.
+        Return whether any key was typed after the answer. With `drops_enter`, an Enter directly after the
+        answer is dropped.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -115,7 +117,8 @@ class Gate:
 
 
 def keep_text(presses: Iterable[KeyPress]) -> list[KeyPress]:
-    """The keys that make up a text. Enter is a new line in it, and is left out at its beginning and end."""
+    """Return the keys that make up a text. Enter becomes a line break, and is dropped at the beginning and
+    the end."""
     text_keys: list[KeyPress] = []
     for press in presses:
         if press.key == Keys.ControlM:
@@ -132,7 +135,8 @@ def _is_character(key: Keys | str) -> bool:
 
 
 class Choice(Generic[T]):
-    """A question with numbered options. Letters and digits answer at once, Enter means the marked option."""
+    """A question with numbered options. Letters and digits answer immediately; Enter chooses the marked
+    option."""
 
     def __init__(
         self,
@@ -150,7 +154,8 @@ class Choice(Generic[T]):
         self._output = output or get_app_session().output
         self._is_by_key = False
         self.may_get_enter = False
-        """Whether it was answered by a letter or digit, and nothing was typed since: Enter may follow out of habit."""
+        """Whether the answer was a letter or digit and no key followed. The person may still press Enter out
+        of habit."""
         self._app: Application[T | None] = Application(
             layout=self._make_layout(),
             key_bindings=merge_key_bindings([self._bind_keys(), self._gate.keys]),
@@ -160,7 +165,7 @@ class Choice(Generic[T]):
         )
 
     async def ask(self) -> T | None:
-        """The chosen value; None for Esc or Ctrl-D. Raises Stopped for Ctrl-C."""
+        """Ask and return the chosen value; None for Esc or Ctrl-D. Ctrl-C raises `Stopped`."""
         if self._is_plain:
             self._print(f"{self._question}\n{''.join(map(self._format_line, range(len(self._options))))}")
             self._print(f"Number or letter (Enter: {self._options[self._marked].label}): ")
@@ -200,7 +205,7 @@ class Choice(Generic[T]):
             event.app.exit(result=self._options[place].value)
 
     def _keep_paste(self, event: KeyPressEvent) -> None:
-        self._gate.held_keys += event.key_sequence  # no answer, but a text for the next prompt
+        self._gate.held_keys += event.key_sequence  # a paste is not an answer; it is text for the next prompt
 
     def _mark(self, place: int) -> None:
         self._marked = place % len(self._options)
@@ -246,7 +251,7 @@ class Choice(Generic[T]):
 async def ask_line(
     question: str, *, keyboard: Input | None = None, output: Output | None = None, gate: Gate | None = None
 ) -> str | None:
-    """A line of text; None for Esc, Ctrl-D or an empty one. Raises Stopped for Ctrl-C."""
+    """Ask for a line of text. Return None for Esc, Ctrl-D or an empty line. Ctrl-C raises `Stopped`."""
     gate = gate or Gate()
     keys = KeyBindings()
     keys.add("escape")(lambda event: event.app.exit(exception=EOFError()))

@@ -1,4 +1,5 @@
-"""What the terminal shows: answers in Markdown, tool calls, diffs, reasoning, the recap.
+"""The output of the terminal: answers in Markdown, tool calls, diffs, reasoning, the recap.
 
-Owns the live region, and escapes text from outside. Imports neither commands nor input.
+Owns the part of the screen that is still being updated, and escapes control characters in texts of models and
+tools. Imports neither commands nor input.
 """

@@ -1,7 +1,7 @@
-"""Tool calls and reasoning on the screen: as they come, when they have ended (folded), and opened as a whole.
+"""Views of tool calls and reasoning: running, ended (folded), and opened in full.
 
-Everything that a tool was given or gave back stands behind a mark in the margin or in the heading's one line, made
-harmless for a terminal.
+The arguments and the output of a tool are escaped for the terminal. They appear only in the heading line or
+after a mark in the margin.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hermes.agent.events import SubagentProgress
 
 COMMAND_HEAD, COMMAND_TAIL = 12, 7
-"""Lines of a long command that are shown from its beginning and from its end."""
+"""The number of first and last lines of a long command that are shown."""
 OUTPUT_HEAD, OUTPUT_TAIL = 2, 3
 SUBAGENT_LINES = 24
 SUBAGENT_MARKS = {
@@ -39,9 +39,9 @@ SUBAGENT_MARKS = {
 REASONING_HEAD, REASONING_TAIL = 1, 2
 DIFF_LINES = 20
 COMMAND_ROWS, OUTPUT_ROWS = 10, 2
-"""Rows of the window that one line of a command or of output takes at most."""
+"""The maximum number of screen rows for one line of a command or of output."""
 BEHIND_TITLE = 30
-"""Cells that the mark and the state need beside a command in the same line."""
+"""Terminal cells reserved for the mark and the state when a command is in the heading line."""
 MOST_OPENED = 5_000
 THINNED = "the middle of this output was dropped from the store (`hermes sessions thin`)"
 
@@ -51,11 +51,11 @@ class View(NamedTuple):
     is_folded: bool
 
 
-# While it runs and when it has ended
+# Running and ended calls
 
 
 class Title(NamedTuple):
-    """What a call is, as a line, and the lines of its command if they do not fit into that."""
+    """The heading line of a call, and the lines of its command if they do not fit into the heading."""
 
     text: str
     command: list[Line]
@@ -83,7 +83,7 @@ def view_running(title: Title, spinner: str, seconds: float) -> RenderableType:
 
 
 def view_ended(call: Call, seconds: float | None, width: int) -> View:
-    """A call with its state and time, and its output or its diff in a few lines."""
+    """Render an ended call: its state, its duration, and its output or diff in a few lines."""
     title, edit = make_title(call, width), read_edit(call)
     state = call.exit_state
     if edit is not None and call.output is not None:
@@ -110,7 +110,7 @@ def view_ended(call: Call, seconds: float | None, width: int) -> View:
 
 
 def view_subagent(progress: SubagentProgress, spinner: str, seconds: float) -> RenderableType:
-    """A subagent in one line, while the call that asked for it runs."""
+    """Render a running subagent in one line."""
     mark, colour = SUBAGENT_MARKS.get(progress.state, (spinner, "cyan"))
     doing = progress.activity or ("" if progress.state == "running" else progress.state)
     work = describe_work(progress._replace(seconds=seconds)) if progress.state != "queued" else ""
@@ -126,7 +126,7 @@ def view_subagent(progress: SubagentProgress, spinner: str, seconds: float) -> R
 
 
 def view_unfinished(call: Call, width: int) -> RenderableType:
-    """A call whose end nobody told."""
+    """Render a call without a recorded result."""
     title = make_title(call, width)
     head = Text.assemble(("? ", "yellow"), title.text, (f"  {NO_RESULT}", "yellow"))
     return Group(head, Gutter(title.command)) if title.command else head
@@ -140,18 +140,18 @@ def _mark_lines(folded: Folded, style: str) -> list[Line]:
 
 
 def _split_lines(text: str) -> list[str]:
-    """Of a safe text the lines, without empty ones at its ends."""
+    """Split an escaped text into lines, without empty lines at the beginning and the end."""
     lines = text.rstrip().split("\n")
     while lines and not lines[0].strip():
         lines.pop(0)
     return lines
 
 
-# Opened
+# Opened calls
 
 
 def view_whole(call: Call) -> RenderableType:
-    """Everything of a call: all arguments, all output."""
+    """Render a call with all arguments and the whole output."""
     state = NO_RESULT if call.output is None else call.exit_state
     head = Text.assemble(
         (make_printable(reveal(call.name)), "bold"), (f"  {make_printable(state)}".rstrip(), "dim")
@@ -185,7 +185,8 @@ def _format_arguments(call: Call) -> list[Line]:
 
 
 def view_edit(edit: Edit, *, whole: bool = False) -> list[RenderableType]:
-    """The diff of an edit, what it does not show, and with `whole` the new text if the diff is not all of it."""
+    """Render the diff of an edit and the note about it. With `whole`, add the new text if the diff is
+    incomplete."""
     parts: list[RenderableType] = []
     if edit.diff:
         parts.append(render_diff(edit.diff, most_lines=MOST_OPENED))
@@ -215,7 +216,7 @@ def _limit_lines(lines: list[Line]) -> list[Line]:
 
 
 def view_thinking(text: str, spinner: str, seconds: float, width: int) -> RenderableType:
-    """Reasoning that still comes: its last lines."""
+    """Render the last lines of running reasoning."""
     lines = _split_lines(spell_controls(text[-width * 50 :]))[-REASONING_TAIL:]
     visible = fold(lines, REASONING_TAIL, 0, OUTPUT_ROWS * width).lines
     head = Text(f"{spinner} reasoning  {seconds:.0f}s  Ctrl-C stops", "dim")
@@ -223,7 +224,7 @@ def view_thinking(text: str, spinner: str, seconds: float, width: int) -> Render
 
 
 def view_reasoning(text: str, width: int) -> View:
-    """Reasoning that has ended, dim and folded."""
+    """Render ended reasoning, dim and folded."""
     lines = _split_lines(spell_controls(text))
     folded = fold(lines, REASONING_HEAD, REASONING_TAIL, OUTPUT_ROWS * width)
     head = Text(f"∴ reasoning  {format_count(len(lines), 'line')}", "dim")

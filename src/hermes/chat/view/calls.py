@@ -1,6 +1,7 @@
-"""Tool calls of a conversation, read from its messages: what was called, with which arguments, and what came back.
+"""Tool calls of a conversation, read from its messages: name, arguments and result.
 
-Pure text, no terminal: `call_view` shows calls in the chat, `one_shot` and `sessions show` in one line.
+The functions return plain text. `call_view` renders calls in the chat; `one_shot` and `sessions show` print
+one line.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ Row = dict[str, Any]
 TERMINAL, DELEGATE = "terminal", "delegate_task"
 EDITORS = ("write_file", "patch")
 READERS = ("read_file", "search_files", "session_search", "skill_view", "skills_list", "todo")
-"""Tools that change nothing outside of the conversation."""
+"""Tools that change nothing outside the conversation."""
 LONGEST_ARGUMENT = 120
-"""Terminal cells of one argument."""
+"""The maximum width of an argument, in terminal cells."""
 NO_RESULT = "no result recorded; effect unknown"
 LINE_END = " ⏎ "
 
@@ -41,23 +42,24 @@ class Call(NamedTuple):
     name: str
     arguments: Mapping[str, Any]
     output: str | None = None
-    """None: still running, or no result was recorded."""
+    """None while the call runs, or if no result was recorded."""
     failed: bool = False
-    """The tool itself failed or was stopped. A command that exits with an error has not failed in this sense."""
+    """Whether the tool itself failed or was stopped. A command with a nonzero exit code has not failed in
+    this sense."""
     is_rewound: bool = False
-    """The person took the exchange back. What the tool did is not undone by that."""
+    """Whether the exchange was rewound. A rewind does not undo the effects of the tool."""
     is_thinned: bool = False
-    """The middle of the output was dropped from the store."""
+    """Whether the middle of the output was removed from the store."""
 
     @property
     def command(self) -> str | None:
-        """What a shell was given."""
+        """The shell command; None for other tools."""
         command = self.arguments.get("command")
         return command if self.name == TERMINAL and isinstance(command, str) else None
 
     @property
     def exit_state(self) -> str:
-        """How a command ended, as its tool reports it in the last line; empty for other tools."""
+        """The exit state of a command, from the last line of its output. Empty for other tools."""
         found = _EXIT_STATE.search(self.output or "") if self.name == TERMINAL else None
         return found[1] if found else ""
 
@@ -69,23 +71,23 @@ class Call(NamedTuple):
 
     @property
     def has_started(self) -> bool:
-        """False if the tool refused before it did anything, such as a command that was not allowed."""
+        """Whether the tool began to act. False for example for a command that was not approved."""
         return not self.failed or bool(self.exit_state) or not (self.output or "").startswith("error:")
 
     @property
     def summary(self) -> str:
-        """Of what subagents answered, the lines that say how each ended; of other tools, what they printed."""
+        """For subagents, the lines with their final states. For other tools, the printed output."""
         return _summarize_results(self.output or "") if self.name == DELEGATE else self.printed
 
     @property
     def printed(self) -> str:
-        """The output without the line that reports the exit state."""
+        """The output without the line of the exit state."""
         output = self.output or ""
         return _EXIT_STATE.sub("", output) if self.name == TERMINAL else output
 
 
 class Reasoning(NamedTuple):
-    """What a model thought before an answer or a call."""
+    """The reasoning of a model before an answer or a call."""
 
     text: str
 
@@ -94,7 +96,7 @@ class Reasoning(NamedTuple):
 
 
 def describe_call(name: str, arguments: Mapping[str, Any], *, width_limit: int | None = None) -> str:
-    """The tool and its telling arguments in one line. A command is whole, unless there is a limit."""
+    """Return the tool name and the main arguments in one line. Commands are cut only if there is a limit."""
     command = arguments.get("command") if name == TERMINAL else None
     others = {key: value for key, value in arguments.items() if key != "command" or command is None}
     parts = [reveal(name), describe_arguments(name, others)]
@@ -104,7 +106,8 @@ def describe_call(name: str, arguments: Mapping[str, Any], *, width_limit: int |
 
 
 def describe_arguments(name: str, arguments: Mapping[str, Any]) -> str:
-    """`src/app.py offset=10`: each argument short; without those that are shown as a diff."""
+    """Format the arguments, each shortened: `src/app.py offset=10`. Arguments that appear in the diff are
+    omitted."""
     if name == DELEGATE and isinstance(arguments.get("tasks"), list):
         goals = [str(task.get("goal")) if isinstance(task, dict) else "?" for task in arguments["tasks"]]
         text = f"{format_count(len(goals), 'task')}: {'; '.join(goals)}"
@@ -124,12 +127,12 @@ def _describe(key: str, value: object) -> str:
 
 
 def join_lines(text: str) -> str:
-    """Several lines as one in which the line ends can be seen."""
+    """Join lines to one line with visible line ends."""
     return LINE_END.join(reveal(text).strip("\n").split("\n"))
 
 
 def _summarize_results(output: str) -> str:
-    """The lines outside of fences that tell of a subagent."""
+    """Return the lines about subagents outside fenced blocks."""
     lines: list[str] = []
     fence: str | None = None
     for line in output.split("\n"):
@@ -146,13 +149,8 @@ def _summarize_results(output: str) -> str:
 # From stored messages
 
 
-def collect_calls(rows: Iterable[Row]) -> list[Call]:
-    """The calls of these messages in order, each with its result."""
-    return [item for item in collect_outputs(rows) if isinstance(item, Call)]
-
-
 def collect_outputs(rows: Iterable[Row]) -> list[Call | Reasoning]:
-    """The same, and the reasoning of these messages before what came of it."""
+    """Return the calls of the messages in order, each with its result, and the reasoning before them."""
     outputs: list[Call | Reasoning] = []
     waiting: dict[str, int] = {}
     copied: set[tuple[str, str]] = set()
@@ -176,7 +174,7 @@ def collect_outputs(rows: Iterable[Row]) -> list[Call | Reasoning]:
 
 
 def _attach_result(call: Call, row: Row) -> Call:
-    from hermes.agent.turn import STOPPED  # asyncio, which describing a call does not need
+    from hermes.agent.turn import STOPPED  # lazy: imports asyncio, which describing a call does not need
 
     output = read_text(row.get("content"))
     ended = call._replace(output=output, is_thinned=bool(row.get("thinned_bytes")))
@@ -185,7 +183,7 @@ def _attach_result(call: Call, row: Row) -> Call:
 
 
 def read_calls(tool_calls: object) -> Iterator[tuple[str, Call]]:
-    """(id, call) of what an assistant's message calls, in whatever shape another program stored it."""
+    """Yield (id, call) for each call of an assistant message. Accepts the formats of other programs."""
     for call_id, name, arguments in list_tool_calls(tool_calls):
         if name:
             yield call_id, Call(name, _read_arguments(arguments))
@@ -202,10 +200,10 @@ def _read_arguments(raw: object) -> Mapping[str, Any]:
 
 
 def read_tool_rows(db: SessionDB, session_id: str) -> list[Row]:
-    """The messages of a stored conversation that belong to tool calls, or have reasoning, in order.
+    """Return the messages of a stored conversation with tool calls, tool results or reasoning, in order.
 
-    They include the segments before a compression, exchanges that were taken back (what a tool did is not undone by
-    that), and, of a conversation that this one branched off, all up to the branch.
+    They include the segments before a compression, rewound exchanges (a rewind does not undo a tool's
+    effects), and the messages of the parent conversation up to the branch.
     """
     from hermes.export.ancestry import read_ancestors
 

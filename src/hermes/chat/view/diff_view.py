@@ -1,4 +1,5 @@
-"""A unified diff in colour: added lines green, removed lines red. Without colour the marks `+` and `-` tell it."""
+"""Unified diffs in colour: added lines are green, removed lines red. Without colour, `+` and `-` mark the
+lines."""
 
 from __future__ import annotations
 
@@ -27,10 +28,10 @@ STYLES = {
 def render_diff(
     diff: str, *, heading: str = "", most_lines: int | None = None, hint: str = ""
 ) -> RenderableType:
-    """A diff as a renderable, made harmless for a terminal.
+    """Render a diff, escaped for a terminal.
 
-    `heading` is the path. Of more than `most_lines` lines the first are shown, and how many follow; `hint` says how to
-    see those.
+    `heading` is the path. With `most_lines`, only the first lines are shown, followed by the number of
+    omitted lines and `hint`.
     """
     lines = [Line(OUTSIDE, line, STYLES[kind]) for kind, line in classify_lines(diff)]
     if most_lines is not None:
@@ -44,6 +45,6 @@ def render_diff(
 
 
 def is_folded(diff: str, most_lines: int) -> bool:
-    """Whether `render_diff` leaves something out."""
+    """Return whether `render_diff` omits a part of the diff."""
     lines = diff.splitlines()
     return len(lines) > most_lines + 1 or any(len(line) > LONGEST_LINE for line in lines)

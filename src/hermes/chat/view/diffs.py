@@ -1,4 +1,4 @@
-"""Unified diffs as text: what kind each line is, how many lines came and went, the difference of two texts."""
+"""Unified diffs as text: classify lines, count changes, compare two texts."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ class Kind(Enum):
 
 
 def classify_lines(diff: str) -> Iterator[tuple[Kind, str]]:
-    """Each line, with nothing hidden. A line of a hunk is content, even if it looks like a file heading."""
+    """Yield each line with its kind, and with hidden characters made visible. A line within a hunk is never a
+    file heading."""
     lines = reveal(diff).split("\n") if diff else []
     if lines and not lines[-1]:
         lines.pop()
-    old = new = 0  # lines of the hunk that are still to come, where its heading says how many
+    old = new = 0  # remaining lines of the hunk, according to its heading
     for number, line in enumerate(lines):
         if old <= 0 and new <= 0 and _is_file_heading(lines, number):
             yield Kind.FILE, line
@@ -45,7 +46,7 @@ def classify_lines(diff: str) -> Iterator[tuple[Kind, str]]:
 
 
 def _is_file_heading(lines: list[str], number: int) -> bool:
-    """Whether the line is one of the two that name the files, before a hunk."""
+    """Return whether a line is one of the two file heading lines before a hunk."""
     first = number if lines[number].startswith("--- ") else number - 1
     if first < 0 or first + 2 >= len(lines):
         return False
@@ -54,13 +55,13 @@ def _is_file_heading(lines: list[str], number: int) -> bool:
 
 
 def count_changes(diff: str) -> tuple[int, int]:
-    """Lines that came, lines that went."""
+    """Return the number of added and of removed lines."""
     kinds = [kind for kind, _ in classify_lines(diff)]
     return kinds.count(Kind.ADDED), kinds.count(Kind.REMOVED)
 
 
 def compare(before: str, after: str) -> str:
-    """The hunks between two texts. Of very long texts, all old lines and then all new ones."""
+    """Return the hunks between two texts. For very long texts, return all old lines and then all new ones."""
     old, new = before.splitlines(), after.splitlines()
     if len(old) + len(new) > MOST_LINES_COMPARED:
         return "\n".join([*(f"-{line}" for line in old), *(f"+{line}" for line in new)])

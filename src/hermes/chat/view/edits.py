@@ -1,7 +1,7 @@
-"""Edits of files, read from tool calls: which file, how many lines, and the difference as a unified diff.
+"""Edits of files, read from tool calls: the path, the line counts, and a unified diff.
 
-The diff is that of the tool's output. Where the output was cut, the diff is made from the call's arguments, as far as
-they tell it.
+The diff comes from the tool's output. If the output was cut, the diff is made from the arguments of the call
+as far as possible.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ _CUT = re.compile(
 
 
 LONGEST_LINE = 200
-"""Characters of a line in stored diffs."""
+"""The maximum length of a line in stored diffs, in characters."""
 
 
 class Edit(NamedTuple):
     path: str
     action: str
-    """`created`, `replaced` or `changed`, or the tool's words if nothing changed."""
+    """`created`, `replaced`, `changed` or `written`, or the tool's own text if nothing changed."""
     added: int
     removed: int
     diff: str
     note: str = ""
-    """What the diff does not show, in one line."""
+    """A note about the limits of the diff, in one line."""
     new_text: str | None = None
-    """The whole new text of the file, where the diff does not show all of it."""
+    """The whole new text of the file, if the diff does not contain it."""
     is_rewound: bool = False
 
 
 def read_edit(call: Call) -> Edit | None:
-    """The edit that a call made, or tried if its result is unknown; None for other calls and for those that failed."""
+    """Return the edit of a call. None for other tools and failed calls. The result of the call can be
+    unknown."""
     path, arguments = call.arguments.get("path"), call.arguments
     if call.name not in EDITORS or call.failed or not isinstance(path, str):
         return None
@@ -80,12 +81,12 @@ def _format_added(text: str) -> str:
 
 
 def _is_cut(body: str) -> bool:
-    """Whether the tool left lines out, or the ends of lines, which it does not mark."""
+    """Return whether the tool omitted lines or cut the ends of lines. Cut ends have no mark."""
     return _CUT.search(body) is not None or any(len(line) == LONGEST_LINE for line in body.split("\n"))
 
 
 def _is_partial(action: str, cut: bool, body: str) -> bool:
-    """Whether lines changed that the body does not show."""
+    """Return whether the body does not contain all changed lines."""
     return cut or (not body.strip() and not action.startswith(("nothing", "only line ends")))
 
 
@@ -98,7 +99,7 @@ def _describe_action(call: Call, action: str) -> str:
 
 
 def _count_lines(action: str, diff: str) -> tuple[int, int]:
-    """Lines that came and went; the tool counted those, too, that it does not show."""
+    """Return the numbers of added and removed lines. The counts of the tool include lines that it omitted."""
     counts = _COUNTS.search(action)
     if counts:
         return int(counts[1].replace(",", "")), int(counts[2].replace(",", ""))

@@ -1,4 +1,4 @@
-"""Text from outside behind a mark in the left margin, wrapped below itself, and folded where it is long."""
+"""Foreign text after a mark in the left margin, wrapped within its column, and folded if it is long."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Line(NamedTuple):
 
 
 class Gutter:
-    """Lines with their marks. Wrapped rows stay behind the margin, so that no text can pass for a mark."""
+    """Lines with marks. Wrapped rows stay right of the margin, so no text can imitate a mark."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self._lines = lines
@@ -40,10 +40,10 @@ class Gutter:
 
 class Folded(NamedTuple):
     lines: list[str | None]
-    """None stands for the lines that were left out."""
+    """None represents the omitted lines."""
     left_out: int
     is_cut: bool
-    """Whether a line is shown in part."""
+    """Whether a line was cut."""
 
     @property
     def is_folded(self) -> bool:
@@ -56,7 +56,10 @@ class Folded(NamedTuple):
 
 
 def fold(lines: Sequence[str], head: int, tail: int, longest: int) -> Folded:
-    """The first and the last lines, if there are more than both and one; each line with at most so many characters."""
+    """Keep the first `head` and the last `tail` lines, if at least two lines are then omitted.
+
+    Each line is cut to `longest` characters.
+    """
     left_out = len(lines) - head - tail
     visible: list[str | None] = list(lines)
     if left_out > 1:
@@ -71,7 +74,7 @@ def fold(lines: Sequence[str], head: int, tail: int, longest: int) -> Folded:
 
 
 def cut_middle(line: str, longest: int) -> str:
-    """The beginning and the end of a line that is too long, and how much was left out between."""
+    """Cut the middle out of a long line, and insert the number of omitted characters."""
     if len(line) <= longest:
         return line
     head, tail = longest * 2 // 3, longest - longest * 2 // 3

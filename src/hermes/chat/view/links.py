@@ -1,7 +1,7 @@
-"""Links in an answer: the screen shows where a link leads, unless its text says so already.
+"""Links in an answer: the screen shows the target of a link unless its text already does.
 
-A terminal hides the target of a link behind its text, so that `[bank.example](https://other.example)` would look like
-the bank. The target is shown in ASCII: a host in another script appears as its `xn--` form.
+A terminal hides the target of a link behind its text, so `[bank.example](https://other.example)` would look
+like the bank. The target is shown in ASCII: a host in another script appears in its `xn--` form.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PARTS = re.compile(
 
 
 def is_misleading(text: str, target: str) -> bool:
-    """Whether a link leads elsewhere than its text says: to another place, or by a user name in the address."""
+    """Return whether the text of a link does not match its target, or the target contains a user name."""
     here, there = _PARTS.fullmatch(text.strip()), _PARTS.fullmatch(target)
     assert here is not None
     assert there is not None
@@ -32,12 +32,12 @@ def is_misleading(text: str, target: str) -> bool:
 
 
 def show_target(target: str) -> str:
-    """A target as it is shown: printable ASCII, without a user name, and never without its host."""
+    """Format a target: printable ASCII, without a user name, and always with its host."""
     plain = "".join(char if "!" <= char <= "~" else quote(char, errors="replace") for char in target)
     found = _PARTS.fullmatch(plain)
     assert found is not None
     host = found["host"] if found["slashes"] else f"{found['user'] or ''}{found['host']}"
-    if len(host) > LONGEST_HOST:  # what counts in a host is its end
+    if len(host) > LONGEST_HOST:  # the end of a host name identifies it
         host = f"…{host[1 - LONGEST_HOST :]}"
     rest = found["rest"] if len(found["rest"]) <= LONGEST_REST else f"{found['rest'][: LONGEST_REST - 1]}…"
     return f"{found['scheme'] or ''}{found['slashes'] or ''}{host}{rest}"
@@ -49,7 +49,7 @@ def _normalize_place(found: re.Match[str]) -> tuple[str, str]:
 
 
 class _Address(str):
-    """A target as it is followed, which knows how it was written."""
+    """A normalised target that keeps its original spelling."""
 
     written = ""
 
@@ -62,10 +62,10 @@ class LinkParser(MarkdownIt):
 
 
 def append_targets(tokens: Sequence[Token]) -> Iterator[Token]:
-    """The tokens of a line, with the target and the title behind each link that does not show them.
+    """Yield the tokens of a line, with the target and the title after each link that does not show them.
 
-    A picture becomes text, for rich would draw it before the paragraph that it is in. `meta["target"]` of a token is
-    the target as it was written.
+    An image becomes text, because rich would draw it before its paragraph. `meta["target"]` of a token is the
+    target as written.
     """
     target: object = None
     title: object = None

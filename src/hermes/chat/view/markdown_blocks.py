@@ -1,4 +1,4 @@
-"""Markdown as it comes: which blocks of it are finished, so that they never have to be drawn again."""
+"""Incremental Markdown: finds the finished blocks of a text stream, so that they are drawn only once."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
 SHORT, LATER = 4_000, 1.25
-"""A block that is longer than this is looked at again when it has grown by a quarter: all looks together stay cheap."""
+"""An unfinished block longer than SHORT is parsed again only when it has grown by a quarter. This keeps the
+total parsing time linear."""
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-"""A line as the parser counts them: other characters that end lines elsewhere are text."""
+"""A line as the parser defines it. Other Unicode line separators are part of the text."""
 
 
 class Blocks:
-    """Takes text piece by piece. What it gives back is finished; `open` is what may still change."""
+    """Splits a text stream into finished blocks. `open` is the part that may still change."""
 
     def __init__(self) -> None:
         self.open = ""
         self._looked_at = 0
 
     def add(self, text: str) -> str:
-        """More of the text; the blocks that it finished, or nothing."""
+        """Add text. Return the blocks that it finished, or an empty string."""
         self.open += text
-        if "\n" not in text or len(self.open) < self._looked_at * LATER:  # a block ends with a line
+        if "\n" not in text or len(self.open) < self._looked_at * LATER:  # a block ends at a line end
             return ""
         line = _find_last_block(self.open)
         if line == 0:
@@ -40,20 +41,20 @@ class Blocks:
         return "".join(lines[:line])
 
     def take_rest(self) -> str:
-        """The text has ended: what was open."""
+        """Return the open part at the end of the text."""
         last, self.open = self.open, ""
         return last
 
 
 def _find_last_block(text: str) -> int:
-    """The line on which the last block at the top level begins; the one before it may only grow until then."""
+    """Return the line on which the last top-level block begins. All blocks before it are finished."""
     starts = [token.map[0] for token in make_parser().parse(text) if token.level == 0 and token.map]
     return starts[-1] if len(starts) > 1 else 0
 
 
 @cache
 def make_parser() -> MarkdownIt:
-    """Reads the Markdown of answers: HTML, entities and definitions of link targets are text."""
+    """Return the parser for answers. HTML, entities and link reference definitions are treated as text."""
     from hermes.chat.view.links import LinkParser
 
     parser = LinkParser("commonmark", {"html": False, "maxNesting": 60}).enable(["strikethrough", "table"])

@@ -1,7 +1,7 @@
-"""Markdown on a terminal, as rich draws it, with nothing left out.
+"""Markdown on a terminal, drawn by rich without any loss of text.
 
-HTML, entities and definitions of link targets are text. A line of the source is a line on the screen. A block of which
-the parser would drop something (a cell too many in a table, very deep nesting) is shown as it was written.
+HTML, entities and link reference definitions are shown as text. Each source line is a line on the screen. A
+block that the parser would shorten (surplus table cells, very deep nesting) is shown as source text.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from rich.markdown import Markdown, MarkdownElement
 
 NARROWEST = 16
-"""Cells that a list item or a quote needs. Where less is left, nothing is indented further."""
+"""The minimum width of a list item or quote, in terminal cells. Below it, nothing is indented further."""
 CELLS_PER_COLUMN = 8
-"""A table with less room for each column is shown row by row."""
+"""A table with fewer cells per column is shown row by row."""
 
 
 def make_markdown(text: str) -> Markdown:
-    """Markdown for a terminal. Links show their targets. The text must be safe for a terminal."""
+    """Return Markdown for a terminal. Links show their targets. The text must be escaped already."""
     tokens = make_parser().parse(text)
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     for token in tokens:
@@ -48,7 +48,7 @@ def _add_breaks(tokens: Iterator[Token]) -> Iterator[Token]:
 
 
 def _split_blocks(tokens: Sequence[Token]) -> Iterator[list[Token]]:
-    """The tokens of each block at the top level."""
+    """Yield the tokens of each top-level block."""
     block: list[Token] = []
     for token in tokens:
         block.append(token)
@@ -60,7 +60,7 @@ def _split_blocks(tokens: Sequence[Token]) -> Iterator[list[Token]]:
 
 
 def _keep_source(block: list[Token], lines: Sequence[str]) -> list[Token]:
-    """The block, or its lines as plain text if it does not say all that they say."""
+    """Return the block, or its source lines as plain text if the block lacks some of their text."""
     first, end = block[0].map or (0, 0)
     source = "\n".join(lines[first:end])
     if has_same_text(source, "".join(_iterate_texts(block))):
@@ -76,7 +76,7 @@ def _keep_source(block: list[Token], lines: Sequence[str]) -> list[Token]:
 
 
 def _iterate_texts(tokens: Sequence[Token]) -> Iterator[str]:
-    """What of the tokens is drawn, in the order in which it stands in the source."""
+    """Yield the drawn texts of the tokens, in source order."""
     for token in tokens:
         if token.type in ("fence", "list_item_open"):
             yield token.info
@@ -91,7 +91,7 @@ def _iterate_texts(tokens: Sequence[Token]) -> Iterator[str]:
 
 
 class _CodeBlock(markdown.CodeBlock):
-    """Code below its language and whatever else stands behind the fence."""
+    """A code block below its info string (the language and any other text after the fence)."""
 
     info = ""
 
@@ -107,7 +107,8 @@ class _CodeBlock(markdown.CodeBlock):
             yield Text(f" {self.info}", "dim")
         code = str(self.text)
         if cell_len(code) != sum(map(cell_len, code)):
-            # Colours would come between characters that are drawn as one. Rich counts those apart, and cuts them off.
+            # Syntax highlighting would split characters that are drawn as one. Rich would count their widths
+            # separately and cut them.
             self.lexer_name = "text"
         yield from super().__rich_console__(console, options)
 
@@ -124,7 +125,7 @@ class _Quote(markdown.BlockQuote):
 
 class _Item(markdown.ListItem):
     number = ""
-    """As it was written; empty in a list without numbers."""
+    """The number as written; empty in a bullet list."""
 
     @classmethod
     def create(cls, markdown: Markdown, token: Token) -> _Item:
@@ -133,7 +134,7 @@ class _Item(markdown.ListItem):
         return item
 
     def render(self, console: Console, options: ConsoleOptions, width: int) -> RenderResult:
-        """The item behind its mark, which takes `width` cells with the spaces around it."""
+        """Render the item after its mark. The mark takes `width` cells, including the spaces around it."""
         kind = "number" if self.number else "bullet"
         style = console.get_style(f"markdown.item.{kind}", default="none")
         mark = f"{self.number or '•':>{width - 1}} "
@@ -192,7 +193,7 @@ class _View(markdown.Markdown):
     }
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Rich puts empty lines around tables, lists and quotes. Who shows a block knows what stands around it."""
+        """Remove the empty lines that rich adds around tables, lists and quotes. The caller adds the spacing."""
         lines = list(Segment.split_lines(console.render(_Untrimmed(self), options)))
         while lines and _is_empty(lines[0]):
             del lines[0]
@@ -212,7 +213,7 @@ class _Untrimmed:
 
 
 def _is_empty(line: Sequence[Segment]) -> bool:
-    """Whether nothing is seen of a line, neither text nor the background of code."""
+    """Return whether a line has neither text nor a background colour."""
     return all(
         not segment.text.strip() and (segment.style is None or segment.style.bgcolor is None)
         for segment in line

@@ -1,8 +1,8 @@
-"""The recap of a conversation that is resumed, and the farewell when it is left. Pure functions of its rows.
+"""The recap of a resumed conversation, and the farewell. Pure functions of message rows.
 
-An exchange is one message of a person with all that follows it. The last ten are shown, and how much came before;
-system messages, tool results and reasoning are not. The last answer is shown in full. Then one line tells what was left
-open: an unfinished turn, an error, a list of things to do, a question.
+An exchange is a message of a person with all messages that follow it. The recap shows the last ten exchanges
+and the number of earlier messages. It omits system messages, tool results and reasoning. The last answer is
+shown in full. A final line lists open matters: an unfinished turn, an error, to-do items, a question.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class Entry(NamedTuple):
     """`user` or `assistant`."""
     text: str
     is_last: bool = False
-    """The last answer, which stands there in full."""
+    """Whether this is the last answer, which is shown in full."""
 
 
 class Recap(NamedTuple):
     earlier: int
-    """Messages before those that are shown."""
+    """The number of messages before the shown ones."""
     entries: list[Entry]
     open: str | None
-    """What was left open, in one line."""
+    """The open matters, in one line."""
 
 
 def make_recap(rows: Sequence[Row]) -> Recap:
@@ -52,7 +52,7 @@ def make_recap(rows: Sequence[Row]) -> Recap:
 
 
 def _split_exchanges(rows: Sequence[Row]) -> list[list[Row]]:
-    """What stands before the first message of a person, if there is something to show, is an exchange, too."""
+    """Split rows into exchanges. Visible rows before the first message of a person are an exchange, too."""
     exchanges: list[list[Row]] = []
     for row in rows:
         if row.get("role") == "user" or not exchanges:
@@ -63,16 +63,16 @@ def _split_exchanges(rows: Sequence[Row]) -> list[list[Row]]:
 
 def _is_visible(row: Row) -> bool:
     if row.get("role") == "user":
-        return bool(extract_text(row).strip())
-    return row.get("role") == "assistant" and bool(extract_text(row).strip() or list_call_names(row))
+        return bool(format_row_text(row).strip())
+    return row.get("role") == "assistant" and bool(format_row_text(row).strip() or list_call_names(row))
 
 
 def _make_entries(spoken: Sequence[Row], last: Row | None) -> Iterator[Entry]:
-    """Neighbouring answers that only call tools are one."""
+    """Yield the entries. Consecutive answers that only call tools become one entry."""
     waiting: list[str] = []
     waiting_last = False
     for row in spoken:
-        text, names = extract_text(row).strip(), list_call_names(row)
+        text, names = format_row_text(row).strip(), list_call_names(row)
         if waiting and (row["role"] == "user" or text):
             yield Entry("assistant", format_call_names(waiting), waiting_last)
             waiting = []
@@ -88,8 +88,8 @@ def _make_entries(spoken: Sequence[Row], last: Row | None) -> Iterator[Entry]:
         yield Entry("assistant", format_call_names(waiting), waiting_last)
 
 
-def extract_text(row: Row) -> str:
-    """The words of a message; pictures are only named, and what a model thought is left out."""
+def format_row_text(row: Row) -> str:
+    """Return the text of a message for the screen. Pictures are only named, and reasoning is omitted."""
     return spell_controls(read_text(row.get("content"), row.get("role"), detail="words and pictures"))
 
 
@@ -98,7 +98,7 @@ def list_call_names(row: Row) -> list[str]:
 
 
 def format_call_names(names: Sequence[str]) -> str:
-    """`[3 tool calls: terminal, web_search]`; nothing for none."""
+    """Format the names of tool calls: `[3 tool calls: terminal, web_search]`. Empty if there are none."""
     if not names:
         return ""
     distinct = list(dict.fromkeys(names))
@@ -115,7 +115,7 @@ def _limit_lines(text: str) -> str:
     return text if len(lines) <= MOST_LINES else "\n".join(lines[:MOST_LINES]) + " ..."
 
 
-# What was left open
+# Open matters
 
 
 def describe_open(rows: Sequence[Row]) -> str | None:
@@ -129,9 +129,9 @@ def describe_open(rows: Sequence[Row]) -> str | None:
 
 
 def _describe_unfinished(spoken: Sequence[Row]) -> str | None:
-    """How the last turn ended, if it did not end with an answer that asks for nothing."""
+    """Describe how the last turn ended, if it needs a reaction from the person."""
     last = spoken[-1] if spoken else {}
-    text = make_printable(extract_text(last).strip())
+    text = make_printable(format_row_text(last).strip())
     if last.get("role") == "user":
         return f"not answered yet: {_shorten(text)}"
     if last.get("role") == "tool":
@@ -152,18 +152,18 @@ def _describe_unfinished(spoken: Sequence[Row]) -> str | None:
 
 
 def _describe_failure(spoken: Sequence[Row]) -> str | None:
-    """The last result of a tool, if it is an error."""
+    """Describe the last tool result, if it is an error."""
     last = next((row for row in reversed(spoken) if row.get("role") == "tool"), None)
-    text = make_printable(extract_text(last).strip()) if last is not None else ""
+    text = make_printable(format_row_text(last).strip()) if last is not None else ""
     if last is None or not text.lower().startswith(("error:", "error ", "traceback")):
         return None
     return f"last error ({make_printable(str(last.get('tool_name') or 'tool'))}): {_shorten(text)}"
 
 
 def _describe_to_do(spoken: Sequence[Row]) -> str | None:
-    """What of the list of things to do is not done; the list is the last result of its tool."""
+    """Describe the unfinished to-do items. The list is the last result of the todo tool."""
     last = next((row for row in reversed(spoken) if row.get("tool_name") == Todo.name), {})
-    items = parse_items(extract_text(last))
+    items = parse_items(format_row_text(last))
     undone = [item for item in items if item.status != "completed"]
     if not undone:
         return None
@@ -178,7 +178,8 @@ def _shorten(text: str) -> str:
 def format_farewell(
     session_id: str, title: str | None, seconds: float, rows: Sequence[dict[str, Any]]
 ) -> list[str]:
-    """`rows` are the messages of the conversation; without any there is nothing to come back to."""
+    """Return the lines of the farewell. `rows` are the messages of the conversation; without any, there is
+    nothing to resume."""
     if not rows:
         return ["Goodbye."]
     by_person = sum(1 for row in rows if row.get("role") == "user")
@@ -204,5 +205,6 @@ def format_duration(seconds: float) -> str:
 
 
 def quote_title(title: str) -> str:
-    """As a shell takes it; in double quotes, as people write them, where nothing in it means something there."""
+    """Quote a title for a shell. Double quotes are used if the title has no characters that are special
+    within them."""
     return shlex.quote(title) if any(char in title for char in '"$`\\!') else f'"{title}"'

@@ -1,7 +1,7 @@
-"""What happens, as a person at a terminal sees it. Text from outside is made harmless here and nowhere later.
+"""The screen of the chat. Foreign text is escaped here and not by later code.
 
-On a terminal an answer is Markdown whose finished blocks are written once, and only the open one is drawn again.
-Elsewhere it is plain text, written when it is whole.
+On a terminal, an answer is Markdown: finished blocks are written once, and only the open block is redrawn. On
+other outputs, it is plain text, written when a block is complete.
 """
 
 from __future__ import annotations
@@ -63,24 +63,26 @@ class Screen:
         self._region = Region(self.console)
         self._blocks = Blocks()
         self._reasoning = ""
-        """What the model has thought since its last word."""
+        """The reasoning since the last text of the answer."""
         self._has_blocks = False
-        """Whether finished blocks of the answer are on the screen, which cannot be taken back."""
+        """Whether finished blocks of the answer are on the screen. They cannot be removed."""
         self._running: list[RunningCall] = []
         self._subagents: dict[int | None, RunningSubagent] = {}
         self._started_at = self._next_drawing = 0.0
         self._waiting = False
+        self._typed = ""
+        """The command line that is being typed during an answer."""
         self._paused_events: list[events.Event] | None = None
-        """What happened while the person is being asked something; None while nobody asks."""
+        """The events that arrived during a question to the person; None without a question."""
 
     # ---------------------------------------------------------------- lines
 
     def print_line(self, text: str = "", style: str = "") -> None:
-        """One line, or several; nothing in them is taken for markup."""
+        """Print one or more lines. Markup in them is not interpreted."""
         self.console.print(Text(make_readable(text), style))
 
     def show(self, *parts: RenderableType) -> None:
-        """What was made harmless already."""
+        """Print parts that are escaped already."""
         for part in parts:
             self.console.print(part)
 
@@ -91,7 +93,8 @@ class Screen:
         self.print_line(text, "dim")
 
     def print_snippet(self, text: str) -> None:
-        """Where something was found, in one line, its matches in colour; where there is none, as they are marked."""
+        """Print a search snippet in one line, with matches in colour. Without colour, the match marks are
+        printed."""
         from hermes.recall.snippets.goals import MARKED, fit_snippet
 
         in_colour = self.console.color_system is not None and not self.console.no_color
@@ -102,7 +105,7 @@ class Screen:
         self.console.print(line)
 
     def print_diff(self, text: str) -> None:
-        """A whole diff, in colour where there is any."""
+        """Print a whole diff, in colour if possible."""
         self.console.print(render_diff(text))
 
     def print_markdown(self, text: str) -> None:
@@ -119,7 +122,7 @@ class Screen:
         self.console.print(table)
 
     def print_recap(self, recap: Recap) -> None:
-        """The panel of what was said before."""
+        """Print the recap in a panel."""
         if not recap.entries:
             return
         from rich.panel import Panel
@@ -147,7 +150,7 @@ class Screen:
         )
         self.console.print(panel)
 
-    # ---------------------------------------------------------------- a turn
+    # ---------------------------------------------------------------- turns
 
     def begin(self) -> None:
         self._started_at, self._waiting = time.monotonic(), True
@@ -155,14 +158,14 @@ class Screen:
         self._has_blocks = False
 
     def print_aside(self, text: str, style: str = "dim") -> None:
-        """Something that has nothing to do with the turn that may be going on: above what is open."""
+        """Print a text that is unrelated to the running turn, above the live region."""
         if self._paused_events is not None:
             self._paused_events.append(events.Note(text))
         else:
             self._commit(Text(make_readable(text), style))
 
     def pause(self) -> None:
-        """Somebody is about to ask the person something: the last lines of the screen are theirs."""
+        """Collect events from now on, because a question uses the last lines of the screen."""
         self._paused_events = []
         if self._live:
             self._region.commit()
@@ -178,7 +181,7 @@ class Screen:
         else:
             self._show(event)
 
-    def _show(self, event: events.Event) -> None:  # noqa: C901  one case for each thing that can happen
+    def _show(self, event: events.Event) -> None:  # noqa: C901  one case for each event
         match event:
             case events.TextDelta(text):
                 self._add_text(text)
@@ -226,26 +229,33 @@ class Screen:
                 self._commit(Text(make_readable(f"✗ {why}"), "bold red"))
 
     def end(self, used: events.Counted | None = None) -> None:
-        """The turn is over, however it ended; what it took."""
+        """End the display of a turn, for any outcome. Print the usage."""
         unfinished, self._running, self._waiting = self._running, [], False
         self._end_text()
-        for running in unfinished:  # it may have done something all the same
+        for running in unfinished:  # the call may still have had effects
             self._commit(view_unfinished(running.call, self.console.width))
         if used is not None:
             self.print_note(f"{format_usage(used)} · {time.monotonic() - self._started_at:.1f}s")
 
+    def show_typed(self, text: str) -> None:
+        """Show the typed part of a command below the answer. An empty text shows nothing."""
+        if text != self._typed:
+            self._typed = text
+            self.tick()
+
     def tick(self) -> None:
-        """Time has passed: what says so is drawn again; a long text less often, so that drawing is never the work."""
+        """Redraw the live region. Long texts are redrawn less often, to limit the drawing time."""
         began = time.monotonic()
         is_long = bool(self._blocks.open or self._reasoning)
         if not self._live or self._paused_events is not None or (is_long and began < self._next_drawing):
             return
-        self._region.draw(*self._render_open())
+        typed = [Text(f"❯ {make_printable(self._typed)}", GOLD)] if self._typed else []
+        self._region.draw(*self._render_open(), *typed)
         ended = time.monotonic()
         self._next_drawing = ended + max(REDRAWN_EVERY_S, 5 * (ended - began))
 
     def _render_open(self) -> list[RenderableType]:
-        """What is not finished yet."""
+        """Return the unfinished parts."""
         now = time.monotonic()
         if self._blocks.open.strip():
             return [self._render_answer(self._blocks.open)]
@@ -268,13 +278,13 @@ class Screen:
         return view_subagent(subagent.progress, spinner, subagent.progress.seconds + since)
 
     def _forget_subagents(self) -> None:
-        """The call that asked for them tells how they ended."""
+        """Remove the ended subagents. The result of their call shows how they ended."""
         self._subagents = {
             number: subagent for number, subagent in self._subagents.items() if not subagent.progress.is_over
         }
 
     def _take_running(self, call_id: str, name: str) -> Call:
-        """The call that has ended. Ids of models are not always unique: the first with this one."""
+        """Remove and return the running call. Ids of calls are not always unique; the first match is used."""
         for running in self._running:
             if running.call_id == call_id:
                 self._running.remove(running)
@@ -289,7 +299,8 @@ class Screen:
             self.tick()
 
     def _reclassify(self, text: str) -> None:
-        """What was shown as the answer is reasoning: show it folded. Finished blocks stay on the screen."""
+        """Show text as folded reasoning that was shown as the answer before. Finished blocks stay on the
+        screen."""
         self._blocks = Blocks()
         if self._has_blocks:
             self._commit(Text("∴ the text above is reasoning; the answer follows", "dim"))
@@ -346,19 +357,19 @@ class Screen:
 
 
 def _make_console() -> Console:
-    """The terminal, at the size that it has at each moment, whatever the shell said when it started us."""
+    """Return a console that reads the terminal size each time. The initial COLUMNS and LINES are ignored."""
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     return Console(highlight=False, _environ=environment)
 
 
 def describe_unstored(role: str, why: str, spooled: bool) -> str:
-    """What the store said; it names the file that keeps the message, if there is one."""
+    """Describe a message that was not stored. `why` names the spool file, if there is one."""
     whose = "what you said" if role == "user" else "this message"
     return f"NOT STORED: {whose}: {why}{'' if spooled else '. It is only in this window: copy it before you leave'}."
 
 
 def format_usage(used: events.Counted) -> str:
-    """`gpt-5 · 1.2K in · 56 out · <$0.01`; what nobody said is called unknown."""
+    """Format usage: `gpt-5 · 1.2K in · 56 out · <$0.01`. Missing values are shown as unknown."""
     tokens = used.used
     if tokens.input_tokens is None and tokens.output_tokens is None:
         token_counts = "tokens unknown"
@@ -371,32 +382,34 @@ def format_usage(used: events.Counted) -> str:
 
 
 class Region:
-    """The last lines of the screen, which are drawn again until they are finished. All else is written once.
+    """The live region: the last lines of the screen, redrawn until they are finished. All other output is
+    written once.
 
-    A drawing is one write, between marks that tell the terminal to show it at once, so that nothing flickers.
+    Each drawing is one write within a synchronised update, so that nothing flickers.
     """
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._widths: list[int] = []
-        """Of the lines that are drawn, to know how many rows they take even if the window has become narrower."""
+        """The widths of the drawn lines. They determine the number of rows, even if the window has become
+        narrower."""
 
     def draw(self, *parts: RenderableType) -> None:
-        """Show this in the place of what the region showed; of what is higher than the window, the end."""
+        """Replace the content of the region. If it is higher than the window, only its end is shown."""
         rows = max(1, self._console.size.height - 2)
         lines = self._render(parts)[-rows:]
         self._write(self._format_erasure() + HIDE_CURSOR + "".join(f"{line}\n" for line, _ in lines))
         self._widths = [width for _, width in lines]
 
     def commit(self, *parts: RenderableType) -> None:
-        """Write this above; the region is empty then."""
+        """Write parts permanently above the region, and empty the region."""
         self._write(
             self._format_erasure() + "".join(f"{line}\n" for line, _ in self._render(parts)) + SHOW_CURSOR
         )
         self._widths = []
 
     def _render(self, parts: Sequence[RenderableType]) -> list[tuple[str, int]]:
-        """Lines with their escapes, and how wide each is."""
+        """Return the lines with escape sequences, and the width of each."""
         lines = [
             _trim(line)
             for part in parts
@@ -417,7 +430,7 @@ class Region:
         return style.render(segment.text, color_system=colours)
 
     def _format_erasure(self) -> str:
-        """What takes the cursor to the region's first line and clears it."""
+        """Return the escape sequence that moves to the first line of the region and clears it."""
         width = max(1, self._console.size.width)
         rows = sum(max(1, -(-line // width)) for line in self._widths)
         return f"\x1b[{rows}F{CLEAR_BELOW}" if rows else ""
@@ -428,7 +441,7 @@ class Region:
 
 
 def _trim(line: list[Segment]) -> list[Segment]:
-    """Without spaces at its end that nobody sees: in a window that becomes narrower they would be rows of their own."""
+    """Remove invisible spaces at the end of a line. In a narrower window they would wrap to extra rows."""
     segments = list(line)
     while segments and (segments[-1].style is None or segments[-1].style.bgcolor is None):
         last = segments.pop()

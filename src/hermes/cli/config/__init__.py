@@ -1,6 +1,6 @@
 """`hermes config get | set | unset | list | edit | path`.
 
-Owns the output of the settings with their origin. Imports `hermes.config`; no other command.
+Owns the output of settings and their origin. Imports `hermes.config`, but no other command.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from hermes.text import make_printable
 HERE = "hermes.cli.config"
 COMMANDS = {
     "get": Command(f"{HERE}:define_get", "print the value of a setting", Access.READS),
-    "set": Command(f"{HERE}:define_set", "change a setting, or a key", Access.PERSON),
-    "unset": Command(f"{HERE}:define_unset", "take a setting, or a key, out again", Access.PERSON),
+    "set": Command(f"{HERE}:define_set", "change a setting or a key", Access.PERSON),
+    "unset": Command(f"{HERE}:define_unset", "remove a setting or a key", Access.PERSON),
     "list": Command(
         f"{HERE}:define_list", "show every setting, its value and where it comes from", Access.READS
     ),
@@ -44,7 +44,7 @@ def define_get(parser: argparse.ArgumentParser, _: Words) -> None:
 
 def define_set(parser: argparse.ArgumentParser, _: Words) -> None:
     _add_key_argument(parser, change_setting)
-    help_text = "the value; asked for, without showing it, if KEY is a key and it is left out"
+    help_text = "the value; if it is left out and KEY is a secret, you are asked for it"
     parser.add_argument("value", nargs="?", type=parse_text, metavar="VALUE", help=help_text)
 
 
@@ -67,7 +67,7 @@ def _add_key_argument(parser: argparse.ArgumentParser, run: Any) -> None:
     parser.add_argument("key", type=parse_text, metavar="KEY", help=help_text)
 
 
-# ---------------------------------------------------------------- looking
+# ---------------------------------------------------------------- reading
 
 
 def print_setting(arguments: argparse.Namespace) -> int:
@@ -112,7 +112,7 @@ def print_path(_: argparse.Namespace) -> int:
 
 
 def _read_settings() -> Any:
-    """All settings; what nobody understands is told."""
+    """Return all settings. Print a warning about unknown ones."""
     from hermes.config.settings import read_settings
 
     settings = read_settings()
@@ -122,7 +122,7 @@ def _read_settings() -> Any:
 
 
 def _is_secret(name: str) -> bool:
-    """Whether it is the name of a variable that holds a secret. Those are kept in .env and never shown."""
+    """Return whether the name is a variable with a secret. Secrets are kept in .env and never shown."""
     return name.endswith("_API_KEY") or (name.isupper() and "." not in name and is_secret_name(name))
 
 
@@ -145,13 +145,14 @@ def _make_row(key: str, settings: Any = None) -> dict[str, Any]:
 
         return _make_gateway_row(key, read_gateway_settings())
     value = config_file.get_value(config_file.read(), key)
-    if value is None and key.partition(".")[0] != "prices":  # which have the names of models
+    if value is None and key.partition(".")[0] != "prices":  # prices are keyed by model names
         raise _make_unknown_error(key)
     return _redact_row(key, value, str(config_file.get_path()))
 
 
 def _redact_row(key: str, value: Any, origin: str | None) -> dict[str, Any]:
-    """A row without secrets. What the file takes from a variable is shown as the file has it: `${NAME}`."""
+    """Return a row without secrets. A value that the file takes from a variable is shown as in the file:
+    `${NAME}`."""
     if origin == str(config_file.get_path()):
         written = config_file.get_value(config_file.read(), key)
         if "${" in str(written):
@@ -199,20 +200,20 @@ def change_setting(arguments: argparse.Namespace) -> int:
     if _is_secret(key):
         secret = ask_hidden(f"{key}: ") if value is None else value.strip()
         if not secret:
-            raise Refused("an empty key is none; `hermes config unset` takes it out")
+            raise Refused("a key must not be empty; remove it with `hermes config unset`")
         dotenv.change(key, secret)
         print_lines([f"{key} = {mask_secret(secret)} in {make_printable(str(dotenv.get_path()))}"])
         _warn_if_unused(key)
         return _report_override(key)
     if value is None:
-        raise WrongUsage(f"what should {key} be? `hermes config set {key} VALUE`")
+        raise WrongUsage(f"a value is missing: `hermes config set {key} VALUE`")
     if key.startswith("prices."):
-        raise Refused("prices have dots in their names; `hermes config edit` sets them")
+        raise Refused("prices have dots in their names; set them with `hermes config edit`")
     setting = find_setting(key)
     if setting is None:
         raise _make_unknown_error(key)
     if value in setting.file_only:
-        raise Refused(f"{key} {value} is for containers only: `hermes config edit` sets it in the file")
+        raise Refused(f"{key} {value} is for containers only; set it with `hermes config edit`")
     if key.startswith("platforms.") and is_secret_name(key):
         raise _make_file_only_error(key)
     config_file.change(key, _parse_value(setting.kind, key, value))
@@ -225,18 +226,19 @@ def change_setting(arguments: argparse.Namespace) -> int:
 
 
 def _make_file_only_error(key: str) -> Refused:
-    """A secret of a platform is not for the file that people show to others; there it has the name of a variable."""
+    """Return the error for a platform's secret, which must be set in .env by its variable and not in
+    config.yaml."""
     from hermes.config.key_lookup import find_variable
     from hermes.gateway import registry
 
     _, platform, name = key.split(".")
     variable = find_variable(key)
     if variable is None:
-        return Refused(f"{key} holds several secrets; `hermes config edit` sets them")
+        return Refused(f"{key} holds several secrets; set them with `hermes config edit`")
     if variable in (secrets := registry.list_secret_variables(platform)):
-        return Refused(f"a secret belongs into .env: `hermes config set {variable}` asks for it")
+        return Refused(f"a secret belongs in .env: set it with `hermes config set {variable}`")
     return Refused(
-        f"{platform} has no secret {name}; `hermes config set NAME` asks for those it has: {', '.join(secrets)}"
+        f"{platform} has no secret {name}; set one with `hermes config set NAME`: {', '.join(secrets)}"
     )
 
 
@@ -256,17 +258,17 @@ def remove_setting(arguments: argparse.Namespace) -> int:
         if key not in dotenv.read():
             raise Refused(f"{key} is not set in {dotenv.get_path()}")
         dotenv.change(key, None)
-        print_lines([make_printable(f"{key} is out of {dotenv.get_path()}")])
+        print_lines([make_printable(f"{key} was removed from {dotenv.get_path()}")])
         return DONE
     if config_file.get_value(config_file.read(), key) is None:
         raise Refused(f"{key} is not set in {config_file.get_path()}")
     config_file.change(key, None)
-    print_lines([make_printable(f"{key} is out of {config_file.get_path()}")])
+    print_lines([make_printable(f"{key} was removed from {config_file.get_path()}")])
     return DONE
 
 
 def _parse_value(kind: Any, key: str, text: str) -> object:
-    """The value that a text stands for, as it is written into the file; refused if the setting cannot be that."""
+    """Parse a value as it will be written into the file. Raise BadConfig if the setting does not accept it."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -289,5 +291,5 @@ def _parse_value(kind: Any, key: str, text: str) -> object:
 
 def _report_override(name: str | None) -> int:
     if name is not None and os.environ.get(name, "").strip():
-        print_error(f"{name} is set in the environment, which wins over it")
+        print_error(f"{name} is set in the environment, which overrides it")
     return DONE

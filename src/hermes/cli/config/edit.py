@@ -1,4 +1,4 @@
-"""`hermes config edit`: config.yaml in a person's editor, checked before it takes effect."""
+"""`hermes config edit`: edit config.yaml in the user's editor and check it before it takes effect."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def edit_config(_: argparse.Namespace) -> int:
-    """The editor works on a copy, which takes the place of the file only if it can be understood."""
+    """Edit a copy of the file. The copy replaces the file only if it is valid."""
     from hermes import home
     from hermes.atomic_files import replace_file
 
-    named = find_editor("`hermes config set` does without, or a program in EDITOR")
+    named = find_editor("use `hermes config set`, or set EDITOR to a program that needs none")
     file = config_file.get_path().resolve()
     copy = file.with_name(f"{file.name}.edited")
     home.make_private_folder(file.parent)
     before = file.read_bytes() if file.exists() else FIRST_LINES.encode()
     if copy.exists():
-        print_error(f"going on with what you wrote before, in {copy}")
+        print_error(f"continuing with your earlier changes in {copy}")
     else:
         replace_file(copy, before)
     while True:
@@ -41,19 +41,19 @@ def edit_config(_: argparse.Namespace) -> int:
             break
         print_error(problem)
         if not confirm("Edit it again?"):
-            print_error(f"{file} is as it was; what you wrote is in {copy}")
+            print_error(f"{file} is unchanged; your changes are in {copy}")
             return REFUSED
     after = copy.read_bytes()
     if after != before:
         replace_file(file, after)
         audit_log.record("config.edited", file=str(file))
     copy.unlink()
-    print_lines([f"{make_printable(str(file))} {'is as it was' if after == before else 'is saved'}"])
+    print_lines([f"{make_printable(str(file))} {'is unchanged' if after == before else 'is saved'}"])
     return DONE
 
 
 def _find_problem(file: Path) -> str | None:
-    """What is wrong with settings that were written by hand, in one line."""
+    """Return what is wrong with hand-written settings, in one line, or None."""
     from hermes.config.settings import make_settings
     from hermes.gateway.settings import parse_gateway_settings
 

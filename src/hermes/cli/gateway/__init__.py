@@ -1,6 +1,6 @@
-"""`hermes gateway`: run, set up, pair and watch the gateway, a module for each sub-command.
+"""`hermes gateway`: run, set up, pair and monitor the gateway, one module per sub-command.
 
-Owns the start of the program and the dialogs of its setup. Imports the gateway; no other command.
+Owns the start of the gateway process and the setup dialogs. Imports the gateway, but no other command.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ from hermes.cli.command import Access, Command, Words, add_commands
 HERE = "hermes.cli.gateway"
 COMMANDS = {
     "run": Command(
-        f"{HERE}.run", "connect the platforms that are set up, and answer until told to end", Access.PERSON
+        f"{HERE}.run", "connect the configured platforms and answer messages until stopped", Access.PERSON
     ),
     "status": Command(
-        f"{HERE}.status", "see what is connected, who is let in, and when conversations reset", Access.READS
+        f"{HERE}.status",
+        "show which platforms are connected, who is let in, and when conversations reset",
+        Access.READS,
     ),
     "setup": Command(
         f"{HERE}.setup",
-        "connect a platform: its secret, tried out and written down",
+        "set up a platform: ask for its secret, test the connection and save",
         Access.PERSON,
         ("systemd",),
     ),
     "pair": Command(
         f"{HERE}.pair",
-        "make a one-time code that lets somebody in, or take somebody out again",
+        "make a one-time code that lets somebody in, or revoke access",
         Access.PERSON,
         ("list",),
     ),
@@ -33,7 +35,7 @@ COMMANDS = {
 
 
 def define(parser: argparse.ArgumentParser, words: Words) -> None:
-    """Without another word it runs, with the same options."""
+    """Define the sub-commands. Without a sub-command, the gateway runs with the options of `run`."""
     add_commands(parser, COMMANDS, words)
     if words is None or not words or words[0] not in COMMANDS:
         from hermes.cli.gateway import run

@@ -1,4 +1,4 @@
-"""`hermes gateway pair`: a one-time code that lets somebody in; who was let in; and taking somebody out again."""
+"""`hermes gateway pair`: make a one-time pairing code, list paired people, or revoke a pairing."""
 
 from __future__ import annotations
 
@@ -24,33 +24,42 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         nargs="?",
         type=parse_text,
         metavar="PLATFORM",
-        help="where the code is good; else anywhere",
+        help="the platform that the code is valid on (default: all)",
     )
     parser.add_argument(
-        "--owner", action="store_true", help="let them use the tools that reach this machine, and its memory"
+        "--owner", action="store_true", help="also grant the tools that reach this machine, and its memory"
     )
     parser.add_argument(
-        "--minutes", type=_parse_minutes, default=MINUTES, metavar="N", help="how long the code is good (10)"
+        "--minutes",
+        type=_parse_minutes,
+        default=MINUTES,
+        metavar="N",
+        help="how many minutes the code is valid (10)",
     )
     instead = parser.add_mutually_exclusive_group()
-    instead.add_argument("--list", action="store_true", help="show who was let in by a code")
+    instead.add_argument("--list", action="store_true", help="list the people who were let in by a code")
     instead.add_argument(
-        "--revoke", type=parse_text, metavar="PLATFORM:USER", help="let somebody in no longer, by id or name"
+        "--revoke",
+        type=parse_text,
+        metavar="PLATFORM:USER",
+        help="revoke the access of a person, by id or name",
     )
     instead.add_argument(
         "--accept",
         action="store_true",
-        help="show who is in a file that another program changed, and keep them if that is right",
+        help="show the people in a file that another program changed, and accept them",
     )
     add_json_option(parser)
 
 
 def open_pairings() -> Pairings:
-    """The pairings of the home. A file of an older version is sealed now, and a line says so."""
+    """Return the pairings of the home. If the file is from an older version, seal it now and print a note."""
     pairings = Pairings(gateway_folder())
     adopted = pairings.adopt_unsealed()
     if adopted is not None:
-        print_error(f"{FILE} of an older version is protected against other programs from now on; in it:")
+        print_error(
+            f"{FILE} of an older version is now protected against changes by other programs; it contains:"
+        )
         print_details(map(format_person, adopted) if adopted else ["nobody"])
     return pairings
 
@@ -58,7 +67,7 @@ def open_pairings() -> Pairings:
 def pair(arguments: argparse.Namespace) -> int:
     is_code = not (arguments.list or arguments.revoke or arguments.accept)
     if not is_code and (arguments.platform or arguments.owner):
-        raise WrongUsage("--list, --revoke and --accept make no code: they go without PLATFORM and --owner")
+        raise WrongUsage("--list, --revoke and --accept make no code; use them without PLATFORM and --owner")
     if arguments.accept:
         return _accept(Pairings(gateway_folder()))
     pairings = open_pairings()
@@ -80,17 +89,17 @@ def describe_code(code: str, platform: str | None, minutes: float, *, owner: boo
     where = "on any platform" if platform is None else f"on {PLATFORMS[platform].title}"
     whose = ", as an owner of this machine" if owner else ""
     how = f"Whoever sends `/pair {code}` to the bot in a private chat {where} is let in{whose}."
-    return [code, f"{how} It is good once, for {format_count(minutes, 'minute')}."]
+    return [code, f"{how} It is valid once, for {format_count(minutes, 'minute')}."]
 
 
 def find_platform(name: str) -> str:
-    """The documented name of a platform where people have to be let in."""
+    """Return the documented name of a platform that uses pairing."""
     platform_name = canonical_source(name.lower())
     if platform_name not in PLATFORMS:
         names = ", ".join(known_name for known_name, platform in PLATFORMS.items() if not platform.by_secret)
         raise Refused(f"there is no platform '{name}'; there are {names}")
     if PLATFORMS[platform_name].by_secret:
-        raise Refused(f"{platform_name} needs no pairing: whoever knows its secret may talk")
+        raise Refused(f"{platform_name} needs no pairing: everyone who knows its secret may talk")
     return platform_name
 
 
@@ -120,10 +129,10 @@ def _accept(pairings: Pairings) -> int:
     print_lines(
         ["These people are in it:", *(f"  {make_printable(format_person(person))}" for person in people)]
     )
-    if not confirm("Let exactly these people in? Codes that were not used yet are dropped."):
+    if not confirm("Let exactly these people in? Unused codes are deleted."):
         raise Refused("cancelled; nothing was changed")
     pairings.accept(people)
-    print_lines(["Done. A gateway that runs has to be started again if its key was replaced."])
+    print_lines(["Done. If the key was replaced, restart a running gateway."])
     return DONE
 
 
@@ -137,7 +146,7 @@ def _revoke(pairings: Pairings, person_key: str, *, as_json: bool) -> int:
     if as_json:
         print_json([person._asdict() for person in revoked])
     for person in [] if as_json else revoked:
-        print_lines([make_printable(f"{person.platform}:{person.user_id} is let in no longer by a code.")])
+        print_lines([make_printable(f"{person.platform}:{person.user_id} is no longer let in by a code.")])
     return DONE
 
 

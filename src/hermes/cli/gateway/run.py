@@ -1,4 +1,4 @@
-"""`hermes gateway run`: look at what is set up, say what is wrong with it, and start."""
+"""`hermes gateway run`: check which platforms are set up, report problems, and start the gateway."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _log = get_logger("hermes.gateway")
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.set_defaults(run=run)
-    parser.add_argument("--verbose", action="store_true", help="log more of what happens")
-    parser.add_argument("--json-logs", action="store_true", help="log JSON, an object per line")
+    parser.add_argument("--verbose", action="store_true", help="log in more detail")
+    parser.add_argument("--json-logs", action="store_true", help="log as JSON, one object per line")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_error(warning)
     ready = _find_ready(settings)
     if not ready:
-        raise Refused("no platform is set up that could be connected", _list_ways())
+        raise Refused("no platform can be connected", _list_ways())
     from hermes.gateway.app import run_gateway
 
     pairings = open_pairings()
@@ -54,16 +54,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list_ways() -> list[str]:
-    """How to set up a platform, for a person who has none."""
+    """Describe how to set up a platform, for a user who has none."""
     needs = (
         f"{platform.title}: {', '.join(registry.list_missing(name, {}))}"
         for name, platform in registry.PLATFORMS.items()
     )
-    return ["`hermes gateway setup` connects one; or set, in the environment or in .env:", *needs]
+    return ["set one up with `hermes gateway setup`, or set in the environment or in .env:", *needs]
 
 
 def _record_start(settings: GatewaySettings) -> None:
-    """Who is let in by the settings: a change of config.yaml by an editor is seen here, too."""
+    """Record in the audit log who has access by the settings, so that edits of config.yaml are recorded too."""
     for name, platform in settings.platforms.items():
         audit_log.record(
             "gateway.start",
@@ -75,13 +75,13 @@ def _record_start(settings: GatewaySettings) -> None:
 
 
 def _find_ready(settings: GatewaySettings) -> dict[str, PlatformSettings]:
-    """The platforms that have all that they need. What is wrong with another is told, and does not stop them."""
+    """Return the platforms that have all required settings. Report the others; they do not stop the gateway."""
     ready = {}
     for name, platform in settings.enabled.items():
         if missing := registry.list_missing(name, platform.more):
             print_error(f"{name} is not connected: set {', '.join(missing)}")
         elif how := registry.format_install_hint(name):
-            print_error(f"{name} is not connected: it is not installed; get it with: {how}")
+            print_error(f"{name} is not connected: it is not installed; install it with: {how}")
         else:
             ready[name] = platform
     return ready

@@ -1,4 +1,4 @@
-"""`hermes gateway setup`: a platform is chosen, its secret asked for and tried out, and both are written down."""
+"""`hermes gateway setup`: choose a platform, ask for its secret, test the connection and save the settings."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from hermes.text import make_printable
 PATIENCE_S = 15
 UNIT_NAME = "hermes-gateway.service"
 SPARE_SECONDS = 15
-"""How much longer than the drain the system waits before it kills."""
+"""Seconds that systemd waits beyond the gateway's drain time before it kills the process."""
 
-# What is forbidden here, is so for the commands that an owner's agent runs, too: sudo, above all.
+# These restrictions also apply to commands that an owner's agent runs, especially sudo.
 UNIT = """\
 [Unit]
 Description=Hermes gateway
@@ -58,7 +58,7 @@ SystemCallArchitectures=native
 [Install]
 WantedBy=default.target
 """
-SECRET_HELP = "its secret; left out, a line of stdin or asked for"
+SECRET_HELP = "the secret; if it is left out, it is read from stdin"
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -67,12 +67,12 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     add("--platform", type=parse_text, metavar="P", help=f"one of {', '.join(registry.PLATFORMS)}")
     for flag, (metavar, help_text) in list_flags().items():
         add(f"--{flag.replace('_', '-')}", type=parse_text, metavar=metavar, help=help_text)
-    add("--no-test", action="store_true", help="do not try the secret out")
-    add("--systemd", action="store_true", help="print a unit that runs the gateway, and do nothing else")
+    add("--no-test", action="store_true", help="do not test the secret")
+    add("--systemd", action="store_true", help="only print a systemd unit that runs the gateway")
 
 
 def list_flags() -> dict[str, tuple[str, str]]:
-    """The flags that answer the questions of platforms, each with its metavar and help."""
+    """Return the flags that answer the questions of all platforms, each with its metavar and help."""
     flags = {"token": ("T", SECRET_HELP)}
     for name, platform in registry.PLATFORMS.items():
         for setting, question in _list_questions(name).values():
@@ -81,7 +81,7 @@ def list_flags() -> dict[str, tuple[str, str]]:
 
 
 def _list_questions(platform: str) -> dict[str, tuple[Setting, Question]]:
-    """The settings that are asked for, by their names."""
+    """Return the settings that the setup asks for, by name."""
     settings = registry.PLATFORMS[platform].settings
     return {name: (setting, setting.question) for name, setting in settings.items() if setting.question}
 
@@ -110,7 +110,7 @@ def _choose_platform() -> str:
     return list(registry.PLATFORMS)[place]
 
 
-# ---------------------------------------------------------------- what it is told
+# ---------------------------------------------------------------- values
 
 
 def _collect_values(platform: str, arguments: argparse.Namespace, asking: bool) -> dict[str, str]:
@@ -133,14 +133,15 @@ def _collect_values(platform: str, arguments: argparse.Namespace, asking: bool) 
 
 
 def _list_alternatives(platform: str, name: str) -> set[str]:
-    """The other settings of which one is enough."""
+    """Return the other settings that can replace this one."""
     return {other for names in registry.PLATFORMS[platform].needs if name in names for other in names} - {
         name
     }
 
 
 def _ask_value(name: str, setting: Setting, question: Question, value: str | None, asking: bool) -> str:
-    """What was given, or typed; a new one if there is none and it can be made up."""
+    """Return the value from the command line or from the user. Generate one if it is empty and can be
+    generated."""
     if value is None and not asking and not setting.is_secret:
         raise WrongUsage(f"--{question.flag.replace('_', '-')} is missing")
     while True:
@@ -158,7 +159,7 @@ def _ask_value(name: str, setting: Setting, question: Question, value: str | Non
             problem = f"it must be {question.expected or setting.kind.expected}"
             if not asking:
                 raise Refused(f"{name}: {problem}; nothing was changed") from None
-            print_lines([f"That cannot be right: {problem}."])
+            print_lines([f"Invalid value: {problem}."])
 
 
 def _check_answer(setting: Setting, question: Question, text: str) -> str:
@@ -181,14 +182,14 @@ def _try(platform: str, values: dict[str, str], asking: bool) -> None:
             raise Refused("cancelled; nothing was changed") from None
         return
     if name is not None:
-        print_lines([f"It works: the bot is {make_printable(name)}."])
+        print_lines([f"Connected. The bot is {make_printable(name)}."])
 
 
-# ---------------------------------------------------------------- written down
+# ---------------------------------------------------------------- saving
 
 
 def _save(platform: str, values: dict[str, str]) -> None:
-    """Secrets into .env, everything else into config.yaml, where a platform that was turned off is turned on."""
+    """Write secrets to .env and all other values to config.yaml. A disabled platform is enabled."""
     settings = registry.PLATFORMS[platform].settings
     plain = [name for name in values if not settings[name].is_secret]
     changes: list[tuple[str, object]] = [(f"platforms.{platform}.{name}", values[name]) for name in plain]
@@ -202,32 +203,35 @@ def _save(platform: str, values: dict[str, str]) -> None:
         dotenv.change(variable, values[name])
         print_lines([f"{variable} is in {make_printable(str(dotenv.get_path()))}"])
         if os.environ.get(variable, "").strip() not in ("", values[name]):
-            print_error(f"{variable} is set in the environment, which wins over it")
+            print_error(f"{variable} is set in the environment, which overrides it")
 
 
 def _print_next_steps(platform: str, asking: bool) -> None:
     if how := registry.format_install_hint(platform):
-        print_error(f"it is not installed yet; get it with: {how}")
+        print_error(f"the platform is not installed yet; install it with: {how}")
     if not registry.PLATFORMS[platform].by_secret:
-        if asking and confirm(
-            "Make a code now with which you let yourself in, as the owner of this machine?"
-        ):
+        if asking and confirm("Make a pairing code for yourself now, as the owner of this machine?"):
             code = open_pairings().make_code(platform, owner=True)
             print_lines(describe_code(code, platform, MINUTES, owner=True))
         else:
             print_lines(
-                [f"Nobody is let in by this: `hermes gateway pair {platform} --owner` makes a code for you."]
+                [
+                    f"Nobody is let in yet: make a code for yourself with `hermes gateway pair {platform} --owner`."
+                ]
             )
     print_lines(
-        ["`hermes gateway run` connects it; `hermes gateway setup --systemd` prints a unit that does."]
+        ["Start it with `hermes gateway run`; `hermes gateway setup --systemd` prints a systemd unit."]
     )
 
 
-# ---------------------------------------------------------------- asking the platform
+# ---------------------------------------------------------------- connection test
 
 
 def check_connection(platform: str, values: Mapping[str, str]) -> str | None:
-    """Who we are there; None where nobody can be asked. `Refused` says why it does not work, without the secret."""
+    """Return the bot's name on the platform, or None if the platform has no such test.
+
+    Raise `Refused` with the reason, without the secret, if the test fails.
+    """
     identify = registry.PLATFORMS[platform].identify
     try:
         return identify(values, _fetch_json) if identify else None
@@ -236,7 +240,7 @@ def check_connection(platform: str, values: Mapping[str, str]) -> str | None:
 
 
 def _fetch_json(address: str, service: str, token: str | None = None) -> dict[str, Any]:
-    """What an address answers. Nothing that goes wrong is told with the address: the token may be in it."""
+    """Fetch a JSON document. Errors do not contain the address, because it may contain the token."""
     from http.client import HTTPException
     from urllib import error, request
 
@@ -253,12 +257,12 @@ def _fetch_json(address: str, service: str, token: str | None = None) -> dict[st
     except error.HTTPError as problem:
         problem.close()
         if problem.code in (401, 403, 404):
-            raise Refused(f"{service} does not take it ({problem.code})") from None
-        raise Refused(f"{service} answers with an error ({problem.code})") from None
+            raise Refused(f"{service} rejects the secret ({problem.code})") from None
+        raise Refused(f"{service} returned an error ({problem.code})") from None
     except (OSError, HTTPException) as problem:
-        raise Refused(f"{service} is out of reach: {_describe_reason(problem)}") from None
+        raise Refused(f"{service} cannot be reached: {_describe_reason(problem)}") from None
     except ValueError:
-        raise Refused(f"{service} does not answer as it should") from None
+        raise Refused(f"{service} returned an unexpected answer") from None
     return content if isinstance(content, dict) else {}
 
 
@@ -283,15 +287,15 @@ def _format_unit(settings: GatewaySettings) -> list[str]:
 
 def _describe_installation() -> list[str]:
     return [
-        f"Put it into ~/.config/systemd/user/{UNIT_NAME}, then:",
+        f"Save it as ~/.config/systemd/user/{UNIT_NAME}, then:",
         "systemctl --user daemon-reload",
         f"systemctl --user enable --now {UNIT_NAME}",
-        "loginctl enable-linger   # so that it runs when you are not logged in",
+        "loginctl enable-linger   # keeps it running when you are not logged in",
     ]
 
 
 def _find_program() -> list[str]:
-    """This very command, by its full path."""
+    """Return the full path of the running `hermes` program."""
     started = Path(sys.argv[0])
     if started.name == "hermes" and started.is_absolute() and os.access(started, os.X_OK):
         return [str(started)]
@@ -303,6 +307,6 @@ def _find_program() -> list[str]:
 
 
 def _quote(word: str) -> str:
-    """As systemd reads it: `%` is its own."""
+    """Quote a word for a systemd unit, where `%` has a special meaning."""
     word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{word}"' if any(char in " '\"\t;\\" for char in word) else word

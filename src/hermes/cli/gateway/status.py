@@ -1,4 +1,5 @@
-"""`hermes gateway status`: what is set up, and how the gateway that runs is. Exit 1 if none does."""
+"""`hermes gateway status`: show the settings and the state of the running gateway. Exit with 1 if it is not
+running."""
 
 from __future__ import annotations
 
@@ -68,14 +69,15 @@ def _make_report(settings: GatewaySettings, running: Status | None) -> dict[str,
 
 
 def _list_names(settings: GatewaySettings, running: Status | None) -> list[str]:
-    """What is set up here, and what the gateway was started with, whose environment may be another."""
+    """Return the platforms that are set up here or run in the gateway. The gateway may have a different
+    environment."""
     return list(dict.fromkeys((*settings.platforms, *(running.platforms if running else ()))))
 
 
 def _describe_platform(
     name: str, settings: GatewaySettings, running: Status | None, people: dict[str, str]
 ) -> dict[str, Any]:
-    """One of them. Of what only the platform knows nothing is told: there are secrets in it."""
+    """Describe a platform, without its platform-specific settings, because they contain secrets."""
     platform = settings.platforms.get(name) or PlatformSettings(name)
     last_state = running.platforms.get(name, {}) if running else {}
     error = last_state.get("error")
@@ -87,7 +89,7 @@ def _describe_platform(
         "error": redact_all(settings.secrets, str(error)) if error else None,
         "missing": registry.list_missing(name, platform.more) if platform.enabled and not last_state else [],
         "install": registry.format_install_hint(name) if platform.enabled else None,
-        "who_may_talk": people.get(name, "as was set where the gateway was started"),
+        "who_may_talk": people.get(name, "as set in the environment of the gateway"),
         "owners": sorted(platform.owners),
         "home_channel": platform.home_channel,
         "home_thread": platform.home_thread,
@@ -101,11 +103,11 @@ def _format_report(report: dict[str, Any]) -> Iterator[str]:
         waiting = format_count(report["waiting_in"], "message")
         yield f"Waiting: {waiting} for an answer, {report['waiting_out']} for delivery."
     else:
-        yield "The gateway is not running; `hermes gateway run` starts it."
+        yield "The gateway is not running; start it with `hermes gateway run`."
     if report["problem"]:
-        yield f"Pairing: {report['problem']}; nobody new is let in."
+        yield f"Pairing: {report['problem']}; no new person is admitted."
     if not report["platforms"]:
-        yield "No platform is set up; `hermes gateway setup` connects one."
+        yield "No platform is set up; set one up with `hermes gateway setup`."
     for platform in report["platforms"]:
         yield f"{platform['name']}: {_format_state(platform)}"
         if platform["enabled"] or platform["state"]:
@@ -115,7 +117,7 @@ def _format_report(report: dict[str, Any]) -> Iterator[str]:
             yield f"  home channel: {platform['home_channel']}{thread}"
     for name, policy in report["resets"].items():
         if name == "default":
-            yield f"Conversations start afresh: {policy['told']}"
+            yield f"Conversations reset: {policy['told']}"
         else:
             yield f"  {name}: {policy['told']}"
     if report["health"]:
@@ -123,7 +125,8 @@ def _format_report(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _format_state(platform: dict[str, Any]) -> str:
-    """What the gateway itself said comes first: its secret may be known only where it was started."""
+    """Format the state of a platform. The state that the gateway reported comes first, because only the
+    gateway may have the secret."""
     if platform["state"]:
         since = f" since {clock.format_relative(platform['since'], clock.now())}" if platform["since"] else ""
         return f"{platform['state']}{since}" + (f": {platform['error']}" if platform["error"] else "")
@@ -132,13 +135,13 @@ def _format_state(platform: dict[str, Any]) -> str:
     if platform["missing"]:
         return f"not connected: set {', '.join(platform['missing'])}"
     if platform["install"]:
-        return f"not connected: it is not installed; get it with: {platform['install']}"
+        return f"not connected: it is not installed; install it with: {platform['install']}"
     return "set up"
 
 
 def format_policy(policy: ResetPolicy) -> str:
-    """When conversations start afresh by themselves, in words."""
+    """Describe in words when conversations are reset automatically."""
     idle = f"after {format_count(policy.idle_minutes, 'minute')} without a message"
     daily = f"every day at {policy.at_hour}:00 ({policy.timezone or 'local time'})"
     when = {"none": NO_RESETS, "idle": idle, "daily": daily, "both": f"{daily}, or {idle}"}[policy.mode]
-    return when if policy.notify or policy.mode == "none" else f"{when}, in silence"
+    return when if policy.notify or policy.mode == "none" else f"{when}, without a notice"

@@ -1,6 +1,6 @@
 """`hermes insights`: the report as text, as JSON, or as a page with charts.
 
-Owns the layout of the report in a terminal. Imports `hermes.insights`; no other command.
+Owns the layout of the report in a terminal. Imports `hermes.insights`, but no other command.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ STDOUT = "-"
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
     add_store_option(parser, show_insights)
     parser.add_argument(
-        "--days", type=parse_row_count, default=30, metavar="N", help="sessions begun in the last N days (30)"
+        "--days",
+        type=parse_row_count,
+        default=30,
+        metavar="N",
+        help="sessions started in the last N days (30)",
     )
     add_source_option(parser)
     add_json_option(parser)
@@ -31,12 +35,12 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         "--html",
         type=Path,
         metavar="FILE",
-        help="write a page with charts that needs no network; - is stdout",
+        help="write a self-contained page with charts; - is stdout",
     )
     parser.add_argument(
         "--force",
         action="store_true",
-        help="overwrite FILE; an earlier page is replaced without it and kept as FILE~",
+        help="overwrite any FILE; an earlier page is always replaced and kept as FILE~",
     )
 
 

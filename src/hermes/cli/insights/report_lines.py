@@ -1,4 +1,5 @@
-"""The report of `hermes insights` on a terminal: the documented sections, drawn with blocks, at any width from 60."""
+"""Terminal output of `hermes insights`: the documented sections with block characters, at least 60 columns
+wide."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ LEVELS = " ▁▂▃▄▅▆▇█"
 
 
 def format_report(report: Report, width: int | None) -> Iterator[str]:
-    """The report for a terminal of this many columns; None where nobody looks."""
+    """Yield the lines of the report for a terminal of `width` columns. `width` is None if the output is not a
+    terminal."""
     if report["empty"]:
         yield MARGIN + make_printable(number_format.format_nothing(report))
         return
@@ -238,7 +240,8 @@ def _format_table(
     amounts: Sequence[float] = (),
     drawn: bool = False,
 ) -> Iterator[str]:
-    """A name, numbers to the right of it and, `drawn`, a bar for each; names get what room they need and there is."""
+    """Yield the lines of a table: a name, right-aligned numbers and, with `drawn`, a bar. Names get the
+    remaining width."""
     left = room - sum(widths) - len(widths) - (DAY_BAR + 2 if drawn else 0)
     names = [make_printable(row[0]) for row in rows]
     width = min(left, max(measure_text(text) for text in (headings[0], *names)))
@@ -259,7 +262,8 @@ def _format_numbers(cells: Iterable[str], widths: Iterable[int]) -> str:
 
 
 def draw_bar(amount: float, most: float, width: int) -> str:
-    """Blocks as long as the amount, to an eighth of a column; at least one for anything but nothing."""
+    """Return a bar whose length is proportional to the amount, to an eighth of a column. A non-zero amount
+    has at least one block."""
     if not amount or not most:
         return ""
     eighths = max(8, round(8 * width * amount / most))
@@ -267,7 +271,8 @@ def draw_bar(amount: float, most: float, width: int) -> str:
 
 
 def draw_histogram(amounts: Sequence[int], rows: int) -> Iterator[str]:
-    """Columns of blocks, each two wide, from the top row down; anything but nothing can be seen."""
+    """Yield the rows of a histogram, top row first, two characters per column. A non-zero amount is always
+    visible."""
     most = max(amounts, default=0)
     heights = [max(1, round(8 * rows * value / most)) if value else 0 for value in amounts]
     for row in reversed(range(rows)):

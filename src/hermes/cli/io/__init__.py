@@ -1,4 +1,4 @@
-"""Terminal input and output of commands: prompts, keys, columns, progress, files for a person.
+"""Terminal input and output of commands: prompts, keys, columns, progress, editing of files.
 
-Owns how a command asks and answers a person. Imports no command.
+Owns the dialog between a command and the user. Imports no command.
 """

@@ -1,4 +1,5 @@
-"""A person's editor: on a file of settings, or on a private copy of a file that may be encrypted with the store."""
+"""Run the user's editor on a settings file, or on a private copy of a file that may be encrypted with the
+store."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ USUAL = "vi"
 
 
 def find_editor(otherwise: str) -> str:
-    """The editor that a person wants; refused, with what to do `otherwise`, where it could not be seen."""
+    """Return the user's editor. Without a terminal, raise Refused with the alternative in `otherwise`."""
     named = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if not named and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Refused(f"{USUAL} needs a terminal; {otherwise}")
@@ -22,32 +23,33 @@ def find_editor(otherwise: str) -> str:
 
 
 def run_editor(named: str, file: Path, *, keeps_file: bool = True) -> None:
-    """Let a person edit the file. `keeps_file`: what a failing editor left stays there."""
+    """Run the editor on a file. With `keeps_file`, the error of a failed editor says that its changes are
+    kept in the file."""
     import shlex
     import subprocess
 
-    # Without a terminal nobody types: a program that waits for keys gets the end of them, and does not hang.
+    # Without a terminal, an editor that waits for keys reads the end of input instead of hanging.
     keys = None if sys.stdin.isatty() else subprocess.DEVNULL
     try:
         done = subprocess.run([*shlex.split(named), str(file)], stdin=keys)
     except (OSError, ValueError) as problem:
         raise Refused(f"the editor {named!r} does not start: {problem}; set EDITOR") from problem
     if done.returncode:
-        consequence = f"what it left is in {file}" if keeps_file else "nothing was changed"
+        consequence = f"its changes are in {file}" if keeps_file else "nothing was changed"
         raise Refused(f"the editor {named!r} failed ({done.returncode}); {consequence}")
 
 
 def edit_file(file: Path, folder: Path) -> bool:
-    """Let a person edit a file of the home, which may be sealed; whether it was changed.
+    """Let the user edit a file of the home, which may be encrypted. Return whether it was changed.
 
-    The editor gets a copy in a private folder, where its own files go, too; all of that is removed afterwards. `folder`
-    is the one whose lock is held by those who write the file.
+    The editor works on a copy in a private folder, which also takes the editor's own files. The folder is
+    removed afterwards. `folder` is the folder whose lock protects writes to the file.
     """
     from hermes.atomic_files import lock_private_folder, replace_file
     from hermes.store.engine_choice import sealed_files
     from hermes.store.sealing.plain_files import EDITING
 
-    named, sealed = find_editor("set EDITOR to a program that does without"), sealed_files()
+    named, sealed = find_editor("set EDITOR to a program that needs none"), sealed_files()
     before = sealed.read(file) if file.exists() else b""
     copy = home.get_hermes_home() / f"{EDITING}{os.urandom(6).hex()}" / file.name
     home.make_private_folder(copy.parent)
@@ -61,7 +63,7 @@ def edit_file(file: Path, folder: Path) -> bool:
     if after != before:
         with lock_private_folder(folder):
             if (sealed.read(file) if file.exists() else b"") != before:
-                raise Refused(f"{file} was changed meanwhile, and is as it was; what you wrote is in {copy}")
+                raise Refused(f"another program changed {file} meanwhile; your changes are in {copy}")
             home.make_private_folder(file.parent)
             sealed.write(file, after)
     _remove(copy.parent)
@@ -69,7 +71,7 @@ def edit_file(file: Path, folder: Path) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the copy and what the editor put beside it."""
+    """Remove the copy and the files that the editor created beside it."""
     import shutil
 
     from hermes.store.sealing.plain_files import remove_and_wipe

@@ -1,7 +1,7 @@
-"""Questions at a plain terminal: keys that were pressed before a question was shown are discarded.
+"""Yes-no questions at a plain terminal. Keys pressed before the question was shown are discarded.
 
-`hermes.terminal_input` says how earlier and later keys are told apart. Nothing but `termios` is needed, so that a short
-command starts fast.
+`hermes.terminal_input` describes how earlier and later keys are distinguished. The module needs only
+`termios`, so that short commands start fast.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import Any
 from hermes.terminal_input import REQUEST, SILENCE_S, AnswerReader, can_answer
 
 ESCAPE_S = 0.05
-"""Bytes of one key that begins with Esc follow each other within this time."""
+"""The bytes of a key sequence that starts with Esc arrive within this time."""
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 YES, NO = b"yY", b"nN\r\n\x04"
 
 
 class _Resumed(Exception):
-    """The process was suspended with Ctrl-Z at the question, and runs again."""
+    """The process was suspended with Ctrl-Z during the question and has been resumed."""
 
 
 def confirm(question: str) -> bool:
-    """Ask on the terminal of stdin. `y` and `n` answer at once; Enter, Esc and Ctrl-D mean no."""
+    """Ask on the terminal of stdin. `y` and `n` answer at once. Enter, Esc and Ctrl-D mean no."""
     with _open_screen() as screen:
         while True:
             try:
@@ -48,13 +48,13 @@ def confirm(question: str) -> bool:
 
 
 def discard_typeahead() -> None:
-    """Discard what was typed before the question that was just printed. Stdin must be a terminal."""
+    """Discard keys typed before the question that was just printed. Stdin must be a terminal."""
     with suppress(_Resumed), _open_screen() as screen, _open_keyboard() as keyboard:
         _discard(keyboard, screen)
 
 
 def _discard(keyboard: int, screen: int) -> None:
-    """Read up to the answer of the terminal, one byte at a time: what follows it counts."""
+    """Read up to the terminal's reply, one byte at a time. Later bytes belong to the answer."""
     is_asked = can_answer()
     if is_asked:
         _write(screen, REQUEST)
@@ -74,18 +74,18 @@ def _read_answer(keyboard: int) -> bool:
 
 
 def _skip_sequence(keyboard: int) -> bool:
-    """Read the rest of a key such as an arrow; False if it was Esc alone."""
+    """Read the rest of a key sequence, such as an arrow key. Return False if Esc alone was pressed."""
     byte = _read(keyboard, ESCAPE_S)
     if not byte:
         return False
-    if byte in b"[O":  # up to its last byte, which is a letter or a tilde
+    if byte in b"[O":  # the last byte is a letter or a tilde
         while (byte := _read(keyboard, ESCAPE_S)) and not b"@" <= byte <= b"~":
             pass
     return True
 
 
 def _read(keyboard: int, wait_s: float | None) -> bytes | None:
-    """The next byte; nothing at the end of input; None if there is none in time."""
+    """Return the next byte, an empty value at the end of input, or None after the timeout."""
     if wait_s is not None and not select.select([keyboard], [], [], max(wait_s, 0))[0]:
         return None
     try:
@@ -95,20 +95,20 @@ def _read(keyboard: int, wait_s: float | None) -> bytes | None:
 
 
 def _write(screen: int, text: str) -> None:
-    with suppress(OSError):  # a terminal that is gone ends the input, too
+    with suppress(OSError):  # if the terminal is gone, the input ends too
         os.write(screen, text.encode(sys.stdout.encoding or "utf-8", "replace"))
 
 
 @contextmanager
 def _open_screen() -> Iterator[int]:
-    """Where the question is seen: stdout, or the terminal of stdin where stdout is written elsewhere."""
+    """Open the output for the question: stdout, or the terminal of stdin if stdout is not a terminal."""
     sys.stdout.flush()
     if sys.stdout.isatty():
         yield sys.stdout.fileno()
         return
     try:
         screen = os.open(os.ttyname(sys.stdin.fileno()), os.O_WRONLY | os.O_NOCTTY)
-    except OSError:  # it has no name here; most terminals can be written to by any of their numbers
+    except OSError:  # the terminal has no name here; most terminals accept writes on any descriptor
         screen = os.dup(sys.stdin.fileno())
     try:
         yield screen
@@ -118,7 +118,7 @@ def _open_screen() -> Iterator[int]:
 
 @contextmanager
 def _open_keyboard() -> Iterator[int]:
-    """The keyboard, key by key and without echo. The terminal is restored however this ends, by a signal, too."""
+    """Read the keyboard key by key without echo. The terminal is always restored, also after a signal."""
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
     quiet = termios.tcgetattr(keyboard)

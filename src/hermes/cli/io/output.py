@@ -1,7 +1,7 @@
-"""What the command says, and to whom: results to stdout, complaints to stderr as one line.
+"""Output of commands: results go to stdout, errors to stderr as one line.
 
-A reader that goes away (`hermes sessions list | head -1`) is not an error. The rest is then written to
-nowhere, so that a command runs to its end and its exit code stays true.
+A reader that closes the pipe (`hermes sessions list | head -1`) is not an error. The remaining output is
+discarded, so that the command completes and its exit code is correct.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from logging import Formatter
 
 MOST_TOLD = 20
-"""Remarks of one kind that are told one by one; of more, the number is told."""
+"""Maximum number of remarks of one kind that are printed. For the rest, only their number is printed."""
 LONGEST_LINE = 300
 
 
 def prepare_streams() -> None:
-    """A terminal that cannot show a character shows `?` instead of ending the program.
+    """Prepare the standard streams.
 
-    A stream that whoever started us closed goes nowhere: or the store would get its number, and what is said.
+    A character that the terminal cannot show is replaced by `?`. A closed standard stream is replaced by
+    /dev/null; otherwise the store could get its file descriptor and receive the output.
     """
     logs.use_last_resort(_make_log_formatter)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -38,7 +39,8 @@ def prepare_streams() -> None:
 
 
 def _make_log_formatter() -> Formatter:
-    """For warnings that are only logged: they name files and sessions, and may quote what a server said."""
+    """Return the formatter for warnings without a handler. They contain names of files and sessions, and may
+    quote a server."""
     import logging
 
     from hermes.secrets import redact
@@ -51,7 +53,7 @@ def _make_log_formatter() -> Formatter:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines as they are. Text from outside must have gone through `make_printable` already."""
+    """Print lines without changes. Text from outside must already have passed through `make_printable`."""
     try:
         for line in lines:
             sys.stdout.write(line + "\n")
@@ -61,14 +63,15 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def shorten_lines(lines: list[str]) -> list[str]:
-    """The lines, fit to print; of very many, the first and how many more there are."""
+    """Return the lines in printable form. If there are too many, return the first ones and the number of the
+    rest."""
     more = len(lines) - MOST_TOLD
     first = [make_printable(line, width_limit=LONGEST_LINE) for line in lines[:MOST_TOLD]]
     return [*first, f"and {more} more"] if more > 0 else first
 
 
 def format_size(count: float) -> str:
-    """Bytes as people say them: `812 bytes`, `1.4 kB`, `12.4 MB`."""
+    """Format a number of bytes: `812 bytes`, `1.4 kB`, `12.4 MB`."""
     if count < 1000:
         return f"{count:.0f} bytes"
     for unit in ("kB", "MB"):
@@ -79,7 +82,8 @@ def format_size(count: float) -> str:
 
 
 def get_terminal_width() -> int | None:
-    """How many columns the reader has; None if nobody looks: what goes into a file or a pipe is not cut."""
+    """Return the number of columns of the terminal, or None if stdout is a file or pipe, whose lines are not
+    cut."""
     if not sys.stdout.isatty():
         return None
     columns = os.environ.get("COLUMNS", "")
@@ -91,7 +95,7 @@ def get_terminal_width() -> int | None:
 
 
 def fold_line(line: str) -> list[str]:
-    """A long line as several, folded where the reader's terminal ends; one where nobody looks."""
+    """Wrap a line at the width of the terminal. Do not wrap it if stdout is not a terminal."""
     width = get_terminal_width()
     if width is None or len(line) <= width:
         return [line]
@@ -101,7 +105,7 @@ def fold_line(line: str) -> list[str]:
 
 
 def has_colour() -> bool:
-    """Whether the reader is a terminal that wants colours (see no-color.org)."""
+    """Return whether stdout is a terminal with colours enabled (see no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
@@ -109,26 +113,26 @@ STYLES = {"bold": 1, "dim": 2, "underline": 4, "red": 31, "green": 32, "yellow":
 
 
 def apply_style(text: str, *styles: str) -> str:
-    """The text as a terminal shows it; as it is, if there is none."""
+    """Return the text with terminal styles, or unchanged if colours are off."""
     if not text or not has_colour():
         return text
     return f"\x1b[{';'.join(str(STYLES[style]) for style in styles)}m{text}\x1b[0m"
 
 
 def print_paged(lines: Iterable[str]) -> None:
-    """Print what may be long: a terminal's reader gets it in the pager that they like, page by page."""
+    """Print long output. On a terminal, it is shown in the user's pager."""
     pager = _find_pager() if sys.stdout.isatty() else []
     if pager in ([], ["cat"]):
         print_lines(lines)
         return
     import subprocess
 
-    settings = {"LESS": "FRX", **os.environ}  # colours, and no pager for what fits
+    settings = {"LESS": "FRX", **os.environ}  # show colours, and exit at once if the text fits on the screen
     try:
         reader = subprocess.Popen(
             pager, stdin=subprocess.PIPE, encoding="utf-8", errors="replace", env=settings
         )
-    except OSError:  # there is no such program
+    except OSError:  # the program does not exist
         print_lines(lines)
         return
     try:
@@ -136,24 +140,24 @@ def print_paged(lines: Iterable[str]) -> None:
             for line in lines:
                 print(line, file=reader.stdin)
     except KeyboardInterrupt:
-        pass  # the pager had it, too, and goes on until it is left
+        pass  # the pager received the signal too and continues until the user quits it
     while reader.poll() is None:
         with suppress(KeyboardInterrupt):
             reader.wait()
 
 
 def _find_pager() -> list[str]:
-    """The words that start the pager; none where what is set names no program."""
+    """Return the command line of the pager, or an empty list if PAGER is invalid."""
     import shlex
 
     try:
         return shlex.split(os.environ.get("PAGER", "less"))
-    except ValueError:  # quotes that do not end
+    except ValueError:  # an unclosed quote
         return []
 
 
 def print_json(value: object) -> None:
-    """Print a value as JSON, in which nothing can act on a terminal."""
+    """Print a value as JSON, with terminal control characters escaped."""
     import msgspec
 
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
@@ -161,7 +165,7 @@ def print_json(value: object) -> None:
 
 
 def print_document(text: str) -> None:
-    """Print a whole document in UTF-8, whatever the terminal's own encoding is."""
+    """Print a document in UTF-8, independent of the terminal's encoding."""
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode() + b"\n")
@@ -171,28 +175,29 @@ def print_document(text: str) -> None:
 
 
 def print_error(message: str) -> None:
-    with suppress(OSError):  # nobody listens
+    with suppress(OSError):  # stderr is closed
         print(f"hermes: {make_printable(message)}", file=sys.stderr, flush=True)
 
 
 def print_details(lines: Iterable[str]) -> None:
-    """What may help after a complaint, below it."""
+    """Print hints below an error."""
     with suppress(OSError):
         for line in lines:
             print(f"  {make_printable(line)}", file=sys.stderr, flush=True)
 
 
 def print_harmless(lines: Iterable[str]) -> None:
-    """Lines for stderr as they are, but harmless."""
+    """Print lines to stderr without terminal control characters."""
     with suppress(OSError):
         for line in lines:
             print(make_readable(line), file=sys.stderr, flush=True)
 
 
 def confirm(question: str) -> bool:
-    """Ask, and take only a yes for a yes. The end of input is a no.
+    """Ask a yes-no question. Only `y` or `yes` means yes; the end of input means no.
 
-    A person at a terminal presses `y` after the question was shown. Otherwise a line is read: `echo y | hermes ...`.
+    At a terminal, a key pressed before the question was shown does not count. Without a terminal, a line is
+    read: `echo y | hermes ...`.
     """
     if sys.stdin.isatty():
         from hermes.cli.io import keyboard
@@ -217,7 +222,7 @@ def _give_up_on_stdout(error: OSError) -> None:
 
 
 def silence_stdout() -> None:
-    """Send what is still to be printed to nowhere; the interpreter's own last flush too."""
+    """Redirect stdout to /dev/null, including the interpreter's flush at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, sys.stdout.fileno())

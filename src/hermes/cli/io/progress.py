@@ -1,4 +1,4 @@
-"""How far a long command is: one line on a terminal, drawn over and over; nothing where nobody looks."""
+"""A progress bar on one line of a terminal. Nothing is shown if stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hermes import clock
 
 WIDTH = 30
 SECONDS = 0.1
-"""Between two drawings; a bar that costs more than the work helps nobody."""
+"""Minimum time between two updates, so that drawing does not slow down the work."""
 
 
 class Progress:

@@ -1,4 +1,4 @@
-"""Asking a person at a plain terminal: a line, a choice, or something that is not shown."""
+"""Prompts at a plain terminal: a line, a choice, or hidden input."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ CANCELLED = "Cancelled."
 
 
 def require_consent(question: str, *, yes: bool = False) -> None:
-    """Go on only with a yes, typed now or given with the command; without one nothing is done."""
+    """Raise Refused unless the user consents, at the prompt or with `yes`."""
     if not yes and not confirm(question):
         raise Refused(CANCELLED)
 
 
 def ask_line(question: str, otherwise: str = "") -> str:
-    """A line of text; `otherwise` stands for an empty one. The end of input calls everything off.
+    """Ask for a line of text. `otherwise` replaces an empty line. The end of input raises Refused.
 
-    At a terminal, what was typed before the question was shown does not count.
+    At a terminal, text typed before the question was shown is discarded.
     """
     sys.stdout.write(f"{question}{f' [{make_printable(otherwise)}]' if otherwise else ''} ")
     sys.stdout.flush()
@@ -37,7 +37,7 @@ def ask_line(question: str, otherwise: str = "") -> str:
 
 
 def ask_hidden(question: str) -> str:
-    """A line that a terminal does not show."""
+    """Ask for a line that the terminal does not show."""
     if not sys.stdin.isatty():
         return sys.stdin.readline().strip()
     from getpass import getpass
@@ -49,7 +49,8 @@ def ask_hidden(question: str) -> str:
 
 
 def ask_choice(question: str, offered: Sequence[str], *, free: bool = False) -> int | str:
-    """The place of what was chosen by its number, the first if nothing was typed; with `free`, also another text."""
+    """Ask for a choice by number and return its index. Enter chooses the first. With `free`, any other text
+    is returned as typed."""
     print_lines(f"  {number:>2}  {make_printable(label)}" for number, label in enumerate(offered, 1))
     while True:
         typed = ask_line(question, "1" if offered else "")

@@ -1,7 +1,7 @@
-"""Columns of text that line up on a terminal, whatever script the text is in.
+"""Aligned text columns on a terminal, for text in any script.
 
-A Chinese character takes two columns and a combining accent none, so padding counts columns, not
-characters, and a cut never separates an accent or an emoji's parts from what they belong to.
+A Chinese character takes two columns and a combining accent none. Padding therefore counts columns, not
+characters. A cut never separates an accent from its letter or splits an emoji.
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ SKIN_TONES = range(0x1F3FB, 0x1F400)
 HANGUL_TAILS = range(0x1160, 0x1200)
 
 FIRST_KEEPS = 22
-"""Columns that the first of two texts keeps while the second is whole: the documented width of a title."""
+"""Columns that the first of two texts keeps while the second is shown completely: the documented width of a
+title."""
 LEAST = (24, 14)
-"""Columns that a text which can be cut keeps: as long as the others can give, and however narrow the terminal is."""
+"""Minimum width of a text that can be cut: while other columns can shrink, and on the narrowest terminals."""
 
 
 class Column(NamedTuple):
     heading: str
     width: int = 0
-    """Columns it takes; 0 for the last one, which is as long as its text; -1 for one that is left out."""
+    """Width in columns; 0 for the last column, which is as long as its text; -1 for a hidden column."""
     cut_width: int = 0
-    """Columns of a text that does not fit and is cut; 0 for as many as fit."""
+    """Width in columns of a text that is cut because it does not fit; 0 means the full width."""
     marks_cut: bool = True
-    """Whether `…` follows a text that was cut."""
+    """Whether `…` marks a text that was cut."""
 
     @property
     def is_flexible(self) -> bool:
-        """Whether a terminal's width decides how much of it is shown."""
+        """Whether the width of the column depends on the width of the terminal."""
         return self.marks_cut and self.cut_width > 0
 
 
 def format_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], rule: int) -> Iterator[str]:
-    """The heading, a rule, and a line per row. Every cell is made safe to print."""
+    """Yield the heading, a rule, and a line per row. Every cell is made safe to print."""
     yield apply_style(_format_line(columns, [column.heading for column in columns]), "bold")
     yield apply_style(RULE * rule, "dim")
     for row in rows:
@@ -50,10 +51,11 @@ def format_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], rule:
 
 
 def widen_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[Column]:
-    """The columns for a terminal of this width: what can be cut grows as far as it has text, or shrinks.
+    """Return the columns for a terminal of this width. Flexible columns grow up to their longest text, or
+    shrink.
 
-    A column with room to spare gives it up before any text is cut. The last column is never cut. Where there is no
-    room for two that can be cut, the second is left out (width -1).
+    A column with unused width gives it up before any text is cut. The last column is never cut. If there is
+    not enough space for two flexible columns, the second is hidden (width -1).
     """
     longest = max(measure_text(make_printable(row[-1])) for row in rows)
     spare = width - longest - sum(column.width + 1 for column in columns[:-1])
@@ -75,7 +77,7 @@ def widen_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], widt
         widths[flexible[0]] = _resize_column(widths[flexible[0]], -taken)
         spare += taken
     for least in LEAST:
-        for at in reversed(flexible):  # the last gives first, and takes first
+        for at in reversed(flexible):  # the last column shrinks first and grows first
             need = needs[at]
             change = max(min(0, least - widths[at].width), min(spare, max(0, need - widths[at].width)))
             widths[at] = _resize_column(widths[at], change)
@@ -88,13 +90,14 @@ def widen_columns(columns: Sequence[Column], rows: Sequence[Sequence[str]], widt
 
 
 def measure_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> int:
-    """Columns that the longest line takes, whatever is cut."""
+    """Return the width of the longest line."""
     longest = max(measure_text(make_printable(row[-1])) for row in rows)
     return longest + sum(column.width + 1 for column in columns[:-1] if column.width >= 0)
 
 
 def _measure_column(column: Column, texts: Sequence[str]) -> int:
-    """Columns that the heading and these texts take; of a text that is cut without a mark, what is shown."""
+    """Return the width of the heading and the texts. A text that is cut without a mark counts with its
+    visible part."""
     taken = max(measure_text(make_printable(text)) for text in (column.heading, *texts))
     return taken if column.marks_cut else min(taken, max(column.cut_width, measure_text(column.heading)))
 
@@ -108,7 +111,7 @@ def measure_text(text: str) -> int:
 
 
 def fit_text(text: str, column: Column) -> str:
-    """The text padded to the column's width; one that does not fit is cut to what the column shows."""
+    """Return the text padded to the column's width. A text that does not fit is cut."""
     if not column.width:
         return text
     is_whole = column.marks_cut and measure_text(text) <= column.width
@@ -135,7 +138,7 @@ def _cut(text: str, room: int) -> tuple[str, int]:
 
 
 def _split_clusters(text: str) -> Iterator[tuple[str, int]]:
-    """What is drawn as one sign, with the columns it takes."""
+    """Yield each visible character with its width in columns. It can consist of several code points."""
     cluster, width = "", 0
     for sign in text:
         if cluster and (cluster[-1] == JOINER or _is_attached(sign)):

@@ -1,7 +1,7 @@
-"""`hermes sessions`: what people do with stored conversations, a module for each sub-command.
+"""`hermes sessions`: commands for stored conversations, one module per sub-command.
 
-Owns the arguments and output of these commands. Imports the handles, recall, export and the browser; no other command
-except what all commands share.
+Owns the arguments and output of these commands. Imports the store handles, recall, export and the browser,
+but no other command.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ HERE = "hermes.cli.sessions"
 
 COMMANDS = {
     "list": Command(f"{HERE}.list", "show the conversations, newest activity first", Access.READS),
-    "search": Command(f"{HERE}.search", "find conversations by what was said in them", Access.READS),
+    "search": Command(f"{HERE}.search", "find conversations by their content", Access.READS),
     "show": Command(f"{HERE}.show", "read a conversation", Access.READS),
     "tree": Command(
-        f"{HERE}.tree", "show what a conversation came from and what came out of it", Access.READS
+        f"{HERE}.tree",
+        "show the tree of a conversation: its origin, continuations and branches",
+        Access.READS,
     ),
     "rename": Command(f"{HERE}.labels:define_rename", "give a conversation a title", Access.CHANGES),
     "pin": Command(f"{HERE}.labels:define_pin", "keep conversations from being pruned", Access.CHANGES),
@@ -26,50 +28,54 @@ COMMANDS = {
     ),
     "archive": Command(
         f"{HERE}.labels:define_archive",
-        "put conversations away, out of lists and searches",
+        "hide conversations from lists and searches",
         Access.CHANGES,
     ),
     "unarchive": Command(
         f"{HERE}.labels:define_unarchive", "bring conversations back from the archive", Access.CHANGES
     ),
     "delete": Command(
-        f"{HERE}.delete", "throw conversations into the trash, or delete them for good", Access.PERSON
+        f"{HERE}.delete", "move conversations to the trash, or delete them permanently", Access.PERSON
     ),
     "trash": Command(
-        f"{HERE}.trash", "see what was thrown away, bring it back, or delete it for good", Access.READS
+        f"{HERE}.trash", "list, restore or permanently delete conversations in the trash", Access.READS
     ),
     "prune": Command(
         f"{HERE}.retention:define_prune",
-        "delete ended conversations that nobody has used for long",
+        "delete ended conversations that have not been used for a long time",
         Access.PERSON,
         ("dry_run",),
     ),
     "thin": Command(
         f"{HERE}.retention:define_thin",
-        "cut large old tool output, and keep what people wrote and read",
+        "shorten large old tool output, but no messages of people or the agent",
         Access.PERSON,
         ("dry_run",),
     ),
-    "stats": Command(f"{HERE}.stats", "see how much there is, and where the bytes are", Access.READS),
+    "stats": Command(
+        f"{HERE}.stats", "show the number of conversations and the use of disk space", Access.READS
+    ),
     "export": Command(
         f"{HERE}.export", "write conversations to a file: JSONL, Markdown, HTML or a trace", Access.CHANGES
     ),
     "import": Command(
         f"{HERE}.import_",
-        "take in sessions that were exported as JSONL, or those of another store",
+        "import sessions from JSONL exports or from another store",
         Access.CHANGES,
         person_with=("trusted",),
     ),
     "browse": Command(
-        f"{HERE}.browse", "find, read and look after conversations on the whole screen", Access.PERSON
+        f"{HERE}.browse", "find, read and manage conversations on the full screen", Access.PERSON
     ),
     "optimize": Command(
-        f"{HERE}.upkeep:define_optimize", "give unused space back and tidy the search index", Access.CHANGES
+        f"{HERE}.upkeep:define_optimize",
+        "release unused disk space and compact the search index",
+        Access.CHANGES,
     ),
-    "verify": Command(f"{HERE}.upkeep:define_verify", "check that everything stored is whole", Access.READS),
+    "verify": Command(f"{HERE}.upkeep:define_verify", "check the integrity of the store", Access.READS),
     "repair": Command(
         f"{HERE}.upkeep:define_repair",
-        "save what can be saved of a damaged store into a new file",
+        "recover the data of a damaged store into a new file",
         Access.PERSON,
         ("check_only",),
     ),
@@ -79,17 +85,11 @@ COMMANDS = {
         Access.CHANGES,
         person_with=("force",),
     ),
-    "restore": Command(
-        f"{HERE}.upkeep:define_restore", "put a backup in the place of the store", Access.PERSON
-    ),
-    "rebuild": Command(
-        f"{HERE}.rebuild", "make a new store from the transcripts of the gateway", Access.CHANGES
-    ),
-    "scrub": Command(
-        f"{HERE}.scrub", "remove a secret from everything that is kept", Access.PERSON, ("dry_run",)
-    ),
+    "restore": Command(f"{HERE}.upkeep:define_restore", "replace the store with a backup", Access.PERSON),
+    "rebuild": Command(f"{HERE}.rebuild", "build a new store from the gateway's transcripts", Access.CHANGES),
+    "scrub": Command(f"{HERE}.scrub", "remove a secret from all stored data", Access.PERSON, ("dry_run",)),
     "doctor": Command(
-        "hermes.cli.doctor", "see how the store is, and what to do about what is wrong", Access.READS
+        "hermes.cli.doctor", "check the store, the home and the sandbox for problems", Access.READS
     ),
 }
 

@@ -1,4 +1,5 @@
-"""`hermes sessions browse`: choose a conversation on the whole screen, or by number where there is no screen."""
+"""`hermes sessions browse`: choose a conversation in the full-screen browser, or by number if there is no
+screen."""
 
 from __future__ import annotations
 
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
 NUMBERED = 20
-"""Conversations that the numbered list shows unless told otherwise."""
+"""Default length of the numbered list."""
 NAME_WIDTH, WHEN_WIDTH, SOURCE_WIDTH = 50, 10, 10
 CHAT = [sys.executable, "-P", "-m", "hermes.cli.main", "chat"]
-"""`-P`: nothing is imported from the working directory, which may hold a folder `hermes` of somebody else."""
+"""With `-P`, Python imports nothing from the working directory, which may contain an unrelated folder
+`hermes`."""
 MISSING = "the full-screen browser is not installed; get it with: pip install 'hermes-sessions[tui]'"
 
 
@@ -59,7 +61,7 @@ def choose_session(
     query: str = "",
     at: tuple[str, int | None] | None = None,
 ) -> str | None:
-    """The id of the session that a person chose; None if they chose none."""
+    """Let the user choose a session. Return its id, or None if none was chosen."""
     if not has_screen():
         return choose_by_number(db, sources, everything, limit or NUMBERED)
     if find_spec("textual") is None:
@@ -71,27 +73,28 @@ def choose_session(
 
 
 def resume_chosen(chosen: str | None, arguments: argparse.Namespace) -> int:
-    """What happens after a choice, or without one."""
+    """Resume the chosen session, or raise Refused if none was chosen."""
     if chosen is None:
         raise Refused(CANCELLED)
     return _resume(chosen, arguments.store)
 
 
 def _resume(session_id: str, store: Path | None) -> int:
-    """Replace this process by the chat in this session."""
+    """Replace this process with a chat in this session."""
     print_lines([f"Resuming session: {make_printable(session_id)}"])
     elsewhere = [] if store is None else ["--store", str(store)]
     os.execv(CHAT[0], [*CHAT, f"--resume={session_id}", *elsewhere])
 
 
 def has_screen() -> bool:
-    """Textual draws on stderr, so that has to be the terminal, too."""
+    """Return whether a full screen is available. Textual draws on stderr, so stderr must be a terminal too."""
     streams = (sys.stdin, sys.stdout, sys.stderr)
     return all(stream.isatty() for stream in streams) and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def choose_by_number(db: SessionDB, sources: list[str] | None, everything: bool, limit: int) -> str | None:
-    """Print a numbered list and read a number; the session, or None at the end of input or an empty line."""
+    """Print a numbered list and read a number. Return the session, or None at the end of input or after an
+    empty line."""
     page = db.list_conversations(limit=limit, sources=sources, include_hidden=everything, pinned_first=True)
     if not page.rows:
         raise Refused("No sessions found.")

@@ -1,4 +1,4 @@
-"""`hermes sessions delete`: into the trash, or, asked for in as many words, for good."""
+"""`hermes sessions delete`: move conversations to the trash or, with `--purge`, delete them permanently."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.add_argument(
         "--purge",
         action="store_true",
-        help="not into the trash: leave no byte of the text in the store, its files and its copies",
+        help="delete permanently: remove the text from the store, its files and its copies",
     )
 
 
@@ -40,7 +40,7 @@ def delete_sessions(arguments: argparse.Namespace) -> int:
         named = " and ".join(f"'{make_printable(session_id)}'" for session_id in ids)
         subject = f"session {named}" if len(ids) == 1 else f"sessions {named}"
         whose = "its" if len(ids) == 1 else "their"
-        how = " for good, with no way back" if arguments.purge else ""
+        how = " permanently" if arguments.purge else ""
         if not arguments.yes:
             print_lines(
                 _describe_deletion(db.outlines([session_id], whole=not segment)) for session_id in ids
@@ -49,11 +49,7 @@ def delete_sessions(arguments: argparse.Namespace) -> int:
         deleted = _purge(db, ids, arguments) if arguments.purge else _move_to_trash(db, ids, segment)
     print_lines([f"Deleted {subject}."])
     if len(deleted) > len(ids):
-        print_lines(
-            [
-                f"Gone with {'it' if len(ids) == 1 else 'them'}: {format_count(len(deleted) - len(ids), 'session')}."
-            ]
-        )
+        print_lines([f"Also deleted: {format_count(len(deleted) - len(ids), 'related session')}."])
     if not arguments.purge:
         back = " ".join(shlex.quote(make_printable(session_id)) for session_id in ids)
         print_lines(
@@ -65,7 +61,10 @@ def delete_sessions(arguments: argparse.Namespace) -> int:
 
 
 def _describe_deletion(going: list[Outline]) -> str:
-    """`schema migration #3 · 3 sessions, 14 messages`: whoever named it by a part of its title sees what it is."""
+    """Describe the sessions to be deleted, such as `schema migration #3 · 3 sessions, 14 messages`.
+
+    The full title shows a user who typed only a part of it which conversation is meant.
+    """
     name = going[-1].title or going[0].title or going[0].preview or "—"
     messages = sum(outline.message_count for outline in going)
     counts = f"{format_count(len(going), 'session')}, {format_count(messages, 'message')}"

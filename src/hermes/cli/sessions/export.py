@@ -1,4 +1,4 @@
-"""`hermes sessions export OUTPUT`: conversations into a file, whole or not at all, or to stdout."""
+"""`hermes sessions export OUTPUT`: write conversations to a file (atomically) or to stdout."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.add_argument(
         "output",
         metavar="OUTPUT",
-        help="a file, a folder (which gets a file named for the session), or - for stdout",
+        help="a file, a folder (the file is named after the session), or - for stdout",
     )
     parser.add_argument(
         "--force",
         action="store_true",
-        help="replace a file that exists; an earlier export is replaced without it and kept as FILE~",
+        help="replace any existing file; an earlier export is always replaced and kept as FILE~",
     )
     parser.add_argument(
         "--format",
         choices=FORMATS,
         help="jsonl: everything, can be imported; md: a document per conversation; html: one page with search; "
-        "trace: Claude Code's events (without it, by the ending of OUTPUT, else jsonl)",
+        "trace: Claude Code's events (default: by the suffix of OUTPUT, otherwise jsonl)",
     )
     parser.add_argument(
         "--session-id",
@@ -54,23 +54,28 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         metavar="ID",
         help="only this conversation: an id, the beginning of one, or a title",
     )
-    parser.add_argument("--segment", action="store_true", help="of --session-id only that one session")
+    parser.add_argument(
+        "--segment", action="store_true", help="with --session-id: only this session, not its conversation"
+    )
     parser.add_argument(
         "--lineage",
         action="store_true",
-        help="also all relatives of what was chosen: branches, resets and subagents",
+        help="also export related sessions: branches, resets and subagents",
     )
     add_selection_options(parser)
     parser.add_argument(
-        "--older-than", type=parse_days, metavar="DAYS", help="only those without activity for so many days"
+        "--older-than",
+        type=parse_days,
+        metavar="DAYS",
+        help="only conversations without activity for DAYS days",
     )
     add_time_options(parser)
-    parser.add_argument("--only", choices=["user-prompts"], help="only what people said")
+    parser.add_argument("--only", choices=["user-prompts"], help="only messages of people")
     parser.add_argument("--redact", action="store_true", help="mask keys, passwords and other secrets")
     parser.add_argument(
         "--remote-images",
         action="store_true",
-        help="md: keep pictures, which whoever opens the document loads from the web",
+        help="md: keep links to remote pictures, which a viewer loads from the web",
     )
     add_dry_run_option(parser)
 
@@ -102,17 +107,17 @@ def export_sessions(arguments: argparse.Namespace) -> int:
 def _check_arguments(arguments: argparse.Namespace) -> None:
     if arguments.session_id is None:
         if arguments.segment:
-            raise WrongUsage("--segment goes with --session-id")
+            raise WrongUsage("--segment needs --session-id")
     elif is_filtered(arguments) or any((arguments.older_than is not None, arguments.since, arguments.until)):
-        raise WrongUsage("--session-id names one conversation; it does not go with filters")
+        raise WrongUsage("--session-id names one conversation; it cannot be combined with filters")
     elif arguments.segment and arguments.lineage:
-        raise WrongUsage("--segment is one session, --lineage a whole family; choose one")
+        raise WrongUsage("--segment exports one session, --lineage a whole family; choose one")
 
 
 def _make_options(arguments: argparse.Namespace) -> Options:
     chosen_format = choose_format(arguments.format, arguments.output)
     if arguments.remote_images and chosen_format is not FORMATS["md"]:
-        raise WrongUsage("--remote-images goes with Markdown: --format md")
+        raise WrongUsage("--remote-images needs --format md")
     return Options(
         chosen_format,
         redact=arguments.redact,
@@ -139,7 +144,7 @@ def _make_selection(arguments: argparse.Namespace) -> Selection:
 
 
 def _make_destination(arguments: argparse.Namespace, store: Path) -> Destination | None:
-    """None is stdout, or another stream."""
+    """Return the destination file or folder, or None for stdout or another stream."""
     path = Path(arguments.output).expanduser()
     if arguments.output == STDOUT:
         return None
@@ -167,14 +172,15 @@ def _open_stream(output: str) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
         return
     path = Path(output).expanduser()
-    # Links in /dev lead to streams of this process. No other link is followed, whenever it appeared.
+    # Links in /dev lead to streams of this process. No other link is followed, even if it was created in the
+    # meantime.
     follow = 0 if path.absolute().is_relative_to("/dev") else os.O_NOFOLLOW
     with os.fdopen(os.open(path, os.O_WRONLY | follow), "wb") as stream:
         yield stream
 
 
 def _describe_place(result: Result, arguments: argparse.Namespace) -> str:
-    """The file in a folder if there is only one; otherwise what was typed."""
+    """Return the path of the only file in a folder, otherwise the path as typed."""
     is_inside = len(result.files) == 1 and result.files[0] != Path(arguments.output).expanduser()
     return make_printable(str(result.files[0]) if is_inside else arguments.output)
 
@@ -182,7 +188,7 @@ def _describe_place(result: Result, arguments: argparse.Namespace) -> str:
 def _format_backups(backups: Sequence[Path]) -> list[str]:
     if len(backups) == 1:
         return [f"Kept the previous export as {make_printable(backups[0].name)}"]
-    return [f"Kept {len(backups)} previous exports, with ~ behind their names"] if backups else []
+    return [f"Kept {len(backups)} previous exports, with ~ after their names"] if backups else []
 
 
 def _describe_dry_run(count: int, result: Result, arguments: argparse.Namespace) -> str:

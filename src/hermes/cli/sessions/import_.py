@@ -1,10 +1,10 @@
-"""`hermes sessions import FILE...`: sessions that were exported as JSONL, or those of another store, into a store.
+"""`hermes sessions import FILE...`: import sessions from JSONL exports or from another store.
 
-A line is what stands between two line feeds, and holds one session. A line that cannot be read is told with its number
-and left out; all others are taken in, each whole. Another store, of any version, is only read. Running it again adds
+Each line contains one session. An unreadable line is skipped and reported with its number. All other sessions
+are imported, each atomically. Another store, of any version, is only read. Importing the same file again adds
 nothing.
 
-A session that is here already is merged: messages that are missing are added; see `hermes.store.transfer.merge_plan`.
+A session that already exists is merged: missing messages are added. See `hermes.store.transfer.merge_plan`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 STDIN = "-"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLANK = b"\0 \t\r\n"
-"""What may stand around an object: also the zeros that a crash leaves at the end of a file."""
+"""Bytes that may surround an object, including the zeros that a crash leaves at the end of a file."""
 
 
 class Unreadable(NamedTuple):
@@ -47,12 +47,12 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         "files",
         nargs="+",
         metavar="FILE",
-        help="JSONL with one session a line, another store (state.db), or - for stdin",
+        help="JSONL with one session per line, another store (state.db), or - for stdin",
     )
     parser.add_argument(
         "--trusted",
         action="store_true",
-        help="the files are yours: also take over system prompts, directories, owners, chats and model settings",
+        help="trust the files: also import system prompts, directories, owners, chats and model settings",
     )
     add_dry_run_option(parser)
     add_json_option(parser)
@@ -82,7 +82,7 @@ def import_files(arguments: argparse.Namespace) -> int:
                         unreadable += _import_store(taking, name, path, progress)
                     else:
                         unreadable += _import_lines(taking, "stdin" if path is None else name, path, progress)
-        finally:  # also of an import that was broken off: what it took in stays
+        finally:  # an interrupted import also keeps what it imported
             _report(taking, unreadable, arguments)
     return REFUSED if unreadable or taking.in_use else DONE
 
@@ -119,7 +119,7 @@ def _read_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _import_line(taking: Import, line: bytes) -> str | None:
-    """Take in the session of a line; why not, if that cannot be done."""
+    """Import the session of a line. Return the reason if that is not possible, otherwise None."""
     text = line.strip(BLANK)
     if not text:
         return None
@@ -143,7 +143,7 @@ def _decode(text: bytes) -> Any:
     except (ValueError, RecursionError):
         import json
 
-        # Numbers that are not finite or too large, and odd escapes: Python writes them.
+        # Python's JSON writer produces non-finite and very large numbers and unusual escapes.
         return json.loads(text)
 
 
@@ -183,13 +183,16 @@ def _report(taking: Import, unreadable: list[Unreadable], arguments: argparse.Na
     print_lines(shorten_lines(_describe_renames(imported.renamed, arguments.dry_run)))
     print_lines(
         shorten_lines(
-            [f"{session_id}: its parent is neither here nor in the file" for session_id in imported.detached]
+            [
+                f"{session_id}: its parent is neither in the store nor in the file"
+                for session_id in imported.detached
+            ]
         )
     )
     print_lines(
         shorten_lines(
             [
-                f"{session_id}: carries messages that are neither here nor in the file"
+                f"{session_id}: its context has messages that are neither in the store nor in the file"
                 for session_id in imported.incomplete
             ]
         )
@@ -197,7 +200,7 @@ def _report(taking: Import, unreadable: list[Unreadable], arguments: argparse.Na
     print_lines(describe_trust(imported, dry_run=arguments.dry_run))
     if imported.in_use:
         print_error(
-            f"{format_count(len(imported.in_use), 'session')} did not grow because somebody is working there now; "
+            f"{format_count(len(imported.in_use), 'session')} not extended because they are in use; "
             "import again later:"
         )
         print_details(shorten_lines(list(imported.in_use)))
@@ -209,7 +212,7 @@ def _report(taking: Import, unreadable: list[Unreadable], arguments: argparse.Na
 
 
 def _summarize(imported: Imported, *, dry_run: bool) -> list[str]:
-    """The parts of the first line: how many sessions were added, grew, branched or stayed."""
+    """Return the parts of the summary line: how many sessions were added, grew, branched or were unchanged."""
     would = "would be " if dry_run else ""
     grown = {name: count for name, count in imported.grown.items() if name not in imported.branched.values()}
     merged = sum(imported.grown.values())
@@ -230,8 +233,12 @@ def _summarize(imported: Imported, *, dry_run: bool) -> list[str]:
 
 
 def _describe_merges(imported: Imported, *, dry_run: bool, trusted: bool) -> list[str]:
-    """A line for each session that was here and is not just the same or grown."""
-    why = "went on here and in the file" if trusted else "has messages in the file that are not here"
+    """Return a line for each existing session that branched or has newer messages."""
+    why = (
+        "was continued in the store and in the file"
+        if trusted
+        else "has messages in the file that are not in the store"
+    )
     lines = []
     for session_id, branch in imported.branched.items():
         count = imported.grown.get(branch, 0)
@@ -241,7 +248,7 @@ def _describe_merges(imported: Imported, *, dry_run: bool, trusted: bool) -> lis
                 f"{session_id} {why}; the file's {format_count(count, 'message')} {are} in the branch {branch}"
             )
     lines += [
-        f"{session_id} continues a session that went on here; it {'would be' if dry_run else 'is'} a branch"
+        f"{session_id} continues a session that went on in the store; it {'would be' if dry_run else 'is'} a branch"
         for session_id, branch in imported.branched.items()
         if branch not in imported.grown
     ]
@@ -257,7 +264,7 @@ def _describe_merges(imported: Imported, *, dry_run: bool, trusted: bool) -> lis
 
 
 def _is_store(path: Path) -> bool:
-    if not path.is_file():  # what is read from a pipe is gone
+    if not path.is_file():  # a pipe can be read only once
         return False
     from hermes.store.engine_choice import is_store
 
@@ -265,7 +272,8 @@ def _is_store(path: Path) -> bool:
 
 
 def describe_trust(imported: Imported, *, dry_run: bool = False) -> list[str]:
-    """One line about what steers behaviour: what was taken over, or left out because nobody trusts the file."""
+    """Return a line about fields that control behaviour: those imported, or those left out because the file
+    is not trusted."""
     counts = imported.taken_over or imported.left_out
     if not counts:
         return []

@@ -1,4 +1,5 @@
-"""`hermes sessions rename | pin | unpin | archive | unarchive`: titles, and which conversations are kept or hidden."""
+"""`hermes sessions rename | pin | unpin | archive | unarchive`: titles, and which conversations are kept or
+hidden."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def define_rename(parser: argparse.ArgumentParser, _: Words) -> None:
 def rename_session(arguments: argparse.Namespace) -> int:
     wish = " ".join(arguments.title)
     with open_store(arguments) as db:
-        # A conversation that was continued is called what its live end is called.
+        # The title of a continued conversation is the title of its last session.
         session_id = db.get_compression_tip(find_session(db, arguments.session))
         if db.sanitize_title(wish) is None:
             raise Refused("a title needs at least one visible character")
@@ -73,7 +74,7 @@ def define_unarchive(parser: argparse.ArgumentParser, _: Words) -> None:
 def _define(parser: argparse.ArgumentParser, done: str, change: Change) -> None:
     def run(arguments: argparse.Namespace) -> int:
         with open_store(arguments) as db:
-            # All of them are known before the first is changed.
+            # Resolve all names before the first change.
             segment = arguments.segment
             for session_id in [find_session(db, name, segment=segment) for name in arguments.sessions]:
                 change(db, session_id, segment)

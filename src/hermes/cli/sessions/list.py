@@ -1,4 +1,5 @@
-"""`hermes sessions list`: one row per conversation in one of the two documented tables, and what it does not show."""
+"""`hermes sessions list`: one row per conversation in one of the two documented tables, and a note about
+hidden ones."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 UNTITLED = "—"
 UNSAID = "(nothing said yet)"
-"""Where a preview would be: a chat of the gateway that was reset has a new session before anybody speaks."""
+"""Shown instead of a preview. After a reset, a gateway chat has a new session before its first message."""
 TITLED_COLUMNS = (Column("Title", 32, 30), Column("Preview", 40, 38), Column("Last Active", 13), Column("ID"))
 TITLED_RULE = 110
 PLAIN_COLUMNS = (
@@ -76,7 +77,7 @@ def list_sessions(arguments: argparse.Namespace) -> int:
 
 
 def make_json_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A conversation in the documented shape of every list."""
+    """Return a conversation in the documented format of all JSON lists."""
     fields = {**row, "pinned": row["pinned_at"] is not None, "archived": bool(row["archived"])}
     return {field: fields.get(field) for field in JSON_FIELDS}
 
@@ -103,7 +104,7 @@ def _format_rows(rows: list[dict[str, Any]]) -> Iterator[str]:
     if width is None:
         return format_table(columns, cells, rule)
     fitting = widen_columns(columns, cells, width)
-    if fitting[1].width < 0:  # no room for previews: they stand for titles that are not there
+    if fitting[1].width < 0:  # no space for previews: show the preview if there is no title
         cells = [
             [row["title"] or _get_preview(row), *cell[1:]] for row, cell in zip(rows, cells, strict=True)
         ]
@@ -115,7 +116,7 @@ def _get_preview(row: dict[str, Any]) -> str:
 
 
 def _format_footer(page: ConversationPage) -> list[str]:
-    """What is not shown, and why; nothing if everything is."""
+    """Return the note about hidden conversations, or nothing if all are shown."""
     hidden = describe_hidden(page.hidden)
     if not hidden and len(page.rows) == page.total:
         return []

@@ -1,7 +1,7 @@
-"""`hermes sessions rebuild --from-transcripts`: a store of the conversations whose transcripts there are.
+"""`hermes sessions rebuild --from-transcripts`: build a new store from the gateway's transcripts.
 
-It reads nothing else and touches nothing that is there: the new store is made aside, proved whole, and only then gets
-its name. A line that cannot be read is told with its number and left out.
+It reads nothing else and changes no existing file. The new store is built in a temporary folder and verified
+before it is moved to its name. An unreadable line is skipped and reported with its number.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ INDEX = "sessions.json"
 
 
 class ScanResult(NamedTuple):
-    """What the transcripts are, before anything is made of them."""
+    """The result of reading all transcripts once, before the store is built."""
 
     files: list[Path]
     left_out: dict[str, int]
     carried: list[tuple[int, str]]
-    """The messages that sessions carry, and who said them, in the order of ids."""
+    """Messages that other sessions carry over in their context, as (message id, session id) in the order of
+    ids."""
     messages: int
     unreadable: list[str]
 
@@ -52,7 +53,7 @@ class ScanResult(NamedTuple):
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
     add_store_option(parser, rebuild_store)
     parser.add_argument(
-        "--from-transcripts", action="store_true", help="from what the gateway wrote to sessions/"
+        "--from-transcripts", action="store_true", help="from the gateway's transcripts in sessions/"
     )
     parser.add_argument(
         "--folder", type=Path, metavar="DIR", help="where the transcripts are (sessions/ of the home)"
@@ -61,7 +62,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.add_argument(
         "--trusted",
         action="store_true",
-        help="the files of --folder are yours: also take over chats, owners, system prompts and directories",
+        help="trust the files of --folder: also import chats, owners, system prompts and directories",
     )
     add_dry_run_option(parser)
 
@@ -70,7 +71,7 @@ def rebuild_store(arguments: argparse.Namespace) -> int:
     from hermes.store.engine_choice import has_store
 
     if not arguments.from_transcripts:
-        raise WrongUsage("a store can be rebuilt --from-transcripts")
+        raise WrongUsage("name the source: --from-transcripts")
     folder = arguments.folder or get_sessions_folder(arguments)
     into = check_database_path(arguments.into or get_store_path(arguments).with_name(NAME))
     files = sorted(file for file in folder.glob("*.jsonl") if file.is_file())
@@ -85,7 +86,8 @@ def rebuild_store(arguments: argparse.Namespace) -> int:
             f"Would rebuild {format_count(len(scan.files), 'session')} ({format_count(scan.messages, 'message')})"
         ]
     else:
-        # What the gateway wrote beside the store is its own; any other folder may be anybody's.
+        # The gateway wrote the folder beside the store, so that folder is trusted. Any other folder may be
+        # from somebody else.
         is_own = folder.resolve() == get_sessions_folder(arguments).resolve()
         lines = _build_store(scan, folder, into, trusted=is_own or arguments.trusted)
     print_lines(
@@ -102,7 +104,7 @@ def rebuild_store(arguments: argparse.Namespace) -> int:
 
 
 def _scan_files(files: list[Path]) -> ScanResult:
-    """Every file once, without keeping what was said."""
+    """Read every file once, without keeping the text of messages."""
     good: list[Path] = []
     left_out: dict[str, int] = {}
     unreadable: list[str] = []
@@ -139,7 +141,7 @@ def _find_defect(copy: TranscriptState) -> str | None:
 
 
 def _find_carried(ids: Iterable[tuple[str, list[int]]], ranges: list[list[int]]) -> Iterator[tuple[int, str]]:
-    """(id, whose it is) of the messages in any of the ranges."""
+    """Yield (message id, session id) of the messages in any of the ranges."""
     joined: list[list[int]] = []
     for first, last in sorted(ranges):
         if joined and first <= joined[-1][1] + 1:
@@ -158,7 +160,7 @@ def _find_carried(ids: Iterable[tuple[str, list[int]]], ranges: list[list[int]])
 
 
 def _build_store(scan: ScanResult, folder: Path, into: Path, *, trusted: bool) -> list[str]:
-    """The new store; what is to be said about it."""
+    """Build the new store and return the lines to print."""
     from hermes.db.session_db import SessionDB
 
     entries, _ = read_entries(folder / INDEX)
@@ -170,7 +172,7 @@ def _build_store(scan: ScanResult, folder: Path, into: Path, *, trusted: bool) -
     home.make_private_folder(into.parent)
     with (
         tempfile.TemporaryDirectory(prefix=".rebuilding-", dir=into.parent) as aside,
-        SessionDB(Path(aside) / NAME, durability="normal") as db,  # the copy of it is what has to last
+        SessionDB(Path(aside) / NAME, durability="normal") as db,  # only its copy must be durable
     ):
         imported = _import_found(db, scan, sources, trusted=trusted)
         taken = import_file(db, folder / INDEX, _read_keying()) if trusted else ImportResult(0, [])
@@ -188,9 +190,12 @@ def _build_store(scan: ScanResult, folder: Path, into: Path, *, trusted: bool) -
         *shorten_lines([f"{INDEX}: {why}" for why in taken.left_out]),
         *shorten_lines([f"{session_id}: its parent has no transcript" for session_id in imported.detached]),
         *shorten_lines(
-            [f"{session_id}: carries messages that have no transcript" for session_id in imported.incomplete]
+            [
+                f"{session_id}: its context has messages without a transcript"
+                for session_id in imported.incomplete
+            ]
         ),
-        f"To put it in the place of the store: hermes sessions restore '{target}'",
+        f"To replace the store with it: hermes sessions restore '{target}'",
     ]
 
 
@@ -215,7 +220,7 @@ def _import_found(db: SessionDB, scan: ScanResult, sources: dict[str, Any], *, t
 def make_session(
     session_id: str, copy: TranscriptState, carried: list[tuple[int, str]], sources: dict[str, Any]
 ) -> dict[str, Any]:
-    """A transcript in the form of an export."""
+    """Return a transcript in the format of an export."""
     if copy.columns is None:
         about = copy.older_meta or {}
         return {
@@ -237,7 +242,7 @@ def make_session(
 
 
 def _split_ranges(ranges: list[list[int]], carried: list[tuple[int, str]]) -> list[dict[str, Any]]:
-    """Ranges of ids as an export tells them: each within one session."""
+    """Return ranges of ids in the format of an export, where each range is within one session."""
     carried_ranges: list[dict[str, Any]] = []
     for first, last in ranges:
         within = carried[bisect_left(carried, (first, "")) : bisect_left(carried, (last + 1, ""))]

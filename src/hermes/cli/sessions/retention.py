@@ -1,6 +1,6 @@
-"""`hermes sessions prune | thin`: delete conversations that nobody has used for long, or cut their large tool output.
+"""`hermes sessions prune | thin`: delete old unused conversations, or shorten their large tool output.
 
-Both show what they would do and ask first. Thinning keeps what people wrote and read.
+Both show what they would do and ask first. Thinning does not change the messages of people and of the agent.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from hermes.cli.store_access import get_sessions_folder, open_store
 from hermes.text import format_count, make_printable
 
 SHOWN = 5
-"""Conversations named before asking: enough to see that a filter was wrong."""
+"""Number of conversations listed before the question, enough to notice a wrong filter."""
 
 
 def define_prune(parser: argparse.ArgumentParser, _: Words) -> None:
     add_store_option(parser, prune_sessions)
     parser.add_argument(
-        "--older-than", type=parse_days, default=90.0, metavar="DAYS", help="not used for so many days (90)"
+        "--older-than", type=parse_days, default=90.0, metavar="DAYS", help="not used for DAYS days (90)"
     )
     add_selection_options(parser)
     add_dry_run_option(parser)
@@ -44,13 +44,13 @@ def prune_sessions(arguments: argparse.Namespace) -> int:
         rows = db.list_prune_candidates(arguments.older_than, only=only)
         if not rows:
             unused = format_count(arguments.older_than, "day")
-            print_lines([f"Nothing to prune: no ended conversation was unused for {unused}."])
+            print_lines([f"Nothing to prune: no ended conversation has been unused for {unused}."])
             return DONE
         print_lines(_describe_candidates(rows, db.text_bytes(row["id"] for row in rows)))
         if arguments.dry_run:
             print_lines(["Nothing was deleted."])
             return DONE
-        require_consent(f"Delete {format_count(len(rows), 'session')} for good?", yes=arguments.yes)
+        require_consent(f"Delete {format_count(len(rows), 'session')} permanently?", yes=arguments.yes)
         deleted = db.prune_sessions(
             arguments.older_than, sessions_dir=get_sessions_folder(arguments), only=only
         )
@@ -59,8 +59,8 @@ def prune_sessions(arguments: argparse.Namespace) -> int:
 
 
 def _describe_candidates(rows: list[dict[str, Any]], size: int) -> list[str]:
-    """How many, from when to when, how large, and the first of them."""
-    conversations = {row["root_id"]: row for row in rows}  # each by its last session
+    """Describe the sessions that would be deleted: their number, dates and size, and the first few of them."""
+    conversations = {row["root_id"]: row for row in rows}  # the last session of each
     used = clock.filter_times(row["last_active"] or row["started_at"] for row in conversations.values())
     messages = sum(row["message_count"] or 0 for row in rows)
     counts = (
@@ -89,14 +89,14 @@ def define_thin(parser: argparse.ArgumentParser, _: Words) -> None:
         type=parse_days,
         default=90.0,
         metavar="DAYS",
-        help="of conversations not used for so many days (90)",
+        help="conversations not used for DAYS days (90)",
     )
     parser.add_argument(
         "--larger-than",
         type=parse_row_count,
         default=16_384,
         metavar="BYTES",
-        help="only larger bodies than this (16384)",
+        help="only outputs larger than this (16384)",
     )
     add_dry_run_option(parser)
     add_yes_option(parser)
@@ -115,7 +115,7 @@ def thin_sessions(arguments: argparse.Namespace) -> int:
             print_lines([f"Would free {format_size(found.bytes)}: {summary}. Nothing was changed."])
             return DONE
         question = (
-            f"Cut {summary} to their beginning and end ({format_size(found.bytes)})? There is no way back."
+            f"Cut {summary} to their beginning and end ({format_size(found.bytes)})? This cannot be undone."
         )
         require_consent(question, yes=arguments.yes)
         done = db.thin(arguments.older_than, arguments.larger_than)

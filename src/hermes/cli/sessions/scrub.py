@@ -1,7 +1,7 @@
-"""`hermes sessions scrub`: a secret that got into a conversation leaves everything that is kept.
+"""`hermes sessions scrub`: remove a secret from all stored data.
 
-It is typed at a prompt that does not show it, or piped in; never given as an argument, which other programs and the
-shell's history would see.
+The secret is typed at a prompt without echo or piped in. It is never an argument, because other programs and
+the shell's history would see it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def scrub_text(arguments: argparse.Namespace) -> int:
         if arguments.dry_run or not found.occurrences:
             return DONE
         if not arguments.yes and not sys.stdin.isatty():
-            raise Refused("Nothing was removed: piped in, it needs --yes.")
-        require_consent("Remove it everywhere? There is no way back.", yes=arguments.yes)
+            raise Refused("Nothing was removed: a secret from stdin needs --yes.")
+        require_consent("Remove it everywhere? This cannot be undone.", yes=arguments.yes)
         done = db.scrub(secret)
     print_lines(make_printable(line) for line in done.lines())
     return DONE if done.ok else REFUSED
@@ -47,5 +47,5 @@ def _ask_text() -> str:
     else:
         secret = sys.stdin.readline().rstrip("\r\n")
     if not secret:
-        raise Refused("no secret was given: type it at the prompt, or pipe it in")
+        raise Refused("the secret is empty: type it at the prompt, or pipe it in")
     return secret

@@ -1,4 +1,4 @@
-"""`hermes sessions search`, and `hermes search`: conversations by what was said in them, the best first."""
+"""`hermes sessions search` and `hermes search`: find conversations by their text, best first."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def search_sessions(arguments: argparse.Namespace) -> int:
     with open_store(arguments) as db:
         found = db.search_conversations(
             query,
-            arguments.limit + 1,  # one more tells whether there are more
+            arguments.limit + 1,  # one extra row shows whether there are more
             sources=arguments.source,
             after=after,
             before=before,
@@ -89,7 +89,7 @@ def search_sessions(arguments: argparse.Namespace) -> int:
 
 
 def _format_results(found: FoundConversations, are_more: bool) -> Iterator[str]:
-    """Two lines for each conversation; those that only come near stand behind a line that says so."""
+    """Yield two lines per conversation. A heading precedes the near matches."""
     now = clock.now()
     last_exact = True
     for row in found:
@@ -122,7 +122,7 @@ def _format_conversation(row: dict[str, Any], now: float) -> Iterator[str]:
 
 
 def _highlight(snippet: str, width: int) -> str:
-    """Its matches in colour; where there is none, as they are marked."""
+    """Return the snippet with its matches in colour, or with their marks if colours are off."""
     from hermes.recall.snippets.goals import MARKED, fit_snippet
 
     excerpt = fit_snippet(snippet, width, in_colour=has_colour())
@@ -134,7 +134,7 @@ def _highlight(snippet: str, width: int) -> str:
 
 
 def _format_notes(found: FoundConversations, are_more: bool) -> Iterator[str]:
-    """What a reader has to know about how these were found."""
+    """Yield notes on how the results were found."""
     if are_more:
         yield f"showing {len(found)}, there are more · --limit"
     if found and found.order == "newest" and found.reading.words:
@@ -144,11 +144,11 @@ def _format_notes(found: FoundConversations, are_more: bool) -> Iterator[str]:
         yield f"no word matches; found as part of a word: {parts}"
     if found.cut:
         parts = ", ".join(make_printable(part) for part in found.cut)
-        yield f"only the most frequent words with {parts} were looked for; another word makes it exact"
+        yield f"only the most frequent words with {parts} were searched for; add a word for an exact result"
     if found.indexing:
         yield f"still indexing: {found.indexing[0]:,} of {found.indexing[1]:,} messages"
     for typed in found.reading.ignored:
-        yield f"looked for '{make_printable(typed)}' as text: it is no field that is known"
+        yield f"searched for '{make_printable(typed)}' as text: it is not a known field"
     if hidden := describe_hidden(found.hidden):
         at_least = "at least " if found.hidden_at_least else ""
         yield from fold_line(f"{at_least}{hidden} hidden · --all")

@@ -1,4 +1,4 @@
-"""`hermes sessions show`: a conversation as one reads it, through the pager."""
+"""`hermes sessions show`: print a conversation as readable text, through the pager."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 SPEAKERS = {"user": ("● You", "yellow"), "assistant": ("◆ Hermes", "green")}
 ARGUMENTS_SHOWN = 100
-"""Terminal cells of a call, without --tools. A command is always whole."""
+"""Maximum width of a tool call without `--tools`, in terminal columns. A shell command is always shown
+completely."""
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -35,19 +36,17 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         metavar="ID|TITLE",
         help="an id, the beginning of one, or a title",
     )
+    parser.add_argument("--tools", action="store_true", help="also show tool arguments and output")
+    parser.add_argument("--reasoning", action="store_true", help="also show the model's reasoning")
     parser.add_argument(
-        "--tools", action="store_true", help="also what tools were given, and what they answered"
-    )
-    parser.add_argument("--reasoning", action="store_true", help="also what the model thought")
-    parser.add_argument(
-        "--lineage", action="store_true", help="from the first segment of the conversation on"
+        "--lineage", action="store_true", help="start with the first session of the conversation"
     )
     parser.add_argument(
         "--from",
         dest="first",
         type=parse_message_id,
         metavar="MSG",
-        help="from this message on, by its number",
+        help="start with this message, by its number",
     )
     add_json_option(parser)
 
@@ -67,7 +66,7 @@ def show_session(arguments: argparse.Namespace) -> int:
 
 
 def list_segments(db: SessionDB, session_id: str) -> list[str]:
-    """The segments of a conversation up to its live end, in order."""
+    """Return the sessions of a conversation in order, up to the last one."""
     segments = [db.get_compression_tip(session_id)]
     while (row := db.get_session(segments[-1])) is not None and row["relation"] == "compression":
         segments.append(row["parent_session_id"])
@@ -75,7 +74,7 @@ def list_segments(db: SessionDB, session_id: str) -> list[str]:
 
 
 def _list_from(db: SessionDB, session_id: str, first: int) -> list[str]:
-    """The segments from the one on that holds a message."""
+    """Return the sessions of a conversation, starting with the one that contains the message `first`."""
     segments = list_segments(db, session_id)
     for at, segment in enumerate(segments):
         if any(message["id"] == first for message in db.get_messages(segment)):
@@ -103,7 +102,7 @@ def _format_transcript(db: SessionDB, segments: list[str], arguments: argparse.N
 
 
 def _list_subagents(db: SessionDB, session_id: str) -> dict[str, list[Relative]]:
-    """The sessions of the subagents that worked for each session of the family."""
+    """Return the subagent sessions of each session of the family."""
     family = db.family(session_id)
     return {
         member.id: [child for child in member.children if child.kind == "child" and child.root_id == child.id]
@@ -142,7 +141,7 @@ def _format_message(message: dict[str, Any], tools: bool, reasoning: bool) -> It
         yield apply_style(f"  ∴ reasoning{', without an answer' if is_all else ''}", "dim")
         yield from (apply_style(f"  {line}", "dim") for line in spell_controls(thought).splitlines())
         yield ""
-    # Tools colour their output.
+    # Tool output may contain colour codes.
     visible_text = make_readable(text) if role == "tool" else spell_controls(text)
     yield from (f"  {line}".rstrip() for line in visible_text.splitlines())
     for _, call in read_calls(message["tool_calls"]):
@@ -151,7 +150,8 @@ def _format_message(message: dict[str, Any], tools: bool, reasoning: bool) -> It
 
 
 def _format_call(call: Call, whole: bool) -> Iterator[str]:
-    """A call in one line, its command whole; with `whole` all arguments, each line by line."""
+    """Format a call on one line, with a shell command in full. With `whole`, format all arguments on their
+    own lines."""
     if not whole:
         limit = None if call.command is not None else ARGUMENTS_SHOWN
         yield f"  → {describe_call(call.name, call.arguments, width_limit=limit)}"

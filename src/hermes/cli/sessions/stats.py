@@ -1,4 +1,4 @@
-"""`hermes sessions stats`: the documented lines, then where the bytes are and what was stored last."""
+"""`hermes sessions stats`: the documented counts, the use of disk space, and the last stored message."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _format_statistics(statistics: Statistics) -> list[str]:
             if statistics.files[place]
         ),
         "Of the conversations:",
-        f"  {format_size(statistics.text):>9}  what people and the agent said",
+        f"  {format_size(statistics.text):>9}  messages of people and the agent",
         f"  {format_size(statistics.tool_output):>9}  tool output",
         f"  {format_size(statistics.prompts):>9}  system prompts",
         *([f"In the trash: {format_count(statistics.in_trash, 'session')}"] if statistics.in_trash else []),

@@ -1,4 +1,4 @@
-"""`hermes sessions trash list | restore | empty`: what was thrown away, until its time is over."""
+"""`hermes sessions trash list | restore | empty`: deleted conversations, kept until their time is over."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 HERE = "hermes.cli.sessions.trash"
 COMMANDS = {
-    "list": Command(f"{HERE}:define_list", "show what was thrown away", Access.READS),
-    "restore": Command(f"{HERE}:define_restore", "bring conversations back", Access.CHANGES),
-    "empty": Command(f"{HERE}:define_empty", "delete what was thrown away, for good", Access.PERSON),
+    "list": Command(f"{HERE}:define_list", "list the conversations in the trash", Access.READS),
+    "restore": Command(f"{HERE}:define_restore", "restore conversations", Access.CHANGES),
+    "empty": Command(f"{HERE}:define_empty", "delete conversations in the trash permanently", Access.PERSON),
 }
 
 COLUMNS = (Column("Title", 42, 40), Column("Thrown away", 13), Column("Goes", 10), Column("ID"))
@@ -62,12 +62,12 @@ def define_empty(parser: argparse.ArgumentParser, _: Words) -> None:
         type=parse_days,
         default=0,
         metavar="DAYS",
-        help="only what has lain there for so long (0)",
+        help="only conversations deleted at least DAYS days ago (0)",
     )
     parser.add_argument(
         "--purge",
         action="store_true",
-        help="leave no byte of its text in the store, its files and its copies",
+        help="also remove the text from the store's files and copies",
     )
 
 
@@ -116,9 +116,7 @@ def empty_trash(arguments: argparse.Namespace) -> int:
         if not rows:
             print_lines(["Nothing to delete."])
             return DONE
-        question = (
-            f"Delete {format_count(len(rows), 'conversation')} in the trash for good, with no way back?"
-        )
+        question = f"Delete {format_count(len(rows), 'conversation')} in the trash permanently?"
         require_consent(question, yes=arguments.yes)
         deleted = db.empty_trash(arguments.older_than, arguments.purge, get_sessions_folder(arguments))
     print_lines([f"Deleted {format_count(deleted, 'session')} from the trash."])
@@ -126,7 +124,8 @@ def empty_trash(arguments: argparse.Namespace) -> int:
 
 
 def _find_trashed(db: SessionDB, name: str) -> str:
-    """What was thrown away together is named by each of its sessions."""
+    """Return the id of a conversation in the trash. Sessions that were deleted together can be named by any
+    of them."""
     rows = db.list_trash()
     exact = [row for row in rows if name in (*row["sessions"], row["title"])]
     matches = exact or [row for row in rows if _has_prefix(row, name)]

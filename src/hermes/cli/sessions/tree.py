@@ -1,4 +1,4 @@
-"""`hermes sessions tree`: a conversation's family, drawn."""
+"""`hermes sessions tree`: draw the family of a conversation as a tree."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def show_tree(arguments: argparse.Namespace) -> int:
 
 
 def _draw(first: Relative, named: str) -> Iterator[str]:
-    """A line per session. A stack instead of recursion: a chain of continuations is as long as its life."""
+    """Yield a line per session. A stack replaces recursion, because a chain of continuations can be very
+    long."""
     now, width = clock.now(), get_terminal_width()
     stack: list[tuple[Relative, str, str]] = [(first, "", "")]
     while stack:
@@ -67,7 +68,7 @@ def _draw(first: Relative, named: str) -> Iterator[str]:
 
 
 def _format_session(session: Relative, now: float, is_named: bool, room: int | None) -> str:
-    """What it is, its title, its id, and as much of the rest as there is room for."""
+    """Format a session: its relation, title and id, and as many other facts as fit."""
     relation = RELATIONS.get(session.relation or "", "") if session.parent_session_id else ""
     before = f"{relation}: " if relation else ""
     task = session.preview if session.kind == "child" else None
@@ -82,7 +83,7 @@ def _format_session(session: Relative, now: float, is_named: bool, room: int | N
     ]
     if room is not None:
         while len(facts) > 1 and measure_text(before + title + SPACE + BETWEEN.join(facts)) > room:
-            facts.pop(-2 if len(facts) > 2 else -1)  # the id and the time are the last to go
+            facts.pop(-2 if len(facts) > 2 else -1)  # the id and the time are dropped last
         left = room - measure_text(before + SPACE + BETWEEN.join(facts))
         title = make_printable(title, width_limit=max(SHORTEST_TITLE, left))
     name = apply_style(title, *(["bold", "underline"] if is_named else ["bold"]))

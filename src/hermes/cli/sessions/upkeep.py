@@ -1,4 +1,4 @@
-"""`hermes sessions verify | repair | backup | restore | optimize`: the upkeep of the store."""
+"""`hermes sessions verify | repair | backup | restore | optimize`: maintenance of the store."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def define_verify(parser: argparse.ArgumentParser, _: Words) -> None:
 
 def define_repair(parser: argparse.ArgumentParser, _: Words) -> None:
     add_store_option(parser, repair)
-    parser.add_argument("--check-only", action="store_true", help="say what is wrong and change nothing")
+    parser.add_argument("--check-only", action="store_true", help="show what is wrong, and change nothing")
     parser.add_argument("--no-backup", action="store_true", help="do not keep the damaged file")
 
 
 def define_backup(parser: argparse.ArgumentParser, _: Words) -> None:
     add_store_option(parser, backup)
     parser.add_argument(
-        "file", nargs="?", type=Path, metavar="FILE", help="where to (a new name in the home)"
+        "file", nargs="?", type=Path, metavar="FILE", help="the new file (default: a new name in the home)"
     )
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
 
@@ -60,10 +60,10 @@ def repair(arguments: argparse.Namespace) -> int:
     from hermes.store.engine_choice import has_log
 
     path = get_store_path(arguments)
-    if not has_log(path):  # which is enough for a repair
+    if not has_log(path):  # a log alone is enough for a repair
         require_store(arguments)
     if arguments.check_only and path.exists() and not is_writable(path):
-        print_error("it cannot be written, and so not be held alone to try things out: it was only read")
+        print_error("the store cannot be written, so repairs could not be tried; it was only read")
         return verify(arguments)
     report = SessionDB.repair_file(path, check_only=arguments.check_only, keep_backup=not arguments.no_backup)
     return _print_report(report)

@@ -1,5 +1,8 @@
-"""Slash commands, each once for every surface. A command gets a `CommandContext` and its words, and returns data.
+"""Slash commands, implemented once for all surfaces. A command gets a `CommandContext` and its words, and
+returns data.
 
-Owns what each command does. The terminal (`chat.commands`) and chat platforms (`gateway.commands`) render the data.
-Imports the store's verbs, the agent and insights; no surface.
+Owns the effect of each command and the text of its reply (`wording`). The terminal (`chat.commands`) and the
+chat platforms (`gateway.commands`) add their markup. A new command is a function and a `Command` in one of
+the modules here; a new kind of reply also needs a text. Imports the store's verbs, the agent and insights; no
+surface.
 """

@@ -1,161 +1,102 @@
-"""The types of slash commands: what a command works with, and what a command is."""
+"""The types of slash commands: the command, its context, and the surface it runs on."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from hermes.conversation.commands.replies import Reply, WrongUsage
 
 if TYPE_CHECKING:
-    from hermes.agent.events import Event
     from hermes.agent.subagents import Subagents
-    from hermes.conversation.commands.replies import Reply
+    from hermes.conversation.conversation import Conversation
     from hermes.db.session_db import AnyStore
 
 Row = dict[str, Any]
+ContextT = TypeVar("ContextT")
+AnswerT = TypeVar("AnswerT")
 
-# A name, perhaps with the bot's, and nothing else before the next space: `/etc/hosts`, `/24` and `/a.b` are none.
-_COMMAND = re.compile(r"\s*/(?P<name>[^\W\d_][\w-]{0,31})(?:@\w{1,64})?(?:\s+(?P<words>.*))?", re.DOTALL)
+LONGEST_NAME = 32
+"""The maximum number of characters of a command name."""
+# A command name, optionally followed by the name of the bot, up to the next space. `/etc/hosts`, `/24` and
+# `/a.b` are not commands.
+_COMMAND = re.compile(
+    rf"\s*/(?P<name>[^\W\d_][\w-]{{0,{LONGEST_NAME - 1}}})(?:@\w{{1,64}})?(?:\s+(?P<words>.*))?", re.DOTALL
+)
 
 
 class TypedCommand(NamedTuple):
     name: str
-    """As it was typed. Names of commands are in lower case."""
+    """The name as typed. Command names are in lower case."""
     words: str
 
 
 def split_command(text: str) -> TypedCommand | None:
-    """The name of the command in a line, and what stands behind it; None for what is said to the agent."""
+    """Return the command name of a line and the text after it. None if the line is a message to the agent."""
     typed = _COMMAND.fullmatch(text)
     return None if typed is None else TypedCommand(typed["name"], (typed["words"] or "").strip())
 
 
-class RewindOutcome(Protocol):
-    @property
-    def messages(self) -> int: ...
-
-    @property
-    def content(self) -> Any:
-        """The message of the person at which the rewind began."""
-
-
-class CommandConversation(Protocol):
-    """The conversation that a command was typed in."""
-
-    queued_title: str | None
-
-    @property
-    def session_id(self) -> str | None: ...
-
-    @property
-    def exists(self) -> bool:
-        """Whether its session is stored."""
-
-    @property
-    def incognito(self) -> bool: ...
-
-    @property
-    def epoch(self) -> int | None:
-        """The epoch of its lease; None for a command that is answered beside the work."""
-
-    @property
-    def previous_id(self) -> str | None:
-        """The session that `begin` left for this one, as long as this one is not stored."""
-
-    async def ensure_session(self) -> bool:
-        """Store the session, if this surface does so before something is said; whether it is stored."""
-
-    async def load_rows(self) -> list[Row]: ...
-
-    async def take_back(self, message_id: int) -> RewindOutcome: ...
-
-    async def bring_back(self) -> int: ...
-
-    def compress(self, focus: str | None) -> AsyncIterator[Event]: ...
-
-    def stop(self) -> bool:
-        """Stop the running turn; whether there was one."""
-
-    async def begin(self, title: str | None) -> None:
-        """Leave the conversation for a new one, which has this title."""
-
-    async def check_free(self, session_id: str) -> None:
-        """`LeaseHeld` if somebody else works in a conversation."""
-
-    async def switch_to(self, session_id: str) -> Sequence[str]:
-        """Continue in another conversation; lines that a person should know. `LeaseHeld` if it is not free."""
-
-    async def branch(self, title: str | None) -> str: ...
+def parse_number(text: str, most: int) -> int | None:
+    """A number from 1 to `most`; None for anything else."""
+    number = int(text) if text.isdecimal() and len(text) <= len(str(most)) else 0
+    return number if 0 < number <= most else None
 
 
 class Option(NamedTuple):
     id: str
     text: str
     row: Row | None = None
-    """The session, if a conversation is to be chosen."""
+    """The session row, if the options are conversations."""
 
 
 class ModelDescription(NamedTuple):
     name: str
     address: str
-    """Where it is; empty if that is not for the person to know."""
+    """The model's address; empty if the person may not see it."""
 
 
 class CommandSurface(Protocol):
-    """The person, and the agent, as the surface reaches them."""
+    """The surface of a command: asks the person, and reports waiting messages and running subagents."""
 
     @property
     def waiting(self) -> int:
-        """How many messages wait for an answer."""
+        """The number of messages that wait for an answer."""
 
     async def confirm(self, question: str) -> bool:
-        """Ask before something is left or taken back. A chat platform does not ask: True."""
+        """Ask the person to confirm an action. A chat platform does not ask and returns True."""
 
     async def choose(self, question: str, options: Sequence[Option]) -> str | None:
-        """The id of the chosen option; None if the person cancels. A chat platform cannot ask: None."""
-
-    async def read_memory(self) -> str: ...
-
-    async def list_skills(self) -> Sequence[tuple[str, str]]:
-        """Names, and what each is good for."""
-
-    async def describe_model(self) -> ModelDescription | None: ...
-
-    async def choose_model(self, name: str) -> str | None:
-        """Continue with another model; its name. None if the model cannot be chosen here."""
+        """Return the id of the chosen option, or None if the person cancels. A chat platform cannot ask and
+        returns None."""
 
     @property
     def subagents(self) -> Subagents | None:
-        """The subagents that work for conversations of this program."""
-
-    async def stop_processes(self) -> int:
-        """End the background processes of the conversation; how many there were."""
+        """The registry of the running subagents of this program."""
 
 
 class Visibility(Protocol):
-    """Which conversations may be shown and opened here. Rows are those of the store."""
+    """Access rules: which conversations may be shown and opened here. Rows are session rows of the store."""
 
     @property
     def has_audience(self) -> bool:
-        """Whether others read what is answered."""
+        """Whether other people can read the reply."""
 
     @property
     def can_show_memory(self) -> bool:
-        """Whether all who read along may know what the agent remembers."""
+        """Whether all readers of the chat may see the agent's memory."""
 
     def can_show(self, row: Row) -> bool: ...
 
     def can_open(self, row: Row) -> bool: ...
 
     def is_own(self, row: Row) -> bool:
-        """Whether it is a conversation of the person who asks."""
-
-    def explain_closed(self, row: Row) -> str:
-        """Why a conversation cannot be opened here."""
+        """Whether the conversation belongs to the person who typed the command."""
 
 
 class AllVisible:
-    """Everything may be shown: for the owner of the machine, at the terminal."""
+    """Access rules of the terminal: the owner of the machine may see everything."""
 
     has_audience, can_show_memory = False, True
 
@@ -168,42 +109,60 @@ class AllVisible:
     def is_own(self, row: Row) -> bool:
         return True
 
-    def explain_closed(self, row: Row) -> str:
-        raise AssertionError("every conversation can be opened")
-
 
 class CommandContext(NamedTuple):
-    """What a command works with."""
+    """The input of a command besides its words."""
 
     store: AnyStore
-    """The store as the person who types may see it."""
-    conversation: CommandConversation
+    """The store, restricted to the data that the person may see."""
+    conversation: Conversation[Any]
     surface: CommandSurface
     visibility: Visibility = AllVisible()
     listed: Sequence[str] = ()
-    """The ids of the list that the person saw last, where the surface remembers it: `/resume 3` means the third."""
+    """The ids of the last list that the person saw, if the surface keeps it. `/resume 3` selects the third.
+    """
     find_latest: Callable[[], str | None] | None = None
-    """The conversation that `latest` means, if that is not simply the newest that can be opened here."""
+    """Finds the conversation that `latest` refers to. The default is the newest one that can be opened here.
+    """
     most_hits: int = 10
-    """How many hits of a search are shown."""
+    """The maximum number of search hits in a reply."""
 
 
-class Command(NamedTuple):
+class Command(NamedTuple, Generic[ContextT, AnswerT]):
+    """A slash command. A shared command takes a `CommandContext` and returns a `Reply`.
+
+    A command of a single surface takes the context of its surface.
+    """
+
     name: str
-    run: Callable[[CommandContext, str], Awaitable[Reply]]
+    run: Callable[[ContextT, str], Awaitable[AnswerT]]
+    """Called with the context and the text after the name."""
     takes: str
-    """`[name]` may be left out, `<words>` may not."""
+    """The arguments, for the usage line. `[name]` is optional, `<words>` is required."""
     summary: str
     at_once: bool = False
-    """Answered beside the work, also while an answer is being made. It changes nothing in the conversation."""
+    """Whether the command runs immediately, even during a turn. Such a command does not change the
+    conversation."""
     bare_at_once: bool = False
-    """Answered at once if it is typed without words."""
+    """Whether the command runs immediately if it has no words."""
     stops: bool = False
-    """Stops the answer that is being made."""
+    """Whether the command stops the running turn."""
     aliases: tuple[str, ...] = ()
     takes_session: bool = False
-    """Its words name a conversation: titles are completed."""
+    """Whether the words refer to a conversation. Surfaces then complete titles."""
 
     @property
     def usage(self) -> str:
         return f"/{self.name} {self.takes}".rstrip()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.name, *self.aliases
+
+    def reject(self) -> WrongUsage:
+        """Return the reply to invalid words."""
+        return WrongUsage(self.usage, self.summary)
+
+
+SharedCommand: TypeAlias = Command[CommandContext, Reply]
+AnyCommand: TypeAlias = Command[Any, Any]

@@ -1,11 +1,17 @@
-"""Commands about what was said last: undo, redo, rewind, retry, resend, compress, history, stop."""
+"""Commands for recent messages: undo, redo, rewind, retry, resend, compress, history, stop."""
 
 from __future__ import annotations
 
 import asyncio
 
 from hermes import errors
-from hermes.conversation.commands.command_types import Command, CommandContext, Option, Row
+from hermes.conversation.commands.command_types import (
+    Command,
+    CommandContext,
+    Option,
+    Row,
+    parse_number,
+)
 from hermes.conversation.commands.lookup import list_spoken
 from hermes.conversation.commands.replies import (
     AskAgain,
@@ -16,6 +22,7 @@ from hermes.conversation.commands.replies import (
     History,
     NothingSaid,
     Prompts,
+    Reason,
     Refused,
     Reply,
     Resent,
@@ -26,21 +33,20 @@ from hermes.conversation.commands.replies import (
 
 MOST_UNDONE = 1000
 OFFERED = 10
-NOTHING_TO_UNDO = "There is nothing to take back."
 
 
 async def undo(context: CommandContext, words: str) -> Reply:
-    number = words or "1"
-    if not number.isdecimal() or not 0 < int(number[:9]) <= MOST_UNDONE:
-        return Refused("Usage: `/undo [how many exchanges]`")
-    prompts = await _list_prompts(context, int(number))
+    number = parse_number(words or "1", MOST_UNDONE)
+    if number is None:
+        return UNDO.reject()
+    prompts = await _list_prompts(context, number)
     if not prompts:
         return await _undo_start(context)
     return await _take_back(context, prompts[-1], len(prompts))
 
 
 async def _list_prompts(context: CommandContext, limit: int) -> list[Row]:
-    """What the person said last, newest first."""
+    """Return the last messages of the person, newest first."""
     session_id = _get_stored_id(context)
     if session_id is None:
         return []
@@ -62,34 +68,22 @@ async def _take_back(
 
 
 async def _undo_start(context: CommandContext) -> Reply:
-    """Go back to the conversation that a new start left, if nobody has spoken since."""
-    conversation, session_id = context.conversation, _get_stored_id(context)
-    if session_id is None:
-        previous = conversation.previous_id
-        if previous is None:
-            return NothingSaid(NOTHING_TO_UNDO)
-        previous = await asyncio.to_thread(context.store.get_compression_tip, previous)
-    else:
-        row = await asyncio.to_thread(context.store.get_session, session_id)
-        if row is None or row["relation"] != "reset" or row["parent_session_id"] is None:
-            return Refused(NOTHING_TO_UNDO)
-        previous = row["parent_session_id"]
+    """Return to the conversation that a new start left, if there are no messages since."""
+    conversation = context.conversation
     try:
-        await conversation.check_free(previous)
-        if session_id is not None:
-            previous = await asyncio.to_thread(
-                lambda: context.store.undo_reset(session_id, lease_epoch=conversation.epoch)
-            )
-        notes = await conversation.switch_to(previous)
+        notes = await conversation.undo_start()
     except errors.LeaseHeld as conflict:
-        return Busy(previous, conflict.holder)
-    except errors.InvalidArgument:
-        return Refused(NOTHING_TO_UNDO)
-    if session_id is not None:  # its title is free for another start
-        await asyncio.to_thread(context.store.set_session_title, session_id, None)
-    old = await asyncio.to_thread(context.store.get_session, previous)
-    messages = await asyncio.to_thread(list_spoken, context, previous)
-    return StartUndone(old, len(messages), notes)
+        return Busy(conflict.holder.session_id, conflict.holder)
+    if notes is None:
+        return (
+            Refused(Reason.NOTHING_TO_TAKE_BACK)
+            if conversation.exists
+            else NothingSaid(Reason.NOTHING_TO_TAKE_BACK)
+        )
+    session_id = conversation.session_id
+    row = await asyncio.to_thread(context.store.get_session, session_id)
+    messages = await asyncio.to_thread(list_spoken, context, session_id)
+    return StartUndone(row, len(messages), notes)
 
 
 async def redo(context: CommandContext, words: str) -> Reply:
@@ -103,7 +97,7 @@ async def rewind(context: CommandContext, words: str) -> Reply:
         return await redo(context, "")
     prompts = await _list_prompts(context, OFFERED)
     if not prompts:
-        return NothingSaid("There is nothing to go back to.")
+        return NothingSaid(Reason.NOTHING_TO_GO_BACK_TO)
     if not words:
         options = [Option(str(prompt["id"]), prompt["preview"]) for prompt in prompts]
         chosen = await context.surface.choose("Go back to before:", options)
@@ -111,17 +105,18 @@ async def rewind(context: CommandContext, words: str) -> Reply:
             if str(prompt["id"]) == chosen:
                 return await _take_back(context, prompt, number, is_confirmed=True)
         return Prompts(prompts)
-    if words.isdecimal() and 0 < int(words[:9]) <= len(prompts):
-        return await _take_back(context, prompts[int(words) - 1], int(words))
-    return Refused(f"Usage: `/rewind [1 to {len(prompts)}, counted from the last message, or undo]`")
+    chosen_number = parse_number(words, len(prompts))
+    if chosen_number is None:
+        return REWIND.reject()
+    return await _take_back(context, prompts[chosen_number - 1], chosen_number)
 
 
 async def retry(context: CommandContext, words: str) -> Reply:
     prompts = await _list_prompts(context, 1)
     if not prompts:
-        return Refused("There is nothing to ask again.")
+        return Refused(Reason.NOTHING_TO_ASK_AGAIN)
     last = (await context.conversation.load_rows())[-1]
-    if last["role"] == "user":  # it was never answered
+    if last["role"] == "user":  # the message was never answered
         return AskAgain(last["content"], is_stored=True)
     outcome = await context.conversation.take_back(prompts[0]["id"])
     return AskAgain(outcome.content, is_stored=False)
@@ -132,13 +127,13 @@ async def resend(context: CommandContext, words: str) -> Reply:
     messages = [] if session_id is None else await asyncio.to_thread(list_spoken, context, session_id)
     answers = [row for row in messages if row["role"] == "assistant"]
     if not answers:
-        return Refused("There is no answer yet that I could send again.")
+        return Refused(Reason.NO_ANSWER)
     return Resent(answers[-1]["content"])
 
 
 async def compress(context: CommandContext, words: str) -> Reply:
     if not context.conversation.exists:
-        return NothingSaid("There is nothing to make shorter.")
+        return NothingSaid(Reason.NOTHING_TO_COMPRESS)
     return Compressing(context.conversation.compress(words or None))
 
 
@@ -150,34 +145,33 @@ async def stop(context: CommandContext, words: str) -> Reply:
     waiting = context.surface.waiting
     if context.conversation.stop():
         return Stopped(True, waiting, 0)
-    return Stopped(False, waiting, await context.surface.stop_processes())
+    return Stopped(False, waiting, await context.conversation.stop_processes())
 
 
+UNDO = Command(
+    "undo", undo, "[n]", "take back the last exchange, or the last n; after /new: return to the old one"
+)
+REWIND = Command(
+    "rewind",
+    rewind,
+    "[n or undo]",
+    "go back to before one of your messages (1 is the last); /rewind undo is /redo",
+)
 COMMANDS = (
-    Command(
-        "undo",
-        undo,
-        "[n]",
-        "take back the last exchange, or the last n; right after a new start: go back",
-    ),
-    Command("redo", redo, "", "bring back what was taken back last, until something new is said"),
-    Command(
-        "rewind",
-        rewind,
-        "[n]",
-        "go back to before a message of yours; /rewind undo is /redo",
-    ),
+    UNDO,
+    Command("redo", redo, "", "bring back the messages taken back last, before a new one is sent"),
+    REWIND,
     Command("retry", retry, "", "ask the last question again"),
     Command("resend", resend, "", "send the last answer again"),
-    Command("compress", compress, "[focus]", "make room: go on from a summary, with what matters in mind"),
     Command(
-        "history", history, "", "what was said in this conversation, each message in short", at_once=True
+        "compress", compress, "[focus]", "replace older messages by a summary; focus: what it should keep"
     ),
+    Command("history", history, "", "list the messages of this conversation, shortened", at_once=True),
     Command(
         "stop",
         stop,
         "",
-        "stop the answer that is being made; else what tools left running in the background",
+        "stop the running answer; if there is none, stop background processes",
         at_once=True,
     ),
 )

@@ -1,22 +1,26 @@
-"""The conversations that can be shown or opened here, and which one a person refers to."""
+"""Lists the conversations that can be opened here, and finds the one that a person refers to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes.conversation.commands.command_types import CommandContext
-from hermes.conversation.commands.replies import Ambiguous, ConversationList, NotFound, Refused
+from hermes.conversation.commands.replies import Ambiguous, ConversationList, NotFound, Reason, Refused
 from hermes.message_content import read_text
 from hermes.store.sessions.titles import make_one_line
+
+if TYPE_CHECKING:
+    from hermes.db.session_db import AnyStore
 
 Row = dict[str, Any]
 
 LISTED = 10
 PAGE, SCANNED = 100, 500
-"""How many conversations are read to find those that can be shown."""
+"""The page size, and the maximum number of conversations that are read for a list."""
 LONGEST_NUMBER = 3
-"""Digits. More of them begin an id: those start with a date."""
+"""The maximum number of digits of a list number. A longer number is the beginning of an id: ids start with a
+date."""
 LATEST = "latest"
 
 _PAIRS = ('""', "''", "“”", "„“", "‘’", "«»", "‹›", "``", "[]", "()", "<>", "{}")
@@ -25,10 +29,15 @@ _PAIRS = ('""', "''", "“”", "„“", "‘’", "«»", "‹›", "``", "[]"
 def list_conversations(
     context: CommandContext, words: str = "", *, is_resume: bool = False
 ) -> ConversationList:
-    """The conversations that can be opened here, newest first; with words, those whose title or beginning has them."""
+    """Return the conversations that can be opened here, newest first.
+
+    With words, return only those that have them in the title, the preview or the id.
+    """
     needle, rows, private = words.casefold(), list[Row](), 0
     visibility = context.visibility
     for row in _scan_conversations(context):
+        if row["id"] == context.conversation.session_id and not _has_content(row):
+            continue  # the current conversation is empty, so it cannot be resumed
         if needle not in f"{row['title'] or ''} {row['preview']} {row['id']}".casefold():
             continue
         stored = context.store.get_session(row["id"])
@@ -38,7 +47,7 @@ def list_conversations(
             rows.append(row)
         elif visibility.is_own(stored):
             private += 1
-        if len(rows) > LISTED and not visibility.has_audience:  # nothing is private here
+        if len(rows) > LISTED and not visibility.has_audience:  # no private rows to count
             break
     return ConversationList(
         rows[:LISTED], len(rows) > LISTED, private, context.conversation.session_id, words, is_resume
@@ -54,32 +63,72 @@ def _scan_conversations(context: CommandContext) -> Iterator[Row]:
 
 
 def _is_worth_listing(row: Row) -> bool:
-    """Whether anybody would look for it: something was said, or carried over, or it has a title."""
+    """Return whether a conversation belongs in a list: it has messages, is a branch, or has a title."""
     if row["end_reason"] == "reset_undone":
         return False
-    return bool(row["message_count"] or row["title"] or row["relation"] == "branch")
+    return bool(row["title"]) or _has_content(row)
+
+
+def _has_content(row: Row) -> bool:
+    return bool(row["message_count"] or row["relation"] == "branch")
+
+
+class Lookup(NamedTuple):
+    id: str | None
+    """The current session of the conversation; None if no conversation or more than one matches."""
+    candidates: Sequence[Row] = ()
+    """A row for each matching conversation: `id` (its current session), `title`, `preview`, `last_active`."""
+
+
+def find_conversation(
+    store: AnyStore,
+    words: str,
+    find_latest: Callable[[], str | None],
+    *,
+    preferred_owner: str | None = None,
+) -> Lookup:
+    """Find a conversation by id, id prefix, title or `latest`. Any of its sessions can be named.
+
+    With `preferred_owner`, a title that several people use refers to the conversation of this owner.
+    """
+    name = make_one_line(words)
+    bare = _strip_quotes(name)
+    if bare == LATEST and store.get_session_by_title(LATEST) is None:
+        return Lookup(find_latest())
+    for candidate in dict.fromkeys((name, bare)):
+        named = store.named(candidate, preferred_owner=preferred_owner)
+        if named.id is not None:
+            return Lookup(store.get_compression_tip(named.id))
+        by_tip: dict[str, Row] = {}
+        for row in named.candidates:  # several sessions of one conversation are one candidate
+            tip = store.get_compression_tip(row["id"])
+            by_tip.setdefault(tip, {**row, "id": tip})
+        if by_tip:
+            tips = list(by_tip.values())
+            return Lookup(tips[0]["id"]) if len(tips) == 1 else Lookup(None, tips)
+    return Lookup(None)
+
+
+def _strip_quotes(name: str) -> str:
+    """Remove quotation marks and brackets, which people copy from a usage line."""
+    while len(name) > 1 and name[0] + name[-1] in _PAIRS:
+        name = name[1:-1].strip()
+    return name
 
 
 def resolve_conversation(context: CommandContext, words: str) -> Row | Ambiguous | NotFound | Refused:
-    """Find a conversation by its number in the list, its id, the beginning of that, or its title."""
-    name = make_one_line(words)
-    bare = _strip_quotes(name)
+    """Find a conversation that can be opened here, by its number in the list or with `find_conversation`."""
+    bare = _strip_quotes(make_one_line(words))
     if bare.isdecimal() and len(bare) <= LONGEST_NUMBER:
         listed = context.listed or [row["id"] for row in list_conversations(context).rows]
         if 0 < int(bare) <= len(listed):
             return _resolve_id(context, listed[int(bare) - 1], words)
         titled = context.store.get_session_by_title(bare)
         return NotFound(words) if titled is None else _resolve_id(context, titled["id"], words)
-    if bare == LATEST and context.store.get_session_by_title(LATEST) is None:
-        latest_id = _find_latest(context)
-        return NotFound(words) if latest_id is None else _resolve_id(context, latest_id, words)
-    for candidate in dict.fromkeys((name, bare)):
-        named = context.store.named(candidate)
-        if named.id is not None:
-            return _resolve_id(context, named.id, words)
-        if named.candidates:
-            return _resolve_candidates(context, named.candidates, words)
-    return NotFound(words)
+    found = find_conversation(context.store, words, lambda: _find_latest(context))
+    if found.id is not None:
+        return _resolve_id(context, found.id, words)
+    return _resolve_candidates(context, found.candidates, words)
 
 
 def _find_latest(context: CommandContext) -> str | None:
@@ -89,9 +138,9 @@ def _find_latest(context: CommandContext) -> str | None:
 
 
 def _resolve_id(context: CommandContext, session_id: str, words: str) -> Row | NotFound | Refused:
-    """The live end of the conversation, if it can be opened here.
+    """Return the current session of the conversation, if it can be opened here.
 
-    Of two with the same title a person means their own; where that cannot be opened, they mean the other one.
+    If it cannot be opened, return another conversation with the same title that can be.
     """
     row = context.store.get_session(context.store.get_compression_tip(session_id))
     if row is None:
@@ -104,37 +153,26 @@ def _resolve_id(context: CommandContext, session_id: str, words: str) -> Row | N
             stored = context.store.get_session(other["id"])
             if stored is not None and visibility.can_open(stored):
                 return stored
-    return Refused(visibility.explain_closed(row))
+    is_own = visibility.is_own(row)
+    return Refused(Reason.PRIVATE_CONVERSATION if is_own else Reason.SHARED_CONVERSATION)
 
 
 def _resolve_candidates(
-    context: CommandContext, candidates: list[Row], words: str
+    context: CommandContext, candidates: Sequence[Row], words: str
 ) -> Row | Ambiguous | NotFound | Refused:
-    """Several sessions of one conversation are one candidate."""
-    by_tip: dict[str, Row | NotFound | Refused] = {}
-    for candidate in candidates:
-        tip = context.store.get_compression_tip(candidate["id"])
-        if tip not in by_tip:
-            by_tip[tip] = _resolve_id(context, tip, words)
-    rows = [resolved for resolved in by_tip.values() if isinstance(resolved, dict)]
+    resolved = [_resolve_id(context, candidate["id"], words) for candidate in candidates]
+    rows = [row for row in resolved if isinstance(row, dict)]
     if not rows:
-        return next(iter(by_tip.values()))
+        return resolved[0] if resolved else NotFound(words)
     if len(rows) == 1:
         return rows[0]
     return Ambiguous([{**row, "last_active": row["last_active"] or row["started_at"]} for row in rows])
 
 
 def list_spoken(context: CommandContext, session_id: str) -> list[Row]:
-    """What people and the agent said in a conversation, as far as it is live."""
+    """Return the messages with text of people and the agent in the context of a session."""
     return [
         row
         for row in context.store.get_context(session_id)
         if row["role"] in ("user", "assistant") and read_text(row["content"], row["role"]).strip()
     ]
-
-
-def _strip_quotes(name: str) -> str:
-    """Without the quotation marks or brackets that people copy along from a usage line."""
-    while len(name) > 1 and name[0] + name[-1] in _PAIRS:
-        name = name[1:-1].strip()
-    return name

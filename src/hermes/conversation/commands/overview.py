@@ -1,11 +1,21 @@
-"""Commands that show something: conversations, search hits, status, usage, insights, memory, skills, model, help."""
+"""Commands that show data: conversations, search hits, status, usage, insights, memory, skills, model,
+subagents, help."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING, Any
 
-from hermes.agent.subagents import AGENTS_USAGE, run_agents_command
-from hermes.conversation.commands.command_types import Command, CommandContext
+from hermes.agent.subagents import list_subagents
+from hermes.agent.tool import find_conversation_root
+from hermes.config.redaction import redact_text
+from hermes.conversation.commands.command_types import (
+    LONGEST_NAME,
+    Command,
+    CommandContext,
+    ModelDescription,
+    parse_number,
+)
 from hermes.conversation.commands.lookup import list_conversations
 from hermes.conversation.commands.replies import (
     Help,
@@ -14,20 +24,26 @@ from hermes.conversation.commands.replies import (
     ModelChosen,
     ModelShown,
     NothingSaid,
+    Reason,
     Refused,
     Reply,
     SearchHits,
     Skills,
     Status,
+    SubagentList,
+    SubagentsStopped,
     Usage,
 )
 
+if TYPE_CHECKING:
+    from hermes.conversation.conversation import Conversation
+
 HITS_WITH_AUDIENCE = 50
-"""How many hits are read where some cannot be shown."""
+"""The number of hits to read if some of them may not be shown."""
 DAYS, MOST_DAYS = 30, 9999
 FLAGS = {"--days": "days", "--source": "source"}
-ONE_MODEL = "All chats have the same model. `hermes setup`, where I run, changes it."
-IN_PRIVATE = "That is about you alone: ask me in a private chat."
+HIGHEST_NUMBER = 999_999_999
+"""The highest number of a subagent that is accepted."""
 
 
 async def sessions(context: CommandContext, words: str) -> Reply:
@@ -36,7 +52,7 @@ async def sessions(context: CommandContext, words: str) -> Reply:
 
 async def search(context: CommandContext, words: str) -> Reply:
     if not words:
-        return Refused("Usage: `/search words`")
+        return SEARCH.reject()
     return await asyncio.to_thread(_find_hits, context, words)
 
 
@@ -51,7 +67,9 @@ def _find_hits(context: CommandContext, words: str) -> SearchHits:
             private += 1
         else:
             rows.append({**row, "id": row["tip_id"], "preview": stored["preview"]})
-    return SearchHits(rows[: context.most_hits], private, found)
+    parts = found.parts if found.partial else ()
+    are_nearest = found.relaxed and not found.partial and not found.is_question
+    return SearchHits(rows[: context.most_hits], private, parts, are_nearest)
 
 
 async def status(context: CommandContext, words: str) -> Reply:
@@ -61,7 +79,7 @@ async def status(context: CommandContext, words: str) -> Reply:
 
 def _read_status(context: CommandContext, messages: int) -> Status:
     conversation, store = context.conversation, context.store
-    session_id = conversation.session_id
+    session_id = conversation.known_id
     row = store.get_session(session_id) if session_id is not None and conversation.exists else None
     used = None if row is None else store.usage_of(row["id"], True)
     title = (None if row is None else row["title"]) or conversation.queued_title
@@ -70,7 +88,7 @@ def _read_status(context: CommandContext, messages: int) -> Status:
 
 async def usage(context: CommandContext, words: str) -> Reply:
     session_id = context.conversation.session_id
-    if session_id is None or not context.conversation.exists:
+    if not context.conversation.exists:
         return Usage(None)
     return Usage(await asyncio.to_thread(context.store.usage_of, session_id, True))
 
@@ -79,16 +97,16 @@ async def insights(context: CommandContext, words: str) -> Reply:
     from hermes.insights import InsightsEngine
 
     if context.visibility.has_audience:
-        return Refused("These numbers tell of your private conversations, too: ask me in a private chat.")
+        return Refused(Reason.NUMBERS_OF_ONE_PERSON)
     arguments = _parse_insights(words)
     if arguments is None:
-        return Refused("Usage: `/insights [days] [--days N] [--source S]`")
+        return INSIGHTS.reject()
     days, source = arguments
     return Insights(await asyncio.to_thread(InsightsEngine(context.store).generate, days, source))
 
 
 def _parse_insights(words: str) -> tuple[int, str | None] | None:
-    """(days, source); None if it cannot be understood."""
+    """Return (days, source). None if the words are invalid."""
     options: dict[str, str] = {}
     waiting = words.replace("=", " ").split()
     while waiting:
@@ -99,43 +117,72 @@ def _parse_insights(words: str) -> tuple[int, str | None] | None:
             options["days"] = word
         else:
             return None
-    days = options.get("days", str(DAYS))
-    if not days.isdecimal() or not 0 < int(days[:9]) <= MOST_DAYS:
-        return None
-    return int(days), options.get("source")
+    days = parse_number(options.get("days", str(DAYS)), MOST_DAYS)
+    return None if days is None else (days, options.get("source"))
 
 
 async def memory(context: CommandContext, words: str) -> Reply:
     if not context.visibility.can_show_memory:
-        return Refused(IN_PRIVATE)
-    return Memory(await context.surface.read_memory())
+        return Refused(Reason.ABOUT_ONE_PERSON)
+    return Memory(await context.conversation.read_memory())
 
 
 async def skills(context: CommandContext, words: str) -> Reply:
     if not context.visibility.can_show_memory:
-        return Refused(IN_PRIVATE)
-    return Skills(await context.surface.list_skills())
+        return Refused(Reason.ABOUT_ONE_PERSON)
+    return Skills(await context.conversation.list_skills())
 
 
 async def model(context: CommandContext, words: str) -> Reply:
+    conversation = context.conversation
     if not words:
-        return ModelShown(await context.surface.describe_model())
-    chosen = await context.surface.choose_model(words)
-    return Refused(ONE_MODEL) if chosen is None else ModelChosen(chosen)
+        return ModelShown(await _describe_model(conversation))
+    if conversation.models is None:
+        return Refused(Reason.MODEL_IS_FIXED)
+    return ModelChosen((await conversation.choose_model(words)).name)
+
+
+async def _describe_model(conversation: Conversation[Any]) -> ModelDescription | None:
+    """Describe the model of the conversation. Without its own choice, this is the model that answered last."""
+    if conversation.models is not None:
+        chosen = (await conversation.prepare()).agent.model
+        return ModelDescription(chosen.name, redact_text(chosen.base_url or chosen.provider or "unknown"))
+    session_id = conversation.known_id
+    row = None if session_id is None else await asyncio.to_thread(conversation.store.get_session, session_id)
+    return None if row is None or not row["model"] else ModelDescription(row["model"], "")
 
 
 async def agents(context: CommandContext, words: str) -> Reply:
-    session_id = context.conversation.session_id
+    session_id, running = context.conversation.known_id, context.surface.subagents
+    verb, _, name = " ".join(words.lower().split()).partition(" ")
+    number = parse_number(name, HIGHEST_NUMBER)
+    if verb not in ("", "stop") or (name and number is None):
+        return AGENTS.reject()
     if session_id is None:
-        return NothingSaid("No subagent has worked for it.")
-    reply = await run_agents_command(context.store, context.surface.subagents, session_id, words)
-    return Refused(f"Usage: `{AGENTS_USAGE}`") if reply is None else reply
+        return NothingSaid(Reason.NO_SUBAGENTS)
+    conversation = await asyncio.to_thread(find_conversation_root, context.store, session_id)
+    if verb == "stop":
+        return SubagentsStopped([] if running is None else running.stop(conversation, number), number)
+    known = [] if running is None else running.list_known(conversation)
+    return SubagentList(await asyncio.to_thread(list_subagents, context.store, known, conversation))
 
 
 async def show_help(context: CommandContext, words: str) -> Reply:
-    return Help(words.lstrip("/").lower())
+    name, *_ = words.lower().split() or [""]
+    return Help(name.lstrip("/")[:LONGEST_NAME])
 
 
+SEARCH = Command("search", search, "<words>", "find conversations by what was said", at_once=True)
+INSIGHTS = Command(
+    "insights",
+    insights,
+    "[days] [--days N] [--source S]",
+    "what you did in the last 30 days, and what it cost",
+    at_once=True,
+)
+AGENTS = Command(
+    "agents", agents, "[stop [n]]", "the subagents of this conversation; stop one or all", at_once=True
+)
 LISTS = (
     Command(
         "sessions",
@@ -144,32 +191,17 @@ LISTS = (
         "your conversations, or those with words in their title or beginning",
         at_once=True,
     ),
-    Command("search", search, "<words>", "find conversations by what was said", at_once=True),
+    SEARCH,
 )
 REPORTS = (
-    Command("status", status, "", "which conversation this is, and what it is doing", at_once=True),
-    Command("usage", usage, "", "what this conversation used and cost, by model", at_once=True),
-    Command(
-        "insights",
-        insights,
-        "[days] [--days N] [--source S]",
-        "what you did in the last 30 days, and what it cost",
-        at_once=True,
-    ),
+    Command("status", status, "", "show the conversation and its state", at_once=True),
+    Command("usage", usage, "", "show tokens and cost of this conversation, by model", at_once=True),
+    INSIGHTS,
 )
 AGENT = (
-    Command("model", model, "[name]", "who answers; in the terminal, go on with another model", at_once=True),
+    Command("model", model, "[name]", "show the model; in the terminal, switch to another", at_once=True),
     Command("memory", memory, "", "what the agent remembers between conversations", at_once=True),
     Command("skills", skills, "", "what the agent has learned to do", at_once=True),
-    Command(
-        "agents", agents, "[stop [n]]", "the subagents of this conversation; stop one or all", at_once=True
-    ),
+    AGENTS,
 )
-HELP = Command(
-    "help",
-    show_help,
-    "[command]",
-    "this list, or one of them",
-    at_once=True,
-    aliases=("start",),  # what Telegram sends for a person who opens the chat
-)
+HELP = Command("help", show_help, "[command]", "list the commands, or explain one", at_once=True)

@@ -1,32 +1,62 @@
-"""What commands return. Surfaces render it; nothing in it is escaped for one of them."""
+"""The replies of commands, as plain data. `wording` turns most of them into text; surfaces add their markup."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from hermes.agent.subagents import AgentsReply
-
 if TYPE_CHECKING:
-    from hermes.agent.events import Event
+    from hermes.agent.events import Event, SubagentProgress
     from hermes.conversation.commands.command_types import ModelDescription
-    from hermes.recall.interactive_search import FoundConversations
     from hermes.store.chats.leases import Lease
     from hermes.store.reports.usage import UsageTotals
 
 Row = dict[str, Any]
 
 
-class Refused(NamedTuple):
-    """Nothing was done. The text is ours; what is to be typed stands in backticks."""
+class Reason(StrEnum):
+    """The reason why a command changed nothing."""
 
-    text: str
+    NOTHING_TO_TAKE_BACK = "nothing to take back"
+    NOTHING_TO_GO_BACK_TO = "nothing to go back to"
+    NOTHING_TO_ASK_AGAIN = "nothing to ask again"
+    NOTHING_TO_COMPRESS = "nothing to compress"
+    NOTHING_TO_BRANCH_FROM = "nothing to branch from"
+    NO_ANSWER = "no answer yet"
+    NO_SUBAGENTS = "no subagents yet"
+    INCOGNITO = "incognito"
+    TITLE_TAKEN = "title taken"
+    """The title belongs to a conversation whose id the other readers of the chat may not see."""
+    MODEL_IS_FIXED = "model is fixed"
+    """This surface has no choice of models."""
+    ABOUT_ONE_PERSON = "about one person"
+    """The data is about one person, and other people can read the chat."""
+    NUMBERS_OF_ONE_PERSON = "numbers of one person"
+    """The report is about one person, and other people can read the chat."""
+    PRIVATE_CONVERSATION = "private conversation"
+    """The conversation is private, and other people can read this chat."""
+    SHARED_CONVERSATION = "shared conversation"
+    """The conversation is shared, and this chat is private."""
+
+
+class Refused(NamedTuple):
+    """The command changed nothing."""
+
+    reason: Reason
 
 
 class NothingSaid(NamedTuple):
-    """Nothing was done because the conversation is empty. The text says what there is nothing of."""
+    """The command changed nothing because the conversation is empty."""
 
-    text: str
+    reason: Reason
+
+
+class WrongUsage(NamedTuple):
+    """The words after the command are invalid."""
+
+    usage: str
+    summary: str
 
 
 class Cancelled(NamedTuple):
@@ -36,17 +66,17 @@ class Cancelled(NamedTuple):
 class TookBack(NamedTuple):
     messages: int
     content: Any
-    """What the person had said there."""
+    """The content of the message at which the rewind began."""
     exchanges: int
 
 
 class BroughtBack(NamedTuple):
     messages: int
-    """0 if there was nothing to bring back."""
+    """0 if there was nothing to restore."""
 
 
 class StartUndone(NamedTuple):
-    """The conversation that a new start had left is back."""
+    """A new start was undone. The previous conversation is current again."""
 
     row: Row | None
     messages: int
@@ -54,18 +84,19 @@ class StartUndone(NamedTuple):
 
 
 class Prompts(NamedTuple):
-    """What the person said last, newest first, to go back to. A surface that could ask has asked already."""
+    """The last messages of the person, newest first. Returned if the surface cannot ask, or if the person
+    chose none."""
 
     rows: Sequence[Row]
-    """`id`, `timestamp`, `preview`."""
+    """Columns: `id`, `timestamp`, `preview`."""
 
 
 class AskAgain(NamedTuple):
-    """The last question is to be asked again now."""
+    """The surface must now run a turn with the last question."""
 
     content: Any
     is_stored: bool
-    """Whether it is the last message of the context: then the turn is run without storing it again."""
+    """Whether the question is the last message of the context. If so, the turn must not store it again."""
 
 
 class Resent(NamedTuple):
@@ -75,7 +106,7 @@ class Resent(NamedTuple):
 
 class Compressing(NamedTuple):
     events: AsyncIterator[Event]
-    """Nothing is compressed before they are read."""
+    """The compression runs while these events are read."""
 
 
 class History(NamedTuple):
@@ -84,17 +115,17 @@ class History(NamedTuple):
 
 class Stopped(NamedTuple):
     turn: bool
-    """Whether an answer was being made."""
+    """Whether a turn was stopped."""
     waiting: int
     processes: int
-    """How many background processes were ended."""
+    """The number of background processes that were ended."""
 
 
 class Started(NamedTuple):
-    """A new conversation."""
+    """A new conversation was started."""
 
     row: Row | None
-    """None as long as it is not stored."""
+    """The new session; None until it is stored."""
     title: str | None
     left: Row | None
     title_problem: str | None
@@ -106,9 +137,9 @@ class AlreadyNew(NamedTuple):
 
 class Titled(NamedTuple):
     title: str | None
-    """None: it was removed."""
+    """None if the title was removed."""
     is_queued: bool = False
-    """It is stored with the first message."""
+    """Whether the title will be stored with the first message."""
 
 
 class TitleShown(NamedTuple):
@@ -129,14 +160,14 @@ class AlreadyHere(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """Somebody else works in the conversation."""
+    """Another process works in the conversation."""
 
     session_id: str
     lease: Lease
 
 
 class Ambiguous(NamedTuple):
-    """Several conversations may be meant. A surface that could ask has asked already."""
+    """Several conversations match. Returned if the surface cannot ask, or if the person chose none."""
 
     rows: Sequence[Row]
 
@@ -153,24 +184,28 @@ class Branched(NamedTuple):
 
 class ConversationList(NamedTuple):
     rows: Sequence[Row]
-    """The newest; a number means one of these."""
+    """The newest conversations. A number in `/resume` refers to a position in this list."""
     more: bool
-    """Whether there are others."""
+    """Whether there are more conversations."""
     private: int
-    """How many there are that cannot be shown here."""
+    """The number of conversations that may not be shown here."""
     here: str | None = None
-    """The session of the conversation that the command was typed in."""
+    """The session in which the command was typed."""
     words: str = ""
-    """What was looked for in titles and beginnings."""
+    """The words that titles and previews were searched for."""
     is_resume: bool = False
-    """Whether the person wants to go on in one of them."""
+    """Whether the list is shown so that the person can resume a conversation."""
 
 
 class SearchHits(NamedTuple):
     rows: Sequence[Row]
-    """As `search_conversations` gives them, with `id` (the live end) and `preview`."""
+    """The rows of `search_conversations`, with `id` (the current session) and `preview`."""
     private: int
-    found: FoundConversations
+    """The number of hits that may not be shown here."""
+    parts: Sequence[str] = ()
+    """The matching parts of words, if no whole word matches."""
+    are_nearest: bool = False
+    """Whether the rows only approximate the query. Always False for questions in plain words."""
 
 
 class Status(NamedTuple):
@@ -183,7 +218,7 @@ class Status(NamedTuple):
 
 class Usage(NamedTuple):
     used: UsageTotals | None
-    """None if nothing is stored."""
+    """None if the conversation is not stored."""
 
 
 class Insights(NamedTuple):
@@ -206,14 +241,28 @@ class ModelChosen(NamedTuple):
     name: str
 
 
+class SubagentList(NamedTuple):
+    """The subagents of the conversation, running ones first."""
+
+    subagents: Sequence[SubagentProgress]
+
+
+class SubagentsStopped(NamedTuple):
+    stopped: Sequence[SubagentProgress]
+    """Empty if no matching subagent was running."""
+    number: int | None
+    """The number of the subagent to stop; None for all."""
+
+
 class Help(NamedTuple):
     name: str
-    """The command that is asked about; empty for all."""
+    """The name of the command to explain; empty for all."""
 
 
 Reply: TypeAlias = (
     Refused
     | NothingSaid
+    | WrongUsage
     | Cancelled
     | TookBack
     | BroughtBack
@@ -244,5 +293,6 @@ Reply: TypeAlias = (
     | ModelShown
     | ModelChosen
     | Help
-    | AgentsReply
+    | SubagentList
+    | SubagentsStopped
 )

@@ -1,11 +1,11 @@
-"""The table of the slash commands that every surface has."""
+"""The table of the slash commands that all surfaces share."""
 
 from __future__ import annotations
 
 from hermes.conversation.commands import history, overview, switching
-from hermes.conversation.commands.command_types import Command
+from hermes.conversation.commands.command_types import SharedCommand
 
-COMMANDS: tuple[Command, ...] = (
+COMMANDS: tuple[SharedCommand, ...] = (
     *switching.COMMANDS,
     *overview.LISTS,
     *overview.REPORTS,
@@ -13,4 +13,6 @@ COMMANDS: tuple[Command, ...] = (
     *overview.AGENT,
     overview.HELP,
 )
-"""In the order of the help."""
+"""The commands, in the order of the help."""
+
+BY_NAME = {command.name: command for command in COMMANDS}

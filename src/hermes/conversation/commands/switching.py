@@ -20,6 +20,7 @@ from hermes.conversation.commands.replies import (
     Cancelled,
     NotFound,
     NothingSaid,
+    Reason,
     Refused,
     Reply,
     Started,
@@ -40,11 +41,13 @@ async def new(context: CommandContext, words: str) -> Reply:
         return AlreadyNew(problem) if title is None else await set_title(context, title)
     if not await context.surface.confirm("Leave this conversation and start a new one?"):
         return Cancelled()
-    left_id: str | None = conversation.session_id if conversation.exists else None
+    left_id = conversation.session_id if conversation.exists else None
     await conversation.begin(title)
     started = await _load_row(context, conversation.session_id if conversation.exists else None)
     if started is not None:
-        left_id = started["parent_session_id"]  # the agent's last turn may have compressed what was left
+        left_id = started[
+            "parent_session_id"
+        ]  # the agent's last turn may have moved the old conversation to a new session
     return Started(started, title, await _load_row(context, left_id), problem)
 
 
@@ -55,13 +58,13 @@ async def _load_row(context: CommandContext, session_id: str | None) -> Row | No
 async def title(context: CommandContext, words: str) -> Reply:
     conversation = context.conversation
     if conversation.incognito:
-        return Refused("An incognito conversation has no title: nothing of it is kept.")
+        return Refused(Reason.INCOGNITO)
     if words:
         return await set_title(context, words)
     row = await _load_row(context, conversation.session_id if conversation.exists else None)
     stored = None if row is None else row["title"]
     queued = conversation.queued_title
-    return TitleShown(conversation.session_id, stored or queued, stored is None and queued is not None)
+    return TitleShown(conversation.known_id, stored or queued, stored is None and queued is not None)
 
 
 async def set_title(context: CommandContext, words: str) -> Reply:
@@ -73,16 +76,13 @@ async def set_title(context: CommandContext, words: str) -> Reply:
         conversation.queued_title = cleaned
         return Titled(cleaned, is_queued=True)
     session_id = conversation.session_id
-    assert session_id is not None
     try:
         is_set = await asyncio.to_thread(store.set_session_title, session_id, words)
     except errors.InvalidTitle:
         holder = await asyncio.to_thread(store.get_session_by_title, cleaned) if cleaned else None
         if holder is None or context.visibility.can_open(holder):
             raise
-        return Refused(
-            "Another conversation of yours has that title."
-        )  # whose id is not for those who read along
+        return Refused(Reason.TITLE_TAKEN)
     return Titled(cleaned) if is_set else NotFound(session_id)
 
 
@@ -102,12 +102,12 @@ async def resume(context: CommandContext, words: str) -> Reply:
 
 
 async def switch_to(context: CommandContext, row: Row) -> Reply:
-    """Continue in a conversation that was resolved."""
+    """Continue in another conversation."""
     try:
         notes = await context.conversation.switch_to(row["id"])
     except errors.LeaseHeld as conflict:
         return Busy(row["id"], conflict.holder)
-    session_id = context.conversation.session_id or row["id"]
+    session_id = context.conversation.session_id
     messages = await asyncio.to_thread(list_spoken, context, session_id)
     return Switched(row, session_id, len(messages), notes)
 
@@ -116,7 +116,7 @@ async def branch(context: CommandContext, words: str) -> Reply:
     conversation = context.conversation
     left_id = conversation.session_id if conversation.exists else None
     if left_id is None or not await asyncio.to_thread(context.store.get_context, left_id):
-        return NothingSaid("There is nothing to branch from.")
+        return NothingSaid(Reason.NOTHING_TO_BRANCH_FROM)
     child = await conversation.branch(sanitize_title(words))
     return Branched(await _load_row(context, child), child, left_id)
 
@@ -135,7 +135,7 @@ COMMANDS = (
         "resume",
         resume,
         "[number, id or title]",
-        "your conversations, or go on in one of them",
+        "list your conversations, or continue one of them",
         bare_at_once=True,
         takes_session=True,
     ),
@@ -143,7 +143,7 @@ COMMANDS = (
         "branch",
         branch,
         "[name]",
-        "try something else from here (also /fork); what was said stays as it is",
+        "continue in a branch (also /fork); the original stays unchanged",
         aliases=("fork",),
     ),
 )

@@ -1,5 +1,6 @@
-"""Slash commands in a chat: its own, the table of all, and the commands of every surface as Markdown.
+"""Slash commands in chats: the table of all commands, the commands that only chats have, and replies as
+Markdown.
 
-Owns the commands' arguments and replies. A command gets a `ChatCommandContext` and returns a `CommandReply`. Must not
-import `inbound` (except for types) or a platform.
+Owns the arguments and the replies of the commands. A command that only chats have gets a `ChatCommandContext`
+and returns a `CommandReply`. Must not import `inbound` (except for types) or a platform.
 """

@@ -1,15 +1,17 @@
-"""Commands about the chat itself: approvals, the home of a platform, the way to the terminal, Telegram's topics."""
+"""Commands about the chat itself: approvals, the home chat of a platform, the handoff to the terminal,
+Telegram topics."""
 
 from __future__ import annotations
 
 import asyncio
 
 from hermes import clock, errors
+from hermes.conversation.commands.command_types import Command
 from hermes.conversation.commands.lookup import resolve_conversation
 from hermes.conversation.commands.replies import Busy
 from hermes.conversation.commands.switching import switch_to
-from hermes.gateway.commands.chat_conversation import make_core_context
-from hermes.gateway.commands.command_context import ChatCommandContext, Command, CommandReply
+from hermes.gateway.commands.chat_surface import make_core_context
+from hermes.gateway.commands.command_context import ChatCommand, ChatCommandContext, CommandReply
 from hermes.gateway.commands.reply_markdown import format_reply
 from hermes.gateway.commands.visible_conversations import ChatVisibility, describe_empty
 from hermes.gateway.outbound.markdown_format import escape_line, format_code, format_conversation
@@ -17,20 +19,20 @@ from hermes.gateway.sessions.topics import UserTopics
 
 TOPICS_HELP = (
     "With topics on, each topic of this private chat is a conversation of its own."
-    "\nOpen a topic and write in it. `/topic id` in a topic goes on there with an earlier conversation."
-    "\n`/topic` turns topics on, `/topic off` turns them off and forgets which conversation is in which."
+    "\nOpen a topic and write in it. `/topic id` in a topic continues an earlier conversation there."
+    "\n`/topic` turns topics on. `/topic off` turns them off and forgets which conversation belongs to which topic."
 )
 
 
-async def approve(context: ChatCommandContext) -> CommandReply:
-    return CommandReply(context.chat.answer_approval(context, allowed=True))
+async def approve(context: ChatCommandContext, words: str) -> CommandReply:
+    return CommandReply(context.chat.answer_approval(context, words, allowed=True))
 
 
-async def deny(context: ChatCommandContext) -> CommandReply:
-    return CommandReply(context.chat.answer_approval(context, allowed=False))
+async def deny(context: ChatCommandContext, words: str) -> CommandReply:
+    return CommandReply(context.chat.answer_approval(context, words, allowed=False))
 
 
-async def set_home(context: ChatCommandContext) -> CommandReply:
+async def set_home(context: ChatCommandContext, words: str) -> CommandReply:
     source = context.source
     if not context.is_owner:
         return CommandReply("Only an owner of this platform can choose its home.")
@@ -43,14 +45,14 @@ async def set_home(context: ChatCommandContext) -> CommandReply:
     for name, value in home.items():
         await asyncio.to_thread(context.store_setting, f"platforms.{source.platform}.{name}", value)
     return CommandReply(
-        f"🏠 This chat is the home of {escape_line(source.platform)} now: handoffs and jobs come here."
+        f"🏠 This chat is now the home of {escape_line(source.platform)}: handoffs and jobs are sent here."
     )
 
 
-async def topic(context: ChatCommandContext) -> CommandReply:
-    topics, words = context.topics, context.words
+async def topic(context: ChatCommandContext, words: str) -> CommandReply:
+    topics = context.topics
     if topics is None:
-        return CommandReply("Topics are there in private chats on Telegram only.")
+        return CommandReply("Topics are available only in private chats on Telegram.")
     if words.casefold() == "help":
         return CommandReply(TOPICS_HELP)
     if words.casefold() == "off":
@@ -73,7 +75,7 @@ def _turn_topics_on(context: ChatCommandContext, topics: UserTopics) -> str:
     stored = ((row, context.store.get_session(row["id"])) for row in topics.list_unlinked())
     free = [row for row, session in stored if session is not None and visibility.can_open(session)]
     if free:
-        lines += ["In no topic yet; `/topic id` in a topic goes on there:"]
+        lines += ["Not in a topic yet; send `/topic id` in a topic to continue there:"]
         lines += [f"- {format_conversation(row, now)}" for row in free]
     return "\n".join(lines)
 
@@ -81,7 +83,7 @@ def _turn_topics_on(context: ChatCommandContext, topics: UserTopics) -> str:
 async def _put_into_topic(context: ChatCommandContext, topics: UserTopics, words: str) -> CommandReply:
     thread = context.source.thread_id
     if not thread:
-        return CommandReply("Say that in the topic in which the conversation is to go on.")
+        return CommandReply("Send this command in the topic in which the conversation should continue.")
     if not await asyncio.to_thread(topics.is_enabled):
         return CommandReply("Topics are off; `/topic` turns them on.")
     core = make_core_context(context)
@@ -94,11 +96,11 @@ async def _put_into_topic(context: ChatCommandContext, topics: UserTopics, words
     except errors.LeaseHeld as conflict:
         return await format_reply(context, Busy(found["id"], conflict.holder))
     except errors.InvalidArgument:
-        return CommandReply("That conversation is in another topic already.")
+        return CommandReply("That conversation is already in another topic.")
     return await format_reply(context, await switch_to(core, found))
 
 
-async def handoff(context: ChatCommandContext) -> CommandReply:
+async def handoff(context: ChatCommandContext, words: str) -> CommandReply:
     session = context.chat.session_id
     if session is None:
         return CommandReply(f"{describe_empty(context)} There is nothing to hand over.")
@@ -109,20 +111,16 @@ async def handoff(context: ChatCommandContext) -> CommandReply:
     )
 
 
-COMMANDS = (
-    Command("handoff", handoff, "/handoff", "how to go on with this conversation in the terminal"),
+COMMANDS: tuple[ChatCommand, ...] = (
+    Command("handoff", handoff, "", "how to go on with this conversation in the terminal"),
     Command(
         "approve",
         approve,
-        "/approve [name] [always or like]",
+        "[name] [always or like]",
         "allow what I ask for: once, always, or what is like it; owners, in private",
         at_once=True,
     ),
-    Command("deny", deny, "/deny [name] [why]", "refuse what I ask for; owners, in private", at_once=True),
-    Command(
-        "sethome", set_home, "/sethome", "make this chat the platform's home, where handoffs and jobs go"
-    ),
-    Command(
-        "topic", topic, "/topic [off, help or id]", "Telegram: a conversation for each topic of this chat"
-    ),
+    Command("deny", deny, "[name] [why]", "refuse what I ask for; owners, in private", at_once=True),
+    Command("sethome", set_home, "", "make this chat the platform's home, where handoffs and jobs go"),
+    Command("topic", topic, "[off, help or id]", "Telegram: a conversation for each topic of this chat"),
 )

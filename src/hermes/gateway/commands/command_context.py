@@ -1,15 +1,15 @@
-"""The types of slash commands in a chat: a command gets a `ChatCommandContext` and returns a `CommandReply`.
+"""The types of chat commands: a command gets a `ChatCommandContext` and returns a `CommandReply`.
 
-`make_core_context` makes of it what the commands that every surface has (`hermes.conversation.commands`) work with.
+`make_core_context` converts the context for the shared commands (`hermes.conversation.commands`).
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from hermes.agent.components import AgentComponents
-from hermes.agent.events import Event
+from hermes.conversation.commands.command_types import Command
 from hermes.db.scoped_store import ScopedStore
 from hermes.gateway.adapter import Adapter
 from hermes.gateway.inbound_events import Source
@@ -19,127 +19,151 @@ from hermes.gateway.settings import GatewaySettings, ResetPolicy
 
 if TYPE_CHECKING:
     from hermes.agent.subagents import Subagents
+    from hermes.conversation.conversation import Conversation
     from hermes.gateway.inbound.chat_approvals import PendingApproval
 
+MOST_LISTS = 200
+"""The maximum number of people in one chat whose last list is remembered."""
 
-class CommandChat(Protocol):
-    """The chat that a command was typed in."""
+
+class RememberedLists:
+    """The last list of conversations that each person in a chat saw. `/resume 3` means the third entry of the
+    sender's list."""
+
+    def __init__(self) -> None:
+        self._ids: OrderedDict[str, Sequence[str]] = OrderedDict()
+
+    def remember(self, source: Source, session_ids: Sequence[str]) -> None:
+        reader = self._identify_reader(source)
+        if reader is None:
+            return
+        self._ids[reader] = session_ids
+        self._ids.move_to_end(reader)
+        if len(self._ids) > MOST_LISTS:
+            self._ids.popitem(last=False)
+
+    def get(self, source: Source) -> Sequence[str]:
+        """Return the session ids of the sender's last list. It is empty if there was no list."""
+        return self._ids.get(self._identify_reader(source) or "", ())
+
+    def _identify_reader(self, source: Source) -> str | None:
+        """Return the id of the sender, or None for an anonymous sender in a room, who could be anybody."""
+        return source.participant or (source.chat_id if source.chat_type == "dm" else None)
+
+
+class ReplyChat(Protocol):
+    """The part of a chat that the format of a reply depends on."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several people share the conversation of this chat."""
+
+    @property
+    def was_trashed(self) -> bool:
+        """Whether the chat has no conversation because its last one was moved to the trash."""
+
+    @property
+    def working_since(self) -> float | None:
+        """When the running turn began, or None if no turn is running."""
+
+    @property
+    def waiting(self) -> int:
+        """The number of messages that wait for an answer."""
+
+    @property
+    def waiting_approvals(self) -> Sequence[PendingApproval]:
+        """The approvals that the running turn waits for."""
+
+
+class ReplyContext(Protocol):
+    """The context that the format of a reply depends on."""
+
+    @property
+    def source(self) -> Source: ...
+
+    @property
+    def chat(self) -> ReplyChat: ...
+
+    @property
+    def policy(self) -> ResetPolicy: ...
+
+    @property
+    def next_reset(self) -> Callable[[], float | None]: ...
+
+    @property
+    def can_approve(self) -> bool: ...
+
+
+class CommandChat(ReplyChat, Protocol):
+    """The chat in which a command was sent."""
+
+    lists: RememberedLists
 
     @property
     def key(self) -> str: ...
 
     @property
-    def is_shared(self) -> bool:
-        """Whether several people talk in it."""
+    def conversation(self) -> Conversation[ScopedStore]:
+        """The conversation of the chat, limited to the sessions that every participant may see."""
 
     @property
     def session_id(self) -> str | None:
-        """The live session; None if there is none."""
-
-    @property
-    def was_trashed(self) -> bool:
-        """Whether there is no conversation because the last one was moved to the trash."""
-
-    @property
-    def epoch(self) -> int | None:
-        """The lease it is worked on under; None for a command that is answered at once, beside the work."""
-
-    @property
-    def working_since(self) -> float | None:
-        """When the running turn began."""
-
-    @property
-    def waiting(self) -> int:
-        """How many messages wait."""
+        """The live session, or None."""
 
     @property
     def incidents(self) -> Sequence[Incident]:
-        """Incidents of this chat, in any order."""
-
-    @property
-    def waiting_approvals(self) -> Sequence[PendingApproval]:
-        """Approvals that the running turn waits for."""
+        """The incidents of this chat, in any order."""
 
     @property
     def subagents(self) -> Subagents:
-        """The subagents that work for conversations of this program."""
+        """The running subagents of all conversations of this process."""
 
-    def answer_approval(self, context: ChatCommandContext, *, allowed: bool) -> str:
-        """Answer an approval; returns the text for the person."""
-
-    def stop(self) -> bool:
-        """Stop the running turn; whether there was one."""
-
-    async def begin(self) -> str:
-        """The session of this chat; created if there is none."""
-
-    async def switch_to(self, session_id: str) -> None:
-        """Continue in another session: take its lease and release the old one."""
-
-    async def save(self) -> None:
-        """Let the agent save its memory, in a silent, bounded turn, before the conversation is left."""
-
-    def compress(self, focus: str | None) -> AsyncIterator[Event]:
-        """Compress now; the events of it."""
-
-    def get_components(self) -> AgentComponents:
-        """What the agent of this chat is made of. May read files."""
+    def answer_approval(self, context: ChatCommandContext, words: str, *, allowed: bool) -> str:
+        """Answer an approval and return the text for the person."""
 
 
 class ChatCommandContext(NamedTuple):
-    """A command with its arguments, its sender and their chat."""
+    """The context of a command: its sender, their store and their chat."""
 
     source: Source
-    words: str
-    """The text after the command's name."""
     store: ScopedStore
-    """The store as the sender may see it: their own sessions, and this room's."""
+    """The store, limited to the sessions of the sender and of this room."""
     chat: CommandChat
     settings: GatewaySettings
     adapters: Mapping[str, Adapter]
-    """The platforms that are connected."""
+    """The connected platforms."""
     store_setting: Callable[[str, object], None]
-    """Writes one value of config.yaml, by its dotted path."""
+    """Write one value of config.yaml, by its dotted path."""
     topics: UserTopics | None = None
-    """Telegram's topics in private chats; None on other platforms."""
+    """The Telegram topics of the sender's private chat, or None on other platforms."""
     next_reset: Callable[[], float | None] = lambda: None
-    """When this chat would start afresh by itself if nobody spoke; None if it never would."""
+    """Return when this chat starts a new conversation automatically if nobody writes, or None if it never
+    does."""
     is_owner: bool = False
-    """Whether the machine is theirs."""
+    """Whether the sender is an owner of this installation."""
     can_approve: bool = False
-    """Whether they may answer approvals: an owner, in a private chat."""
+    """Whether the sender may answer approvals: they are an owner, and this is a private chat."""
     sent_at: float | None = None
-    """When the platform says that the command was sent; only of what is answered at once."""
+    """When the command was sent, according to the platform. Set only for commands that are answered
+    immediately."""
     message_id: str | None = None
-    """What makes it the same command if it is delivered twice; only of what is answered at once."""
+    """The message id, which identifies repeated deliveries. Set only for commands that are answered
+    immediately."""
 
     @property
     def policy(self) -> ResetPolicy:
-        """When this chat starts afresh by itself."""
+        """The reset policy of this chat: when it starts a new conversation automatically."""
         source = self.source
-        return self.settings.policy_for(source.platform, source.chat_type, source.thread_id)
+        return self.settings.find_policy(source.platform, source.chat_type, source.thread_id)
 
 
 class CommandReply(NamedTuple):
     text: str
-    """Markdown, for a telephone."""
+    """The reply in Markdown, short enough for a telephone."""
     next_content: Any = None
-    """A message for the agent, as if the person had sent it: for `/retry`."""
+    """A message that the agent answers as if the person had sent it. Used by `/retry`."""
     repeats_last: bool = False
-    """Whether the last message, which is stored, is to be answered now: for `/retry`."""
+    """Whether the agent answers the last stored message now. Used by `/retry`."""
 
 
-class Command(NamedTuple):
-    name: str
-    run: Callable[[ChatCommandContext], Awaitable[CommandReply]]
-    usage: str
-    """How it is typed: `/title [name]`."""
-    summary: str
-    at_once: bool = False
-    """Answered beside the work, also while an answer is being made; it changes nothing in the conversation."""
-    bare_at_once: bool = False
-    """Without words it only shows something: then, and only then, it is answered at once."""
-    stops: bool = False
-    """Stops the answer that is being made."""
-    aliases: tuple[str, ...] = ()
-    """Other names."""
+ChatCommand: TypeAlias = Command[ChatCommandContext, CommandReply]

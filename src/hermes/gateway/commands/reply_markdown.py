@@ -1,18 +1,17 @@
-"""What the commands that every surface has return, as Markdown for a chat."""
+"""Formats the replies of shared commands as Markdown for a chat. The texts come from `wording`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock
-from hermes.agent.events import Moved, Note, SubagentProgress
-from hermes.agent.subagents import AgentsReply, describe_work
-from hermes.conversation.commands import replies
-from hermes.conversation.commands.replies import Reply
-from hermes.gateway.commands.command_context import ChatCommandContext, CommandReply
-from hermes.gateway.commands.visible_conversations import NOT_FOUND, describe_empty, describe_private
+from hermes.agent.events import Moved, Note
+from hermes.conversation.commands import replies, wording
+from hermes.conversation.commands.replies import Reason, Reply
+from hermes.gateway.commands.command_context import CommandReply, ReplyContext
+from hermes.gateway.commands.visible_conversations import IN_TRASH, describe_empty, describe_private
 from hermes.gateway.outbound.markdown_format import (
     describe_policy,
     escape_line,
@@ -23,34 +22,65 @@ from hermes.gateway.outbound.markdown_format import (
     format_time,
     quote_beginning,
 )
-from hermes.insights.number_format import (
-    format_dollars,
-    format_duration,
-    format_number,
-    format_plural,
-    shorten_number,
-)
+from hermes.insights.number_format import format_duration, format_plural
 from hermes.message_content import read_text
 from hermes.text import make_preview, spell_controls
 
 if TYPE_CHECKING:
-    from hermes.conversation.commands.command_types import ModelDescription
-    from hermes.store.reports.usage import UsageLine
+    from hermes.conversation.commands.wording import Line, Part
 
-BUSY = "That conversation is being worked in elsewhere just now; try again when that is done."
-NO_REDO = "There is nothing to bring back: only what was taken back last, before something new is said."
 SHOWN, LONGEST = 20, 120
-"""How many messages of a conversation `/history` shows, and how much of each."""
+"""The number of messages that `/history` shows, and the maximum number of characters of each."""
 SPEAKERS = {"user": "You", "assistant": "Hermes"}
+IN_CHATS = {
+    Reason.MODEL_IS_FIXED: "All chats use the same model. Run `hermes setup` on the server to change it.",
+    Reason.ABOUT_ONE_PERSON: "The answer is only for you: ask me in a private chat.",
+    Reason.NUMBERS_OF_ONE_PERSON: (
+        "These numbers include your private conversations: ask me in a private chat."
+    ),
+    Reason.PRIVATE_CONVERSATION: (
+        "That conversation is private: it cannot be opened where others can read it. Ask me in a private chat."
+    ),
+    Reason.SHARED_CONVERSATION: "That conversation is shared in this room; this one is only yours.",
+}
+"""Refusals with a text that is specific to chats."""
 
 
-async def format_reply(context: ChatCommandContext, reply: Reply) -> CommandReply:
+async def format_reply(context: ReplyContext, reply: Reply) -> CommandReply:
     if isinstance(reply, replies.AskAgain):
         text = f"↻ Once more: {quote_beginning(reply.content)}"
         return CommandReply(text, None if reply.is_stored else reply.content, reply.is_stored)
     if isinstance(reply, replies.Compressing):
         return CommandReply(await _compress(reply))
-    return CommandReply(await asyncio.to_thread(_FORMATTERS[type(reply)], context, reply))
+    formatter = _FORMATTERS.get(type(reply))
+    if formatter is None:
+        return CommandReply(_format_lines(wording.describe_reply(reply)))
+    return CommandReply(await asyncio.to_thread(formatter, context, reply))
+
+
+def format_line(line: Line) -> str:
+    return "".join(map(_format_part, line))
+
+
+def _format_lines(lines: Iterable[Line]) -> str:
+    return "\n".join(map(format_line, lines))
+
+
+def _format_part(part: Part) -> str:
+    match part:
+        case str():
+            return part
+        case wording.Code(text):
+            return format_code(text)
+        case wording.Foreign(text, longest):
+            return escape_line(text, longest)
+        case wording.Name(row):
+            return format_name(row)
+        case wording.Strong(text):
+            return f"**{text}**"
+
+
+NOT_FOUND = _format_lines(wording.describe_reply(replies.NotFound("")))
 
 
 async def _compress(reply: replies.Compressing) -> str:
@@ -60,29 +90,32 @@ async def _compress(reply: replies.Compressing) -> str:
             lines.append(event.text)
         elif isinstance(event, Moved):
             lines.append(f"Compressed: {event.before} → {event.after} messages.")
-    return "\n".join(lines) or "Nothing was compressed."
+    return "\n".join(lines) or wording.NOTHING_COMPRESSED
 
 
-def _format_rewind(
-    context: ChatCommandContext,
-    reply: replies.TookBack | replies.BroughtBack | replies.StartUndone | replies.Prompts,
-) -> str:
-    match reply:
-        case replies.TookBack(messages, content, exchanges):
-            rest = " and all after it" if exchanges > 1 else ""
-            count = format_plural(messages, "message")
-            return f"↩ Took back {quote_beginning(content)}{rest} ({count}). `/redo` brings it back."
-        case replies.BroughtBack(messages):
-            return f"↪ Brought back {format_plural(messages, 'message')}." if messages else NO_REDO
-        case replies.StartUndone(row, messages):
-            called = "the conversation before" if row is None else format_name(row)
-            return f"↩ The new start is undone. Back in {called} ({format_plural(messages, 'message')})."
-        case replies.Prompts(rows):
-            lines = [f"{number}. {quote_beginning(row['preview'])}" for number, row in enumerate(rows, 1)]
-            return "\n".join([*lines, "`/rewind` with a number goes back to before that message."])
+def _format_refusal(_context: ReplyContext, reply: replies.Refused) -> str:
+    return IN_CHATS.get(reply.reason) or wording.REASONS[reply.reason]
 
 
-def _format_history(context: ChatCommandContext, reply: replies.History) -> str:
+def _format_nothing_said(context: ReplyContext, reply: replies.NothingSaid) -> str:
+    return _format_lines(wording.describe_nothing_said(reply, describe_empty(context)))
+
+
+def _format_already_new(context: ReplyContext, reply: replies.AlreadyNew) -> str:
+    return _format_lines(wording.describe_already_new(reply, describe_empty(context)))
+
+
+def _format_undone(_context: ReplyContext, reply: replies.StartUndone) -> str:
+    called = "the conversation before" if reply.row is None else format_name(reply.row)
+    return f"↩ {wording.START_UNDONE} Back in {called} ({format_plural(reply.messages, 'message')})."
+
+
+def _format_prompts(_context: ReplyContext, reply: replies.Prompts) -> str:
+    lines = [f"{number}. {quote_beginning(row['preview'])}" for number, row in enumerate(reply.rows, 1)]
+    return "\n".join([*lines, "`/rewind` with a number rewinds to before that message."])
+
+
+def _format_history(context: ReplyContext, reply: replies.History) -> str:
     lines = []
     for row in reply.rows:
         text = read_text(row["content"], row["role"]).strip()
@@ -98,114 +131,46 @@ def _format_history(context: ChatCommandContext, reply: replies.History) -> str:
     )
 
 
-def _format_stop(context: ChatCommandContext, reply: replies.Stopped) -> str:
-    if reply.turn:
-        them = "it" if reply.waiting == 1 else "them"
-        behind = f" {format_plural(reply.waiting, 'message')} waiting; I go on with {them}."
-        return f"⏹ Stopped.{behind if reply.waiting else ''}"
-    if reply.processes:
-        noun = "process" if reply.processes == 1 else "processes"
-        return f"⏹ Stopped {format_number(reply.processes)} background {noun}."
-    return "Nothing is running."
+def _format_switched(_context: ReplyContext, reply: replies.Switched) -> str:
+    count = format_plural(reply.messages, "message")
+    return f"↻ Back in {format_name(reply.row)} ({count}).\nIts id: {format_code(reply.session_id)}"
 
 
-def _format_start(
-    context: ChatCommandContext,
-    reply: replies.Started | replies.AlreadyNew | replies.Titled | replies.TitleShown,
-) -> str:
-    match reply:
-        case replies.Started(row, _, left, problem):
-            called = f": {format_name(row)}" if row is not None and row["title"] else ""
-            lines = [f"✨ **New conversation**{called}{_format_title_problem(problem)}"]
-            if left is not None:
-                lines.append(
-                    f"You left {format_name(left)}: `/undo` before your next message brings it back,"
-                    f" {format_code('/resume ' + left['id'])} at any time."
-                )
-            return "\n".join(lines)
-        case replies.AlreadyNew(problem):
-            text = f"{describe_empty(context)} It is a new conversation already."
-            return f"{text}{_format_title_problem(problem)}"
-        case replies.Titled(title):
-            return f"Session title set: {escape_line(title, 200)}" if title else "The title is removed."
-        case replies.TitleShown(session_id, title):
-            prefix = f"Session: {format_code(session_id)}\n" if session_id else ""
-            if title is None:
-                return f"{prefix}No title yet. Usage: `/title name`"
-            return f"{prefix}Title: {format_name({'title': title})}"
+def _format_ambiguous(_context: ReplyContext, reply: replies.Ambiguous) -> str:
+    now = clock.now()
+    lines = [f"- {format_conversation(row, now)}" for row in reply.rows]
+    return "\n".join(("Several conversations match:", *lines))
 
 
-def _format_title_problem(problem: str | None) -> str:
-    return "" if problem is None else f"\n{escape_line(problem, 200)}; it has no title."
-
-
-def _format_switch(
-    context: ChatCommandContext,
-    reply: replies.Switched | replies.Ambiguous | replies.Branched,
-) -> str:
-    match reply:
-        case replies.Switched(row, session_id, messages):
-            count = format_plural(messages, "message")
-            return f"↻ Back in {format_name(row)} ({count}).\nIts id: {format_code(session_id)}"
-        case replies.Ambiguous(rows):
-            now = clock.now()
-            lines = [f"- {format_conversation(row, now)}" for row in rows]
-            return "\n".join(("That could be any of these:", *lines))
-        case replies.Branched(row, _, left_id):
-            called = f": {format_name(row)}" if row is not None and row["title"] else ""
-            return (
-                f"⑂ **On a branch now**{called}\nIt knows all that was said. What you left stays as it is:"
-                f" {format_code('/resume ' + left_id)}"
-            )
-
-
-def _format_list(context: ChatCommandContext, listing: replies.ConversationList) -> str:
+def _format_list(_context: ReplyContext, listing: replies.ConversationList) -> str:
     now, lines = clock.now(), []
     for number, row in enumerate(listing.rows, 1):
-        here = " ← here" if listing.is_resume and row["id"] == listing.here else ""
-        lines.append(f"{f'{number}.' if listing.is_resume else '-'} {format_conversation(row, now)}{here}")
-    if listing.more and listing.is_resume:
-        lines.append("… and more: `/sessions words` finds them.")
-    elif listing.more:
-        lines.append("… and more. `/search` looks into what was said.")
+        here = " (here)" if row["id"] == listing.here else ""
+        lines.append(f"{number}. {format_conversation(row, now)}{here}")
     if listing.private:
         lines.append(describe_private(listing.private))
-    if listing.is_resume:
-        hint = ["`/resume` with a number, an id or a title goes on there."] if listing.rows else []
-        return "\n".join([*([] if listing.rows else ["There are no conversations yet."]), *lines, *hint])
-    return (
-        "\n".join(lines)
-        or "No conversation has that in its title or its first words; `/search` looks into all."
-    )
+    end = wording.describe_list_end(listing)
+    return "\n".join((*lines, *map(format_line, end)))
 
 
-def _format_hits(context: ChatCommandContext, hits: replies.SearchHits) -> str:
-    now, lines = clock.now(), list[str]()
-    if hits.found.partial and hits.rows:
-        parts = ", ".join(map(format_code, hits.found.parts))
-        lines.append(f"No word matches; found as part of a word: {parts}")
-    if hits.found.relaxed and hits.rows:
-        lines.append("Nothing has all of that; the nearest:")
-    for row in hits.rows:
-        lines += [f"- {format_conversation(row, now)}", f"  {format_snippet(row['snippet'])}"]
+def _format_hits(_context: ReplyContext, hits: replies.SearchHits) -> str:
+    now, lines = clock.now(), [format_line(line) for line in wording.describe_search(hits)]
+    for number, row in enumerate(hits.rows, 1):
+        lines += [f"{number}. {format_conversation(row, now)}", f"   {format_snippet(row['snippet'])}"]
+    lines += [format_line(wording.RESUME_HINT)] if hits.rows else []
     if hits.private:
         lines.append(describe_private(hits.private))
-    return "\n".join(lines) or "Nothing was found."
+    return "\n".join(lines)
 
 
-def _format_status(context: ChatCommandContext, status: replies.Status) -> str:
+def _format_status(context: ReplyContext, status: replies.Status) -> str:
     chat, source, now, row = context.chat, context.source, clock.now(), status.row
-    lines = [format_name(row) if row is not None else describe_empty(context)]
-    if status.session_id is not None:
-        lines.append(f"Session: {format_code(status.session_id)}")
-    if row is not None and status.used is not None:
-        used = status.used.total
-        lines += [
-            f"Messages: {format_number(status.messages)} in the context",
-            f"Tokens: {shorten_number(used.input_tokens)} in, {shorten_number(used.output_tokens)} out",
-            f"Since: {format_time(row['started_at'], context.policy.timezone, now)}",
-        ]
+    lines = [f"{label}: {format_line(value)}" for label, value in wording.list_status_facts(status)]
+    if row is None:
+        lines.insert(0, describe_empty(context))
+    else:
         lines += [f"Model: {format_code(row['model'])}"] if row["model"] else []
+        lines.append(f"Since: {format_time(row['started_at'], context.policy.timezone, now)}")
     if chat.working_since is not None:
         lines.append(f"Working: for {format_duration(max(0.0, now - chat.working_since))} (`/stop` stops it)")
     lines += [
@@ -224,107 +189,63 @@ def _format_status(context: ChatCommandContext, status: replies.Status) -> str:
     return "\n".join(lines)
 
 
-def describe_resets(context: ChatCommandContext) -> list[str]:
-    """When this chat starts afresh by itself, and when that would be."""
+def describe_resets(context: ReplyContext) -> list[str]:
+    """Return lines that describe the reset policy of the chat and the time of the next reset."""
     rule = context.policy
     due = context.next_reset()
     lines = [f"Starts afresh: {describe_policy(rule)}"]
     return lines if due is None else [*lines, f"Next: {format_time(due, rule.timezone, clock.now())}"]
 
 
-def _format_usage(context: ChatCommandContext, reply: replies.Usage) -> str:
-    used = reply.used
-    if used is None:
-        return f"{describe_empty(context)} It has cost nothing."
-    if not used.by_model:
-        return "No model was used in this conversation yet."
-    lines = [f"**This conversation** · {_format_usage_line(used.total)}"]
+def _format_usage(context: ReplyContext, reply: replies.Usage) -> str:
+    lines = [IN_TRASH] if context.chat.was_trashed else []
+    lines += [format_line(line) for line in wording.describe_usage(reply.used)]
     lines += [
-        f"- {format_code(line.model or 'unknown')}{'' if line.purpose == 'main' else ' (beside)'}:"
-        f" {_format_usage_line(line.used)}"
-        for line in used.by_model
+        f"- {format_code(line.model or 'unknown')}{wording.describe_purpose(line.purpose)}:"
+        f" {wording.format_usage_line(line.used)}"
+        for line in (() if reply.used is None else reply.used.by_model)
     ]
     return "\n".join(lines)
 
 
-def _format_usage_line(used: UsageLine) -> str:
-    cost = used.estimated_cost_usd if used.actual_cost_usd is None else used.actual_cost_usd
-    paid = f", {'~' if used.actual_cost_usd is None else ''}{format_dollars(cost)}" if cost else ""
-    tokens = f"{shorten_number(used.input_tokens)} in, {shorten_number(used.output_tokens)} out"
-    return f"{format_plural(used.calls, 'call')}, {tokens}{paid}"
-
-
-def _format_insights(context: ChatCommandContext, reply: replies.Insights) -> str:
+def _format_insights(_context: ReplyContext, reply: replies.Insights) -> str:
     from hermes.insights.chat_report import format_markdown
 
     return format_markdown(reply.report)
 
 
-def _format_skills(context: ChatCommandContext, reply: replies.Skills) -> str:
-    lines = [f"- {format_code(name)}: {escape_line(about, 200)}" for name, about in reply.entries]
-    return "\n".join(lines) or "There are no skills yet."
+def _format_memory(_context: ReplyContext, reply: replies.Memory) -> str:
+    return spell_controls(reply.text).strip() or wording.NOTHING_REMEMBERED
 
 
-def _format_agents(_context: ChatCommandContext, reply: AgentsReply) -> str:
-    if reply.stopped is not None:
-        names = ", ".join(f"subagent {progress.number}" for progress in reply.stopped)
-        return f"Stopping {names}." if names else "No subagent is at work."
-    lines = [f"- {_format_subagent(progress)}" for progress in reply.subagents]
-    return "\n".join(lines) or "No subagent has worked for this conversation."
+def _format_help(_context: ReplyContext, reply: replies.Help) -> str:
+    from hermes.gateway.commands.command_table import BY_NAME, COMMANDS
 
-
-def _format_subagent(progress: SubagentProgress) -> str:
-    name = f"**{progress.number}** " if progress.number is not None else ""
-    doing = f" ({escape_line(progress.activity, 40)})" if progress.activity else ""
-    return f"{name}{escape_line(progress.goal, 80)} · {progress.state}{doing} · {describe_work(progress)}"
-
-
-def _format_model(model: ModelDescription | None) -> str:
-    return f"Model: {format_code(model.name)}" if model is not None else "No model has answered yet."
-
-
-def _format_help(context: ChatCommandContext, reply: replies.Help) -> str:
-    from hermes.gateway.commands.command_table import COMMANDS, find_named
-
-    command = find_named(reply.name)
-    if command is None:
+    if not reply.name:
         return "\n".join(f"{format_code(command.usage)} {command.summary}" for command in COMMANDS)
+    command = BY_NAME.get(reply.name)
+    if command is None:
+        return format_line(wording.describe_unknown(reply.name, BY_NAME))
     return f"{format_code(command.usage)}\n{command.summary}"
 
 
-_FORMATTERS: dict[type, Callable[[ChatCommandContext, Any], str]] = {
-    replies.Refused: lambda _context, reply: str(reply.text),
-    replies.NothingSaid: lambda context, reply: f"{describe_empty(context)} {reply.text}",
-    replies.Cancelled: lambda _context, _reply: "Nothing was changed.",
-    replies.TookBack: _format_rewind,
-    replies.BroughtBack: _format_rewind,
-    replies.StartUndone: _format_rewind,
-    replies.Prompts: _format_rewind,
+_FORMATTERS: dict[type, Callable[[ReplyContext, Any], str]] = {
+    replies.Refused: _format_refusal,
+    replies.NothingSaid: _format_nothing_said,
+    replies.AlreadyNew: _format_already_new,
+    replies.StartUndone: _format_undone,
+    replies.Prompts: _format_prompts,
     replies.Resent: lambda _context, reply: spell_controls(read_text(reply.content, "assistant")),
     replies.History: _format_history,
-    replies.Stopped: _format_stop,
-    replies.Started: _format_start,
-    replies.AlreadyNew: _format_start,
-    replies.Titled: _format_start,
-    replies.TitleShown: _format_start,
-    replies.Switched: _format_switch,
-    replies.Ambiguous: _format_switch,
-    replies.Branched: _format_switch,
-    replies.AlreadyHere: lambda _context, _reply: "You are in that conversation already.",
-    replies.Busy: lambda _context, _reply: BUSY,
-    replies.NotFound: lambda _context, _reply: NOT_FOUND,
+    replies.Switched: _format_switched,
+    replies.Ambiguous: _format_ambiguous,
     replies.ConversationList: _format_list,
     replies.SearchHits: _format_hits,
     replies.Status: _format_status,
     replies.Usage: _format_usage,
-    AgentsReply: _format_agents,
     replies.Insights: _format_insights,
-    replies.Memory: lambda _context, reply: (
-        spell_controls(reply.text).strip() or "Nothing is remembered yet."
-    ),
-    replies.Skills: _format_skills,
-    replies.ModelShown: lambda _context, reply: _format_model(reply.model),
-    replies.ModelChosen: lambda _context, reply: f"Going on with {format_code(reply.name)}.",
+    replies.Memory: _format_memory,
     replies.Help: _format_help,
 }
-"""How each reply is shown. Of the two that are missing, `AskAgain` and `Compressing`, more than text follows."""
+"""The formatter of each reply that needs more than the texts of `wording`. `format_reply` handles `AskAgain`
+and `Compressing` itself."""

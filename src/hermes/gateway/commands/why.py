@@ -1,4 +1,7 @@
-"""`/why`: what happened to this chat, and when, in sentences, so that nobody mistakes a new start for a loss."""
+"""`/why`: the recent incidents of a chat, such as resets and compressions, with their times and reasons.
+
+The list shows people that an older conversation was replaced, not lost.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from hermes import clock
-from hermes.gateway.commands.command_context import ChatCommandContext, Command, CommandReply
+from hermes.conversation.commands.command_types import Command
+from hermes.gateway.commands.command_context import ChatCommand, ChatCommandContext, CommandReply
 from hermes.gateway.commands.reply_markdown import describe_resets
 from hermes.gateway.commands.visible_conversations import ChatVisibility, describe_empty, is_from_this_chat
 from hermes.gateway.incidents import Incident
@@ -19,14 +23,14 @@ Row = dict[str, Any]
 MOST_LISTED, MOST_SCANNED = 10, 100
 
 CAUSES = {
-    "session_reset": "somebody asked for it with `/new`",
-    "idle": "nobody had spoken for long (`session_reset: idle`)",
-    "daily": "it was time for the daily new start (`session_reset: daily`)",
-    "suspended": "the one before could not go on",
+    "session_reset": "somebody sent `/new`",
+    "idle": "nobody had written for a long time (`session_reset: idle`)",
+    "daily": "the daily reset was due (`session_reset: daily`)",
+    "suspended": "the previous conversation could not continue",
 }
 
 
-async def why(context: ChatCommandContext) -> CommandReply:
+async def why(context: ChatCommandContext, words: str) -> CommandReply:
     return CommandReply(await asyncio.to_thread(_format_incidents, context))
 
 
@@ -40,7 +44,7 @@ def _format_incidents(context: ChatCommandContext) -> str:
         for incident in incidents[:MOST_LISTED]
     ]
     if len(incidents) > MOST_LISTED:
-        lines.append("- … and more before that.")
+        lines.append("- … and earlier incidents.")
     return "\n".join([*(lines or [describe_empty(context)]), *describe_resets(context)])
 
 
@@ -71,14 +75,14 @@ def _describe_start(session: Relative, above: Relative | None) -> str:
         return f"The conversation {_format_session(session)} began."
     if session.relation == "compression":
         return (
-            f"It had become long: what was said before was summarised, and it went on as {_format_session(session)}."
+            f"It became long: the earlier messages were summarised, and it continued as {_format_session(session)}."
             " Nothing is lost; `/search` finds it."
         )
     if session.relation == "branch":
         return f"It branched off from {_format_session(above)} with `/branch`."
     cause = CAUSES.get(above.end_reason or "")
     reason = f": {cause}" if cause else ""
-    return f"A new conversation began{reason}. The one before is kept: {format_code(f'/resume {above.id}')}"
+    return f"A new conversation began{reason}. The previous one is kept: {format_code(f'/resume {above.id}')}"
 
 
 def _format_session(session: Relative) -> str:
@@ -90,7 +94,7 @@ def _format_session(session: Relative) -> str:
 
 
 def _switches_away(context: ChatCommandContext) -> Iterator[Incident]:
-    """Conversations of this chat that were left for another one."""
+    """Yield an incident for each conversation of this chat that was left for another one."""
     visibility = ChatVisibility(context)
     for row in context.store.search_sessions(limit=MOST_SCANNED):
         if row["end_reason"] != "session_switch" or row["ended_at"] is None:
@@ -112,10 +116,11 @@ def _handoff_incidents(row: Row | None) -> Iterator[Incident]:
     platform = escape_line(row["handoff_platform"] or "a platform")
     text = {
         "completed": f"It was handed over to {platform} from the terminal.",
-        "failed": f"It was to be handed over to {platform}; that failed:"
-        f" {escape_line(row['handoff_error'] or '?', 200)}",
+        "failed": f"The handoff to {platform} failed: {escape_line(row['handoff_error'] or '?', 200)}",
     }.get(row["handoff_state"], f"It is being handed over to {platform}.")
     yield Incident(row["last_active"] or row["started_at"], text)
 
 
-COMMANDS = (Command("why", why, "/why", "what happened to this chat, and when", at_once=True),)
+COMMANDS: tuple[ChatCommand, ...] = (
+    Command("why", why, "", "what happened to this chat, and when", at_once=True),
+)

@@ -1,4 +1,4 @@
 """HTTP in the gateway: one host for all listeners, limits, and rules for outgoing addresses.
 
-Owns the listening sockets. Imports no platform and nothing of sessions.
+Owns the listening sockets. Must not import platforms or sessions.
 """

@@ -1,8 +1,8 @@
-"""The rules for addresses that somebody else names and we connect to: callbacks of the webhook, pictures of the API.
+"""Rules for connections to URLs from outside: webhook callbacks and images of API requests.
 
-Hosts that the operator named are trusted. Any other address must be public, with https on its usual port; its name is
-resolved once and the connection goes to the address that was checked, so that a name cannot mean another address a
-moment later. Redirects are never followed by the client itself, and proxies of the environment are not used.
+Hosts that the operator configured are trusted. Any other address must be public and use https on port 443.
+Its name is resolved once, and the connection goes to the checked IP address, so that a DNS change cannot
+redirect it. The client follows no redirects and ignores the proxy settings of the environment.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from hermes.gateway.adapter import Misconfigured
 DEFAULT_PORTS = {"http": 80, "https": 443}
 TIMEOUT = httpx2.Timeout(15, connect=5)
 MOST_ADDRESSES = 4
-"""Of one name, that are tried one after the other."""
+"""Maximum number of IP addresses of one host that are tried, one after the other."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""All addresses of a host."""
+"""Returns all IP addresses of a host."""
 
 
 class Forbidden(HermesError):
-    """An address that we do not connect to."""
+    """Raised for a URL that must not be connected to."""
 
 
 class Target(NamedTuple):
-    """A checked address, ready to be requested."""
+    """A checked URL, ready to be requested."""
 
     url: httpx2.URL
     headers: dict[str, str]
@@ -42,15 +42,16 @@ class Target(NamedTuple):
 
 
 class AllowedHosts:
-    """Hosts that the operator named: `example.org`, `example.org:8443`."""
+    """Hosts that the operator configured, such as `example.org` or `example.org:8443`."""
 
     def __init__(self, setting: str, hosts: Iterable[str]) -> None:
         self._hosts = frozenset(_parse_host(setting, host) for host in hosts)
 
     def allows(self, url: str) -> bool:
-        """A host that was named without a port is allowed on the ports that everybody uses."""
+        """Return whether the URL is on an allowed host. A host without a port is allowed on the default
+        ports."""
         try:
-            # The same reader as the one that will connect: two readers may see two hosts in one text.
+            # Use the parser of the HTTP client. Another parser might find a different host in the same text.
             parsed = httpx2.URL(url)
         except (httpx2.InvalidURL, UnicodeError):
             return False
@@ -62,16 +63,15 @@ class AllowedHosts:
 
 
 def open_client() -> httpx2.AsyncClient:
-    """No redirects: they would lead past the hosts that are allowed. And no proxy or .netrc of the environment.
+    """Open a client without redirects, proxies and `.netrc`. Redirects could lead to hosts that are not
+    allowed.
 
-    A connection is used once: of one that the other side has closed meanwhile nobody could tell what arrived. And the
-    library keeps quiet: its log would have every address, and there may be a key in one.
+    Connections are not reused: if the other side has closed a reused connection, it is unknown whether the
+    request arrived. The library's request log is turned off, because URLs may contain keys.
     """
     logging.getLogger("httpx2").setLevel(logging.WARNING)
-    idempotency_key = httpx2.Limits(max_keepalive_connections=0)
-    return httpx2.AsyncClient(
-        timeout=TIMEOUT, limits=idempotency_key, follow_redirects=False, trust_env=False
-    )
+    limits = httpx2.Limits(max_keepalive_connections=0)
+    return httpx2.AsyncClient(timeout=TIMEOUT, limits=limits, follow_redirects=False, trust_env=False)
 
 
 async def resolve(host: str, port: int) -> list[str]:
@@ -80,7 +80,7 @@ async def resolve(host: str, port: int) -> list[str]:
 
 
 async def resolve_targets(url: str, hosts: AllowedHosts, look_up: Resolve = resolve) -> list[Target]:
-    """Where to connect for this address, the best place first; `Forbidden` if nowhere."""
+    """Return the targets to try for a URL, best first. Raise `Forbidden` if the URL is not allowed."""
     try:
         parsed = httpx2.URL(url)
         if hosts.allows(url):
@@ -90,10 +90,10 @@ async def resolve_targets(url: str, hosts: AllowedHosts, look_up: Resolve = reso
         host = parsed.raw_host.decode("ascii")
         addresses = await look_up(host.strip("[]"), 443)
     except (httpx2.InvalidURL, UnicodeError, OSError) as problem:
-        raise Forbidden("not an address that can be found") from problem
+        raise Forbidden("the address cannot be resolved") from problem
     if not addresses or not all(is_public(address) for address in addresses):
         raise Forbidden("not a public address")
-    # The host stays in the Host header and in TLS, where the certificate is checked against it.
+    # Keep the host name in the Host header and in TLS, so that the certificate is checked against it.
     headers, extensions = {"Host": parsed.netloc.decode("ascii")}, {"sni_hostname": host}
     return [
         Target(parsed.copy_with(host=address), headers, extensions) for address in addresses[:MOST_ADDRESSES]
@@ -101,7 +101,7 @@ async def resolve_targets(url: str, hosts: AllowedHosts, look_up: Resolve = reso
 
 
 def is_public(text: str) -> bool:
-    """Whether an IP address is one of the public internet, also where an IPv4 address hides in it."""
+    """Return whether an IP address is public. IPv4 addresses embedded in IPv6 are checked too."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
@@ -121,7 +121,7 @@ def _parse_host(setting: str, text: str) -> tuple[str, int | None]:
     try:
         url = httpx2.URL(f"callback://{text}")
     except (httpx2.InvalidURL, UnicodeError) as problem:
-        raise Misconfigured(f"{setting}: {text!r} is no host: {problem}") from problem
+        raise Misconfigured(f"{setting}: {text!r} is not a host: {problem}") from problem
     if not url.host or url.path not in ("", "/") or url.userinfo or url.query:
-        raise Misconfigured(f"{setting}: {text!r} is no host, nor host:port")
+        raise Misconfigured(f"{setting}: {text!r} is not a host or host:port")
     return url.host, url.port

@@ -1,8 +1,9 @@
-"""The HTTP host for everything in the gateway that listens, with limits against abuse.
+"""The HTTP host for all listeners of the gateway, with limits against abuse.
 
-It runs in the event loop of its caller, leaves signals to the process, prints nothing, and ends when it is cancelled. A
-body that is too large or too slow is refused while it is read. The app gets that as an `HTTPException` (413, 408, or
-503 if too many bytes are in memory) and can phrase the answer itself. `limits` holds the numbers.
+It runs in the caller's event loop, installs no signal handlers, prints nothing, and ends when it is
+cancelled. A body that is too large or too slow is refused while it is read. The app receives an
+`HTTPException` (413, 408, or 503 if too many body bytes are in memory) and can write the response itself. The
+numbers are in `limits`.
 """
 
 from __future__ import annotations
@@ -35,28 +36,29 @@ log = get_logger(__name__)
 LARGEST_BODY = 1024 * 1024
 LARGEST_HEADERS = 16 * 1024
 REQUEST_S = 10
-"""How long the headers of a request may take, on a new connection and on one that is used again."""
+"""Timeout for request headers, on new and on reused connections."""
 BODY_S = 30
 KEEP_ALIVE_S = 5
 GRACE_S = 5
-"""How long requests that are open may go on when we are to end."""
+"""How long open requests may continue during shutdown."""
 SEND_S = 30
-"""How long a client may take to read on, while an answer waits for it."""
+"""How long a client may stop reading while a response is being sent."""
 LINGER_S = 5
-"""How long a connection that is being closed may take to send what is left."""
+"""How long a closing connection may take to send its remaining bytes."""
 ACCEPT_AT_ONCE = 16
-"""Connections that are accepted before any is looked at: they all take a file descriptor."""
+"""Connections that the event loop accepts in one step. Each takes a file descriptor before it is checked."""
 BACKLOG = 1024
 PIECE = 64 * 1024
 HOLDER = "hermes.holder"
-"""Key in the ASGI scope: for whom bytes of the body are counted. An app sets it once it knows who asks."""
+"""Key in the ASGI scope: the holder to whom body bytes are charged. An app sets it after authentication."""
 HOLD = "hermes.hold"
-"""Key in the ASGI scope: count more bytes for this request; an `HTTPException` if that is too much."""
+"""Key in the ASGI scope: a function that charges more bytes to the request. It raises `HTTPException` at the
+limit."""
 LAST_PORT = 65535
 NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 Shape = Callable[[int], bytes]
-"""The body of an error, as JSON, by its status."""
+"""Returns the JSON body of an error response for a status code."""
 
 
 def plain_error_body(status: int) -> bytes:
@@ -64,7 +66,7 @@ def plain_error_body(status: int) -> bytes:
 
 
 def error_handlers(shape: Shape = plain_error_body) -> dict[Any, ExceptionHandler]:
-    """For an app: every error has this shape, also those that the framework would answer in plain text."""
+    """Return exception handlers that give every error response this shape, including those of the framework."""
 
     async def answer(_: Request, problem: Exception) -> Response:
         status, headers = 500, {"Connection": "close"}
@@ -84,9 +86,10 @@ async def serve(
     largest_body: int = LARGEST_BODY,
     shape: Shape = plain_error_body,
 ) -> None:
-    """Serve until cancelled. Port 0 is any that is free; `ready` is told which, once requests are taken.
+    """Serve until cancelled. Port 0 selects a free port. `ready` is called with the port when requests are
+    accepted.
 
-    `shape` makes the bodies of errors that no app sees: requests that are not HTTP, too many connections.
+    `shape` builds the bodies of errors that no app handles: invalid HTTP and too many connections.
     """
     guard = current_guard()
     sockets = await _bind_all(host, port)
@@ -104,7 +107,7 @@ async def serve(
         lifespan="off",
         interface="asgi3",
         log_config=None,
-        log_level="error",  # else strangers write the log, with requests that are not HTTP
+        log_level="error",  # invalid requests would otherwise fill the log
         access_log=False,
         proxy_headers=False,
         server_header=False,
@@ -121,20 +124,20 @@ async def serve(
         server.end()
         try:
             await running
-        finally:  # also if nobody would wait even for that
+        finally:  # also if the wait is cancelled
             server.hang_up()
             for listener in sockets:
                 listener.close()
 
 
 async def _bind_all(host: str, port: int) -> list[socket.socket]:
-    """A socket for each address of the host, all with the same port."""
+    """Open a socket for each address of the host, all on the same port."""
     if not 0 <= port <= LAST_PORT:
-        raise Misconfigured(f"there is no port {port}: they end with {LAST_PORT}")
+        raise Misconfigured(f"invalid port {port}: the highest port is {LAST_PORT}")
     try:
         addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as problem:
-        raise Misconfigured(f"cannot listen on {host!r}: there is no such address") from problem
+        raise Misconfigured(f"cannot listen on {host!r}: the host cannot be resolved") from problem
     sockets: list[socket.socket] = []
     refused: list[OSError] = []
     for family, kind, protocol, _, address in dict.fromkeys(addresses):
@@ -143,7 +146,7 @@ async def _bind_all(host: str, port: int) -> list[socket.socket]:
             sockets.append(_bind_socket(family, kind, protocol, (address[0], at, *address[2:])))
         except OSError as problem:
             refused.append(problem)
-    # One address of several that this machine does not have (::1 where there is no IPv6) is not missed.
+    # Ignore an address that this machine does not have, such as ::1 without IPv6, if another one works.
     worst = next((error for error in refused if not sockets or error.errno not in NOT_HERE), None)
     if worst is not None:
         for error in sockets:
@@ -157,12 +160,12 @@ def _bind_socket(
 ) -> socket.socket:
     listener = socket.socket(family, kind, protocol)
     try:
-        if os.name == "posix":  # elsewhere it would take the port away from another program
+        if os.name == "posix":  # on other systems it would take a port that is in use
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind(address)
-        # Fails now if another program has the port. The server sets the real backlog.
+        # This fails if another program uses the port. The server sets the real backlog.
         listener.listen(0)
         listener.setblocking(False)
     except OSError:
@@ -176,9 +179,9 @@ def _describe_bind_error(host: str, port: int, problem: OSError) -> str:
     if problem.errno == errno.EADDRINUSE:
         return f"{where} is in use by another program"
     if problem.errno in NOT_HERE:
-        return f"cannot listen on {host}: it is no address of this machine"
+        return f"cannot listen on {host}: it is not an address of this machine"
     if problem.errno == errno.EACCES:
-        return f"{where} needs more rights than we have: choose one above 1023"
+        return f"{where} needs higher privileges: use a port above 1023"
     return f"cannot listen on {where}: {problem.strerror or problem}"
 
 
@@ -190,16 +193,16 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        yield  # they are the process's own
+        yield  # signals belong to the process
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or ():
-            listener.listen(BACKLOG)  # `backlog` above is also how many the event loop accepts in one go
+            listener.listen(BACKLOG)  # the event loop also uses `backlog` as its accept limit
         self._ready()
 
     async def main_loop(self) -> None:
-        """Once a second is enough for the Date of answers; the library would wake ten times."""
+        """Tick once a second, which is enough for the Date header. The library would tick ten times a second."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
@@ -211,7 +214,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
-        if self.server_state.tasks:  # cancelled just now: what they still say is to be heard
+        if self.server_state.tasks:  # let cancelled tasks send their responses
             await asyncio.wait(self.server_state.tasks, timeout=1)
 
     def hang_up(self) -> None:
@@ -222,9 +225,9 @@ class _Server(uvicorn.Server):
 
 
 class _Connection(H11Protocol):
-    """A connection with time limits, which takes part in the limits of the process.
+    """A connection with timeouts that is subject to the limits of the process.
 
-    The library waits for ever for headers that trickle in, and for a client that does not read its answer.
+    The library has no timeout for slow headers or for a client that does not read the response.
     """
 
     _patience: asyncio.TimerHandle | None = None
@@ -245,7 +248,7 @@ class _Connection(H11Protocol):
     def evict(self) -> None:
         self.transport.abort()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the library
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's signature
         super().connection_made(transport)
         self.address = self.client[0] if self.client else ""
         if self._guard.connections.admit(self):
@@ -276,7 +279,7 @@ class _Connection(H11Protocol):
             self._sending.cancel()
 
     def send_400_response(self, msg: str) -> None:
-        # Otherwise a response is being sent, and a second one would be read as part of it.
+        # In any other state a response is being sent. A second one would be read as part of it.
         if self.state == IDLE:
             self.transport.write(_raw_response(400, self._shape))
         self._close()
@@ -295,7 +298,7 @@ class _Connection(H11Protocol):
             self._close()
 
     def _close(self) -> None:
-        """Close when what was written is sent, but do not wait for ever for the other side to read it."""
+        """Close after the written bytes are sent, or after `LINGER_S` if the client does not read them."""
         self.transport.close()
         self._patience = self.loop.call_later(LINGER_S, self.transport.abort)
 
@@ -319,7 +322,8 @@ def _phrase(status: int) -> str:
 
 
 class _BodyLimit:
-    """Lets no more of a body through than is wanted, nor waits longer for it; and answers what an app left unsaid."""
+    """ASGI wrapper that limits the size and the time of a request body. It responds with 500 if the app
+    fails."""
 
     def __init__(self, app: ASGIApp, largest: int, guard: Guard, shape: Shape) -> None:
         self._app, self._largest, self._guard, self._shape = app, largest, guard, shape
@@ -340,7 +344,7 @@ class _BodyLimit:
         try:
             await self._app(scope, body, send_and_note)
         except Exception as problem:
-            log.error("a request broke: %s", secrets.redact(repr(problem)), exc_info=True)
+            log.error("a request failed: %s", secrets.redact(repr(problem)), exc_info=True)
             if not has_begun:
                 answer = Response(
                     self._shape(500), 500, {"Connection": "close"}, media_type="application/json"
@@ -351,7 +355,7 @@ class _BodyLimit:
 
 
 def _split_body(message: Message) -> Iterator[Message]:
-    """A long answer in pieces: the host waits between them until the client has read on."""
+    """Split a long response body, so that the host waits for the client between the pieces."""
     body = memoryview(message.get("body", b""))
     while len(body) > PIECE:
         yield {"type": message["type"], "body": bytes(body[:PIECE]), "more_body": True}
@@ -360,7 +364,11 @@ def _split_body(message: Message) -> Iterator[Message]:
 
 
 class _LimitedBody:
-    """Refused is not hung up on: the answer would be lost while the other side still sends. The rest is let fall."""
+    """A request body with a size limit and a deadline.
+
+    A refused request is not disconnected, because the client would lose the response while it still sends.
+    The rest of its body is discarded.
+    """
 
     def __init__(self, receive: Receive, largest: int, scope: Scope, guard: Guard) -> None:
         self._receive, self._scope, self._pool = receive, scope, guard.bodies
@@ -372,7 +380,7 @@ class _LimitedBody:
         self._deadline = asyncio.get_running_loop().time() + BODY_S
 
     async def __call__(self) -> Message:
-        if self._whole:  # what comes now is that the other side has gone
+        if self._whole:  # the next message is the disconnect
             return await self._receive()
         if self._announced > self._left:
             raise HTTPException(413)

@@ -1,7 +1,7 @@
-"""Limits on the JSON of requests: how many values it holds, and how deep they are nested.
+"""Limits on request JSON: the number of values and the nesting depth.
 
-A small body can become many objects: 30 MB of `[],[],…` take 700 MB when they are parsed. So values are counted before
-the body is parsed, and the depth is checked before anything walks through them.
+A small body can become many objects: 30 MB of `[],[],…` take 700 MB when parsed. So values are counted before
+parsing, and the depth is checked before any code walks through the values.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ DEEPEST = 32
 
 
 class TooComplex(ValueError):
-    """The body has more values than are taken, or they are nested too deep."""
+    """The body has too many values, or they are nested too deeply."""
 
 
 def check_value_count(body: bytes | bytearray, most: int = MOST_VALUES) -> None:
-    """Refuse a body that may hold too many values. What looks like one inside a text counts too."""
+    """Raise `TooComplex` if a body may hold too many values. Separators inside strings are counted too."""
     if sum(body.count(mark) for mark in (b",", b"[", b"{")) > most:
         raise TooComplex(f"the body has more than {most:,} values")
 

@@ -1,7 +1,7 @@
-"""Limits that all HTTP servers of one process share: connections, bytes of request bodies, wrong keys per address.
+"""Limits shared by all HTTP servers of one process: connections, body bytes, and wrong keys per address.
 
-The limits belong to an event loop, so that the API, the webhooks and the health endpoint together stay within the file
-descriptors and the memory that one process has. Nothing here imports the HTTP library.
+The limits belong to an event loop, so that the API, the webhooks and the health endpoint together stay within
+the file descriptors and the memory of the process. This module must not import the HTTP library.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from hermes.gateway.rate_limit import TokenBuckets
 
 MB = 1024 * 1024
 SMALL_BODY = 64 * 1024
-"""Bytes of each body that are not counted: small requests are served even while large ones use up the pool."""
+"""Bytes of each body that are not counted, so that small requests succeed while large ones fill the pool."""
 SPARE_DESCRIPTORS = 128
-"""File descriptors that connections leave to the store, logs and model calls; at least a quarter of all."""
+"""File descriptors reserved for the store, logs and model calls. At least a quarter of all is reserved."""
 FEWEST_CONNECTIONS = 16
 
 IDLE, RECEIVING, BUSY = range(3)
-"""States of a connection: no request yet, a body on its way, an answer being made."""
+"""Connection states: no request yet, a body is being received, a response is being made."""
 
 
 _DEFAULTS = GatewaySection()
 
 
 class Limits(NamedTuple):
-    """The settings of these names in the section `gateway`."""
+    """The settings with these names in the `gateway` section."""
 
     connections: int = _DEFAULTS.connections
     connections_per_address: int = _DEFAULTS.connections_per_address
@@ -52,10 +52,10 @@ class Connection(Protocol):
 
 
 class ConnectionTable:
-    """All open connections, the one that was used longest ago first.
+    """All open connections, least recently used first.
 
-    A new connection takes the place of the oldest idle one when there are too many. A client that only holds
-    connections open thus never keeps another one out.
+    If there are too many, a new connection replaces the least recently used idle one. So a client that only
+    keeps connections open cannot block others.
     """
 
     def __init__(self, most: int, per_address: int) -> None:
@@ -67,7 +67,7 @@ class ConnectionTable:
         return len(self._open)
 
     def admit(self, connection: Connection) -> bool:
-        """Register a connection; False if there is no room and nobody to evict."""
+        """Register a connection. Return False if the limit is reached and no connection can be evicted."""
         address = connection.address
         if self._addresses[address] >= self._per_address and not self._evict(
             other for other in self._open if other.address == address
@@ -80,7 +80,7 @@ class ConnectionTable:
         return True
 
     def touch(self, connection: Connection) -> None:
-        """A request was answered: the connection is the one that was used last."""
+        """Mark a connection as most recently used, after a response."""
         if connection in self._open:
             del self._open[connection]
             self._open[connection] = None
@@ -93,7 +93,8 @@ class ConnectionTable:
                 del self._addresses[connection.address]
 
     def _evict(self, candidates: Iterable[Connection]) -> bool:
-        """The oldest idle one; else the oldest of which a body is on its way."""
+        """Evict the oldest idle connection, or the oldest that is receiving a body. Return False if there is
+        none."""
         chosen: Connection | None = None
         for other in candidates:
             state = other.state
@@ -109,12 +110,13 @@ class ConnectionTable:
 
 
 class BodyPool:
-    """Bytes of request bodies in memory, over all connections. One holder (a key or an address) gets half at most."""
+    """Counts the request body bytes in memory over all connections. One holder (a key or an address) may use
+    half."""
 
     def __init__(self, most: int) -> None:
         self._most, self._used = most, 0
         self.share = most // 2
-        """What one holder may have."""
+        """Maximum bytes of one holder."""
         self._by_holder: Counter[str] = Counter()
 
     def take(self, holder: str, size: int) -> bool:
@@ -132,7 +134,7 @@ class BodyPool:
 
 
 class Guard:
-    """The state behind the limits of one event loop."""
+    """The limit counters of one event loop."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -141,12 +143,12 @@ class Guard:
         self._wrong_keys = TokenBuckets(limits.wrong_keys_per_minute)
 
     def is_wrong_key_allowed(self, address: str) -> bool:
-        """Count a wrong key or signature; False if this address sent too many lately."""
+        """Count a wrong key or signature. Return False if the address has sent too many recently."""
         return self._wrong_keys.take(address, clock.now())[0]
 
 
 def connection_limit(limits: Limits) -> int:
-    """As many as are set, but no more than the file descriptors of the process allow."""
+    """Return the configured number of connections, capped by the file descriptors of the process."""
     descriptors = _soft_descriptor_limit()
     if descriptors is None:
         return limits.connections
@@ -158,7 +160,7 @@ _guards: WeakKeyDictionary[asyncio.AbstractEventLoop, Guard] = WeakKeyDictionary
 
 
 def set_limits(limits: Limits) -> None:
-    """Limits for servers that start in this event loop from now on."""
+    """Set the limits for servers that start in this event loop from now on."""
     _guards[asyncio.get_running_loop()] = Guard(limits)
 
 

@@ -1,8 +1,8 @@
-"""Access control: who may talk with the agent, who owns the machine, and how many messages one person may send.
+"""Access control: who may talk to the agent, who owns the machine, and how many messages a person may send.
 
-Nobody has access by default. Access is given by name (`allowed_users`, `owners`), by a code (`hermes gateway pair`), or
-to everybody (`allow_all`). Bots never have access, because two of them would talk for ever. On platforms with a shared
-secret, the secret gives access.
+Nobody has access by default. Access is granted by name (`allowed_users`, `owners`), by a code (`hermes
+gateway pair`), or to everybody (`allow_all`). Bots never have access, because two of them would answer each
+other without end. On platforms with a shared secret, the secret grants access.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class AccessControl:
         self._buckets = TokenBuckets(settings.messages_per_minute)
 
     def is_admitted(self, source: Source) -> bool:
-        """Whether messages of this person reach the store and the model."""
+        """Return whether messages of this person reach the store and the model."""
         platform = self._settings.platforms.get(source.platform)
         if platform is None or source.is_bot:
             return False
@@ -42,7 +42,7 @@ class AccessControl:
         )
 
     def is_owner(self, source: Source) -> bool:
-        """Whether the machine is theirs: the tools that reach it, and its memory."""
+        """Return whether the person owns the machine and may use its tools and memory."""
         platform = self._settings.platforms.get(source.platform)
         if platform is None or source.is_bot:
             return False
@@ -53,16 +53,16 @@ class AccessControl:
         return any(self._pairings.is_owner(source.platform, user_id) for user_id in _user_ids(source))
 
     def can_approve(self, source: Source) -> bool:
-        """Whether they can be asked to approve something here: an owner in a private chat.
+        """Return whether the person can approve actions here: an owner in a private chat.
 
-        Behind a shared secret stands a program, which nobody can ask.
+        Platforms with a shared secret are used by programs, which cannot approve.
         """
         return source.chat_type == "dm" and not _has_shared_secret(source.platform) and self.is_owner(source)
 
     def try_pairing(self, source: Source, text: str) -> Paired | None:
-        """Let a person in who sends a good code in a private chat; None if that is not what they do.
+        """Grant access to a person who sends a valid code in a private chat. Return None for any other text.
 
-        Whoever is in already has to write `/pair CODE`: what else they say is for the agent.
+        A person who already has access must write `/pair CODE`. Any other text is for the agent.
         """
         if (
             source.chat_type != "dm"
@@ -80,22 +80,22 @@ class AccessControl:
             name = source.handle or source.user_name
             return self._pairings.try_code(source.platform, source.user_id, name, code)
         except HermesError as problem:  # nothing that a stranger sends may end anything here
-            _log.error("a code could not be looked at: %s", problem)
+            _log.error("a pairing code could not be checked: %s", problem)
             return None
 
     def pairing_problem(self) -> str | None:
-        """Why changes of the pairing file are ignored; None if they are not."""
+        """Return why changes of the pairing file are ignored, or None."""
         return self._pairings.check(report=True)
 
     def check_rate(self, source: Source) -> tuple[bool, bool]:
-        """(within the rate limit, if not: whether to notify the person now)."""
+        """Return whether the person is within the rate limit, and if not, whether to notify them now."""
         if not self._settings.messages_per_minute:
             return True, False
         return self._buckets.take(f"{source.platform}:{source.participant or source.chat_id}", self._now())
 
 
 def describe_access(settings: GatewaySettings, pairings: Pairings) -> Iterator[tuple[str, str]]:
-    """For each platform that is connected, who may talk there, in one line."""
+    """Yield each enabled platform and one line about who may talk there."""
     paired = pairings.list_known()
     for name, platform in settings.enabled.items():
         yield name, _describe_platform_access(platform, sum(person.platform == name for person in paired))
@@ -125,7 +125,7 @@ def _user_ids(source: Source) -> set[str]:
 
 
 def _is_among(people: frozenset[str], source: Source) -> bool:
-    """By an id, or by a name that nobody else can have; capitals do not matter in one."""
+    """Return whether the person is in the list, by id or by unique handle. Handles are case-insensitive."""
     if not people.isdisjoint(_user_ids(source)):
         return True
     if not source.handle:

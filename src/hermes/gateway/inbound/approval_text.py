@@ -1,8 +1,8 @@
 """The text of an approval question: the whole command, the reason, and how to answer.
 
-Invariant: a person approves only what they were shown. Command and diff stand in code blocks that nothing inside can
-close. Invisible characters are spelled out. A long text is split so that the joined blocks are exactly the text. What
-does not fit into a few messages cannot be approved in a chat.
+Invariant: a person approves only what they were shown. Command and diff are in code blocks that their content
+cannot close. Invisible characters are spelled out. A long text is split so that the joined blocks are exactly
+the text. A text that does not fit into a few messages cannot be approved in a chat.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from hermes.text import make_visible
 Measure = Callable[[str], int]
 
 MOST_PARTS = 8
-"""How many messages a command and its diff may take."""
+"""Maximum number of messages for a command and its diff."""
 OUTCOME_ROOM = 200
-"""What is kept free in the last message, where the outcome is added later."""
+"""Characters reserved in the last message for the outcome, which is added later."""
 SHORTEST_MESSAGE = 1000
-"""Where a message holds less than this, no question fits."""
+"""Minimum message length of a platform. Below it no question fits."""
 LONGEST_REASON = 400
 LONGEST_PREFIX = 80
 
@@ -32,13 +32,13 @@ _BACKTICKS = re.compile("`+")
 
 
 def fence_code(text: str, language: str = "") -> str:
-    """A Markdown code block. Its fence is longer than any run of backticks in the text."""
+    """Return a Markdown code block whose fence is longer than any run of backticks in the text."""
     mark = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
     return f"{mark}{language}\n{text}\n{mark}"
 
 
 def split_code(text: str, longest: int, measure: Measure = len, language: str = "") -> list[str]:
-    """Chunks which, joined, are the text, and of which each fits into `longest` as a code block."""
+    """Split a text into chunks. Each fits into `longest` as a code block, and joined they are the text."""
 
     def fits(start: int, end: int) -> bool:
         return measure(fence_code(text[start:end], language)) <= longest
@@ -60,7 +60,7 @@ def split_code(text: str, longest: int, measure: Measure = len, language: str = 
 
 
 def _find_chunk_end(text: str, start: int, end: int) -> int:
-    """Behind the last line end or space that leaves a chunk at least half full."""
+    """Return the position after the last line end or space that leaves the chunk at least half full."""
     for gap in ("\n", " "):
         position = text.rfind(gap, start + (end - start) // 2, end)
         if position >= 0:
@@ -69,7 +69,7 @@ def _find_chunk_end(text: str, start: int, end: int) -> int:
 
 
 def offered_scopes(request: ApprovalRequest) -> dict[str, Scope]:
-    """The words behind `/approve` and what each allows beyond this one time."""
+    """Return the words after `/approve` and the permission that each grants beyond this one time."""
     scopes: dict[str, Scope] = {}
     lasting = next((scope for scope in request.scopes if scope is not Scope.PREFIX), None)
     if lasting is not None:
@@ -80,7 +80,7 @@ def offered_scopes(request: ApprovalRequest) -> dict[str, Scope]:
 
 
 def _is_displayed_exactly(prefix: str) -> bool:
-    """Whether a person sees in one short piece of code what they would agree to."""
+    """Return whether the whole prefix can be shown in one short piece of inline code."""
     return (
         0 < len(prefix) <= LONGEST_PREFIX
         and prefix == make_visible(prefix) == " ".join(prefix.split())
@@ -89,7 +89,7 @@ def _is_displayed_exactly(prefix: str) -> bool:
 
 
 def make_choices(name: str, request: ApprovalRequest) -> tuple[Choice, ...]:
-    """The answers as buttons; each stands for the command that could be typed."""
+    """Return the answers as buttons. Each stands for a command that could be typed."""
     labels = {
         Scope.COMMAND: "✓ Always this command",
         Scope.EDITS: "✓ Always edits",
@@ -104,7 +104,7 @@ def make_choices(name: str, request: ApprovalRequest) -> tuple[Choice, ...]:
 def format_question(
     name: str, request: ApprovalRequest, seconds: float, longest: int, measure: Measure = len
 ) -> list[str] | None:
-    """The messages that ask, of which the last has the choices. None if the whole cannot be shown."""
+    """Return the messages of the question. The last has the choices. None if it is too long to be shown."""
     if longest < SHORTEST_MESSAGE:
         return None
     blocks = [(make_visible(request.subject), "")]
@@ -145,12 +145,12 @@ def _format_tail(name: str, request: ApprovalRequest, seconds: float) -> Iterato
     }
     for word, scope in offered_scopes(request).items():
         yield f"- {format_code(f'/approve {name} {word}')} {meanings[scope]}"
-    yield f"- {format_code(f'/deny {name}')} no; what you write behind it is told to the agent"
+    yield f"- {format_code(f'/deny {name}')} no; the agent receives the text after the command"
     yield f"Without an answer within {format_limit(seconds)} it is not done."
 
 
 def format_limit(seconds: float) -> str:
-    """`10 minutes`, `30 seconds`."""
+    """Format a time limit as `10 minutes` or `30 seconds`."""
     minutes = seconds / clock.MINUTE
     if minutes >= 1:
         return f"{minutes:g} minute{'' if minutes == 1 else 's'}"

@@ -1,7 +1,8 @@
-"""The approvals of one chat: asked by message, answered by `/approve`, `/deny` or a button, or timed out.
+"""The approvals of one chat: requested by message, answered by `/approve`, `/deny` or a button, or timed out.
 
-A request lives in memory, as long as the turn that asks. After a restart nothing waits and nothing was run. A request
-has a random name, so that an answer to an old question cannot be mistaken for one to a new question.
+A request exists only in memory, as long as its turn runs. After a restart no request waits, and nothing was
+executed. A request has a random name, so that an answer to an old question cannot be mistaken for one to a
+new question.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ log = logging.getLogger(__name__)
 Decide = Callable[[int, Decision], bool]
 
 MOST_REMEMBERED = 50
-"""How many finished requests, and messages that answered one, are known by a chat."""
+"""Maximum number of remembered finished requests, and of messages that answered one."""
 CLOSE_S = 5.0
-"""How long the outcomes of open questions may take to be posted when the program ends."""
+"""Time limit for posting the outcomes of open questions at shutdown."""
 LONGEST_NOTE = 1000
-"""Characters of what is written behind `/deny` that the model is told."""
+"""Maximum characters of the text after `/deny` that the model receives."""
 
 NOTHING_WAITS = "Nothing is waiting for an approval."
 GONE = "◌ It did not wait any longer, so the answer changed nothing."
@@ -58,13 +59,13 @@ _NAME = re.compile(f"[{_LETTERS}][{_DIGITS}][{_LETTERS}][{_DIGITS}]")
 
 
 def record_decision(*, subject: str, allowed: bool, scope: Scope | None, surface: str) -> None:
-    """Record a decision in the audit log. The program's log does not get the subject: it holds what people say."""
+    """Record a decision in the audit log. The program log omits the subject, which may contain user text."""
     audit_log.record("approval answered", subject=subject, allowed=allowed, scope=scope, surface=surface)
     log.info("an approval on %s was %s", surface, "given" if allowed else "refused")
 
 
 class PendingApproval:
-    """A request that waits, and the messages that ask for it."""
+    """A waiting request, and the messages of its question."""
 
     def __init__(
         self, name: str, event: ApprovalAsked, decide: Decide, who: str | None, seconds: float
@@ -74,12 +75,12 @@ class PendingApproval:
         self.expires_at = clock.now() + seconds
         self.idempotency_prefix = f"approval:{secrets.token_hex(16)}"
         self.question = ""
-        """The last message of the question."""
+        """The text of the last message of the question."""
         self.undelivered = 0
         self.delivered_at: float | None = None
-        """When all messages of the question had arrived."""
+        """When all messages of the question were delivered. None before."""
         self.message_id: str | None = None
-        """The last of them, on the platform."""
+        """The platform id of the last message of the question."""
         self.fate_known = asyncio.Event()
         self.over = asyncio.Event()
         self.outcome: str | None = None
@@ -90,9 +91,9 @@ class Approvals:
         self._context, self._chat = context, chat
         self._waiting: dict[str, PendingApproval] = {}
         self._finished: OrderedDict[str, str] = OrderedDict()
-        """Outcomes by name, of the last ones."""
+        """Outcomes of the last finished requests, by name."""
         self._answers: deque[str] = deque(maxlen=MOST_REMEMBERED)
-        """Messages that were taken as an answer: a second delivery of one answers nothing else."""
+        """Ids of messages that were used as an answer. A second delivery of one has no effect."""
         self._tasks: dict[asyncio.Task[None], PendingApproval] = {}
         self._on_settled: Callable[[], None] = lambda: None
 
@@ -103,7 +104,8 @@ class Approvals:
     # ---------------------------------------------------------------- asking
 
     def ask(self, event: ApprovalAsked, decide: Decide, on_settled: Callable[[], None]) -> None:
-        """Ask the owner in this chat. `decide` answers the turn; `on_settled` is called when nothing waits any more."""
+        """Ask the owner in this chat. `decide` answers the turn; `on_settled` is called when no request
+        waits."""
         name = self._new_name()
         pending = PendingApproval(
             name, event, decide, self._chat.source.participant, self._context.approval_seconds
@@ -127,7 +129,7 @@ class Approvals:
             self._settle(pending, Decision(False, note=note), f"⚠ Not done: {note}.")
 
     async def _attend(self, pending: PendingApproval) -> None:
-        """Ask, wait for the answer, and show in the question what became of it."""
+        """Post the question, wait for the answer, and add the outcome to the question."""
         limit = format_limit(self._context.approval_seconds)
         try:
             async with asyncio.timeout(self._context.approval_seconds):
@@ -184,7 +186,7 @@ class Approvals:
         return tell
 
     async def _show_outcome(self, pending: PendingApproval) -> None:
-        """Add the outcome to the question, which also takes its buttons away."""
+        """Add the outcome to the question. This also removes its buttons."""
         if not pending.question:
             return
         await pending.fate_known.wait()
@@ -202,21 +204,22 @@ class Approvals:
         await until_stored(lambda: self._context.delivery.post(key, message, idempotency_key, session))
 
     async def _remember(self, text: str) -> None:
-        """For `/why`. The request itself is not kept there: it must not outlive its conversation."""
+        """Record an incident for `/why`. The request itself is omitted, because it must not outlive its
+        conversation."""
         await until_stored(
             lambda: asyncio.to_thread(incidents.add_incident, self._context.db, self._chat.key, text)
         )
 
     # ---------------------------------------------------------------- answering
 
-    def answer(self, context: ChatCommandContext, *, allowed: bool) -> str:
-        """What a person is told who typed `/approve` or `/deny`, or pressed a button. It counts from now on."""
+    def answer(self, context: ChatCommandContext, words: str, *, allowed: bool) -> str:
+        """Apply an answer by `/approve`, `/deny` or a button at once. Return the reply for the person."""
         if not context.can_approve:
             return NOTHING_WAITS  # as where nothing ever waits
         is_new = context.message_id is None or context.message_id not in self._answers
         if context.message_id is not None:
             self._answers.append(context.message_id)
-        name, rest = _split_name(context.words, anywhere=allowed)
+        name, rest = _split_name(words, anywhere=allowed)
         pending = self._find(context, name, must_be_displayed=allowed) if is_new else NOTHING_WAITS
         if isinstance(pending, str):
             return pending
@@ -225,7 +228,7 @@ class Approvals:
     def _find(
         self, context: ChatCommandContext, name: str | None, *, must_be_displayed: bool
     ) -> PendingApproval | str:
-        """The request that is meant, or why there is none."""
+        """Return the request that the answer is for, or an error text."""
         mine = {
             pending.name: pending
             for pending in self._waiting.values()
@@ -245,7 +248,7 @@ class Approvals:
             example = format_code(f"/approve {next(iter(mine))}")
             return f"{len(mine)} requests wait: {names}. Say which, as in {example}."
         (only,) = mine.values()
-        # A command that was typed before the question arrived was meant for something else.
+        # A command that was sent before the question was delivered cannot be its answer.
         was_displayed = (
             only.delivered_at is not None
             and context.sent_at is not None
@@ -288,7 +291,8 @@ class Approvals:
         return f"{pending.outcome} {format_code(pending.name)}"
 
     def _settle(self, pending: PendingApproval, decision: Decision, outcome: str) -> bool:
-        """Answer the turn, once. False if it was answered before, or does not wait any longer."""
+        """Pass the decision to the turn, once. Return False if it was decided before or the turn no longer
+        waits."""
         if pending.outcome is not None:
             return False
         counts = pending.decide(pending.number, decision)
@@ -318,12 +322,12 @@ class Approvals:
     # ---------------------------------------------------------------- ending
 
     def withdraw(self, outcome: str) -> None:
-        """The turn is over: what still waits is not done."""
+        """Finish all waiting requests without approval, because the turn has ended."""
         for pending in self.waiting:
             self._finish(pending, outcome)
 
     async def close(self) -> None:
-        """The end of the program: outcomes of questions that were delivered are posted, the rest is left."""
+        """Shut down. The outcomes of delivered questions are posted; other questions are dropped."""
         for task, pending in self._tasks.items():
             if not pending.fate_known.is_set():
                 task.cancel()
@@ -335,7 +339,7 @@ class Approvals:
 
 
 def _split_name(words: str, *, anywhere: bool) -> tuple[str | None, str]:
-    """The request that is named, and the other words; behind `/deny` the name comes first."""
+    """Return the request name in the words, and the other words. After `/deny` the name must come first."""
     if anywhere:
         typed = [word.strip("`").lower() for word in words.split()]
         names = [word for word in typed if _NAME.fullmatch(word)]

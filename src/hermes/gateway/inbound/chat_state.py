@@ -1,24 +1,22 @@
-"""The state of one chat, as commands, resets and the mailbox use it: source, conversation, approvals, posting."""
+"""The state of one chat for commands, resets and the mailbox: source, conversation, approvals, posting."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
 from hermes import clock, errors
-from hermes.agent.components import AgentComponents
-from hermes.agent.events import Event as TurnEvent
 from hermes.agent.prompt.participants import SharedRoom
 from hermes.agent.prompt.system_prompt import WHO
 from hermes.conversation.agents import AgentScope
 from hermes.conversation.conversation import Conversation
-from hermes.conversation.surface import Surface
+from hermes.conversation.surface import ChatRoute, Surface
 from hermes.gateway import incidents
-from hermes.gateway.commands.command_context import ChatCommandContext
+from hermes.gateway.commands.command_context import ChatCommandContext, RememberedLists
 from hermes.gateway.context import GatewayContext
 from hermes.gateway.inbound.chat_approvals import Approvals, PendingApproval
 from hermes.gateway.inbound_events import Event, Source
@@ -41,7 +39,7 @@ TRASHED = "The conversation before was deleted or moved to the trash, and a new 
 
 
 class Chat:
-    """The `CommandChat` of this chat, its conversation, resets and approvals."""
+    """The `CommandChat` implementation of a chat, with its conversation, resets and approvals."""
 
     def __init__(self, context: GatewayContext, lookup: SessionLookup, key: str, source: Source) -> None:
         self.key, self.source, self.is_shared = key, source, lookup.is_shared(source, key)
@@ -49,15 +47,16 @@ class Chat:
         self._room = SharedRoom() if self.is_shared else None
         store = context.db.scoped(make_room(source) if self.is_shared else make_principal(source))
         surface = Surface(
-            # Two chats that continue in one conversation are two holders: one waits for the other.
+            # Two chats in the same conversation are different lease holders, so that one waits for the other.
             name=f"gateway, chat {next(_numbers)}",
             stores_unanswered=True,
             make_session=self._make_session,
+            route=ChatRoute(key, self.begin, self._handle_move),
         )
         self.conversation = Conversation(store, context.agents, self._make_scope(), surface)
         self.resets = ChatResets(context, self)
         self.approvals = Approvals(context, self)
-        self._live: str | None = None
+        self.lists = RememberedLists()
         self._waiting = 0
         self.incidents: Sequence[Incident] = ()
         self.was_trashed = False
@@ -76,12 +75,15 @@ class Chat:
             redact_pii=context.settings.redact_pii,
         )
         who = make_room(source) if self.is_shared else make_principal(source)
-        machine = not self.is_shared and source.chat_type == "dm" and context.access.is_owner(source)
+        is_owner = not self.is_shared and context.access.is_owner(source)
+        machine = is_owner and source.chat_type == "dm"
         can_ask = machine and context.access.can_approve(source)
-        return AgentScope(who.owners[0], source.platform, machine, about, self._room, can_ask)
+        return AgentScope(
+            who.owners[0], source.platform, machine, about, self._room, can_ask, is_owner=is_owner
+        )
 
     def note_speaker(self, source: Source) -> None:
-        """Note who speaks here, where several do: whoever owns the machine may change all notes of the room."""
+        """Record the speaker in a shared room. The owner of the machine may change all notes of the room."""
         if self._room is not None:
             self._room.note_owner(make_principal(source).user, self._context.access.is_owner(source))
 
@@ -93,38 +95,40 @@ class Chat:
 
     @property
     def session_id(self) -> str | None:
-        return self.conversation.session_id if self.conversation.exists else self._live
+        return self.conversation.known_id
 
     @property
     def epoch(self) -> int | None:
         return self.conversation.epoch
 
     async def begin(self) -> str:
-        """The conversation that the chat is in, under its lease: whose it is, and whether the machine is theirs, may
-        have changed since the last time."""
-        if not self.conversation.exists:
+        """Enter the chat's conversation under its lease, and return its session.
+
+        The owner and the access to the machine are determined again, because they may have changed.
+        """
+        if self.epoch is None:
             self.conversation.scope = self._make_scope()
-        before = self._live
-        self._live = await self._lookup.ensure_session(self.key, self.source)
+        before = self.session_id
+        live = await self._lookup.ensure_session(self.key, self.source)
         try:
-            await self.conversation.enter(self._live)
+            await self.conversation.enter(live)
         except errors.UnknownSession:  # deleted since it was looked up
-            self._live = await self._lookup.ensure_session(self.key, self.source)
-            await self.conversation.enter(self._live)
-        await self._notify_if_replaced(before, self._live)
+            live = await self._lookup.ensure_session(self.key, self.source)
+            await self.conversation.enter(live)
+        await self._notify_if_replaced(before, live)
         if self.is_shared:
-            await asyncio.to_thread(self._renew_prompt, self._live)
-        return self._live
+            await asyncio.to_thread(self._renew_prompt, live)
+        return live
 
     async def _make_session(self) -> str:
-        """The session in which the chat continues when its own was deleted during a turn."""
-        self._live = await self._lookup.ensure_session(self.key, self.source)
+        """Return the session in which the chat continues after its own was deleted during a turn."""
+        live = await self._lookup.ensure_session(self.key, self.source)
         self._lookup.pop_replaced(self.key)  # the turn tells it
         await asyncio.to_thread(incidents.add_incident, self._context.db, self.key, TRASHED)
-        return self._live
+        return live
 
     async def _notify_if_replaced(self, before: str | None, session_id: str) -> None:
-        """Say once that the chat continues in a new session because the earlier one was moved to the trash."""
+        """Post a notice, once, if the chat continues in a new session because the earlier one was trashed."""
         replaced = self._lookup.pop_replaced(self.key)
         if not replaced and before not in (None, session_id):
             row = await asyncio.to_thread(lambda: self.store.get_session(before, include_trashed=True))
@@ -134,39 +138,25 @@ class Chat:
             await asyncio.to_thread(incidents.add_incident, self._context.db, self.key, TRASHED)
 
     def _renew_prompt(self, session_id: str) -> None:
-        """Have the prompt of a room made anew if it is one for a single person: earlier versions gave it that."""
+        """Discard the prompt of a shared room if it was made for a single person, as earlier versions did."""
         session = self.store.get_session(session_id)
         if session is not None and WHO in (session["system_prompt"] or ""):
             self.store.update_system_prompt(session_id, None)
 
-    async def switch_to(self, session_id: str) -> None:
-        await self.conversation.enter(session_id)
-        self._live = session_id
+    async def _handle_move(self, session_id: str) -> None:
         await asyncio.to_thread(incidents.note_arrival, self._context.db, self.key)
         await asyncio.to_thread(self._rebind_topic, session_id)
 
     def _rebind_topic(self, session_id: str) -> None:
-        """A topic of Telegram's that is linked to what was left is linked to what it goes on in."""
+        """Bind the chat's Telegram topic to the new session, if the topic was bound before."""
         topics, thread = open_topics(self._context.db, self.source), self.source.thread_id
         if topics is not None and thread and topics.find_binding(thread) is not None:
             with suppress(ValueError):  # it is linked to another topic, and stays so
                 topics.bind(thread, self.key, session_id)
 
-    async def save(self) -> None:
-        await self.conversation.save()
-
-    def compress(self, focus: str | None) -> AsyncIterator[TurnEvent]:
-        return self.conversation.compress(focus)
-
-    def get_components(self) -> AgentComponents:
-        return self.conversation.parts
-
     @property
     def working_since(self) -> float | None:
         return self.conversation.working_since
-
-    def stop(self) -> bool:
-        return self.conversation.stop()
 
     @property
     def waiting_approvals(self) -> Sequence[PendingApproval]:
@@ -176,16 +166,17 @@ class Chat:
     def subagents(self) -> Subagents:
         return self._context.agents.subagents
 
-    def answer_approval(self, context: ChatCommandContext, *, allowed: bool) -> str:
-        return self.approvals.answer(context, allowed=allowed)
+    def answer_approval(self, context: ChatCommandContext, words: str, *, allowed: bool) -> str:
+        return self.approvals.answer(context, words, allowed=allowed)
 
     # ---------------------------------------------------------------- beside the work
 
     async def refresh(self, is_working: bool) -> None:
-        """Find out where the chat is, for a command that is answered beside the work."""
+        """Update the state of the chat, for a command that is answered at once, beside a running turn."""
         inbox = self._context.db.inbox
-        self._live = await asyncio.to_thread(self.store.find_live_session, self.key)
-        self.was_trashed = self._live is None and await asyncio.to_thread(
+        live = await asyncio.to_thread(self.store.find_live_session, self.key)
+        self.conversation.observe(live)
+        self.was_trashed = live is None and await asyncio.to_thread(
             self._context.db.routing.was_trashed, self.key
         )
         self.incidents = [
@@ -206,14 +197,11 @@ class Chat:
 
     # ---------------------------------------------------------------- who asks, and what is answered
 
-    def make_command_context(
-        self, source: Source, words: str, event: Event | None = None
-    ) -> ChatCommandContext:
-        """`event` is the message, if it is answered at once."""
+    def make_command_context(self, source: Source, event: Event | None = None) -> ChatCommandContext:
+        """Return the context of a command. `event` is its message, if it is answered at once."""
         context = self._context
         return ChatCommandContext(
             source,
-            words,
             context.db.scoped(make_principal(source)),
             self,
             context.settings,
@@ -236,7 +224,7 @@ class Chat:
         reply: bool = False,
         silent: bool = False,
     ) -> Callable[[], Awaitable[bool]]:
-        """A call that posts a message. It can be repeated if the store refused it."""
+        """Return a function that posts a message. It can be called again if the store failed."""
         message = OutgoingMessage(self.source, text, self.reply_to if reply else None, silent, edits)
         return partial(self._context.delivery.post, self.key, message, idempotency_key, self.session_id)
 
@@ -245,5 +233,6 @@ class Chat:
 
     @property
     def reply_to(self) -> str | None:
-        """Where others talk, too, an answer says to whom."""
+        """The message to reply to in a group, so that people see whom the answer is for. None in a private
+        chat."""
         return None if self.source.chat_type == "dm" else self.source.message_id

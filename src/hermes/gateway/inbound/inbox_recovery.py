@@ -1,4 +1,5 @@
-"""Recovery of messages that were processed before: by a process that is gone, or as an earlier version of an edit.
+"""Recovery of messages that were processed before: by a process that has ended, or as an earlier version of
+an edit.
 
 Every stored message carries the id of its inbox entry, so the conversation shows how far processing came.
 """
@@ -19,12 +20,12 @@ Row = dict[str, Any]
 
 
 def message_mark(entry: InboxEntry) -> str:
-    """By what a message of the inbox is known in the conversation."""
+    """Return the id under which an inbox message is stored in the conversation."""
     return entry.platform_message_id or f"inbox:{entry.id}"
 
 
 async def find_following(chat: Chat, entry: InboxEntry) -> list[Row] | None:
-    """What followed a message in the conversation; None if it was not stored there."""
+    """Return the rows after a message in the conversation. None if the message was not stored."""
     assert chat.session_id is not None
     rows = await asyncio.to_thread(chat.store.follow, chat.session_id, 0)
     positions = [
@@ -34,16 +35,17 @@ async def find_following(chat: Chat, entry: InboxEntry) -> list[Row] | None:
 
 
 def find_answer(rows: list[Row]) -> Row | None:
-    """The answer to a message, in what followed it; its content without reasoning."""
+    """Return the answer among the rows after a message, without reasoning. None if there is none."""
     answers = (row for row in rows if row["role"] == "assistant" and not row["tool_calls"])
     visible = ({**row, "content": reasoning.strip_reasoning(row["content"])} for row in answers)
     return next((row for row in visible if row["content"]), None)
 
 
 async def take_back_edited(chat: Chat, message_id: str, *, again: bool) -> bool:
-    """The last message of a person was changed: what came of it is taken back. Older ones are let be.
+    """Rewind the conversation to before the edited message, if it is the last message of a person.
 
-    Whoever comes `again` may find that it was taken back, and nothing said in its place.
+    Return whether the new version must be answered. With `again`, an interrupted call may already have
+    rewound the conversation without storing the new version.
     """
     store, session_id, epoch = chat.store, chat.session_id, chat.epoch
     assert session_id is not None

@@ -1,7 +1,7 @@
 """The mailbox of a chat: its messages are processed one at a time, in the order of arrival.
 
-A message is claimed from the inbox under the lease of the conversation, answered and completed. After a crash a claimed
-message is resumed, never begun a second time. Mailboxes do not wait for each other.
+A message is claimed from the inbox under the lease of the conversation, answered and completed. After a crash
+a claimed message is resumed and not started again. Mailboxes run independently.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from hermes import clock, errors, secrets
 from hermes.gateway import incidents
 from hermes.gateway.commands import command_table
-from hermes.gateway.commands.command_context import Command
+from hermes.gateway.commands.command_table import FoundCommand
 from hermes.gateway.context import GatewayContext
 from hermes.gateway.inbound import inbox_recovery, received_files
 from hermes.gateway.inbound.chat_state import Chat
@@ -46,13 +46,13 @@ class Mailbox:
         self._task: asyncio.Task[None] | None = None
         self._requested = self._closing = False
         self._at_rest = asyncio.Event()
-        """Nothing is being worked on, and no reset is under way."""
+        """Set while no message is processed and no reset is running."""
         self._at_rest.set()
         self._entry: InboxEntry | None = None
         self._taking = asyncio.Lock()
         self._steering: set[asyncio.Task[None]] = set()
         self._in_hand: list[InboxEntry] = []
-        """Taken from the inbox and not done, before anything else."""
+        """Claimed entries that are not done. They are processed before any others."""
         self._notified_elsewhere = False
 
     # ---------------------------------------------------------------- being woken
@@ -66,21 +66,21 @@ class Mailbox:
         return self._entry is not None
 
     def wake(self) -> None:
-        """Check the inbox, and whether a reset is due."""
+        """Start the worker, which checks the inbox and whether a reset is due."""
         self._requested = True
         if self._task is None and not self._closing:
             self._task = asyncio.create_task(self._work(), name=f"mailbox {self.chat.key}")
             self._task.add_done_callback(self._on_done)
 
-    def handle_arrival(self, event: Event, command: Command | None) -> None:
+    def handle_arrival(self, event: Event, command: FoundCommand | None) -> None:
         """Handle a new inbox entry: interrupt or steer the running turn, or wake the mailbox."""
         busy = self._context.platform(self.chat.source.platform).busy
         working_on = None if self._entry is None else original_message_id(self._entry.platform_message_id)
         if command is not None:
             if command.stops:
-                self.chat.stop()
+                self.chat.conversation.stop()
         elif busy == "interrupt" or (event.edits is not None and event.edits == working_on):
-            self.chat.stop()
+            self.chat.conversation.stop()
         elif busy == "steer" and event.edits is None and self.chat.working_since is not None:
             self._steering.add(task := asyncio.create_task(self._steer()))
             task.add_done_callback(self._on_steered)
@@ -94,16 +94,18 @@ class Mailbox:
     def _on_done(self, task: asyncio.Task[None]) -> None:
         self._task = None
         if not task.cancelled() and (problem := task.exception()) is not None:
-            log.error("the mailbox of %s broke off: %s", self.chat.key, secrets.redact(repr(problem)))
+            log.error(
+                "the mailbox of %s stopped unexpectedly: %s", self.chat.key, secrets.redact(repr(problem))
+            )
         elif self._requested and not task.cancelled():
             self.wake()
 
     def stop_accepting(self) -> None:
-        """Finish the current message and begin no other: the program ends."""
+        """Finish the current message and start no other, because the program is ending."""
         self._closing = True
 
     async def close(self) -> None:
-        """Stop the current answer; waiting messages stay in the inbox."""
+        """Stop the current answer. Waiting messages stay in the inbox."""
         self._requested = False
         if self._task is not None:
             self._task.cancel()
@@ -112,7 +114,7 @@ class Mailbox:
         await self.chat.conversation.close(grace=0)
 
     async def wait_until_idle(self) -> None:
-        """Wait until the current message or reset is done; the following ones are left."""
+        """Wait until the current message or reset is done. Further messages are not processed."""
         await self._at_rest.wait()
         await self.chat.conversation.settle()
 
@@ -132,7 +134,7 @@ class Mailbox:
                     if await self._notify_waiting(problem):
                         pause = await self._wait_before_retry(pause)
                 except errors.StoreError as problem:
-                    log.warning("%s waits for the store: %s", self.chat.key, problem)
+                    log.warning("%s: the store is not available, will retry: %s", self.chat.key, problem)
                     if not self._in_hand:  # what was claimed and is not comes again under the next lease
                         await self._leave()
                     pause = await self._wait_before_retry(pause)
@@ -141,7 +143,8 @@ class Mailbox:
             await self._leave()
 
     async def _has_work(self) -> bool:
-        """Whether there is something to do; if there is not, nothing can be taken in any more."""
+        """Return whether there is work. If there is none, leave the conversation, so that nothing is claimed
+        after this."""
         async with self._taking:
             goes_on = not self._closing and (self._requested or bool(self._in_hand))
             if not goes_on:
@@ -149,7 +152,7 @@ class Mailbox:
             return goes_on
 
     async def _leave(self) -> None:
-        """Let others work in the conversation. What is in hand comes again under the next lease."""
+        """Release the lease. Claimed entries are claimed again under the next lease."""
         self._in_hand.clear()
         await self.chat.conversation.leave()
 
@@ -160,7 +163,8 @@ class Mailbox:
         return min(2 * pause, LONGEST_PAUSE_S)
 
     async def _notify_waiting(self, problem: errors.HermesError) -> bool:
-        """Another program works in the conversation. Whoever waits for it here is told once; a reset can wait."""
+        """Handle a lease that another program holds. Notify a waiting person once. Return False if no message
+        waits."""
         with suppress(errors.StoreError):
             if not await asyncio.to_thread(self._context.db.inbox.list_waiting, self.chat.key):
                 return False
@@ -173,7 +177,7 @@ class Mailbox:
         return True
 
     async def _drain(self) -> None:
-        """Work on everything that waits; if nothing does, it may be time for a reset."""
+        """Process all waiting messages. Then check whether a reset is due."""
         while not self._closing:
             await self.chat.begin()
             self._notified_elsewhere = False
@@ -207,19 +211,24 @@ class Mailbox:
         )
 
     async def _require_no_open_claim(self) -> None:
-        """A claim that was made and never heard of, because the store broke off, would keep everything else waiting."""
+        """Raise `StoreBusy` if an entry is claimed but not held here.
+
+        The store may have failed after such a claim. It would block all other messages.
+        """
         async with self._taking:
             waiting = await asyncio.to_thread(self._context.db.inbox.list_waiting, self.chat.key)
             if not self._in_hand and any(other.state == "working" for other in waiting):
-                raise errors.make_error(errors.StoreBusy, "a message is claimed, and in nobody's hand")
+                raise errors.make_error(
+                    errors.StoreBusy, "a message is marked as being processed, but nothing is processing it"
+                )
 
     async def _read_event(self, entry: InboxEntry, ours: bool) -> Event | None:
-        """The message of an entry; None if it cannot be processed, and is left."""
+        """Return the message of an entry, or None if it cannot be processed and was given up."""
         inbox = self._context.db.inbox
         try:
             event = Event.from_dict(entry.event)
         except errors.InvalidArgument as problem:
-            log.error("a message of %s is left: %s", self.chat.key, problem)
+            log.error("a stored message of %s is invalid and will not be retried: %s", self.chat.key, problem)
             await asyncio.to_thread(inbox.fail, entry.id, str(problem), entry.epoch)
             return None
         self.chat.source = event.source
@@ -238,14 +247,14 @@ class Mailbox:
         self._context.notify_chat_changed()
 
     async def _is_hopeless(self, entry: InboxEntry) -> bool:
-        """Whether processing of this message was interrupted too often to try again."""
+        """Return whether the processing of this message was interrupted too often to try again."""
         times = await asyncio.to_thread(
             incidents.count_interruption, self._context.db, self.chat.key, entry.id
         )
         return times >= MOST_TRIES
 
     async def _steer(self) -> None:
-        """Take the next message into the answer that is being made; what comes too late is worked on by itself."""
+        """Pass the next message to the running answer. A message that comes too late is processed by itself."""
         async with self._taking:
             if self.chat.epoch is None or not all(other.again for other in self._in_hand):
                 return  # one that came before it is not in the answer either
@@ -262,12 +271,12 @@ class Mailbox:
                     await self._worker.make_content(event),
                     platform_message_id=inbox_recovery.message_mark(entry),
                 )
-            # What was said into an answer was answered with it, if it was stored.
+            # A message that was passed to an answer is already answered, if it was stored.
             self._in_hand.append(entry._replace(again=steered))
 
 
 def describe_holder(problem: errors.LeaseHeld) -> str:
-    """Where the conversation is open, in words for a person in a chat."""
+    """Describe where the conversation is open, for a person in a chat."""
     holder = problem.holder.holder
     if holder[:3] == identify_process():
         return "in another chat"

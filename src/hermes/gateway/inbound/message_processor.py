@@ -1,6 +1,6 @@
-"""Processes one message of a chat: runs a command, or a turn of the agent, and posts the answer.
+"""Processes one message of a chat: runs a command or a turn of the agent, and posts the answer.
 
-A message that was begun before is resumed. The caller holds the lease of the conversation.
+A message whose processing was interrupted is resumed. The caller holds the lease of the conversation.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock, errors, secrets
+from hermes.agent.answer import collect_answer
 from hermes.agent.events import ApprovalAsked
 from hermes.gateway import incidents
 from hermes.gateway.adapter import AdapterError
 from hermes.gateway.commands import command_table
-from hermes.gateway.commands.command_context import Command
+from hermes.gateway.commands.command_table import FoundCommand
 from hermes.gateway.context import GatewayContext
 from hermes.gateway.inbound import inbox_recovery, received_files
 from hermes.gateway.inbound.chat_approvals import RESTARTED, STOPPED
 from hermes.gateway.inbound.chat_state import Chat
 from hermes.gateway.inbound_events import Event, original_message_id
-from hermes.gateway.outbound.chat_reply import collect_reply
+from hermes.gateway.outbound.chat_reply import ChatReply, ReplyView
 from hermes.gateway.outbound.retry import until_stored
 from hermes.gateway.outbound.streaming import LiveMessage
 from hermes.gateway.sessions.prompt_context import format_speaker
@@ -34,29 +35,30 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HALF_WAY = (
-    "⚠ I was cut off during `{command}`; it may or may not have been done. `/status` shows how things are."
+    "⚠ I was cut off during `{command}`; it may or may not have been done. `/status` shows the current state."
 )
 LONGEST_REASON = 300
-BROKEN = "⚠ Something went wrong here that should not have. It is in the log; the conversation is kept."
-NO_STORE = "⚠ I cannot write anything down just now; my answer follows when I can."
+BROKEN = "⚠ An unexpected error occurred. The details are in the log; the conversation is kept."
+NO_STORE = "⚠ I cannot store messages at the moment; I will answer as soon as I can."
 
 
 class MessageProcessor:
     def __init__(self, context: GatewayContext, chat: Chat) -> None:
         self._context, self._chat = context, chat
         self.persist = partial(until_stored, trouble=self._notify_without_store)
-        """Repeats a post until it is in the outbox: what was done exists nowhere else."""
+        """Repeats a post until it is in the outbox, because the result exists nowhere else."""
 
     async def process(self, entry: InboxEntry, event: Event) -> None:
-        """Process a message. What goes wrong is posted, unless it is the store: then the message comes again."""
+        """Process a message. Errors are posted, except store errors, after which the message is processed
+        again."""
         at = min(event.sent_at, entry.received_at)
         chat = self._chat
         try:
             chat.note_speaker(event.source)
-            command_and_words = None if event.edits is not None else command_table.find_command(event.text)
-            chat.conversation.expect(command_and_words is None)
-            if command_and_words is not None:
-                await self._run_command(entry, event, *command_and_words)
+            command = None if event.edits is not None else command_table.find_command(event.text)
+            chat.conversation.expect(command is None)
+            if command is not None:
+                await self._run_command(entry, event, command)
             elif entry.again and (followed := await inbox_recovery.find_following(chat, entry)) is not None:
                 await self._resume(entry, followed)
             elif event.edits is not None:
@@ -72,24 +74,29 @@ class MessageProcessor:
         except errors.HermesError as problem:
             await self.persist(chat.prepare_post(f"⚠ {problem}", f"inbox:{entry.id}:error"))
         except Exception as problem:
-            log.error("%s broke on a message: %s", chat.key, secrets.redact(repr(problem)), exc_info=True)
+            log.error(
+                "%s: a message could not be processed: %s",
+                chat.key,
+                secrets.redact(repr(problem)),
+                exc_info=True,
+            )
             await self.persist(chat.prepare_post(BROKEN, f"inbox:{entry.id}:broken"))
 
     async def _is_outdated(self, entry: InboxEntry, message_id: str) -> bool:
-        """Whether the message was changed once more since: then that is answered."""
+        """Return whether a newer version of the edited message waits. Only the newest version is answered."""
         waiting = await asyncio.to_thread(self._context.db.inbox.list_waiting, self._chat.key)
         return any(
             other.id > entry.id and original_message_id(other.platform_message_id) == message_id
             for other in waiting
         )
 
-    async def _run_command(self, entry: InboxEntry, event: Event, command: Command, words: str) -> None:
+    async def _run_command(self, entry: InboxEntry, event: Event, command: FoundCommand) -> None:
         idempotency_key = f"inbox:{entry.id}:answer"
         if entry.again:  # nothing is posted if its answer was
             text = HALF_WAY.format(command=f"/{command.name}")
             await self.persist(self._chat.prepare_post(text, idempotency_key))
             return
-        answer = await command.run(self._chat.make_command_context(event.source, words))
+        answer = await command_table.run_command(command, self._chat.make_command_context(event.source))
         adapter = self._context.adapters.get(event.source.platform)
         asks_again = answer.repeats_last or answer.next_content is not None
         if not asks_again or adapter is None or adapter.capabilities.allows_many_replies:
@@ -98,7 +105,7 @@ class MessageProcessor:
             await self._answer(entry, answer.next_content)
 
     async def _resume(self, entry: InboxEntry, followed: list[dict[str, Any]]) -> None:
-        """Resume a message that is stored already: post its answer, or make it now."""
+        """Resume a message that is already stored: post its answer, or generate it now."""
         answer = inbox_recovery.find_answer(followed)
         if answer is None:
             await self._answer(entry, None)
@@ -109,7 +116,7 @@ class MessageProcessor:
             )
 
     async def make_content(self, event: Event) -> Any:
-        """The content for the agent; in a shared chat it names the speaker."""
+        """Return the content for the agent. In a shared chat it names the speaker."""
         if not self._chat.is_shared:
             return await asyncio.to_thread(received_files.build_content, event)
         mark = format_speaker(event.source, redact_pii=self._context.settings.redact_pii)
@@ -129,18 +136,21 @@ class MessageProcessor:
 
         turn = conversation.say(content, platform_message_id=inbox_recovery.message_mark(entry))
         try:
-            reply = await collect_reply(turn, live, context.metrics, ask)
+            async with ReplyView(live, context.metrics, ask) as view:
+                answer = await collect_answer(turn, view.show)
         except asyncio.CancelledError:
             approvals.withdraw(RESTARTED)
             raise
         finally:
             approvals.withdraw(STOPPED)
-        answer = reply.answer
+        if answer.lost_lease is not None:
+            raise answer.lost_lease
+        reply = ChatReply(answer, view.preview)
         context.metrics.turns.add(answer.outcome)
         context.metrics.turn_seconds.observe(clock.now() - began)
         if answer.failure is not None:
             log.warning(
-                "%s got no answer: %s", self._chat.key, to_one_line(answer.failure.why, LONGEST_REASON)
+                "%s: the turn failed: %s", self._chat.key, to_one_line(answer.failure.why, LONGEST_REASON)
             )
         for message_id, text in answer.completed:
             await self.persist(self._chat.prepare_post(text, f"reply:{message_id}", reply=True))
@@ -153,7 +163,7 @@ class MessageProcessor:
             )
 
     async def _make_live_message(self, entry: InboxEntry) -> LiveMessage | None:
-        """Where the answer is seen as it comes: what a crash left of that is gone on with."""
+        """Create the live preview of the answer. A preview that remained after a crash is continued."""
         context, chat = self._context, self._chat
         adapter = context.adapters.get(chat.source.platform)
         if adapter is None:
@@ -182,7 +192,7 @@ class MessageProcessor:
         )
 
     async def _notify_without_store(self) -> None:
-        """What is posted would have to be stored first."""
+        """Send a notice directly to the platform, because a post would have to be stored first."""
         to = self._chat.source
         adapter = self._context.adapters.get(to.platform)
         if adapter is not None:

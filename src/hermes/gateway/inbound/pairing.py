@@ -1,11 +1,11 @@
-"""Access by a one-time code: made at the machine, sent to the bot by the person who wants access.
+"""Access by a one-time code, created at the machine and sent to the bot by the person who wants access.
 
-`<home>/gateway/pairing.json` holds digests of the valid codes, and the people who used one. The command line makes
-codes and revokes people while the gateway runs, so every change is made under a lock, and a changed file is read again.
-Wrong codes are counted in memory only, so that a stranger cannot cause writes.
+`<home>/gateway/pairing.json` holds digests of the valid codes, and the paired people. The command line
+creates codes and revokes people while the gateway runs. So every change is made under a lock, and a changed
+file is read again. Wrong codes are counted in memory only, so that a stranger cannot cause writes.
 
-The file is sealed (`FileSignature`). A change by another program is ignored: paired people stay, nobody new gets
-access, and the log, `hermes gateway status` and `hermes doctor` report it.
+The file is sealed (`FileSignature`). A change by another program is ignored: paired people keep their access,
+and nobody new gets access. The log, `hermes gateway status` and `hermes doctor` report the change.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import Any, NamedTuple
 
 from hermes import audit_log, caller, clock, errors, home
 from hermes.atomic_files import lock_private_folder, replace_file, write_new_file
-from hermes.gateway.rate_limit import RecentEvents
+from hermes.clock import RecentEvents
 from hermes.logs import get_logger
 
 FILE = "pairing.json"
 ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
-"""Without what is taken for something else when it is read aloud or copied: 0 and O, 1, I and L."""
+"""The characters of a code. 0, O, 1, I and L are left out because they are easily confused."""
 LENGTH = 8
 MINUTES = 10.0
 MOST_CODES = 5
-"""Each of them is compared with what a stranger sends, at some cost."""
+"""Maximum number of valid codes. A received code is compared with each of them, which takes time."""
 TRIES = 5
-"""Wrong codes of one person in an hour; then nothing more is looked at."""
+"""Maximum wrong codes of one person in an hour. Further codes are refused unchecked."""
 
 _log = get_logger(__name__)
 KEY_NAME = "seal.key"
@@ -42,7 +42,7 @@ KEY_CREATED = "seal.created"
 
 
 class Paired(NamedTuple):
-    """Somebody who was let in for good."""
+    """A person who has permanent access."""
 
     platform: str
     user_id: str
@@ -52,12 +52,12 @@ class Paired(NamedTuple):
 
 
 class _PairingFile(NamedTuple):
-    """What the file says."""
+    """The content of the pairing file."""
 
     codes: list[dict[str, Any]]
     people: list[Paired]
     revision: int = 0
-    """Grows with each change, so that an older file is not taken for a newer one."""
+    """Increases with each change. It detects an older copy of the file."""
 
 
 _NOTHING = _PairingFile([], [])
@@ -76,7 +76,7 @@ class Pairings:
         self._wrong = RecentEvents(clock.HOUR)
 
     def make_code(self, platform: str | None = None, *, owner: bool = False, minutes: float = MINUTES) -> str:
-        """A new code, for one platform or for any. It is shown now and never again."""
+        """Create a code for one platform or for any. It is stored only as a digest."""
         caller.refuse_tool("a pairing code is made by a person only")
         code = "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
         salt = secrets.token_hex(16)
@@ -95,7 +95,8 @@ class Pairings:
         return code
 
     def try_code(self, platform: str, user_id: str, user_name: str | None, code: str) -> Paired | None:
-        """Let somebody in who knows a code; None if it is wrong, too late, or they tried too often."""
+        """Grant access to a person with a valid code. Return None if the code is wrong or expired, or after
+        too many tries."""
         now, person = self._now(), f"{platform}:{user_id}"
         if not self._valid_codes(self._read()):
             return None
@@ -125,18 +126,18 @@ class Pairings:
         return person is not None and person.owner
 
     def list_people(self) -> list[Paired]:
-        """Everybody who was let in, in that order."""
+        """Return all paired people, in the order of pairing."""
         return list(self._read().people)
 
     def list_known(self) -> list[Paired]:
-        """The same, without what a changed file says: those that this process lets in. Nothing is logged."""
+        """Return the paired people that this process admits, even if the file is invalid. Nothing is logged."""
         try:
             return self.list_people()
         except errors.HermesError:
             return list(self._kept.people)
 
     def check(self, *, report: bool = False) -> str | None:
-        """What is wrong with the file, in one line; None if nothing is. With `report` it is logged, too, once."""
+        """Return one line about what is wrong with the file, or None. With `report` it is also logged, once."""
         if report:
             self._current()
         try:
@@ -146,12 +147,12 @@ class Pairings:
         return None
 
     def hold_key(self) -> None:
-        """Read the key, and the file as it is now: what comes later has to fit."""
+        """Load the key and the current file. Later versions of the file must match the key."""
         self._seal.hold_key()
         self._current()
 
     def revoke(self, platform: str, user: str) -> list[Paired]:
-        """Let somebody in no longer, by their id or name; those who were meant."""
+        """Revoke the access of a person, by id or name. Return the people who were removed."""
         caller.refuse_tool("people are taken out by a person only")
         name = user.removeprefix("@").lower()
         with lock_private_folder(self._folder):
@@ -168,9 +169,9 @@ class Pairings:
         return revoked
 
     def adopt_unsealed(self) -> list[Paired] | None:
-        """Seal the file of an older version, once; those who are in it, or None if there is nothing to adopt.
+        """Seal the file of an older version, once. Return its people, or None if there is nothing to adopt.
 
-        Only where there never was a key: else a file without a seal is one that another program wrote.
+        Only done if there never was a key. If there was one, another program wrote the unsealed file.
         """
         if not self._file.exists() or self._seal.was_ever_made() or caller.is_started_by_tool():
             return None
@@ -184,15 +185,15 @@ class Pairings:
         return file.people
 
     def read_unchecked(self) -> list[Paired]:
-        """Who is in the file, whether or not its seal fits: for the person who decides about it."""
+        """Return the people in the file without checking the seal, so that a person can decide about them."""
         return _parse_file(self._load()).people
 
     def accept(self, people: list[Paired]) -> None:
-        """Seal the file with these people, who were in it when a person looked; codes are dropped."""
+        """Seal the file with these people, whom a person has confirmed. Codes are dropped."""
         caller.refuse_tool("a changed pairing file is accepted by a person only")
         with lock_private_folder(self._folder):
             if _parse_file(self._load()).people != people:
-                raise errors.HermesError(f"{self._file} was changed meanwhile; look at it again")
+                raise errors.HermesError(f"{self._file} was changed in the meantime; check it and try again")
             self._write(_PairingFile([], people))
         audit_log.record("pairing.accepted", people=_describe_people(people))
 
@@ -202,18 +203,19 @@ class Pairings:
         return [code for code in file.codes if code["until"] > self._now()]
 
     def _current(self) -> _PairingFile:
-        """What counts now. Where the file is unusable that is what was known before; the log says so once."""
+        """Return the valid content. If the file is invalid, return the last valid content and log the error
+        once."""
         try:
             return self._read()
         except errors.HermesError as problem:
             if self._reported != (mark := (self._stamp_or_none(), str(problem))):
                 self._reported = mark
-                _log.error("%s; nobody new is let in", problem)
+                _log.error("%s; no new person is admitted", problem)
                 audit_log.record("pairing.ignored", problem=str(problem))
             return self._kept
 
     def _read(self) -> _PairingFile:
-        """What the file says, read again if it was changed. It is always a new file that takes its place."""
+        """Return the content of the file. It is read again after a change, which always replaces the file."""
         with self._lock:
             stamp = self._current_stamp()
             if stamp is None:
@@ -251,13 +253,13 @@ class Pairings:
         except OSError as problem:
             raise errors.BadConfig(f"{self._file} cannot be read: {problem.strerror}") from problem
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
-            raise errors.BadConfig(f"{self._file} makes no sense; put it right or take it away") from problem
+            raise errors.BadConfig(f"{self._file} has invalid content; correct it or delete it") from problem
         return dict(content)
 
     def _tampered_error(self, why: str) -> errors.BadConfig:
         return errors.BadConfig(
             f"{self._file} was changed by another program ({why});"
-            " `hermes gateway pair --accept` shows who is in it and asks whether that is right"
+            " `hermes gateway pair --accept` lists the people in it and asks you to confirm them"
         )
 
     def _write(self, file: _PairingFile) -> None:
@@ -275,7 +277,8 @@ class Pairings:
 
 
 def find_code(text: str, *, alone: bool = True) -> str | None:
-    """The code that somebody sent: `/pair CODE`, or with `alone` nothing but the code; None if there is none."""
+    """Return the code in a text: `/pair CODE`, or with `alone` also the code by itself. None if there is
+    none."""
     match = re.fullmatch(r"\s*(/pair(?:@\w+)?\s+)?([0-9A-Za-z]{4})[ -]?([0-9A-Za-z]{4})\s*", text)
     if match is None or not (match[1] or alone):
         return None
@@ -284,7 +287,8 @@ def find_code(text: str, *, alone: bool = True) -> str | None:
 
 
 def _digest(code: str, salt: str) -> str:
-    """Slow, because a code is short: a copy of the file is no use for as long as the code is good."""
+    """Return a slow hash of a code. Codes are short, and a fast hash could be cracked while the code is
+    valid."""
     from hashlib import scrypt
 
     return scrypt(code.upper().encode(), salt=bytes.fromhex(salt), n=2**14, r=8, p=1, dklen=32).hex()
@@ -330,13 +334,14 @@ def _describe_people(people: list[Paired]) -> str:
 class FileSignature:
     """A seal for a file of the home: HMAC-SHA256 over its content, with a random key in `<home>/seal.key`.
 
-    The key is read once and then kept in memory, so that nobody can give a running gateway another key and a matching
-    file. Whoever can read the key can make a seal; the sandbox keeps tools from reading it.
+    The key is read once and then kept in memory, so that nobody can replace the key and the file of a running
+    gateway. Every process that can read the key can create a seal. The sandbox prevents tools from reading
+    it.
     """
 
     def __init__(self, purpose: str) -> None:
         self._purpose = purpose
-        """A seal of one file is no seal of another."""
+        """Part of the signed data, so that the seal of one file is not valid for another."""
         self._key: bytes | None = None
 
     @property
@@ -347,11 +352,11 @@ class FileSignature:
         return self._key is not None or os.path.lexists(self.path)
 
     def was_ever_made(self) -> bool:
-        """Whether there is a key, or the audit log says that there was one."""
+        """Return whether there is a key, or the audit log shows that there was one."""
         return self.has_key() or any(entry.get("action") == KEY_CREATED for entry in audit_log.read())
 
     def hold_key(self) -> bytes:
-        """The key, read or made at the first call."""
+        """Return the key. The first call reads or creates it."""
         if self._key is None:
             if not self.has_key():
                 self._make_key()
@@ -359,12 +364,12 @@ class FileSignature:
         return self._key
 
     def compute(self, content: Mapping[str, Any]) -> str:
-        """The seal of a content that can be written as JSON."""
+        """Return the HMAC of a JSON-serialisable value. It detects changes made by others."""
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hmac.digest(self.hold_key(), f"{self._purpose}\n{canonical}".encode(), "sha256").hex()
 
     def matches(self, content: Mapping[str, Any], seal: object) -> bool:
-        """Whether the seal is that of the content. Without a key none does."""
+        """Return whether the seal is valid for the content. Always False without a key."""
         if not self.has_key() or not isinstance(seal, str):
             return False
         return hmac.compare_digest(self.compute(content).encode(), seal.encode(errors="replace"))
@@ -389,6 +394,6 @@ class FileSignature:
             key = b""
         if len(key) != KEY_BYTES:
             raise errors.BadConfig(
-                f"{self.path} holds no key; remove it, and `hermes gateway pair --accept` makes a new one"
+                f"{self.path} has no valid key; delete it, then `hermes gateway pair --accept` makes a new one"
             )
         return key

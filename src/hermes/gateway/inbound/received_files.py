@@ -1,4 +1,4 @@
-"""Files that came with a message: fetched, kept until the message is stored, and described to the agent."""
+"""Files of a message: fetched, stored until the message is in the conversation, and described to the agent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MB = 1_000_000
 LONGEST_QUOTE = 500
 LONGEST_TEXT_FILE = 100_000
 FETCH_S = 60.0
-"""How long all files of a message may take: whoever speaks after it on that platform waits meanwhile."""
+"""Time limit for all files of a message. Later messages of the platform wait meanwhile."""
 _JOINT = "\n\n"
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
@@ -33,7 +33,7 @@ def incoming_folder() -> Path:
 async def fetch_files(
     offered: Sequence[OfferedFile], largest_mb: float
 ) -> tuple[tuple[Attachment, ...], list[str]]:
-    """The files, kept; and what could not be had, a line each."""
+    """Fetch and store the files. Also return one line for each file that could not be fetched."""
     attachments: list[Attachment] = []
     missing: list[str] = []
     until = asyncio.get_running_loop().time() + FETCH_S
@@ -69,7 +69,7 @@ def _store_file(content: bytes) -> Path:
 
 
 def remove_leftovers(needed: Iterable[Event], before: float) -> None:
-    """Remove what a killed process left behind: files older than that which belong to no message that waits."""
+    """Remove files of killed processes: files older than `before` that belong to no waiting message."""
     needed_paths = {attachment.path for event in needed for attachment in event.attachments}
     if incoming_folder().is_dir():
         for path in incoming_folder().iterdir():
@@ -79,10 +79,10 @@ def remove_leftovers(needed: Iterable[Event], before: float) -> None:
 
 
 def build_content(event: Event, mark: str = "") -> Any:
-    """What is said to the agent: text, or text and pictures.
+    """Return the content for the agent: text, or text and images.
 
-    `mark` says who speaks, where several do; then the text must be `speech` already. What others wrote (a quoted
-    message, a file) stands in fences.
+    In a shared chat, `mark` names the speaker, and the text must already be neutralised. Text by others (a
+    quoted message, a file) is fenced.
     """
     parts = [event.text.strip()] if event.text.strip() else []
     if event.reply_to:
@@ -102,7 +102,7 @@ def build_content(event: Event, mark: str = "") -> Any:
 
 
 def remove_files(event: Event) -> None:
-    """What is in the conversation need not be kept beside it."""
+    """Remove the files of a message. Called when the message is in the conversation."""
     _remove_attachments(event.attachments)
 
 
@@ -122,7 +122,7 @@ def _data_url(attachment: Attachment) -> str | None:
 
 
 def _describe_file(attachment: Attachment) -> str:
-    """A text file is told in full, if it is not too long; of anything else, that it came."""
+    """Return the content of a short text file. Return only a description of any other file."""
     name = make_label(attachment.name, 100)
     if attachment.media_type.startswith("text/") and attachment.size <= LONGEST_TEXT_FILE:
         try:

@@ -1,7 +1,8 @@
-"""The router: from a platform's message to the mailbox of its conversation.
+"""The router: passes a platform's message to the mailbox of its conversation.
 
-Messages of people without access reach neither the store nor the model. An accepted message is in the inbox before the
-platform gets its receipt. A command that changes nothing is answered at once; its answer is in the outbox by then.
+Messages of people without access reach neither the store nor the model. An accepted message is in the inbox
+before the platform gets its receipt. A command that changes nothing is answered at once, and its answer is in
+the outbox before the receipt.
 """
 
 from __future__ import annotations
@@ -12,22 +13,22 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from hermes import clock, errors, secrets
+from hermes.clock import RecentEvents
 from hermes.gateway.adapter import Receipt
 from hermes.gateway.commands import command_table
-from hermes.gateway.commands.command_context import Command
+from hermes.gateway.commands.command_table import FoundCommand
 from hermes.gateway.context import GatewayContext
 from hermes.gateway.inbound import received_files
 from hermes.gateway.inbound.mailbox import MOST_TRIES, Mailbox
 from hermes.gateway.inbound.message_processor import BROKEN
 from hermes.gateway.inbound_events import Event, OfferedFile, Source
 from hermes.gateway.outbound.delivery import OutgoingMessage
-from hermes.gateway.rate_limit import RecentEvents
 from hermes.gateway.sessions.session_lookup import SessionLookup, restore_source
 
 log = logging.getLogger(__name__)
 
 MOST_IDLE = 2_000
-"""How many mailboxes with nothing to do are remembered."""
+"""Number of mailboxes above which idle ones are dropped."""
 TOO_MANY = "◌ That is more than {most} messages a minute; I have left this one. Please wait a moment."
 WELCOME = "✓ Welcome. You can talk to me here now; `/help` shows what I understand."
 
@@ -39,7 +40,7 @@ class Router:
         self._broken = RecentEvents(clock.HOUR)
 
     async def receive(self, event: Event, offered: Sequence[OfferedFile] = ()) -> Receipt:
-        """Take a message in; see `adapter.Receive`."""
+        """Accept a message, as `adapter.Receive` specifies."""
         began = clock.now()
         event = event._replace(source=event.source.storable)
         try:
@@ -48,12 +49,12 @@ class Router:
                 source = await self._lookup.resolve_private_source(event.source)
                 resolved = event._replace(source=source)
                 found = None if event.edits is not None else command_table.find_command(event.text)
-                if found is not None and found[0].at_once:
-                    receipt = await self._run_at_once(resolved, *found)
+                if found is not None and found.at_once:
+                    receipt = await self._run_at_once(resolved, found)
                 elif event.chosen is not None:  # buttons are for commands that are answered at once
                     receipt = Receipt("ignored")
                 else:
-                    receipt = await self._accept(resolved, offered, found and found[0])
+                    receipt = await self._accept(resolved, offered, found)
         except (errors.StoreError, OSError):
             raise
         except Exception as problem:  # noqa: BLE001 - it is raised again, or told in the log
@@ -65,7 +66,10 @@ class Router:
         return receipt
 
     async def _check_admission(self, event: Event, offered: Sequence[OfferedFile]) -> Receipt | None:
-        """The receipt of a message that goes no further: of a stranger, an empty one, or one too many."""
+        """Return the receipt of a message that is not accepted, or None.
+
+        These are messages of strangers, pairing codes, empty messages and messages over the rate limit.
+        """
         source = event.source
         if await asyncio.to_thread(self._context.access.try_pairing, source, event.text) is not None:
             return await self._welcome(source)
@@ -82,21 +86,27 @@ class Router:
         return None
 
     async def _handle_failure(self, event: Event, problem: Exception) -> Receipt:
-        """A mistake of ours. A message at which it is made each time must not keep its platform from going on."""
+        """Handle an unexpected error. After several failures the message is given up, so that it does not
+        block its platform."""
         source, now = event.source, clock.now()
         message = f"{source.platform}:{source.chat_id}:{event.message_id}"
         self._broken.add(message, now)
         if self._broken.count(message, now) < MOST_TRIES:
             raise problem
         log.error(
-            "a message of %s is left: %s", source.platform, secrets.redact(repr(problem)), exc_info=problem
+            "a message from %s failed repeatedly and will not be retried: %s",
+            source.platform,
+            secrets.redact(repr(problem)),
+            exc_info=problem,
         )
         if self._context.access.is_admitted(source):
             with suppress(errors.HermesError):
                 await self._notify(source, BROKEN, f"broken:{message}")
         return Receipt("failed")
 
-    async def _accept(self, event: Event, offered: Sequence[OfferedFile], command: Command | None) -> Receipt:
+    async def _accept(
+        self, event: Event, offered: Sequence[OfferedFile], command: FoundCommand | None
+    ) -> Receipt:
         source, inbox = event.source, self._context.db.inbox
         attachments, missing = await received_files.fetch_files(
             offered, self._context.settings.largest_attachment_mb
@@ -119,13 +129,13 @@ class Router:
         self.mailbox(key, source).handle_arrival(event, command)
         return Receipt("accepted", key)
 
-    async def _run_at_once(self, event: Event, command: Command, words: str) -> Receipt:
+    async def _run_at_once(self, event: Event, command: FoundCommand) -> Receipt:
         source = event.source
         key = await self._lookup.find_key(source)
         mailbox = self.mailbox(key, source)
         chat = mailbox.chat
         await chat.refresh(mailbox.is_working)
-        answer = await command.run(chat.make_command_context(source, words, event))
+        answer = await command_table.run_command(command, chat.make_command_context(source, event))
         message_id = event.message_id or f"{clock.now():.3f}"
         message = OutgoingMessage(
             source, answer.text, None if source.chat_type == "dm" else source.message_id
@@ -160,7 +170,7 @@ class Router:
         return self._mailboxes[key]
 
     def forget(self, key: str) -> None:
-        """The chat is in another conversation, of perhaps another owner: its mailbox is made anew."""
+        """Drop the mailbox of a chat that changed its conversation, which may have another owner."""
         self._lookup.forget_owners()
         mailbox = self._mailboxes.get(key)
         if mailbox is not None and mailbox.is_idle:
@@ -182,7 +192,7 @@ class Router:
         mailbox.wake()
 
     async def resume_inbox(self) -> int:
-        """Resume what the last process left in the inbox; returns the number of chats."""
+        """Resume the messages that the previous process left in the inbox. Return the number of chats."""
         waiting = await asyncio.to_thread(self._context.db.inbox.list_waiting)
         events: list[Event] = []
         keys = dict.fromkeys(entry.session_key for entry in waiting)
@@ -196,12 +206,12 @@ class Router:
         return len(keys)
 
     def stop_accepting(self) -> None:
-        """Let running turns finish, and begin no others."""
+        """Let running turns finish, and start no others."""
         for mailbox in self._mailboxes.values():
             mailbox.stop_accepting()
 
     async def close(self, seconds: float) -> None:
-        """Give running turns so many seconds to finish; waiting messages stay in the inbox."""
+        """Give running turns `seconds` to finish. Waiting messages stay in the inbox."""
         mailboxes = list(self._mailboxes.values())
         self.stop_accepting()
         with suppress(TimeoutError):
@@ -211,5 +221,5 @@ class Router:
 
 
 def minute_key(source: Source) -> str:
-    """A key that changes every minute, so that a notice is sent at most once a minute."""
+    """Return a key that changes every minute, so that a notice is sent at most once a minute."""
     return f"{source.platform}:{source.participant or source.chat_id}:{clock.now() // 60:.0f}"

@@ -1,8 +1,9 @@
-"""`sessions/sessions.json`: which chat is in which session, for people and for programs that look there.
+"""`sessions/sessions.json`: the current session of each chat, for people and other programs.
 
-It is written from the store and never read back. A change is written at once; then the next ones wait for 0.4
-seconds, or longer if there are so many chats that writing would take more than a twelfth of one processor: with 10,000
-chats a write takes 50 ms of it. Only entries that changed are composed again.
+The file is written from the store and never read back. The first change is written at once. Later changes
+wait at least 0.4 seconds, and longer if there are so many chats that writing would take more than a twelfth
+of one processor. With 10,000 chats, a write takes 50 ms of processor time. Only changed entries are encoded
+again.
 """
 
 from __future__ import annotations
@@ -31,15 +32,18 @@ log = get_logger(__name__)
 
 NAME = "sessions.json"
 LEAST_PAUSE_S = 0.4
-"""Between two writes."""
+"""Minimum pause between two writes."""
 LOOK_EVERY_S, WHOLE_LOOK_EVERY_S = 0.2, 5.0
-"""How often to ask whether anybody stored a message or moved a chat; and whether anything else has changed."""
+"""How often to check for new messages and moved chats, and how often to check everything."""
 SHARE = 12
 FLAGS = ("expiry_finalized", "suspended", "resume_pending")
 
 
 def is_enabled(setting: bool | None, store: Path) -> bool:
-    """Whether it is written, from what `sessions.index_file` says, if anything. It is plain text."""
+    """Return whether the file is written, by the setting `sessions.index_file`.
+
+    Without a setting it is written unless the store is encrypted, because the file is plain text.
+    """
     return not is_encrypted(store) if setting is None else setting
 
 
@@ -47,17 +51,18 @@ class IndexFile:
     def __init__(self, db: SessionDB, folder: Path, *, enabled: bool = True) -> None:
         self._db, self._folder, self._enabled = db, folder, enabled
         self._pieces: dict[str, tuple[int, bytes]] | None = None
-        """By key: the hash of what the store says of the chat, and its entry as it is in the file."""
+        """By session key: the hash of the chat's row in the store, and the chat's encoded entry in the file.
+        """
         self._cost = 0.0
         self._touched = asyncio.Event()
         self._problem: str | None = None
 
     def touch(self) -> None:
-        """Something about a chat has changed; it will be written soon. Costs nothing."""
+        """Schedule a write because a chat has changed. Does no I/O."""
         self._touched.set()
 
     async def follow(self, stop: asyncio.Event) -> None:
-        """Write it whenever it was touched, and look now and then what other processes did, until told to stop."""
+        """Write the file after each `touch` and each change by another process, until `stop` is set."""
         if not self._enabled:
             return
         ending = asyncio.ensure_future(stop.wait())
@@ -73,7 +78,8 @@ class IndexFile:
         await self._write_quietly()
 
     async def _until_changed(self, state: object, ending: asyncio.Future[Any]) -> None:
-        """Wait until a chat was touched here, or the store is not as it was, or everything is to be looked at."""
+        """Wait until `touch` is called, the store changes, the mirror is stopped, or the next full check is
+        due."""
         until = monotonic() + max(WHOLE_LOOK_EVERY_S, SHARE * self._cost)
         touched = asyncio.ensure_future(self._touched.wait())
         try:
@@ -90,19 +96,19 @@ class IndexFile:
         try:
             return await asyncio.to_thread(self._db.mirrored.read_chats_state)
         except errors.HermesError:
-            return None  # whoever writes next tells
+            return None  # the next write logs the error
 
     async def _write_quietly(self) -> None:
         try:
             await asyncio.to_thread(self.write)
             self._problem = None
-        except (errors.HermesError, OSError) as problem:  # it is a copy: the next time will do
+        except (errors.HermesError, OSError) as problem:  # the next write repeats it
             if str(problem) != self._problem:
                 log.warning("%s is not up to date: %s", self._folder / NAME, problem)
             self._problem = str(problem)
 
     def write(self) -> bool:
-        """Write it if it would say something else than the last time; whether it was written."""
+        """Write the file if its content has changed. Return whether it was written."""
         began, is_first = thread_time(), self._pieces is None
         try:
             previous = self._pieces or {}
@@ -124,20 +130,20 @@ class IndexFile:
             self._pieces = pieces
             return True
         finally:
-            # The first write composes every entry, and says nothing about what the next ones take.
+            # The first write encodes every entry, so its cost does not predict the cost of later writes.
             if not (is_first and self._pieces is not None):
                 self._cost = thread_time() - began
 
 
 def _encode_entry(key: str, entry: dict[str, Any]) -> bytes:
-    """An entry as it stands in the file, between the braces around all of them."""
+    """Encode an entry as it appears in the file, without the outer braces."""
     import msgspec
 
     return msgspec.json.format(msgspec.json.encode({key: entry}), indent=2)[2:-2]
 
 
 def make_entry(chat: MirroredChat) -> dict[str, Any]:
-    """The documented entry of a chat."""
+    """Build the documented entry of a chat."""
     route, stored = chat.route, chat.route.entry
     name = stored.get("display_name") or chat.display_name
     counts = {
@@ -170,7 +176,7 @@ def make_entry(chat: MirroredChat) -> dict[str, Any]:
 
 
 def _make_origin(chat: MirroredChat, name: object) -> dict[str, Any]:
-    """Where the chat is, as its platform told it; else as the store knows it."""
+    """Return the chat's origin as its platform reported it, or build it from the route."""
     route = chat.route
     for origin in (route.entry.get("origin"), from_json(chat.origin_json or "null", None)):
         if isinstance(origin, Mapping):
@@ -200,7 +206,7 @@ def _format_moment(value: object) -> str | None:
 
 
 def _replace(file: Path, data: bytes) -> None:
-    """At once and private."""
+    """Replace the file atomically. The new file is private."""
     fresh = file.parent / f".sessions_{os.urandom(6).hex()}.tmp"
     descriptor = home.create_private_file(fresh)
     try:
@@ -218,13 +224,13 @@ def _replace(file: Path, data: bytes) -> None:
 
 
 def _clear_stale(folder: Path) -> None:
-    """Remove what killed processes left. There may be many transcripts to look through, so this is done once."""
+    """Remove temporary files of killed processes. Called once, because the folder may hold many transcripts."""
     for stale in folder.glob(".sessions_*.tmp"):
         _remove_stale(stale)
 
 
 def _remove_stale(file: Path) -> None:
-    """Its writer has a lock on it while it lives."""
+    """Remove a temporary file unless its writer still holds the lock."""
     with suppress(OSError), file.open("rb") as left:
         fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
         file.unlink()

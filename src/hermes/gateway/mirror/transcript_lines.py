@@ -1,8 +1,9 @@
-"""The lines of a transcript, and what they add up to.
+"""The lines of a transcript, and the session state that they add up to.
 
-A line is one JSON object. With an `id` it is a message, as it is from then on; `session_meta` says what the session is,
-`session_event` what became of it. Reading from the first line to the last gives the session; a line that cannot be
-read is as if it were not there. Lines of older programs have no ids: they count only where there is nothing else.
+A line is one JSON object. A line with an `id` is the current version of a message, `session_meta` holds the
+columns of the session, and `session_event` records a change. Reading all lines in order gives the session.
+Unreadable lines are skipped. Lines of older programs have no ids. They are used only if the transcript has no
+other lines.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from hermes.store.transfer.mirror_source import Mark, SessionSnapshot
 META, EVENT = "session_meta", "session_event"
 
 NOT_TOLD = ("session_id",)
-"""The name of the file says it."""
+"""Omitted, because the file name holds the session id."""
 BLANK = b"\0 \t\r\n"
 CALLED, CARRIES, CHANGED, DELETED, REMOVED, RESTORED, REWOUND, TAGGED = (
     *("called", "carries", "changed", "deleted"),
@@ -31,14 +32,14 @@ _UNREADABLE = object()
 
 
 class TranscriptState:
-    """A session as its transcript tells it. What was said is kept only if it is asked for."""
+    """The session state that a transcript describes. Message contents are kept only with `whole=True`."""
 
     def __init__(self, *, whole: bool = False) -> None:
         self.bad_lines: list[int] = []
         self.deleted = False
         self.older_count = 0
         self.older: list[Object] = []
-        """The messages of an older program, in their order."""
+        """The messages of an older program, in file order."""
         self.older_meta: Object | None = None
         self._whole = whole
         self._clear()
@@ -63,12 +64,12 @@ class TranscriptState:
         return copy
 
     def add(self, lines: Iterable[Object]) -> None:
-        """What was just written, without reading it again."""
+        """Apply lines that were just written, so that the file need not be read again."""
         for record in lines:
             self._apply(record)
 
     def _apply(self, record: Any) -> bool:
-        """Whether it is a line of a transcript."""
+        """Apply a line. Return False if it is not a valid transcript line."""
         try:
             match record:
                 case {"id": int(), "role": str()}:
@@ -84,7 +85,7 @@ class TranscriptState:
                     self._apply_older(record)
                 case _:
                     return False
-        except (KeyError, TypeError, ValueError):  # a line that somebody else wrote, or wrote over
+        except (KeyError, TypeError, ValueError):  # a foreign or damaged line
             return False
         return True
 
@@ -152,13 +153,13 @@ _EVENTS: dict[str, Callable[[TranscriptState, Object], None]] = {
 
 
 class Difference(NamedTuple):
-    """What is to be written so that a transcript tells what the store does."""
+    """The lines to append so that a transcript agrees with the store, in this order."""
 
     lines: list[Object]
     message_ids: list[int]
-    """The messages that are to be written, in full, behind them."""
+    """The ids of the messages to append in full after `lines`."""
     after: list[Object]
-    """And what comes behind those."""
+    """The lines to append after the messages."""
 
 
 def compute_difference(copy: TranscriptState, now: SessionSnapshot) -> Difference:
@@ -187,7 +188,7 @@ def compute_difference(copy: TranscriptState, now: SessionSnapshot) -> Differenc
 
 
 def _mark_events(copy: TranscriptState, now: SessionSnapshot, written: set[int]) -> Iterator[Object]:
-    """Messages that were taken back or came back, a line for each time that this happened."""
+    """Yield one event per rewind or restore, for messages whose mark has changed."""
     have = sorted(copy.marks)
     together: dict[tuple[int, float | None], list[int]] = {}
     for message_id, (_uid, active, at) in now.marks.items():
@@ -198,7 +199,7 @@ def _mark_events(copy: TranscriptState, now: SessionSnapshot, written: set[int])
 
 
 def _id_ranges(ids: list[int], among: list[int]) -> list[list[int]]:
-    """Ids as ranges between which no other of the session lies."""
+    """Return the ids as ranges. A range contains no other message id of the session."""
     chosen, ranges, is_open = set(ids), list[list[int]](), False
     for message_id in among:
         if message_id not in chosen:
@@ -212,7 +213,7 @@ def _id_ranges(ids: list[int], among: list[int]) -> list[list[int]]:
 
 
 def make_meta(now: SessionSnapshot) -> Object:
-    """The documented first line, with all that is known of the session."""
+    """Build the documented first line, with all columns of the session."""
     return {
         "role": META,
         "tools": [],
@@ -228,7 +229,7 @@ def make_event(name: str, **more: Any) -> Object:
 
 
 def make_message(row: Object) -> Object:
-    """A message for people and programs to read: the documented time, and beside it the exact one."""
+    """Build the line of a message. `timestamp` is the documented ISO time and `at` the exact time in seconds."""
     record = {name: value for name, value in row.items() if value is not None and name not in NOT_TOLD}
     if record["active"]:
         del record["active"]
@@ -245,7 +246,7 @@ def encode_lines(lines: Iterable[Object]) -> bytes:
 
 
 def parse_time(value: object) -> float | None:
-    """A time that another program wrote: seconds, or a date in ISO form, local where it does not say where."""
+    """Parse a time of another program: seconds, or an ISO date, which is local time if it has no zone."""
     if isinstance(value, int | float):
         return float(value)
     try:

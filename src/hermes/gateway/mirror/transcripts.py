@@ -1,11 +1,11 @@
-"""Transcripts: a second copy of each conversation, in `sessions/<id>.jsonl`, written behind the store and from it.
+"""Transcripts: a copy of each conversation in `sessions/<id>.jsonl`, written from the store.
 
-A file is only added to. What it says is compared with what the store says, and the difference is written; so a crash,
-a torn line or a file that was lost costs nothing but the writing. Two processes may do this: whoever has the lock of a
-file reads the store after it got the lock, so nobody writes what is older than what is there.
+Files are append-only. The state of a file is compared with the store, and the difference is appended. After a
+crash, a torn line or a lost file, the next comparison writes the missing lines. Several processes may write.
+Each locks the file before it reads the store, so no process appends an older state.
 
-`.transcripts.json` beside them remembers what each file was like when it was last in step, so that a start need not
-read them all. It is believed only while it fits: without it everything is compared.
+`.transcripts.json` in the same folder stores the state of each file at its last comparison, so that a start
+need not read all files. It is used only if it matches the store. Without it every file is compared.
 """
 
 from __future__ import annotations
@@ -47,20 +47,23 @@ log = get_logger(__name__)
 
 GATEWAY, ALL, OFF = "gateway", "all", "off"
 AT_ONCE = 500
-"""Rows of one look at the store."""
+"""Rows per query."""
 MESSAGES_AT_ONCE = 50
 REMEMBERED = 128
-"""Files of which it is known what they say, without what was said."""
+"""Number of files whose state is cached, without message contents."""
 NEW_EVERY_S, ALL_EVERY_S = 1.0, 30.0
 SHARE = 50
-"""Looking at every session is done so seldom that it takes no more than this part of one processor."""
+"""Full comparisons are spaced so that they take at most one fiftieth of one processor."""
 MARKS_FILE = ".transcripts.json"
 STORE_KEY = "transcripts:store"
-"""Names the store in itself, so that another one in its place is not taken for one in which all was deleted."""
+"""Metadata key of a store id. The id detects a replaced store, whose missing sessions were not deleted."""
 
 
 def choose_transcripts(setting: str | None, store: Path) -> str:
-    """Which transcripts are written, from what `sessions.transcripts` says, if anything."""
+    """Return which transcripts are written, by the setting `sessions.transcripts`.
+
+    Without a setting: none if the store is encrypted, otherwise those of gateway sessions.
+    """
     return setting or (OFF if is_encrypted(store) else GATEWAY)
 
 
@@ -82,7 +85,7 @@ class Transcripts:
     # ---------------------------------------------------------------- when
 
     async def follow(self, stop: asyncio.Event) -> None:
-        """Follow the store until told to stop, and once more then."""
+        """Write changes of the store to the transcripts until `stop` is set, then once more."""
         if self._off:
             return
         wait_for_all = 0.0
@@ -99,14 +102,18 @@ class Transcripts:
         await asyncio.to_thread(self._run_quietly, self.catch_up)
 
     def _run_quietly(self, work: Callable[[], int]) -> None:
-        """A copy that cannot be written now is written later; nothing stops for it."""
+        """Run `work` and log an error. A failed write is repeated at the next comparison."""
         try:
             work()
         except (errors.HermesError, OSError) as problem:
-            log.warning("transcripts are behind: %s", problem)
+            log.warning("transcripts are not up to date: %s", problem)
 
     def catch_up(self) -> int:
-        """Everything that changed since the last time, in whatever process; how many lines were written."""
+        """Compare every session with its file, and append the differences. Return the number of lines
+        written.
+
+        This includes changes by other processes.
+        """
         if self._off:
             return 0
         with self._alone:
@@ -126,7 +133,7 @@ class Transcripts:
             return lines
 
     def catch_up_new(self) -> int:
-        """Only the sessions that have new messages: cheap, however many others there are."""
+        """Update only sessions with new messages. The cost does not depend on the number of other sessions."""
         if self._off:
             return 0
         with self._alone:
@@ -144,7 +151,7 @@ class Transcripts:
                 self._after = newest
 
     def catch_up_session(self, session_id: str) -> int:
-        """The conversation of one session, for whoever works in that one alone."""
+        """Update the transcripts of one conversation: the session and its related sessions."""
         if self._off:
             return 0
         with self._alone:
@@ -163,23 +170,24 @@ class Transcripts:
     # ---------------------------------------------------------------- writing
 
     def _file(self, session_id: str) -> Path | None:
-        """Where it goes; an id is never a path. None for one that cannot be a name."""
+        """Return the file of a session, or None if the id cannot be a file name."""
         name = f"{session_id}.jsonl"
         is_name = Path(name).name == name and "\0" not in name and len(name.encode()) <= 255
         return self._folder / name if is_name else None
 
     def _write(self, session_id: str, file: Path) -> int:
-        """Bring one file into step with the store; how many lines that took."""
+        """Append the differences between the store and one file. Return the number of lines written."""
         descriptor = self._open_file(file)
         if descriptor is None:
             return 0
         try:
             file_state = self._read_file_state(session_id, descriptor)
-            # The file is new, was written by an older program, or its session was deleted before.
+            # The file is new, was written by an older program, or its session was deleted.
             if file_state.copy.columns is None:
                 file_state = file_state._replace(copy=TranscriptState())
-            # The store is asked after the file was made and locked. Whoever deletes the session deletes the rows first
-            # and then the file: so either we see here that it is gone, or they find what we write.
+            # Read the store only after the file exists and is locked. A deletion removes the rows before the
+            # file. So either the session is already missing here, or the deletion finds and removes this
+            # file.
             now = self._db.mirrored.read_session(session_id, file_state.copy.last_call)
             if now is None:
                 if not file_state.size:
@@ -199,7 +207,7 @@ class Transcripts:
             return lines
         except OSError as problem:
             self._copies.pop(session_id, None)
-            log.warning("%s is behind: %s", file, problem.strerror or problem)
+            log.warning("%s is not up to date: %s", file, problem.strerror or problem)
             return 0
         finally:
             os.close(descriptor)
@@ -216,7 +224,7 @@ class Transcripts:
             yield difference.after
 
     def _open_file(self, file: Path) -> int | None:
-        """The file, private, ours alone for now, and made if it was not there."""
+        """Open and lock the file, and create it if needed. Return None if it cannot be opened."""
         home.make_private_folder(self._folder)
         while True:
             try:
@@ -227,17 +235,17 @@ class Transcripts:
             lock_descriptor(descriptor, fcntl.LOCK_EX)
             if _is_same_file(file, descriptor):
                 return descriptor
-            os.close(descriptor)  # it was deleted or replaced while we waited
+            os.close(descriptor)  # the file was deleted or replaced during the wait
 
     def _read_file_state(self, session_id: str, descriptor: int) -> _FileState:
-        """What the file says. A line that a crash cut off is taken away: what it was to say is written again."""
+        """Read the state of the file. A torn last line is cut off; its content is appended again later."""
         state = os.fstat(descriptor)
         file_state = self._copies.get(session_id)
         if file_state is not None and (file_state.inode, file_state.size) == (state.st_ino, state.st_size):
             return file_state
         size = _measure_whole_lines(descriptor, state.st_size)
         if size != state.st_size:
-            log.info("transcript %s ended in a line that was cut off; it is written again", session_id)
+            log.info("transcript %s ended with an incomplete line; the line is written again", session_id)
             os.ftruncate(descriptor, size)
         with open(descriptor, "rb", closefd=False) as lines:
             lines.seek(0)
@@ -250,7 +258,7 @@ class Transcripts:
             self._copies.popitem(last=False)
 
     def _mark_deleted(self, session_id: str) -> int:
-        """A session that was mirrored is no longer there. If its file is, it says so; it is never made anew."""
+        """Append a deletion event if the session is gone and its file still exists. Never create the file."""
         file = self._file(session_id)
         assert self._marks is not None
         self._marks.forget(session_id)
@@ -268,7 +276,7 @@ class Transcripts:
             _append(descriptor, encode_lines([make_event(DELETED)]), file_state.size)
             return 1
         except OSError as problem:
-            log.warning("%s is behind: %s", file, problem.strerror or problem)
+            log.warning("%s is not up to date: %s", file, problem.strerror or problem)
             return 0
         finally:
             os.close(descriptor)
@@ -281,7 +289,7 @@ def _is_same_file(file: Path, descriptor: int) -> bool:
 
 
 def _append(descriptor: int, data: bytes, at: int) -> None:
-    """All of it or, if there is no room, nothing."""
+    """Append all bytes, or none if an error occurs."""
     try:
         rest = memoryview(data)
         while rest:
@@ -293,7 +301,7 @@ def _append(descriptor: int, data: bytes, at: int) -> None:
 
 
 def _measure_whole_lines(descriptor: int, size: int) -> int:
-    """How many bytes of the file are whole lines."""
+    """Return the number of bytes up to the end of the last complete line."""
     end = size
     while end:
         start = max(0, end - 65_536)
@@ -309,7 +317,7 @@ def _digest(outline: tuple[Any, ...]) -> str:
 
 
 class Marks:
-    """The state of each transcript when it last agreed with the store. Marks only save work."""
+    """The state of each transcript when it last agreed with the store. Used only to avoid comparisons."""
 
     def __init__(self, folder: Path, store: str, sessions: dict[str, tuple[str, int]]) -> None:
         self._folder, self._store, self._sessions = folder, store, sessions
@@ -318,7 +326,7 @@ class Marks:
 
     @classmethod
     def read(cls, folder: Path, db: SessionDB) -> Marks:
-        """What is remembered of this very store, if that has not gone back in time since."""
+        """Read the marks of this store. Return no marks if they belong to another store."""
         store = db.get_meta(STORE_KEY)
         if store is None:
             store = make_uid()
@@ -328,7 +336,7 @@ class Marks:
             return cls(folder, store, {})
         sessions = {session_id: (str(mark[0]), int(mark[1])) for session_id, mark in data["sessions"].items()}
         if data["newest"] > db.mirrored.find_highest_id():
-            # A backup was restored, perhaps: what is not there need not have been deleted.
+            # An older backup may have been restored. Sessions missing from it were not deleted.
             sessions = {
                 session_id: mark
                 for session_id, mark in sessions.items()
@@ -337,7 +345,7 @@ class Marks:
         return cls(folder, store, sessions)
 
     def is_current(self, session_id: str, digest: str, file: Path) -> bool:
-        """Whether neither the session nor its file has changed."""
+        """Return whether the session and its file are unchanged."""
         mark = self._sessions.get(session_id)
         if mark is None or mark[0] != digest:
             return False
@@ -360,7 +368,7 @@ class Marks:
         return [session_id for session_id in self._sessions if session_id not in sessions]
 
     def save(self, newest: int) -> None:
-        """The files first, then what is said of them."""
+        """Sync the files to disk, then save the marks that describe them."""
         if self._saved:
             return
         for session_id in self._written:
@@ -372,7 +380,7 @@ class Marks:
 
 
 def _read_marks(file: Path) -> dict[str, Any]:
-    """What stands in the file if all of it makes sense."""
+    """Return the content of the marks file, or an empty dict if it is missing or invalid."""
     try:
         data = json.loads(file.read_bytes())
         for mark in data["sessions"].values():

@@ -1,7 +1,7 @@
 """`/healthz` for supervisors and `/metrics` for Prometheus.
 
-Values are collected when a request comes, the store's at most once a second, because anybody who reaches the port may
-ask. Nothing here reveals who talks with the agent, about what, or paths of this machine.
+Values are collected on request. The store is queried at most once a second, because anyone who reaches the
+port can send requests. The responses contain no user names, no message texts and no local paths.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from hermes.gateway.platform_connections import UP, PlatformState
 from hermes.secrets import redact_line
 
 PATIENCE_S = 5.0
-"""How long the store may take to say how it is."""
+"""Timeout of a store query, in seconds."""
 FRESH_S = 1.0
-"""How long that answer is given again."""
+"""How long a query result is reused, in seconds."""
 
 
 class QueueSizes(NamedTuple):
-    """How much there is still to do."""
+    """The number of waiting entries in each queue."""
 
     inbox: int
     outbox: int
 
 
 class HealthSources(NamedTuple):
-    """The running gateway, as far as this needs to know it."""
+    """The parts of the running gateway that the health pages read."""
 
     started_at: float
     platforms: Callable[[], Sequence[PlatformState]]
     write: Callable[[], Awaitable[None]]
-    """Write something to the store; raises if that cannot be done."""
+    """Write to the store. Raises if the store is not writable."""
     waiting: Callable[[], Awaitable[QueueSizes]]
     metrics: GatewayMetrics
 
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class _CachedAnswer(Generic[T]):
-    """The answer to a question, asked again only when the last answer is old. All who ask meanwhile get the same."""
+    """A cached query result. Concurrent callers share one query, and its result is reused for `FRESH_S`."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
         self._ask = ask
@@ -116,19 +116,19 @@ def _make_report(sources: HealthSources, trouble: str | None, waiting: QueueSize
 
 
 async def _probe_store(sources: HealthSources) -> str | None:
-    """Why the store cannot be written to, if so."""
+    """Return why the store is not writable, or None if it is."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             await sources.write()
     except TimeoutError:
-        return f"it did not answer within {PATIENCE_S:g} seconds"
+        return f"the store did not respond within {PATIENCE_S:g} seconds"
     except (HermesError, OSError) as problem:
         return redact_line(str(problem))
     return None
 
 
 async def _count_waiting(sources: HealthSources) -> QueueSizes | None:
-    """None if the store cannot tell."""
+    """Return the queue sizes, or None if the store cannot be read."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             return await sources.waiting()

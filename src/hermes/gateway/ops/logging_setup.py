@@ -1,8 +1,8 @@
-"""The log of the gateway: one line per event, as text or as JSON.
+"""The gateway log: one line per event, as text or as JSON.
 
-Secrets are redacted in every line: those that people paste and those of this gateway, wherever they appear (an SDK logs
-the address it calls, with the token in it). Message texts are not logged. SDKs log them at debug level, so their debug
-level stays off.
+Secrets are redacted in every line: texts that look like a secret, and the gateway's own secrets. For example,
+an SDK logs the URL that it calls, which contains the token. Message texts are not logged. SDKs log them at
+debug level, so the debug level of SDKs stays off.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from hermes.text import escape_json, make_printable, make_readable
 
 OURS = "hermes"
 SHORTEST = 4
-"""A secret that is shorter would take half of the words of a log with it."""
+"""Secrets shorter than this are not redacted, because they would match inside ordinary words."""
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def set_up_logs(*, verbose: bool = False, as_json: bool = False, secrets: Iterable[str] = ()) -> None:
-    """From now on everything that is logged goes to stderr. Called again, it starts anew."""
+    """Log to stderr from now on. A second call replaces the previous configuration."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines(secrets) if as_json else PlainLines(secrets))
     root = logging.getLogger()
@@ -38,18 +38,18 @@ def set_up_logs(*, verbose: bool = False, as_json: bool = False, secrets: Iterab
 
 
 def redact_all(secrets: Iterable[str], text: str) -> str:
-    """A text without these secrets, and without those that look like one."""
+    """Return the text without these secrets and without anything that looks like a secret."""
     written = {
         form for secret in secrets for form in (secret, quote(secret, safe=""))
-    }  # as it is, and in an address
+    }  # literal and URL-encoded
     to_redact = [secret for secret in written if len(secret) >= SHORTEST]
-    for secret in sorted(to_redact, key=len, reverse=True):  # one may be a part of another
+    for secret in sorted(to_redact, key=len, reverse=True):  # a secret may contain another one
         text = text.replace(secret, "[redacted]")
     return redact(text)
 
 
 class _RedactingFormatter(logging.Formatter):
-    """A formatter that knows what must not be seen."""
+    """A formatter that redacts secrets."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         super().__init__()
@@ -64,18 +64,18 @@ class _RedactingFormatter(logging.Formatter):
         return self.redact(str(value))
 
     def format_message(self, record: logging.LogRecord) -> tuple[str, str]:
-        """The message, and what is known of where it went wrong."""
+        """Return the message and the traceback. The traceback is empty if there is none."""
         where = self.formatException(record.exc_info) if record.exc_info else record.exc_text or ""
         return self.redact(record.getMessage()), self.redact(where)
 
     def extra_fields(self, record: logging.LogRecord) -> dict[str, Any]:
-        """What was logged beside the message, by its name."""
+        """Return the extra fields of the record, by name."""
         beside = {name: value for name, value in vars(record).items() if name not in _USUAL}
         return {name: self.redact_value(value) for name, value in beside.items()}
 
 
 class PlainLines(_RedactingFormatter):
-    """`2025-03-05T09:15:23+01:00 warning telegram: out of reach; again in 4 s`."""
+    """Text log lines, such as `2025-03-05T09:15:23+01:00 warning telegram: out of reach; again in 4 s`."""
 
     def format(self, record: logging.LogRecord) -> str:
         message, where = self.format_message(record)
@@ -99,6 +99,6 @@ class JsonLines(_RedactingFormatter):
 
 
 def _library_of(record: logging.LogRecord) -> str:
-    """Which library speaks, if it is not us."""
+    """Return the prefix that names the library of the record. Empty for our own records."""
     library = record.name.split(".")[0]
     return "" if library == OURS else f"{library}: "

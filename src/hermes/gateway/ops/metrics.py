@@ -1,7 +1,7 @@
-"""Metrics of the running gateway, in the text format of Prometheus.
+"""Metrics of the running gateway, in the Prometheus text format.
 
-A label has only its declared values; anything else counts as `other`. So no id and no text that a person chooses
-becomes a label, and the number of series is bounded.
+A label takes only its declared values. Any other value is counted as `other`. So no id or user text becomes a
+label, and the number of series is bounded.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from hermes.agent.models.model import Used
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OTHER = "other"
 QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Seconds that a store takes."""
+"""Histogram buckets for store operations, in seconds."""
 SLOW = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
-"""Seconds that a turn takes."""
+"""Histogram buckets for turns, in seconds."""
 
 RECEIPTS = ("accepted", "duplicate", "answered", "unauthorised", "limited", "ignored", "failed")
 OUTCOMES = ("answered", "stopped", "failed")
@@ -29,11 +29,11 @@ TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
 
 Values = tuple[str, ...]
 Sample = tuple[str, list[tuple[str, str]], float]
-"""What follows the name, the labels, and the value."""
+"""The suffix of the metric name, the labels, and the value."""
 
 
 class Metric(ABC):
-    """A name, what it means, and a value for each combination of its labels."""
+    """A metric: a name, a help text, and a value for each combination of its labels."""
 
     kind: str
 
@@ -55,7 +55,7 @@ class Metric(ABC):
 
     @abstractmethod
     def _samples(self) -> Iterator[Sample]:
-        """What it stands at, for each combination of labels; called under the lock."""
+        """Yield the current value of each label combination. Called under the lock."""
 
     def _label_values(self, values: Values) -> Values:
         pairs = zip(values, self._known, strict=True)
@@ -74,7 +74,7 @@ class Counter(Metric):
 
     def add(self, *labels: str, by: float = 1) -> None:
         if by < 0:
-            raise ValueError(f"{self.name} only grows")
+            raise ValueError(f"{self.name} cannot decrease")
         place = self._label_values(labels)
         with self._lock:
             self._counts[place] = self._counts.get(place, 0) + by
@@ -92,7 +92,7 @@ class Gauge(Metric):
         self._values: dict[Values, float] = {}
 
     def set(self, value: float | None, *labels: str) -> None:
-        """None: nobody knows; then it is left out."""
+        """Set the value. None removes it from the output."""
         place = self._label_values(labels)
         with self._lock:
             if value is None:
@@ -138,54 +138,56 @@ class Histogram(Metric):
 
 
 class GatewayMetrics:
-    """What is counted, in one place. A platform that is not among `platforms` counts as `other`."""
+    """All metrics of the gateway. A platform that is not in `platforms` is counted as `other`."""
 
     def __init__(self, platforms: Sequence[str] = ()) -> None:
         self.received = Counter(
             "hermes_messages_received_total",
-            "Messages that platforms handed in, by what became of them.",
+            "Messages received from platforms, by result.",
             platform=platforms,
             state=RECEIPTS,
         )
         self.stored_seconds = Histogram(
-            "hermes_message_stored_seconds", "From the receipt of a message until it is durable.", QUICK
+            "hermes_message_stored_seconds",
+            "Seconds from the receipt of a message until it is durable.",
+            QUICK,
         )
-        self.turns = Counter("hermes_turns_total", "Turns of the agent, by how they ended.", outcome=OUTCOMES)
-        self.turn_seconds = Histogram("hermes_turn_seconds", "How long turns of the agent take.", SLOW)
+        self.turns = Counter("hermes_turns_total", "Turns of the agent, by outcome.", outcome=OUTCOMES)
+        self.turn_seconds = Histogram(
+            "hermes_turn_seconds", "Duration of the turns of the agent, in seconds.", SLOW
+        )
         self.deliveries = Counter(
             "hermes_deliveries_total",
-            "Attempts to deliver something, by what came of them.",
+            "Delivery attempts, by outcome.",
             platform=platforms,
             outcome=DELIVERIES,
         )
         self.platform_up = Gauge(
-            "hermes_platform_up", "1 if the platform is connected, else 0.", platform=platforms
+            "hermes_platform_up", "1 if the platform is connected, otherwise 0.", platform=platforms
         )
-        self.inbox_waiting = Gauge("hermes_inbox_waiting", "Messages that nobody has worked on yet.")
+        self.inbox_waiting = Gauge("hermes_inbox_waiting", "Messages that are not processed yet.")
         self.outbox_waiting = Gauge("hermes_outbox_waiting", "Answers that are not delivered yet.")
-        self.resets = Counter(
-            "hermes_resets_total", "Conversations that began afresh, by why.", reason=RESETS
-        )
-        self.tokens = Counter("hermes_model_tokens_total", "Tokens that models took and gave.", kind=TOKENS)
+        self.resets = Counter("hermes_resets_total", "Conversation resets, by reason.", reason=RESETS)
+        self.tokens = Counter("hermes_model_tokens_total", "Model tokens, by kind.", kind=TOKENS)
 
     def count_usage(self, used: Used) -> None:
-        """A model was asked."""
+        """Count the tokens of one model call."""
         for kind in TOKENS:
             self.tokens.add(kind, by=getattr(used, f"{kind}_tokens") or 0)
 
     def render(self) -> str:
-        """All of them, as `CONTENT_TYPE` says."""
+        """Return all metrics in the format of `CONTENT_TYPE`."""
         metrics: list[Metric] = [metric for metric in vars(self).values() if isinstance(metric, Metric)]
         return "".join(f"{line}\n" for metric in metrics for line in metric.lines())
 
 
 def escape_help(text: str) -> str:
-    """As a HELP line has it."""
+    """Escape the text of a HELP line."""
     return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 
 def quote_label(text: str) -> str:
-    """As the value of a label has it."""
+    """Escape the value of a label."""
     return escape_help(text).replace('"', '\\"')
 
 

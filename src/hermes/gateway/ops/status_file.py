@@ -1,4 +1,4 @@
-"""`<home>/gateway/status.json`: the state of the gateway for other processes, and the lock that allows only one."""
+"""`<home>/gateway/status.json`: the state of the gateway for other processes, and the single-instance lock."""
 
 from __future__ import annotations
 
@@ -17,29 +17,32 @@ from hermes.store.processes import identify_process, is_gone
 NAME = "status.json"
 LOCK = "running.lock"
 FRESH_SECONDS = 60.0
-"""How old the word of a gateway on another host may be, or in another container, before nobody believes it."""
+"""Maximum age of a status from another host or container. An older status counts as not running."""
 
 
 class Status(NamedTuple):
     pid: int
     start: str | None
-    """When the process began, as the system tells it: numbers of processes are given away again."""
+    """The start time of the process, as the operating system reports it. It detects a reused pid."""
     since: float
     platforms: dict[str, dict[str, Any]]
-    """By their name: `state`, `since`, `error`."""
+    """By platform name: `state`, `since`, `error`."""
     waiting_in: int = 0
     """Messages that are not answered yet."""
     waiting_out: int = 0
     """Answers that are not delivered yet."""
     host: str | None = None
     said_at: float = 0.0
-    """When it last said so."""
+    """When this status was written."""
     problem: str | None = None
-    """Why it ignores changes of the pairing file."""
+    """Why changes of the pairing file are ignored."""
 
     @property
     def is_running(self) -> bool:
-        """Whether that process still lives. One on another host cannot be asked: it lives if it spoke lately."""
+        """Return whether the gateway process is alive.
+
+        A process on another host cannot be checked. It counts as alive if its status is recent.
+        """
         this_host = identify_process().host
         if self.host in (None, this_host):
             return not is_gone(this_host, self.pid, self.start)
@@ -48,7 +51,10 @@ class Status(NamedTuple):
 
 @contextmanager
 def lock_gateway(folder: Path | None = None) -> Iterator[None]:
-    """Be the gateway of this home; refused if there is one. However it ends, the next one may start."""
+    """Hold the single-instance lock of this home. Raise `HermesError` if another gateway holds it.
+
+    The operating system releases the lock when the process ends for any reason.
+    """
     place = folder or gateway_folder()
     home.make_private_folder(place)
     descriptor = home.open_private_file(place / LOCK, os.O_RDWR | os.O_CREAT)
@@ -58,7 +64,7 @@ def lock_gateway(folder: Path | None = None) -> Iterator[None]:
         except BlockingIOError:
             status = read_status(place)
             who = f" (process {status.pid})" if status is not None and status.is_running else ""
-            raise errors.HermesError(f"the gateway of this home runs already{who}") from None
+            raise errors.HermesError(f"a gateway for this home is already running{who}") from None
         yield
     finally:
         os.close(descriptor)
@@ -77,7 +83,7 @@ def write_status(
     problem: str | None = None,
     folder: Path | None = None,
 ) -> None:
-    """Say how this process is, which is the gateway."""
+    """Write the status of this process, which is the gateway."""
     host, pid, start = identify_process()
     status = Status(pid, start, since, platforms, waiting_in, waiting_out, host, clock.now(), problem)
     place = folder or gateway_folder()
@@ -86,7 +92,7 @@ def write_status(
 
 
 def read_status(folder: Path | None = None) -> Status | None:
-    """What the gateway said last; None if there never was one, or it makes no sense."""
+    """Return the last written status, or None if the file is missing or invalid."""
     try:
         data = json.loads(((folder or gateway_folder()) / NAME).read_bytes())
         platforms = {str(name): dict(state) for name, state in data["platforms"].items()}
@@ -106,5 +112,5 @@ def read_status(folder: Path | None = None) -> Status | None:
 
 
 def remove_status(folder: Path | None = None) -> None:
-    """The gateway has ended."""
+    """Remove the status file. Called when the gateway ends."""
     ((folder or gateway_folder()) / NAME).unlink(missing_ok=True)

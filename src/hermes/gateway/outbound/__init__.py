@@ -1,4 +1,5 @@
-"""From an answer to a platform: streaming, splitting, delivery from the outbox, retries.
+"""Outgoing messages: live previews, splitting, delivery from the outbox, and retries.
 
-Owns the outbox and the state of each delivery. Must not import `context`, `sessions`, `commands` or `inbound`.
+Owns the outbox and the state of each delivery. Must not import `context`, `sessions`, `commands` or
+`inbound`.
 """

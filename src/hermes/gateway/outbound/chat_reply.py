@@ -1,12 +1,11 @@
-"""Follows a turn to its end: shows the answer while it is made, and makes the text that is posted."""
+"""The answer of a turn in a chat: the live view while the turn runs, and the final text."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import aclosing
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from hermes import errors
+from hermes.agent.answer import Answer
 from hermes.agent.events import (
     ApprovalAsked,
     Counted,
@@ -20,7 +19,6 @@ from hermes.agent.events import (
     ToolStarted,
 )
 from hermes.agent.subagents import summarize_states
-from hermes.conversation.answer import Answer
 from hermes.gateway.ops.metrics import GatewayMetrics
 from hermes.gateway.outbound.streaming import LiveMessage
 
@@ -28,57 +26,58 @@ STOPPED = "_(stopped)_"
 
 
 class ChatReply(NamedTuple):
-    """The answer of a turn as it is posted."""
+    """The final answer of a turn, ready to be posted."""
 
     answer: Answer
     preview: str | None
-    """The message on the platform that showed the answer as it came."""
+    """The id of the platform message that showed the live preview. None if there was no preview."""
 
     @property
     def text(self) -> str:
-        """What the person is shown; empty if there is nothing to show."""
+        """Return the text to post, with notes and the failure notice. Empty if there is nothing to post."""
         text = self.answer.text
         if text and self.answer.outcome == "stopped":
             text = f"{text}\n\n{STOPPED}"
         notes = [format_note(note) for note in self.answer.notes]
         if self.answer.failure is not None:
-            notes.append(f"⚠ {self.answer.failure.why}\n\nWhat you said is kept; `/retry` tries again.")
+            notes.append(f"⚠ {self.answer.failure.why}\n\nYour message is stored. Use `/retry` to try again.")
         text = "\n\n".join(part for part in (text, *dict.fromkeys(notes)) if part)
         return STOPPED if not text and self.preview is not None else text
 
 
-async def collect_reply(
-    events: AsyncGenerator[Event, None],
-    live: LiveMessage | None,
-    metrics: GatewayMetrics,
-    ask: Callable[[ApprovalAsked], None],
-) -> ChatReply:
-    """Follow a turn to its end, and show it on the way. `ask` asks the owner for an approval, and does not wait.
+class ReplyView:
+    """The live view of a running turn in its chat: text, tools, subagents and approvals.
 
-    Raises `LeaseLost` if another program took the conversation over.
+    It also adds the used tokens to the metrics.
     """
 
-    answer, preview = Answer(), None
-    subagents: dict[int | None, SubagentProgress] = {}
-    if live is not None:
-        await live.begin()
-    try:
-        async with aclosing(events):
-            async for event in events:
-                if isinstance(event, SubagentProgress):
-                    subagents[event.number] = event
-                if live is not None:
-                    await _show(live, event, subagents.values())
-                if isinstance(event, ApprovalAsked):
-                    ask(event)
-                if isinstance(event, Counted):
-                    metrics.count_usage(event.used)
-                answer.add(event)
-    finally:
-        preview = None if live is None else await live.finish()
-    if answer.failure is not None and isinstance(answer.failure.error, errors.LeaseLost):
-        raise answer.failure.error
-    return ChatReply(answer, preview)
+    def __init__(
+        self, live: LiveMessage | None, metrics: GatewayMetrics, ask: Callable[[ApprovalAsked], None]
+    ) -> None:
+        """Create the view. `ask` requests an approval from the owner and returns at once."""
+        self.preview: str | None = None
+        """The id of the platform message that shows the answer. Set when the turn has ended."""
+        self._live, self._metrics, self._ask = live, metrics, ask
+        self._subagents: dict[int | None, SubagentProgress] = {}
+
+    async def __aenter__(self) -> ReplyView:
+        if self._live is not None:
+            await self._live.begin()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._live is not None:
+            self.preview = await self._live.finish()
+
+    async def show(self, event: Event) -> None:
+        if isinstance(event, SubagentProgress):
+            self._subagents[event.number] = event
+        if self._live is not None:
+            await _show(self._live, event, self._subagents.values())
+        if isinstance(event, ApprovalAsked):
+            self._ask(event)
+        if isinstance(event, Counted):
+            self._metrics.count_usage(event.used)
 
 
 async def _show(live: LiveMessage, event: Event, subagents: Iterable[SubagentProgress]) -> None:
@@ -100,5 +99,7 @@ async def _show(live: LiveMessage, event: Event, subagents: Iterable[SubagentPro
 def format_note(note: Note | NotStored) -> str:
     if isinstance(note, Note):
         return f"ⓘ {note.text}"
-    consequence = "kept beside the store until it can be" if note.spooled else "lost when the gateway ends"
-    return f"⚠ Not stored ({note.why}); it is {consequence}."
+    consequence = (
+        "is kept in a spool file until it can be stored" if note.spooled else "is lost when the gateway ends"
+    )
+    return f"⚠ The message was not stored ({note.why}). It {consequence}."

@@ -1,8 +1,8 @@
-"""Delivery: posts messages to the outbox and sends them to platforms, in order within a chat.
+"""Delivery: puts messages into the outbox and sends them to platforms, in order within each chat.
 
-A message that certainly did not arrive is retried without limit. One that can never arrive is given up. One that may
-have arrived is sent again only where a second send is not visible; otherwise its state is unknown and the person is
-told.
+A message that was certainly not delivered is retried without limit. A message that can never be delivered is
+given up. A message that may have been delivered is sent again only if a second send is not visible to the
+recipient. Otherwise its state becomes `unknown` and the person is notified.
 """
 
 from __future__ import annotations
@@ -39,32 +39,32 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 NEXT_START_S = clock.DAY
-"""A platform that was not there when we started is there after the next start, and not before."""
+"""Pause before a retry on a platform that is not configured. Only a restart can add the platform."""
 UNKNOWN = (
     "◌ I was interrupted while I sent my last message, and cannot tell whether it arrived."
     " If you miss it, `/resend` shows it again."
 )
-NOTED = "Whether a message of mine arrived is unknown: I was cut off while I sent it."
+NOTED = "I was interrupted while I sent a message. It is unknown whether it arrived."
 
 
 DeliveryCallback = Callable[[str, str | None], None]
-"""Gets what became of a message, `sent`, `failed` or `unknown`, and its id on the platform."""
+"""Receives the final state of a message (`sent`, `failed` or `unknown`) and its id on the platform."""
 
 DEFAULT_MAX_LENGTH = 4000
-"""How long a part may be for a platform that is not connected now."""
+"""Maximum length of a part if the platform is not connected."""
 
 
 class OutgoingMessage(NamedTuple):
-    """A message to a platform, as the outbox stores it."""
+    """A message to a platform, as stored in the outbox."""
 
     to: Source
     text: str
     reply_to: str | None = None
     silent: bool = False
     edits: str | None = None
-    """The id of a message that this text takes the place of."""
+    """The id of the message that this text replaces."""
     choices: tuple[Choice, ...] = ()
-    """Buttons, where the platform has them."""
+    """Buttons. Ignored on platforms without buttons."""
 
     def to_dict(self) -> dict[str, Any]:
         return {**self._asdict(), "to": self.to.to_dict()}
@@ -76,7 +76,7 @@ class OutgoingMessage(NamedTuple):
 
 
 class Delivery:
-    """Posts messages to chats, and delivers what is in the outbox."""
+    """Puts messages into the outbox and delivers its entries."""
 
     def __init__(self, db: SessionDB, adapters: Mapping[str, Adapter], metrics: GatewayMetrics) -> None:
         self._db, self._adapters, self._metrics = db, adapters, metrics
@@ -84,15 +84,16 @@ class Delivery:
         self._working: dict[str, asyncio.Task[None]] = {}
         self._requested: set[str] = set()
         self._retry_now: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-        """By platform: set when what waits for it is to be tried at once."""
+        """By platform: set to retry the waiting deliveries at once."""
         self._closing = self._closed = False
 
     async def post(
         self, key: str, message: OutgoingMessage, idempotency_key: str, session_id: str | None = None
     ) -> bool:
-        """Put a message into the outbox, in as many parts as the platform needs; once, whoever asks twice.
+        """Put a message into the outbox, split into as many parts as the platform needs.
 
-        False if it had been sent before.
+        A second call with the same idempotency key adds nothing. Return False if no part is waiting to be
+        sent, because all parts were sent before.
         """
         adapter = self._adapters.get(message.to.platform)
         parts = (
@@ -125,15 +126,18 @@ class Delivery:
         return "queued" in states
 
     def watch(self, idempotency_key: str, callback: DeliveryCallback) -> None:
-        """Call `callback` when the delivery of a one-part message, posted after this, is settled."""
+        """Call `callback` when the delivery of a message is settled.
+
+        The message must consist of one part and must be posted after this call.
+        """
         self._watchers[f"{idempotency_key}/0"] = callback
 
     def is_busy(self, key: str) -> bool:
-        """Whether a delivery to a chat is under way or waits for a retry."""
+        """Return whether a delivery to the chat is running or waiting for a retry."""
         return key in self._working
 
     def wake(self, key: str) -> None:
-        """Deliver what is in the outbox for this chat."""
+        """Start the delivery of the chat's outbox entries if it is not running."""
         self._requested.add(key)
         if not self._closed and key not in self._working:
             task = asyncio.create_task(self._work(key), name=f"delivery {key}")
@@ -145,12 +149,12 @@ class Delivery:
         if task.cancelled():
             return
         if (problem := task.exception()) is not None:
-            log.error("delivery to %s broke off: %s", key, secrets.redact(repr(problem)))
-        elif key in self._requested:  # asked for in the moment it ended
+            log.error("delivery to %s failed: %s", key, secrets.redact(repr(problem)))
+        elif key in self._requested:  # requested again while the task ended
             self.wake(key)
 
     async def recover(self) -> None:
-        """Settle deliveries that the last process left unfinished, and resume the waiting ones."""
+        """Settle deliveries that the previous process left unfinished, and resume the waiting ones."""
         safe = [name for name, adapter in self._adapters.items() if adapter.capabilities.idempotent]
         outbox = self._db.outbox
         doubtful = await asyncio.to_thread(
@@ -162,18 +166,19 @@ class Delivery:
             self.wake(key)
 
     def retry_now(self, platform: str) -> None:
-        """Retry waiting deliveries of a platform at once: it is connected again."""
+        """Retry the waiting deliveries of a platform at once. Called when the platform is connected again."""
         self._retry_now[platform].set()
         del self._retry_now[platform]
 
     async def close(self, seconds: float) -> None:
-        """Send what can be sent; deliveries that wait for a retry are left to the next process."""
+        """Stop. Running deliveries get `seconds` to finish; deliveries that wait for a retry stay in the
+        outbox."""
         self._closing = True
         for platform in list(self._retry_now):
             self.retry_now(platform)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self._working:  # one that ends may find that it was asked for again
+                while self._working:  # a task that ends may start another one
                     await asyncio.wait(list(self._working.values()))
         self._closed = True
         late = list(self._working.values())
@@ -190,7 +195,7 @@ class Delivery:
             try:
                 entry = await self._claim(key)
             except errors.StoreError as problem:
-                log.warning("the outbox cannot be used now: %s", problem)
+                log.warning("cannot read the outbox, will retry: %s", problem)
                 wait: float | None = pause
             else:
                 if entry is None:
@@ -208,7 +213,11 @@ class Delivery:
                 pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def _claim(self, key: str) -> OutboxEntry | None:
-        """The next entry of a chat. If the gateway ends meanwhile it is queued again: nothing of it was sent."""
+        """Claim the next outbox entry of a chat.
+
+        If the task is cancelled during the claim, the entry is queued again. This is safe because nothing was
+        sent.
+        """
         claiming = asyncio.ensure_future(asyncio.to_thread(self._db.outbox.claim, key))
         try:
             return await asyncio.shield(claiming)
@@ -218,11 +227,11 @@ class Delivery:
                 if entry is not None:
                     await asyncio.to_thread(self._db.outbox.mark_failed, entry.id, "the gateway ended", True)
             except errors.StoreError as problem:
-                log.warning("an entry of the outbox could not be queued again: %s", problem)
+                log.warning("cannot requeue an outbox entry: %s", problem)
             raise
 
     async def _deliver(self, entry: OutboxEntry, pause: float) -> float | None:
-        """Seconds to wait before the next try; None if there is nothing to wait for."""
+        """Deliver an entry. Return the seconds to wait before the next attempt, or None to continue at once."""
         adapter = self._adapters.get(entry.platform)
         try:
             if adapter is None:
@@ -251,7 +260,7 @@ class Delivery:
     async def _handle_failure(
         self, entry: OutboxEntry, adapter: Adapter | None, problem: Exception, pause: float
     ) -> float | None:
-        """Record what kept a message from being delivered. As `_deliver`, the seconds to wait."""
+        """Record a failed delivery. Return the seconds to wait, as `_deliver` does."""
         deliveries = self._metrics.deliveries
         match problem:
             case RateLimited():
@@ -267,11 +276,15 @@ class Delivery:
                 return await self._handle_unknown(entry, adapter, problem, pause)
             case errors.HermesError():
                 deliveries.add(entry.platform, "undeliverable")
-                log.warning("given up for %s: %s", entry.platform, _describe_error(problem))
+                log.warning(
+                    "a message to %s cannot be delivered and will not be retried: %s",
+                    entry.platform,
+                    _describe_error(problem),
+                )
                 await self._record_failure(entry, problem, again=False)
                 self._settle(entry.idempotency_key, "failed")
                 return None
-            case _:  # a mistake in an adapter: it may have come before or after the sending
+            case _:  # a bug in an adapter: the message may have been sent or not
                 log.error("%s: %s", entry.platform, secrets.redact(repr(problem)), exc_info=problem)
                 return await self._handle_unknown(entry, adapter, problem, pause)
 
@@ -288,17 +301,21 @@ class Delivery:
         if entry.payload.get("edits") or (adapter is not None and adapter.capabilities.idempotent):
             await self._record_failure(entry, problem, again=True)
             return pause
-        # First: if we die before it is called unknown, it is found, and told once.
+        # Notify before the state is stored. After a crash in between, recovery finds the entry, and the
+        # notice is not repeated because its idempotency key is the same.
         await self._report_unknown(entry)
         await until_stored(lambda: finish_in_thread(lambda: self._db.outbox.mark_doubtful(entry.id)))
         self._settle(entry.idempotency_key, "unknown")
         return None
 
     async def _report_unknown(self, entry: OutboxEntry) -> None:
-        """One notice for each thing in doubt; that a notice is in doubt is nobody's concern."""
+        """Post a notice that the delivery of an entry is unknown, once per entry.
+
+        A notice whose own delivery is unknown is not reported.
+        """
         if entry.idempotency_key.startswith("unknown:"):
             return
-        log.warning("whether message %s to %s arrived is unknown", entry.id, entry.platform)
+        log.warning("unknown whether message %s to %s arrived", entry.id, entry.platform)
         key = entry.session_key
         message = OutgoingMessage(OutgoingMessage.from_dict(entry.payload).to, UNKNOWN)
         await until_stored(lambda: asyncio.to_thread(incidents.add_incident, self._db, key, NOTED))
@@ -316,7 +333,8 @@ def _describe_error(problem: Exception) -> str:
 
 
 async def _try_edit(adapter: Adapter, message: OutgoingMessage) -> bool:
-    """Put a text in the place of a message; False if somebody deleted that message."""
+    """Replace the text of a message. Return False if the platform refuses, for example because the message
+    was deleted."""
     assert message.edits is not None
     try:
         await adapter.edit(message.to, message.edits, message.text)

@@ -1,6 +1,6 @@
-"""Conversations as short Markdown for a chat, with all foreign text escaped.
+"""Formats conversations as short Markdown for a chat. All text from outside is escaped.
 
-Titles, names and messages are data. Nothing in them may break the layout, ping somebody, become a link, or become a
+Titles, names and messages are data. They must not break the layout, notify a person, or become a link or a
 command that a tap sends.
 """
 
@@ -23,43 +23,44 @@ LONGEST = 60
 SNIPPET = 160
 
 APART = "\u2060"
-"""A word joiner: nobody sees it, no platform reads a name, a link or a command across it, and titles drop it."""
+"""A word joiner. It is invisible, and platforms do not recognise a name, a link or a command across it.
+Titles drop it."""
 
-# What platforms make something of: @names, addresses with and without a scheme, and /commands.
+# Characters that platforms interpret: @names, addresses with and without a scheme, and /commands.
 _ACTS = re.compile(r"@|:(?=//)|(?<=\w)\.(?=\w)|(?<!\w)/(?=\w)")
 _MARKUP = re.compile(r"[\\`*_~\[\]<>#|]")
 
 
 def escape_line(text: str, most: int = LONGEST) -> str:
-    """One line that every platform shows as it is, and does nothing else with."""
+    """Return the text as one line that every platform shows literally, with no links, mentions or commands."""
     line = " ".join(make_printable(text, width_limit=most).split())
     return _MARKUP.sub(r"\\\g<0>", _ACTS.sub(rf"\g<0>{APART}", line))
 
 
 def format_code(text: str) -> str:
-    """What is to be copied, an id above all. Nothing is marked up in it, and it cannot be left."""
+    """Format a text to be copied, for example an id, as inline code. Backquotes are replaced."""
     return f"`{make_printable(text, width_limit=200).replace('`', chr(39)) or '?'}`"
 
 
 def format_name(row: Row) -> str:
-    """What a conversation is called; else how it begins."""
+    """Return the title of a conversation, or its beginning if it has no title."""
     if row.get("title"):
         return f"**{escape_line(row['title'])}**"
     return f"“{escape_line(row['preview'])}”" if row.get("preview") else "*untitled*"
 
 
 def format_conversation(row: Row, now: float) -> str:
-    """A conversation in a list: its name, its age, its id."""
+    """Format a conversation for a list: name, age and id."""
     return f"{format_name(row)} · {clock.format_relative(row['last_active'], now)} · {format_code(row['id'])}"
 
 
 def quote_beginning(content: object) -> str:
-    """How a message begins, in quotation marks."""
+    """Return the beginning of a message, in quotation marks."""
     return f"“{escape_line(make_preview(content, LONGEST) or '…')}”"
 
 
 def format_snippet(text: str) -> str:
-    """Where something was found, what was found in bold."""
+    """Format a search snippet with the matches in bold."""
     parts = MARKED.split(fit_snippet(text, SNIPPET, in_colour=True))
     formatted = (
         f"**{escape_line(part, SNIPPET)}**" if number % 2 and part.strip() else _escape_part(part)
@@ -69,13 +70,14 @@ def format_snippet(text: str) -> str:
 
 
 def _escape_part(part: str) -> str:
-    """Between two matches the spaces at either end stay."""
+    """Escape the text between two matches. Spaces at its ends are kept as one space."""
     ends = (" " if part[:1].isspace() else "", " " if part[-1:].isspace() else "")
     return f"{ends[0]}{escape_line(part, SNIPPET)}{ends[1]}" if part.strip() else ends[0]
 
 
 def format_time(at: float, zone: str | None, now: float) -> str:
-    """`today 14:05`, `12 Nov 04:00`, in the person's own zone where that is known."""
+    """Format a time as `today 14:05` or `12 Nov 04:00`, in `zone`, or in the zone of the machine if `zone` is
+    unknown."""
     then, today = _to_local(at, zone), _to_local(now, zone)
     day = {0: "today", 1: "yesterday", -1: "tomorrow"}.get((today.date() - then.date()).days)
     if day is None:
@@ -87,12 +89,12 @@ def _to_local(at: float, zone: str | None) -> datetime:
     moment = datetime.fromtimestamp(at, UTC)
     try:
         return moment.astimezone(find_zone(zone) if zone else None)
-    except UnknownZone:  # then that of the machine
+    except UnknownZone:  # use the zone of the machine
         return moment.astimezone()
 
 
 def describe_policy(policy: ResetPolicy) -> str:
-    """When a conversation starts afresh by itself."""
+    """Describe when a conversation is reset automatically."""
     idle = f"after {format_duration(policy.idle_minutes * clock.MINUTE)} without a message"
     daily = f"daily at {policy.at_hour}:00"
     return {"idle": idle, "daily": daily, "both": f"{daily}, and {idle}"}.get(policy.mode, "never by itself")

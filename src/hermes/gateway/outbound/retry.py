@@ -18,9 +18,9 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 async def until_stored(
     write: Callable[[], Awaitable[object]], *, trouble: Callable[[], Awaitable[object]] | None = None
 ) -> None:
-    """Write until it is written; `trouble` is called once if it cannot be done at once.
+    """Call `write` until it succeeds. Call `trouble` once, after the first failure.
 
-    A lease that is lost is lost: then somebody else does what was to be done.
+    `LeaseHeld` and `LeaseLost` are raised and not retried: another process now owns the conversation.
     """
     pause = FIRST_PAUSE_S
     while True:
@@ -30,7 +30,7 @@ async def until_stored(
         except (errors.LeaseHeld, errors.LeaseLost):
             raise
         except errors.StoreError as problem:
-            log.warning("the store cannot be written now: %s", problem)
+            log.warning("cannot write to the store, will retry: %s", problem)
             if trouble is not None:
                 await trouble()
                 trouble = None
@@ -39,12 +39,15 @@ async def until_stored(
 
 
 async def finish_in_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a thread. A task that is cancelled meanwhile ends after it, so that its result is not lost."""
+    """Run `work` in a thread and return its result.
+
+    If the task is cancelled, it first waits until `work` has finished, so that the write is complete.
+    """
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         await asyncio.wait([running])
         if not running.cancelled() and (problem := running.exception()) is not None:
-            log.warning("the store could not be written: %s", problem)
+            log.warning("cannot write to the store: %s", problem)
         raise

@@ -1,9 +1,9 @@
-"""Markdown in parts that each fit into one message, cut where a reader would.
+"""Splits Markdown into parts that each fit into one message, at positions that suit a reader.
 
-The law: the bodies of the pieces are slices of the text, in order, and only whitespace is left out between them, before
-the first and after the last. What a piece has besides its body is the frame of what was cut: a code fence is closed at
-the end of a piece and opened again, with its language, at the beginning of the next, and a table has its head again.
-A frame that would take more than half of a message is not kept.
+Invariant: the bodies of the pieces are slices of the text, in order. Only whitespace is left out, between the
+bodies, before the first and after the last. Besides its body, a piece holds a frame if a cut went through a
+code block or a table. A code fence is closed at the end of a piece and reopened, with its language, in the
+next piece. A table repeats its head. A frame that would take more than half of a message is dropped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from unicodedata import category, combining
 
 Measure = Callable[[str], int]
-"""How long a text is; a text is at least as long as its beginning. Nothing shorter than a character is cut off."""
+"""Returns the length of a text. A text must not be shorter than any of its prefixes."""
 
 
 class Piece(NamedTuple):
@@ -25,24 +25,30 @@ class Piece(NamedTuple):
 
 
 def split_text(text: str, longest: int, measure: Measure = len) -> list[str]:
-    """The parts, none of them empty, each at most `longest`; a text that fits is one part as it is."""
+    """Split a text into non-empty parts of at most `longest`. A text that fits is returned unchanged as one
+    part.
+
+    A single character that is longer than `longest` is not split.
+    """
     return ["".join(piece) for piece in split_pieces(text, longest, measure)]
 
 
 def split_pieces(text: str, longest: int, measure: Measure = len) -> list[Piece]:
-    """The same, with what was added to each part apart from what is the text's own."""
+    """Split a text as `split_text` does, and keep the added frames separate from the text."""
     if not text.strip():
         return []
     return [Piece("", text, "")] if measure(text) <= longest else list(_Splitter(text, longest, measure))
 
 
 def fit_beginning(text: str, longest: int, measure: Measure = len) -> str:
-    """What fits of a text that is still being written: a fence that is open at its end is closed."""
+    """Return the first part of an unfinished text. A code fence that is open at the end of the part is
+    closed."""
     return "".join(next(iter(_Splitter(text, longest, measure)), ""))
 
 
-# Where a text may be cut, best first. The group is the gap, which is left out. Every run of whitespace is looked at
-# once, from the character before it: started anew at each of its spaces, a search would take the square of its length.
+# Positions where a text may be cut, best first. The group matches the gap that is left out. Each pattern
+# starts at the character before a run of whitespace, so that a run is scanned once. A scan from each space of
+# the run would take quadratic time.
 _LINE_ENDS = r"(?<=\S)([ \t\r]*+\n(?:[ \t\r]*+\n)*+)"
 _BLANK_LINE = r"(?<=\S)([ \t\r]*+\n(?:[ \t\r]*+\n)++)"
 _ITEM = r"(?:[-*+•]|\d{1,9}[.)])[ \t]"
@@ -57,9 +63,9 @@ _SENTENCES = re.compile(
 )
 _WORDS = re.compile(r"(?<=\S)([ \t\u2000-\u200a\u3000]++)(?=\S)|[、，；：]()(?=\S)")
 _AHEAD = 256
-"""How far behind the end of a part a pattern looks."""
+"""How many characters after the end of a part a pattern may read."""
 
-# What should stay in one piece: escapes, entities, code, links, bold, addresses.
+# Spans that should not be cut: escapes, entities, code, links, bold, addresses.
 _WHOLE = re.compile(
     r"\\[!-/:-@\[-`{-~]|&#?\w{1,32};|``(?:[^`\n]|`(?!`))++``|`[^`\n]++`"
     r"|!?\[[^\[\]\n]*+\]\((?:[^()\s]|\([^()\s]*+\)|[ ]\"[^\"\n]{0,200}+\")*+\)"
@@ -79,12 +85,12 @@ _TABLE_ROWS = re.compile(r"(?:\n[^\n|]*+\|[^\n]*+)++")
 
 
 class _Frame(NamedTuple):
-    """Something that is cut only together with what must stand around it."""
+    """A code block or table, with the text to add before and after a cut through it."""
 
     start: int
     inner: int
     outer: int
-    """It may be cut between `inner` and `outer`."""
+    """A cut is allowed between `inner` and `outer`."""
     end: int
     before: str
     after: str
@@ -111,18 +117,19 @@ class _Splitter:
                 piece = Piece(before, body, after)
                 if end - at <= 1 or self._measure("".join(piece)) <= self._longest:
                     break
-                end = at + (end - at) * 3 // 4  # a measure that does not only add up
+                end = at + (end - at) * 3 // 4  # the measure is not additive
             if before or body.strip():
                 yield piece
             at, before = (resume, frame.before) if frame else (_skip_gap(text, resume), "")
 
     def _find_frame(self, position: int) -> _Frame | None:
-        """The frame that a cut at this position would go through."""
+        """Return the frame that contains the position, or None."""
         index = bisect_left(self._starts, position) - 1
         return self._frames[index] if index >= 0 and position < self._frames[index].end else None
 
     def _find_farthest(self, at: int, before: str) -> int:
-        """How far the piece that begins here may go, if what would have to be closed there is closed."""
+        """Return the last possible end of the piece that begins at `at`. Room is reserved for the end of a
+        cut frame."""
         end = self._find_fitting(at, before, "")
         frame = self._find_frame(end)
         return self._find_fitting(at, before, frame.after) if frame and frame.after else end
@@ -143,7 +150,11 @@ class _Splitter:
         return good
 
     def _find_cut(self, at: int, end: int) -> tuple[int, int]:
-        """Where the piece stops and where the next one begins. Better a full piece than a better place."""
+        """Return the end of the piece and the start of the next one.
+
+        A full piece is preferred over a better position: first only the last two thirds of the range are
+        searched.
+        """
         full = at + (end - at) // 3
         if cut := self._cut_between_lines(full, end):
             return cut
@@ -179,13 +190,13 @@ class _Splitter:
     def _cut_between_words(self, lowest: int, end: int, whole: _Spans) -> tuple[int, int] | None:
         if frame := self._find_frame(end):
             gap = self._find_inner_gap(frame, " ", lowest, end)
-            return gap and (gap[1], gap[1])  # code keeps its spaces
+            return gap and (gap[1], gap[1])  # spaces in code are kept
         return self._find_last_gap(_SENTENCES, lowest, end, whole) or self._find_last_gap(
             _WORDS, lowest, end, whole
         )
 
     def _cut_between_graphemes(self, at: int, end: int) -> tuple[int, int]:
-        """Where no character is taken from those it is one with, if there is such a place."""
+        """Cut between two graphemes near `end`, or at `end` if there is no grapheme boundary."""
         lowest = max(at, end - _LONGEST_GRAPHEME)
         place = next(
             (position for position in range(end, lowest, -1) if not _is_joined(self._text, position)), end
@@ -195,7 +206,7 @@ class _Splitter:
     def _find_last_gap(
         self, pattern: re.Pattern[str], lowest: int, end: int, whole: _Spans = ()
     ) -> tuple[int, int] | None:
-        """The last gap in which the text may be cut; not in a frame, not in what should stay whole."""
+        """Return the last gap where the text may be cut, outside frames and the `whole` spans."""
         best = None
         position = 0
         for match in pattern.finditer(self._text, lowest, end + _AHEAD):
@@ -215,12 +226,13 @@ class _Splitter:
         return best
 
     def _is_heading(self, lowest: int, stop: int) -> bool:
-        """Whether the line that ends here is a heading, which belongs to what follows."""
+        """Return whether the line that ends here is a heading. A heading must stay with the text that follows
+        it."""
         line = self._text.rfind("\n", lowest, stop) + 1
         return line > 0 and self._text.startswith("#", line)
 
     def _find_inner_gap(self, frame: _Frame, gap: str, lowest: int, end: int) -> tuple[int, int] | None:
-        """The last such gap in code or in a table that leaves something of it on either side."""
+        """Return the last gap inside a frame that leaves content of the frame on both sides."""
         low = max(lowest, frame.inner)
         position = self._text.rfind(gap, low + 1, min(end + 1, frame.outer - 1))
         return (position, position + len(gap)) if position > low else None
@@ -256,7 +268,8 @@ def _find_fences(text: str) -> Iterator[_Frame]:
 
 
 def _make_fence(text: str, opened: re.Match[str], closed: re.Match[str] | None) -> _Frame:
-    """One that the text leaves open reaches beyond its end, so that it is closed there, too."""
+    """Build the frame of a code block. The frame of an unclosed block extends beyond the text, so that the
+    last piece closes it."""
     lead = opened["lead"] + " " * len(opened["item"])
     before = f"{lead}{opened['mark']}{opened['info'].rstrip()}\n"
     after = f"\n{lead}{opened['mark']}" if closed is None else f"\n{closed[0]}"
@@ -281,7 +294,8 @@ _SPACES = re.compile(r"[ \t]*+")
 
 
 def _skip_gap(text: str, at: int) -> int:
-    """Where the next line begins, its indentation included; in the middle of a line, the next word."""
+    """Return the start of the next non-blank line, before its indentation; inside a line, the start of the
+    next word."""
     if at and text[at - 1] != "\n" and (spaces := _SPACES.match(text, at)):
         at = spaces.end()
     lines = _BLANK_LINES.match(text, at)
@@ -293,13 +307,13 @@ _JOINING = re.compile("[\u200c\u200d\uff9e\uff9f\u0e33\u0eb3\U0001f3fb-\U0001f3f
 
 
 def _is_joined(text: str, place: int) -> bool:
-    """Whether two characters are one for a reader."""
+    """Return whether the characters before and after `place` belong to one grapheme."""
     left, right = text[place - 1], text[place]
     if left < "\u0300" and right < "\u0300":
         return left == "\r" and right == "\n"
     if left == "\u200d" or category(right) in ("Mn", "Me", "Mc") or _JOINING.match(right):
         return True
-    if combining(left) == 9 and category(right) == "Lo":  # a virama makes one sign of two consonants
+    if combining(left) == 9 and category(right) == "Lo":  # a virama joins two consonants
         return True
     if "\u1160" <= right <= "\u11ff" or ("\u1100" <= left <= "\u115f" and category(right) == "Lo"):  # Hangul
         return True
@@ -313,7 +327,7 @@ def _is_flag(char: str) -> bool:
 
 
 def _count_flags_before(text: str, place: int) -> int:
-    """How many letters of flags stand before a place; two are one flag."""
+    """Count the regional indicator letters before `place`. Two of them form one flag."""
     start = place
     while start > 0 and place - start < _LONGEST_GRAPHEME and _is_flag(text[start - 1]):
         start -= 1

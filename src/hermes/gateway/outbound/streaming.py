@@ -1,6 +1,7 @@
-"""A live preview of an answer: one message, sent when there is something to show and edited after that.
+"""The live preview of an answer: one message that is sent with the first text and then edited.
 
-Nothing waits for a preview and nothing fails with it. The final text replaces it.
+A preview never delays the answer, and a failed preview does not affect it. The final text replaces the
+preview.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from hermes.recall.tool.prompt_safety import to_one_line
 log = get_logger(__name__)
 
 FIRST_AFTER = 0.7
-"""Seconds from the first text to the first preview: an answer that is there by then is one message at once."""
+"""Seconds from the first text to the first preview. A shorter answer is sent as one message without a
+preview."""
 TYPING_EVERY = 4.0
 """Platforms show the typing indicator for about five seconds."""
 SLOWEST = 30.0
@@ -29,7 +31,10 @@ LONGEST_TOOL_NAME = 40
 
 
 class LiveMessage:
-    """Whoever makes one calls `finish`, whatever happens: until then it is at work beside the answer."""
+    """The preview message of one running answer, updated by a background task.
+
+    The creator must call `finish` in every case, because `finish` ends the task.
+    """
 
     def __init__(
         self,
@@ -44,19 +49,20 @@ class LiveMessage:
         sent: Callable[[str], Awaitable[None]] | None = None,
         must_wait: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`message` is a preview that was sent before, to go on with; `sent` is told the id of one that is new, or an
-        empty text when a preview is left as it is.
+        """Create a preview for the answer to a message.
 
-        `must_wait` says whether something that came first has not arrived yet.
+        `message` is the id of an earlier preview to continue. `sent` is called with the id of a new preview,
+        or with an empty string when a preview is left behind. `must_wait` returns whether an earlier message
+        is still undelivered.
         """
         self._adapter = adapter
         self._to = to
         self._idempotency_key = (
-            f"{idempotency_key}:preview"  # the final text is another message if this one does not come about
+            f"{idempotency_key}:preview"  # without a preview the final text is another message
         )
         self._previews_left = 0
         self._left_with: str | None = None
-        """The last text of a preview that is to be left."""
+        """The last text of a preview that is about to be left behind."""
         self._is_paused = False
         self._clock = clock
         self._reply_to = reply_to
@@ -78,7 +84,7 @@ class LiveMessage:
         self._work: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Show at once that an answer is being made."""
+        """Start the background task. It shows the typing indicator at once."""
         if self._work is None and not self._is_finished:
             self._work = asyncio.create_task(self._show_and_wait())
 
@@ -88,20 +94,22 @@ class LiveMessage:
         await self._schedule()
 
     async def discard(self) -> None:
-        """The answer starts again. What was shown stays until there is something else."""
+        """Discard the text because the answer starts again. The preview stays visible until there is new
+        text."""
         self._text.clear()
         self._note = ""
         await self._schedule()
 
     async def note(self, tool: str) -> None:
-        """A tool is at work, until the next text."""
+        """Show a running tool until the next text."""
         self._note = f"⚙ {to_one_line(tool, LONGEST_TOOL_NAME)}…"
         await self._schedule()
 
     async def pause(self) -> None:
-        """A person is asked something: nobody types until `go_on`.
+        """Stop the typing indicator until `resume`, because a person is asked a question.
 
-        The preview is left above the question. What comes after it is shown in a new message, below the question.
+        The current preview is left above the question. Later text is shown in a new message, below the
+        question.
         """
         self._is_paused, self._note = True, WAITS
         self._left_with = self._preview()
@@ -111,14 +119,14 @@ class LiveMessage:
         self._woken.set()
 
     def resume(self) -> None:
-        """The question is answered, or withdrawn."""
+        """Continue after the question was answered or withdrawn."""
         self._is_paused, self._type_at = False, 0.0
         self._woken.set()
 
     async def finish(self) -> str | None:
-        """Stop. The id of the message that the final text has to replace; None if there is none.
+        """Stop, and return the id of the message that the final text must replace, or None.
 
-        What is on its way to the platform arrives first, so that it cannot come after the final text.
+        A running request to the platform is completed first, so that it cannot arrive after the final text.
         """
         self._is_finished = True
         self._woken.set()
@@ -150,7 +158,7 @@ class LiveMessage:
             await self._leave_preview(self._left_with)
 
     async def _leave_preview(self, text: str) -> None:
-        """Show the last text of a preview, and forget it: the final text is a message of its own."""
+        """Edit the preview to its last text and forget its id. The final text becomes a new message."""
         self._left_with = None
         if self._message is None:
             return
@@ -163,7 +171,7 @@ class LiveMessage:
             if self._sent is not None:
                 await self._sent("")
             await self._adapter.edit(self._to, left, text)
-        except Exception as error:  # noqa: BLE001 - it stays as it is
+        except Exception as error:  # noqa: BLE001 - the old text stays visible
             self._log_once(error)
 
     def _until_something_is_due(self) -> float | None:
@@ -176,7 +184,7 @@ class LiveMessage:
             await self._adapter.typing(self._to)
         except RateLimited as error:
             self._type_at = self._clock() + max(error.seconds, TYPING_EVERY)
-        except Exception as error:  # noqa: BLE001 - nobody waits for it
+        except Exception as error:  # noqa: BLE001 - the indicator is optional
             self._types = False
             self._log_once(error)
 
@@ -197,13 +205,13 @@ class LiveMessage:
             pause = error.seconds
         except (Unreachable, DeliveryUnknown) as error:
             self._slow_down()
-            # What may have been sent is sent again only where it would not be seen twice.
+            # The message may have arrived. Send it again only if the platform ignores duplicates.
             arrived_perhaps = isinstance(error, DeliveryUnknown) and self._message is None
             self._previews = self._adapter.capabilities.idempotent or not arrived_perhaps
             self._log_once(error)
-        except Exception as error:  # noqa: BLE001 - the answer comes without it
+        except Exception as error:  # noqa: BLE001 - the answer does not need a preview
             self._previews = False
-            self._message = None  # it cannot be changed, so the final text must be a message of its own
+            self._message = None  # it cannot be edited, so the final text is a new message
             self._log_once(error)
         self._earliest = self._clock() + max(pause, self._every)
         is_behind = self._previews and self._preview() != self._last_preview
@@ -224,7 +232,7 @@ class LiveMessage:
             await self._sent(self._message)
 
     def _preview(self) -> str:
-        """As much as fits into one message, whole Markdown, and a sign that it is not the end."""
+        """Return the text that fits into one message, as complete Markdown, with a cursor at the end."""
         note = f"\n\n{self._note}" if self._note else ""
         measure = self._adapter.measure
         room = self._adapter.capabilities.max_length - measure(f" {CURSOR}{note}")
@@ -237,8 +245,8 @@ class LiveMessage:
         return f"{text}\n{CURSOR}" if is_fence else f"{text} {CURSOR}"
 
     def _log_once(self, error: Exception) -> None:
-        """Once: a platform that is away would fill the log."""
+        """Log the first error only, because an unavailable platform would fill the log."""
         if not self._was_logged:
             is_expected = isinstance(error, AdapterError)
-            log.warning("no preview on %s: %s", self._adapter.name, error, exc_info=not is_expected)
+            log.warning("the preview on %s failed: %s", self._adapter.name, error, exc_info=not is_expected)
         self._was_logged = True

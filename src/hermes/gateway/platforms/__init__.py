@@ -1,5 +1,5 @@
-"""Adapters, a folder for each platform.
+"""Platform adapters, one folder for each platform.
 
-Owns everything that depends on a platform's SDK. An adapter imports its SDK and the seam in `gateway.adapter`;
-nothing of sessions, the store or the agent.
+Owns all code that depends on a platform's SDK. An adapter imports its SDK and the interface in
+`gateway.adapter`. Adapters must not import sessions, the store or the agent.
 """

@@ -1,13 +1,14 @@
 """Handoffs from a terminal to the home channel of a platform.
 
-The channel gets a message first. Only if that arrives does the conversation change its chat and owner, in one
-transaction. So a failed handoff leaves everything as it was, and says why.
+The channel gets a message first. Only after it was delivered, the conversation changes its chat and owner in
+one transaction. So a failed handoff changes nothing, and its reason is reported.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
@@ -35,26 +36,28 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 2.0
+FREE_S, FREE_NAP_S = 2.0, 0.05
+"""How long to wait for the lease of a conversation, and the pause between two checks."""
 SYSTEM = "system:handoff"
 ARRIVED = (
-    "↪ A conversation from the terminal goes on here{title}: {messages} so far."
-    " Write to go on with it; `hermes -r {session}` brings it back to the terminal."
+    "↪ A conversation from the terminal continues here{title}: {messages} so far."
+    " Send a message to continue it; `hermes -r {session}` brings it back to the terminal."
 )
 
 
 class HandoffRefused(errors.HermesError):
-    """A conversation cannot be handed over; the person at the terminal is told why."""
+    """The conversation cannot be handed over. The message is shown at the terminal."""
 
 
 async def watch_handoffs(context: GatewayContext, router: Router) -> None:
-    """Take over pending handoffs, in an endless loop."""
+    """Process pending handoffs in an endless loop."""
     while True:
         try:
             for session in await asyncio.to_thread(context.db.list_pending_handoffs):
                 if await asyncio.to_thread(context.db.claim_handoff, session["id"]):
                     await _take_handoff(context, router, session)
         except errors.StoreError as problem:
-            log.warning("handoffs wait for the store: %s", problem)
+            log.warning("handoffs are delayed, the store is not available: %s", problem)
         await asyncio.sleep(LOOK_EVERY_S)
 
 
@@ -79,13 +82,12 @@ async def _hand_over(context: GatewayContext, platform: str, session: dict[str, 
         raise HandoffRefused(f"{platform} is not connected to this gateway")
     if not settings.home_channel:
         raise HandoffRefused(
-            f"{platform} has no home channel: say /sethome there, in the chat that is to be it"
+            f"{platform} has no home channel; send /sethome in the chat that should become its home channel"
         )
     title = session["title"]
     keying = context.settings.keying
     to = await _find_destination(adapter, settings, keying, title or session["id"])
-    if await asyncio.to_thread(context.db.leases.find_holder, session["id"]) is not None:
-        raise HandoffRefused("another program works in the conversation")
+    await _wait_until_free(context, session["id"])
     messages = await asyncio.to_thread(context.db.message_count, session["id"])
     text = ARRIVED.format(
         title=f", “{to_one_line(title)}”" if title else "",
@@ -93,21 +95,30 @@ async def _hand_over(context: GatewayContext, platform: str, session: dict[str, 
         session=session["id"],
     )
     await adapter.send(to, text, idempotency_key=f"handoff:{session['id']}:{clock.now():.0f}")
-    # What the prompt tells of the machine and its memory is for who sits at it.
+    # The prompt describes the machine and its memory, which is meant for the person at the machine only.
     await asyncio.to_thread(context.db.update_system_prompt, session["id"], None)
     routing, chat = context.db.routing, make_chat(to, keying)
     key = await asyncio.to_thread(make_chat_key, chat, routing.find_chat)
     route = await asyncio.to_thread(routing.hand_over, key, *chat, session["id"], find_owner(to, keying))
-    # A session of the terminal does not know who is in that chat; a reset and the mirrors have to.
+    # A terminal session does not record the people of the chat. Resets and the mirrors need them.
     entry = {**route.entry, "origin": to.to_dict()}
     await asyncio.to_thread(routing.update, route.session_key, entry)
     return route.session_key
 
 
+async def _wait_until_free(context: GatewayContext, session_id: str) -> None:
+    """Wait for a turn that is about to end: its answer is posted before its lease is released."""
+    until = time.monotonic() + FREE_S
+    while await asyncio.to_thread(context.db.leases.find_holder, session_id) is not None:
+        if time.monotonic() > until:
+            raise HandoffRefused("the conversation is in use by another program")
+        await asyncio.sleep(FREE_NAP_S)
+
+
 async def _find_destination(
     adapter: Adapter, settings: PlatformSettings, keying: Keying, title: str
 ) -> Source:
-    """The home channel: a private chat as it is; in a group a thread of its own, which everybody there shares."""
+    """Return the home channel: a private chat itself, or a new shared thread in a group."""
     channel = str(settings.home_channel)
     kind = settings.home_type or ("group" if channel.startswith("-") else "dm")
     home = Source(
@@ -121,21 +132,21 @@ async def _find_destination(
         home._replace(thread_id=home.thread_id or "new"), **asdict(keying)
     ):
         raise HandoffRefused(
-            f"in the home channel of {settings.name} everybody has a conversation of their own"
-            " (thread_sessions_per_user); say /sethome in a private chat"
+            f"in the home channel of {settings.name} each person has a separate conversation"
+            " (thread_sessions_per_user); send /sethome in a private chat"
         )
     if kind == "dm" or home.thread_id:
         return home
     thread = await adapter.open_thread(home, f"Hermes — {to_one_line(title, 80)}")
     if thread is None:
         raise HandoffRefused(
-            f"the home channel of {settings.name} is a group without threads; say /sethome in a private chat"
+            f"the home channel of {settings.name} is a group without threads; send /sethome in a private chat"
         )
     return home._replace(thread_id=thread)
 
 
 def _find_person(settings: PlatformSettings, channel: str) -> str:
-    """Whose private chat the home channel is: the conversation becomes theirs."""
+    """Return the person of a private home channel, who becomes the owner of the conversation."""
     if settings.home_user:
         return settings.home_user
     platform = registry.PLATFORMS.get(settings.name)
@@ -144,4 +155,4 @@ def _find_person(settings: PlatformSettings, channel: str) -> str:
     candidates = settings.owners or settings.allowed_users
     if len(candidates) == 1:
         return next(iter(candidates))
-    raise HandoffRefused(f"whose the home channel of {settings.name} is was never told; say /sethome there")
+    raise HandoffRefused(f"the owner of the home channel of {settings.name} is unknown; send /sethome there")

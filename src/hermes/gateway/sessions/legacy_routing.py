@@ -1,7 +1,8 @@
 """One-time import of the routing of an older installation from its `sessions.json`.
 
-Each chat gets a new key from its origin, and continues in its session if the store has it. An invalid entry is skipped
-with one line in the log. A chat that the store knows is never changed: from then on the file only mirrors the store.
+Each chat gets a new key from its origin, and continues in its session if the store has it. An invalid entry
+is skipped and logged in one line. A chat that the store already routes is not changed. After the import the
+file only mirrors the store.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ KEPT = (
 class ImportResult(NamedTuple):
     chats: int
     left_out: list[str]
-    """Why an entry was left out, a line each."""
+    """One line for each skipped entry, with the reason."""
 
 
 def import_once(db: SessionDB, file: Path, keying: Keying = AS_DOCUMENTED) -> ImportResult:
-    """What an older installation left, the first time; nothing ever after, for then the file is our own."""
+    """Import the routing of an older installation, once. Later the file is our own mirror and is not
+    imported."""
     if db.get_meta(DONE_KEY) is not None:
         return ImportResult(0, [])
     taken = import_file(db, file, keying)
@@ -49,27 +51,27 @@ def import_once(db: SessionDB, file: Path, keying: Keying = AS_DOCUMENTED) -> Im
 
 
 def mark_imported(db: SessionDB) -> None:
-    """There is nothing older beside this store."""
+    """Record that the import is done or not needed."""
     db.set_meta(DONE_KEY, clock.format_iso(clock.now()))
 
 
 def import_file(db: SessionDB, file: Path, keying: Keying = AS_DOCUMENTED) -> ImportResult:
-    """Put every chat of the file into its session, as far as the store knows the one and not yet the other."""
+    """Route every chat of the file to its session, if the session exists and the chat is not routed yet."""
     chats, left_out = 0, list[str]()
     entries, problem = read_entries(file)
     if problem is not None:
         left_out.append(problem)
-    # Of two entries that turn out to be the same chat the one that was used last counts.
+    # If two entries describe the same chat, the most recently used one wins.
     for key, entry in sorted(entries.items(), key=lambda item: _last_used(item[1]), reverse=True):
         try:
             chats += _import_entry(db, entry, keying)
         except (errors.InvalidArgument, errors.UnknownSession) as why:
-            left_out.append(f"{key!r:.120} is left out: {why}")
+            left_out.append(f"{key!r:.120} was not imported: {why}")
     return ImportResult(chats, left_out)
 
 
 def read_entries(file: Path) -> tuple[dict[str, Any], str | None]:
-    """The entries by their keys, and what is wrong with the file as a whole."""
+    """Return the entries by key, and an error of the whole file or None."""
     try:
         data = from_json(file.read_text("utf-8"), None)
     except FileNotFoundError:
@@ -80,21 +82,21 @@ def read_entries(file: Path) -> tuple[dict[str, Any], str | None]:
 
 
 def _import_entry(db: SessionDB, entry: object, keying: Keying) -> bool:
-    """Whether the chat is routed now and was not before."""
+    """Route a chat. Return False if it was routed before."""
     if not isinstance(entry, Mapping):
-        raise errors.InvalidArgument("it is no entry")
+        raise errors.InvalidArgument("it is not a valid entry")
     origin, session_id = entry.get("origin"), entry.get("session_id")
     if not isinstance(origin, Mapping):
-        raise errors.InvalidArgument("it does not say where the chat is")
+        raise errors.InvalidArgument("it has no valid origin")
     if not isinstance(session_id, str) or not session_id:
-        raise errors.InvalidArgument("it names no session")
+        raise errors.InvalidArgument("it has no session_id")
     source = Source.from_dict({"platform": entry.get("platform"), **origin})
     chat = make_chat(source, keying)
     if db.routing.find(*chat) is not None:
         return False
     owner = find_owner(source, keying)
     if not owner:
-        raise errors.InvalidArgument("it tells neither a person nor a room")
+        raise errors.InvalidArgument("it names neither a person nor a room")
     db.adopt_conversation(session_id, owner)
     db.routing.route(
         make_chat_key(chat, db.routing.find_chat), *chat, session_id, _kept_fields(entry, source)

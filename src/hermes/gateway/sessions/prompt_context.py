@@ -1,7 +1,7 @@
-"""The part of the prompt about the chat, and the marks that tell apart people who share one.
+"""The part of the prompt about the chat, and the marks that identify speakers in a shared session.
 
-Invariant: names of people, rooms and topics stand in JSON strings, escaped and shortened, after a notice that they are
-data. Nobody's name can pass for somebody else's, for a role or for a fence.
+Invariant: names of people, rooms and topics are JSON strings, escaped and shortened, after a notice that they
+are data. A name cannot imitate another person, a role or a fence.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ OTHER_FORMATS = {
 }
 """How answers are displayed on documented platforms that have no adapter here. The others declare it."""
 OTHER_PERSONAL_IDS = ("whatsapp", "signal", "bluebubbles")
-"""Those of them where ids are telephone numbers, or lead to a person."""
+"""Documented platforms without an adapter whose ids are telephone numbers or identify a person."""
 ANY_FORMAT = "Simple Markdown is shown at best; long answers come in several messages."
 
 
@@ -65,7 +65,7 @@ def build_session_context_prompt(
     home_channels: Mapping[str, str | None],
     redact_pii: bool = False,
 ) -> str:
-    """The part of the system prompt that says where a session of the gateway takes place, and with whom."""
+    """Return the part of the system prompt that describes the chat and its people."""
     redacts = redact_pii and _has_personal_ids(source.platform)
     visible = _redact_source(source) if redacts else source
     facts = {
@@ -95,9 +95,9 @@ def build_session_context_prompt(
 
 
 def format_speaker(source: Source, *, redact_pii: bool = False) -> str:
-    """What a message in a shared session begins with: `[Ann #1f3a5c7e9b2d4f60] `.
+    """Return the prefix of a message in a shared session: `[Ann #1f3a5c7e9b2d4f60] `.
 
-    The sign belongs to the person, not to the name: whoever takes somebody's name keeps their own.
+    The sign after `#` belongs to the person, not to the name. A person who takes another name keeps the sign.
     """
     redacts = redact_pii and _has_personal_ids(source.platform)
     called = "" if redacts else normalize("NFKC", (source.user_name or "")[: 4 * LONGEST_NAME])
@@ -115,18 +115,18 @@ _RESERVED = re.compile(
     r"|context|end of)\b",
     re.IGNORECASE,
 )
-"""Names that would read as a role, or as a mark of the program."""
+"""Names that could be read as a role or as a mark of the program."""
 
 
 def _redact_source(source: Source) -> Source:
-    """Without what leads to a person: names and ids as signs, the same each time."""
+    """Return the source without personal data. Names and ids are replaced by stable pseudonyms."""
     user = f"user_{_hash_value(source.participant)[:12]}" if source.participant else None
     chat = _format_channel(source.platform, source.chat_id, True)
     return source._replace(chat_id=chat, chat_name=None, user_id=user, user_id_alt=None, user_name=user)
 
 
 def _format_channel(platform: str, chat_id: str, redact_pii: bool) -> str:
-    """A chat after the name of its platform, which may already be there."""
+    """Return the chat id with the platform name as prefix, if it does not have it yet."""
     bare = chat_id.removeprefix(f"{platform}:")
     return f"{platform}:{_hash_value(bare)[:12] if redact_pii and _has_personal_ids(platform) else bare}"
 
@@ -137,7 +137,7 @@ def _find_answer_format(name: str) -> str:
 
 
 def _has_personal_ids(name: str) -> bool:
-    """Elsewhere ids are needed to mention somebody."""
+    """Return whether ids identify a person. On other platforms ids stay visible, because mentions need them."""
     platform = registry.PLATFORMS.get(name)
     return platform.has_personal_ids if platform else name in OTHER_PERSONAL_IDS
 

@@ -1,10 +1,11 @@
 """When a conversation is reset automatically, and the notice. Pure: reads no clock and no store.
 
-The result depends only on when a person last spoke. Whoever asks late, after days of downtime, gets the same answer as
-whoever asked in time.
+The result depends only on when a person last wrote. A late check, after days of downtime, gives the same
+result as a check in time.
 
-A day has one boundary: the first moment when local clocks show `at_hour` or later. If that hour is skipped, this is the
-moment after the gap; if it occurs twice, the first. A day that was left out has none.
+A day has one boundary: the first moment when local clocks show `at_hour` or later. If that hour is skipped,
+the boundary is the moment after the gap. If it occurs twice, the first occurrence counts. A calendar day that
+is skipped has no boundary.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ if TYPE_CHECKING:
 
 class DueReset(NamedTuple):
     reason: str
-    """idle or daily; idle if it is both."""
+    """idle or daily; idle if both apply."""
     since: float
-    """The deadline that passed, or the boundary; the earlier if it is both."""
+    """The idle deadline or the daily boundary; the earlier one if both apply."""
 
 
 class _Cause(NamedTuple):
     reason: str
     since: float
     first: float
-    """The first moment at which it counts: at a boundary, but only after a deadline."""
+    """The first moment at which the reset is due: the boundary itself, or the moment after the deadline."""
 
 
 def find_due(
     policy: ResetPolicy, last: float | None, now: float, running: Collection[float] = ()
 ) -> DueReset | None:
-    """Whether a reset is due.
+    """Return the reset that is due, or None.
 
-    `last` is when a person last said something, None if nobody ever did; `running` is when each process was started
-    that runs in the background.
+    `last` is the time of the last message of a person, None if nobody ever wrote. `running` holds the start
+    times of background processes.
     """
     causes = [cause for cause in _list_causes(policy, last) if cause.first <= now]
     if not causes or now <= _find_hold_end(policy, running):
@@ -51,18 +52,20 @@ def find_due(
 
 
 def find_next_due(policy: ResetPolicy, last: float | None, running: Collection[float] = ()) -> float | None:
-    """The first moment at which one is due, be it to come or past; None if never, as things are now."""
+    """Return the first moment at which a reset is due, in the past or the future. None if never under the
+    current state."""
     first = min((cause.first for cause in _list_causes(policy, last)), default=math.inf)
     first = max(first, math.nextafter(_find_hold_end(policy, running), math.inf))
     return first if first < math.inf else None
 
 
 def find_boundary_after(moment: float, hour: int, place: tzinfo | None) -> float | None:
-    """The next daily boundary; None if the moment is none that a calendar has."""
+    """Return the next daily boundary, or None if the moment is outside the range of `datetime`."""
     at = time(hour)
     try:
         today = datetime.fromtimestamp(math.floor(moment), place).date()
-        # Today's may have passed; so may tomorrow's, where clocks go back over midnight; a day may be left out.
+        # Today's boundary may have passed. So may tomorrow's, if clocks go back over midnight. A day may be
+        # skipped.
         for day in (today + timedelta(days) for days in range(4)):
             boundary = _find_boundary(day, at, place)
             if boundary is not None and boundary > moment:
@@ -75,9 +78,9 @@ def find_boundary_after(moment: float, hour: int, place: tzinfo | None) -> float
 def format_notice(
     policy: ResetPolicy, reason: str, old: str, setting: str = "session_reset", scope: str | None = None
 ) -> str:
-    """What a chat is told after a reset. `old` is the title or id of the conversation that was left.
+    """Return the notice after a reset. `old` is the title or id of the previous conversation.
 
-    `whose` it is has to be said where others have theirs in the same chat.
+    `scope` names the person if other people have their own sessions in the same chat.
     """
     which = f"Session of {scope}" if scope else "Session"
     return "\n".join(
@@ -90,7 +93,7 @@ def format_notice(
 
 
 def format_minutes(minutes: int) -> str:
-    """`24h`, `1h 30m`, `45m`."""
+    """Format minutes as `24h`, `1h 30m` or `45m`."""
     hours, rest = divmod(minutes, 60)
     if not hours:
         return f"{rest}m"
@@ -112,7 +115,7 @@ def _list_causes(policy: ResetPolicy, last: float | None) -> list[_Cause]:
 
 
 def _find_hold_end(policy: ResetPolicy, running: Collection[float]) -> float:
-    """Processes in the background keep a conversation as it is, until the youngest is older than is allowed."""
+    """Return until when background processes prevent a reset: until the youngest exceeds the maximum age."""
     if not running:
         return -math.inf
     oldest_allowed = policy.bg_process_max_age_hours
@@ -120,7 +123,7 @@ def _find_hold_end(policy: ResetPolicy, running: Collection[float]) -> float:
 
 
 def _find_boundary(day: date, at: time, place: tzinfo | None) -> float | None:
-    """The boundary of a local day; None if there was no such day."""
+    """Return the boundary of a local day, or None if the day does not exist."""
     moment = _first_moment_showing(datetime.combine(day, at), place)
     if _wall_time(moment, place).date() != day:  # the hour is skipped until midnight, or the whole day
         begin = _first_moment_showing(datetime.combine(day, time.min), place)
@@ -130,11 +133,11 @@ def _find_boundary(day: date, at: time, place: tzinfo | None) -> float | None:
 
 
 def _first_moment_showing(wall: datetime, place: tzinfo | None) -> float:
-    """The first moment when clocks there show this time, or a later one if it is skipped."""
+    """Return the first moment when local clocks show this time, or a later time if it is skipped."""
     moment = wall.replace(tzinfo=place).timestamp()  # the first, if there are two
     if _wall_time(moment, place) == wall:
         return moment
-    # Of a time that is skipped, `datetime` makes a moment on each side of the gap.
+    # For a skipped time, `datetime` returns a moment on each side of the gap, depending on `fold`.
     before = int(wall.replace(tzinfo=place, fold=1).timestamp())
     return float(
         before
@@ -143,7 +146,7 @@ def _first_moment_showing(wall: datetime, place: tzinfo | None) -> float:
 
 
 def _wall_time(moment: float, place: tzinfo | None) -> datetime:
-    """What clocks show there; a naive time, as people read it."""
+    """Return the naive local time."""
     return datetime.fromtimestamp(moment, place).replace(tzinfo=None, fold=0)
 
 

@@ -1,14 +1,15 @@
-"""Runs resets: when one is due and no turn runs, the agent saves its memory and the chat starts a new session.
+"""Runs resets: when one is due and no turn runs, the agent saves its memory and the chat starts a new
+session.
 
-A reset that was missed is made when the next message comes, as of the time at which that was sent, so it makes no
-difference whether the gateway was running. It is announced once, silently, and can be undone.
+A missed reset is done before the next message is processed. The send time of that message decides whether the
+reset is due, so the result does not depend on whether the gateway was running. A reset is announced once,
+silently, and can be undone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -37,10 +38,10 @@ class ChatResets:
     @property
     def policy(self) -> ResetPolicy:
         source = self._chat.source
-        return self._context.settings.policy_for(source.platform, source.chat_type, source.thread_id)
+        return self._context.settings.find_policy(source.platform, source.chat_type, source.thread_id)
 
     async def reset_if_due(self, at: float | None = None) -> None:
-        """Reset the chat if that is due, or was due at `at`, when the current message was sent."""
+        """Reset the chat if a reset is due now, or was due at `at`, the send time of the current message."""
         if self.policy.mode == "none":
             return
         session_id = self._chat.session_id
@@ -55,13 +56,13 @@ class ChatResets:
         )
 
     def _last_spoken_at(self, session_id: str) -> float | None:
-        """When a person last spoke in the conversation, or came back to it; None if nobody ever spoke."""
+        """Return when a person last wrote in the conversation or switched to it. None if nobody ever wrote."""
         session = self._chat.store.get_session(session_id)
         spoke: float | None = None if session is None else session["last_person_at"]
         return None if spoke is None else max(spoke, incidents.last_arrival(self._context.db, self._chat.key))
 
     def next_reset_at(self) -> float | None:
-        """When the chat would start afresh if nobody spoke."""
+        """Return when the chat will be reset if nobody writes."""
         session_id = self._chat.session_id
         if session_id is None:
             return None
@@ -70,10 +71,12 @@ class ChatResets:
         )
 
     def _list_running(self, session_id: str) -> list[float]:
-        """When each process was started that this conversation has in the background."""
-        from hermes.agent.tools.background_processes import find_conversation
+        """Return the start times of the conversation's running background processes."""
+        from hermes.agent.tool import find_conversation_root
 
-        processes = self._context.agents.processes.list_for(find_conversation(self._chat.store, session_id))
+        processes = self._context.agents.processes.list_for(
+            find_conversation_root(self._chat.store, session_id)
+        )
         age = clock.now() - monotonic()
         return [process.running.began + age for process in processes if not process.running.over]
 
@@ -81,10 +84,7 @@ class ChatResets:
         chat = self._chat
         await self._save(session_id)
         title = await asyncio.to_thread(chat.store.get_session_title, session_id)
-        new = await asyncio.to_thread(
-            partial(chat.store.reset, session_id, reason=reason, lease_epoch=chat.epoch, session_key=chat.key)
-        )
-        await chat.switch_to(new)
+        new = await chat.conversation.start_afresh(reason)
         self._context.metrics.resets.add(reason)
         log.info("%s was reset (%s)", chat.key, reason)
         if self.policy.notify and _has_reset_notices(chat.source.platform):
@@ -94,15 +94,15 @@ class ChatResets:
                 self.policy,
                 reason,
                 title or session_id,
-                settings.policy_name(source.platform, source.chat_type, source.thread_id),
+                settings.find_policy_name(source.platform, source.chat_type, source.thread_id),
                 None if alone else escape_line(str(source.user_name)),
             )
             await chat.post(text, f"reset:{new}", silent=True)
 
     async def _save(self, session_id: str) -> None:
-        """Give the agent its turn to save, once for a reset, however often that is tried.
+        """Run the agent's turn for saving memory, once per reset, even if the reset is retried.
 
-        The reset does not depend on it: the conversation stays, and can be gone back to.
+        The reset does not depend on it, because the old conversation is kept and can be resumed.
         """
         db, chat = self._context.db, self._chat
         spoke = await asyncio.to_thread(self._last_spoken_at, session_id)
@@ -113,24 +113,25 @@ class ChatResets:
 
 
 async def watch_resets(context: GatewayContext, router: Router) -> None:
-    """Wake the chats for which it is time, for ever. Each of them decides by itself, between two answers."""
+    """Wake the chats whose reset is due, in an endless loop. Each chat decides by itself, between two
+    answers."""
     while True:
         try:
             for key in await asyncio.to_thread(_find_due_chats, context):
                 await router.wake(key)
         except errors.StoreError as problem:
-            log.warning("resets wait for the store: %s", problem)
+            log.warning("resets are delayed, the store is not available: %s", problem)
         await asyncio.sleep(LOOK_EVERY_S)
 
 
 def _find_due_chats(context: GatewayContext) -> list[str]:
-    """Chats whose time has come, going by what the store knows of them in one read."""
+    """Return the chats whose reset is due by the data of one store query."""
     settings = context.settings
     policies = (settings.reset, *settings.reset_by_type.values(), *settings.reset_by_platform.values())
     if all(policy.mode == "none" for policy in policies):
         return []
     now = clock.now()
-    clocks = ((chat, settings.policy_for(*chat[1:4])) for chat in context.db.routing.list_clocks())
+    clocks = ((chat, settings.find_policy(*chat[1:4])) for chat in context.db.routing.list_clocks())
     return [
         chat.session_key for chat, policy in clocks if reset_policy.find_due(policy, chat.last_person_at, now)
     ]

@@ -1,8 +1,8 @@
 """Session keys: the key of a chat, its owner, and whether people share it.
 
-A chat is identified by platform, type, chat, thread and participant. The key is their documented spelling; `%` and `:`
-inside a part are escaped. Empty parts are left out, so a thread of a group and a person in it can get the same key; the
-second of them is then spelled out.
+A chat is identified by platform, type, chat, thread and participant. The key joins these parts in a
+documented format; `%` and `:` inside a part are escaped. Empty parts are omitted, so a thread of a group and
+a person in the group can get the same key. The second of them then gets a longer key that names its parts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SAFE = re.compile(r"[A-Za-z0-9@.+-]+")
 def is_shared_multi_user_session(
     source: Source, *, group_sessions_per_user: bool = True, thread_sessions_per_user: bool = False
 ) -> bool:
-    """Whether several people talk in one session there."""
+    """Return whether several people share one session in this chat."""
     if source.chat_type == "dm":
         return False
     if not source.participant:
@@ -38,17 +38,17 @@ def is_shared_multi_user_session(
 
 
 def make_chat(source: Source, keying: Keying = AS_DOCUMENTED) -> Chat:
-    """The chat, as its row in the routing knows it."""
+    """Return the chat as the routing table identifies it."""
     kind = "group" if source.chat_type == "thread" else source.chat_type  # a thread is one of a group
     chat, participant = source.chat_id, source.participant
     if source.platform == "whatsapp":
-        # One of which nothing is left stays as it is: otherwise all of those would be one.
+        # An id that becomes empty stays unchanged. Otherwise all such ids would be one chat.
         chat = (canonical_whatsapp_identifier(chat) or chat) if kind == "dm" else chat
         participant = (
             (canonical_whatsapp_identifier(participant) or participant) if participant else participant
         )
     if kind == "dm":
-        # A chat without an id is known by who is in it.
+        # A private chat without an id is identified by its person.
         participant = participant if not chat and not source.thread_id else None
     elif is_shared_multi_user_session(source, **asdict(keying)):
         participant = None
@@ -56,7 +56,8 @@ def make_chat(source: Source, keying: Keying = AS_DOCUMENTED) -> Chat:
 
 
 def make_principal(source: Source) -> Principal:
-    """The person, speaking from this chat, as the store knows them: the same whichever name a platform uses."""
+    """Return the principal of the sender in this chat. It is the same for all ids that the platform uses for
+    the person."""
     chat = make_chat(source, APART)
     person = source.participant
     if person and source.platform == "whatsapp":
@@ -65,33 +66,29 @@ def make_principal(source: Source) -> Principal:
 
 
 def make_room(source: Source) -> Principal:
-    """Everybody in this chat, and nobody's own."""
+    """Return the principal of the whole chat, without a person."""
     return make_principal(source)._replace(user=None)
 
 
 def find_owner(source: Source, keying: Keying = AS_DOCUMENTED) -> str:
-    """The owner of conversations there: the room if people share them, otherwise the person."""
+    """Return the owner of conversations in this chat: the room if people share them, otherwise the person."""
     if is_shared_multi_user_session(source, **asdict(keying)):
         return make_room(source).room
     return make_principal(source).person or make_room(source).room
 
 
-def make_session_key(source: Source, keying: Keying = AS_DOCUMENTED) -> str:
-    return make_chat_key(make_chat(source, keying))
-
-
 def make_chat_key(chat: Chat, taken: Callable[[str], Chat | None] | None = None) -> str:
-    """The documented spelling: empty parts are left out. If it is `taken` by another chat, the one spelled out.
+    """Return the documented key of a chat, with empty parts omitted.
 
-    A chat keeps the key it got: this is for one that has none yet.
+    If another chat has this key, as `taken` reports, return a longer key that names its parts. Only for chats
+    without a key: a chat never changes its key.
     """
     named = zip(("chat", "thread", "participant"), chat[2:], strict=True)
     parts = {name: _escape_part(part) for name, part in named if part}
     key = ":".join(("agent:main", chat.platform, chat.chat_type, *parts.values()))
     if taken is None or taken(key) in (None, chat):
         return key
-    # No part begins so, because a percent sign in it is escaped. With the names the parts are clear, so that no two
-    # chats are spelled out alike.
+    # A percent sign in a part is escaped, so no part looks like this suffix. The part names make the key unique.
     return f"{key}:%{'+'.join(parts)}"
 
 
@@ -103,12 +100,12 @@ def _escape_part(part: str) -> str:
 
 
 def normalize_whatsapp_identifier(identifier: str) -> str:
-    """Without the leading plus, the device and the server: `+49 170:3@s.whatsapp.net` is `49 170`."""
+    """Remove the leading plus, the device and the server: `+49 170:3@s.whatsapp.net` becomes `49 170`."""
     return identifier.strip().replace("+", "", 1).split(":", 1)[0].split("@", 1)[0]
 
 
 def expand_whatsapp_aliases(identifier: str, folder: Path | None = None) -> set[str]:
-    """Every name under which the same person is known; empty for an empty one."""
+    """Return every known identifier of the same person. Empty for an empty identifier."""
     where = folder or home.get_hermes_home() / "whatsapp" / "session"
     first = normalize_whatsapp_identifier(identifier)
     aliases: set[str] = set()
@@ -125,7 +122,8 @@ def expand_whatsapp_aliases(identifier: str, folder: Path | None = None) -> set[
 
 
 def canonical_whatsapp_identifier(identifier: str, folder: Path | None = None) -> str:
-    """The one name of a person: of all that are known the shortest, and of those the first."""
+    """Return the canonical identifier of a person: the shortest known one, the alphabetically first of equal
+    length."""
     aliases = expand_whatsapp_aliases(identifier, folder)
     return min(aliases, key=lambda name: (len(name), name)) if aliases else ""
 

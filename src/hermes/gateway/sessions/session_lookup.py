@@ -1,6 +1,6 @@
 """The session of a chat: found in the routing, recovered from stored sessions, or created.
 
-Done once per chat, however many of its messages come at the same moment.
+Concurrent messages of a chat share one lookup.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 MOST_KNOWN = 50_000
 WAYS = tuple(Keying(group, thread) for group in (True, False) for thread in (True, False))
-"""All that can be set about who shares a session."""
+"""All possible settings of session sharing."""
 
 
 def restore_source(db: SessionDB, route: Route, keying: Keying) -> Source:
-    """Restore the source of a chat from stored data, for work that no message started."""
+    """Restore the source of a chat from stored data, for work that was not started by a message."""
     session = db.get_session(route.session_id) or {}
     chat = Chat._make(route[1:6])
     for origin in (from_json(session.get("origin_json") or "", None), route.entry.get("origin")):
@@ -41,7 +41,7 @@ def restore_source(db: SessionDB, route: Route, keying: Keying) -> Source:
             made_for = Source.from_dict(origin) if isinstance(origin, dict) else None
             if made_for is not None and make_chat(made_for, keying) == chat:
                 return made_for
-    # Whose a private chat is says its conversation, which may have come from elsewhere.
+    # The person of a private chat is the owner of its conversation, which may have come from another chat.
     person = find_person(session.get("owner") or "") or session.get("user_id")
     return Source(
         route.platform,
@@ -64,9 +64,9 @@ class SessionLookup:
         """Keys of chats that got a new session because the earlier one was moved to the trash."""
 
     def is_shared(self, source: Source, key: str | None = None) -> bool:
-        """Whether what is said there belongs to everybody in the room.
+        """Return whether everybody in the room shares the session.
 
-        What came in under other settings goes on where it began: its key tells who shares it.
+        A chat that was created under other settings stays as it was. Its key shows how it is shared.
         """
         keying = next(
             (keying for keying in (self._keying, *WAYS) if make_chat_key(make_chat(source, keying)) == key),
@@ -75,7 +75,8 @@ class SessionLookup:
         return find_owner(source, keying) == make_room(source).room
 
     async def resolve_private_source(self, source: Source) -> Source:
-        """The source, as a group if somebody other than its owner speaks in a private chat."""
+        """Return the source. If a person other than the owner writes in a private chat, it is returned as a
+        group."""
         if source.chat_type != "dm":
             return source
         chat, owner = make_chat(source, self._keying), find_owner(source, self._keying)
@@ -87,11 +88,11 @@ class SessionLookup:
         return source if self._private[chat] == owner else source._replace(chat_type="group")
 
     def forget_owners(self) -> None:
-        """Look up owners of private chats again, after a conversation changed its owner."""
+        """Forget the owners of private chats. Called after a conversation changed its owner."""
         self._private.clear()
 
     async def ensure_key(self, source: Source) -> str:
-        """The key of a chat; creates its session if there is none."""
+        """Return the key of a chat. Create its session if there is none."""
         chat = make_chat(source, self._keying)
         if chat not in self._keys:
             self._keys[chat] = await self._open_once(chat, source)
@@ -100,7 +101,7 @@ class SessionLookup:
         return self._keys[chat]
 
     async def find_key(self, source: Source) -> str:
-        """The key that the chat has or would get; creates nothing."""
+        """Return the key that the chat has or would get, without creating anything."""
         chat = make_chat(source, self._keying)
         if chat in self._keys:
             return self._keys[chat]
@@ -108,7 +109,7 @@ class SessionLookup:
         return self._make_key(chat) if route is None else route.session_key
 
     async def ensure_session(self, key: str, source: Source) -> str:
-        """The live session of the chat; a new one if the last was deleted or given to somebody."""
+        """Return the live session of the chat. Create one if the last was deleted or changed its owner."""
         store = self._db.scoped(make_principal(source))
         live = await asyncio.to_thread(store.find_live_session, key)
         if live is not None:
@@ -119,7 +120,8 @@ class SessionLookup:
         return session
 
     def pop_replaced(self, key: str) -> bool:
-        """Whether the chat of this key got a new session in the place of a trashed one; answered once."""
+        """Return whether the chat got a new session because the last one was trashed. The next call returns
+        False."""
         if key not in self._replaced:
             return False
         self._replaced.discard(key)
@@ -155,5 +157,5 @@ class SessionLookup:
         return None if session is None else session["owner"]
 
     def _make_key(self, chat: Chat) -> str:
-        """A key of its own, which no other chat has."""
+        """Return a key that no other chat has."""
         return make_chat_key(chat, self._db.routing.find_chat)

@@ -1,4 +1,4 @@
-"""Telegram's topics in the private chat of one user."""
+"""Telegram topics in the private chat of one user."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def open_topics(db: SessionDB, source: Source) -> UserTopics | None:
-    """None where there are none: on other platforms, in groups, and for who has no id."""
+    """Return the topics of a private chat. None on other platforms, in groups, and for senders without an id."""
     platform = registry.PLATFORMS.get(source.platform)
     if platform is None or not platform.has_topics or source.chat_type != "dm" or not source.user_id:
         return None

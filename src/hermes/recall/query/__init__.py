@@ -1,4 +1,4 @@
-"""Query languages: the documented operators, the prompt's fields and dates, checked arguments.
+"""Query languages: the documented operators, the fields and dates of the prompt language, argument checks.
 
-Owns the way from typed text to the tree of `store.query_tree`. Imports no search.
+Owns the parsing of typed text into the tree of `store.query_tree`. Imports no search.
 """

@@ -1,14 +1,14 @@
-"""Dates as people write them, each as the range of time that it names.
+"""Dates as people write them. Each is read as the time range that it names.
 
-    2w 3d 12h 30min 6mo 1y              from so long ago until now
+    2w 3d 12h 30min 6mo 1y              from that long ago until now
     today, yesterday, monday            a day; a weekday is the last one, today included
     last monday, 3 days ago             a day before today
     this week, last month, 2 weeks ago  from Monday to Sunday; the whole month or year
     2026, 2026-05, 2026-05-02           with - or /
-    May, May 2, 2 May 2025, 5月2日      without a year the last one that has begun
+    May, May 2, 2 May 2025, 5月2日      without a year: the latest that has begun
     2026-05-02T14:30, with Z or +02:00  a minute, or a second
 
-Days begin and end at local midnight, so that one of them may have 23 or 25 hours. What is none of these is no date.
+Days begin and end at local midnight, so a day can have 23 or 25 hours. Any other text is not a date.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hermes.recall.query.named_days import MONTHS
 
 
 class Span(NamedTuple):
-    """From `start` up to, and not including, `end`; in seconds since 1970."""
+    """A half-open time range: `start` is included and `end` is not. Both are seconds since 1970."""
 
     start: float
     end: float
@@ -48,7 +48,8 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\d[t ]\d\d:\d\d(:\d\d(?:\.\d+)?)?(?:z|[+-]\d\
 
 
 def read_date(text: str, now: float, zone: tzinfo | None = None) -> Span | None:
-    """The time that a text names, in the local time zone unless another is given; None if it names none."""
+    """Return the time range that a text names, or None if it is not a date. The default time zone is the
+    local one."""
     typed = " ".join(text.lower().split())
     calendar = _Calendar(now, zone)
     try:
@@ -57,27 +58,27 @@ def read_date(text: str, now: float, zone: tzinfo | None = None) -> Span | None:
         for form, meaning in _FORMS:
             if found := form.fullmatch(typed):
                 return meaning(calendar, *found.groups())
-    except (ValueError, OverflowError, OSError):  # no such day, or none that a clock can show
+    except (ValueError, OverflowError, OSError):  # the day does not exist, or is out of range
         pass
     return None
 
 
 class _Calendar:
-    """Days and times of one place, seen from one moment."""
+    """Calendar arithmetic relative to the current time, in one time zone."""
 
     def __init__(self, now: float, zone: tzinfo | None) -> None:
         self.now, self._zone = now, zone
         self.today = date(*self._fields(now)[:3])
 
     def _fields(self, at: float) -> tuple[int, ...]:
-        """Year, month, day, hour, minute, second."""
+        """Return year, month, day, hour, minute and second of a time."""
         here = (
             time.localtime(at) if self._zone is None else datetime.fromtimestamp(at, self._zone).timetuple()
         )
         return tuple(here)[:6]
 
     def at(self, day: date, hour: int = 0, minute: int = 0, second: int = 0) -> float:
-        if self._zone is None:  # -1: the C library knows whether it was summer
+        if self._zone is None:  # -1: the C library determines daylight saving time
             return time.mktime((day.year, day.month, day.day, hour, minute, second, 0, 0, -1))
         return datetime(day.year, day.month, day.day, hour, minute, second, tzinfo=self._zone).timestamp()
 
@@ -91,11 +92,11 @@ class _Calendar:
         return Span(self.at(date(year, 1, 1)), self.at(date(year + 1, 1, 1)))
 
     def since(self, day: date) -> Span:
-        """From this time of day, then, until now."""
+        """Return the range from the current time of day on `day` until now."""
         return Span(min(self.now, self.at(day, *self._fields(self.now)[3:])), self.now)
 
     def unit(self, name: str, back: int) -> Span:
-        """The day, week, month or year that was so many before this one."""
+        """Return the day, week, month or year that is `back` units before the current one."""
         if name == "day":
             return self.days(self.today - timedelta(back))
         if name == "week":
@@ -107,7 +108,7 @@ class _Calendar:
 
 
 def _add_months(day: date, count: int) -> date:
-    """The same day of another month, or its last if it has no such day."""
+    """Return the same day of another month, or the last day of that month if it is shorter."""
     years, month = divmod(day.month - 1 + count, 12)
     first = date(day.year + years, month + 1, 1)
     length = (_start_next_month(first) - first).days
@@ -166,7 +167,7 @@ def _read_characters(calendar: _Calendar, year: str | None, month: str, day: str
 
 def _parse_month(name: str) -> int:
     if name not in MONTHS:
-        raise ValueError(f"{name} is no month")
+        raise ValueError(f"{name} is not a month")
     return MONTHS[name]
 
 
@@ -176,7 +177,7 @@ def _make_day_or_month(calendar: _Calendar, year: str | None, month: int, day: s
 
     if year is not None:
         return named(int(year))
-    # 29 February is rarer than a year.
+    # 29 February exists only in some years, up to eight years apart.
     for candidate in range(calendar.today.year, calendar.today.year - 9, -1):
         try:
             found = named(candidate)

@@ -1,5 +1,8 @@
-"""Days and months that a question names, as stretches of time. Where no year is named, every one since the store's
-first session could be meant; whoever asks says which years there are."""
+"""Days and months named in a question, as time ranges.
+
+A date without a year can mean any year since the first session of the store. The caller passes the range of
+years.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ DAY_FORMS = [
     re.compile(r"(?:(?P<year>\d{4})\s*年\s*)?(?P<month>\d{1,2})\s*月\s*(?P<day>\d{1,2})\s*[日号號]"),
     re.compile(r"(?<!\d)(?P<year>\d{4})[-/.](?P<month>\d{1,2})[-/.](?P<day>\d{1,2})(?!\d)"),
 ]
-# A month that is a word of its own is one only where a preposition, a year or a capital letter inside says so.
+# "May" and "march" are also ordinary words. A month counts only after a preposition or together with a year.
 MONTH_FORMS = [
     re.compile(
         rf"\b(?:[Ii]n|[Dd]uring|[Ss]ince|[Ll]ast|[Tt]his|[Oo]f|[Ee]arly|[Ll]ate|[Mm]id)[\s-]+(?P<month>(?i:{_NAME}))\b"
@@ -43,14 +46,14 @@ _DAYS_AGO = re.compile(r"\bthe day before yesterday\b|\byesterday\b|\btoday\b|�
 
 
 class Stretch(NamedTuple):
-    """A day, or (day 0) a month; of any year where that is None."""
+    """A day, or a month if `day` is 0. If `year` is None, any year is meant."""
 
     year: int | None
     month: int
     day: int
 
     def within(self, first_year: int, last_year: int) -> list[tuple[float, float]]:
-        """From when to when, local time, in each of these years that it can mean."""
+        """Return the start and end of this day or month, in local time, for each year that it can mean."""
         years = range(first_year, last_year + 1) if self.year is None else (self.year,)
         found = []
         for year in years:
@@ -62,7 +65,7 @@ class Stretch(NamedTuple):
                     else date(year + self.month // 12, self.month % 12 + 1, 1)
                 )
                 found.append((_get_midnight(first), _get_midnight(after)))
-            except (ValueError, OverflowError, OSError):  # there is no such day that year
+            except (ValueError, OverflowError, OSError):  # the day does not exist in this year
                 continue
         return found
 
@@ -80,7 +83,7 @@ def find_days(folded: str) -> tuple[Stretch, ...]:
 
 
 def find_months(text: str) -> tuple[Stretch, ...]:
-    """Months named without a day. Case counts here: "may" is seldom the month."""
+    """Return the months named without a day. The word "may" alone is not a month."""
     found = [stretch for form in MONTH_FORMS for match in form.finditer(text) if (stretch := _read(match))]
     return tuple(dict.fromkeys(found))
 

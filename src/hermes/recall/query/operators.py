@@ -1,17 +1,18 @@
-"""Read what somebody typed as a query. Every string is one; nothing here raises.
+"""The documented query language. Every string is a valid query; no function here raises.
 
-The grammar is the documented one and no more; `hermes.recall.query.prompt_language` adds what people type at a prompt:
+This module parses only the documented grammar. `hermes.recall.query.prompt_language` adds the extensions for
+queries typed at a prompt.
 
     query   a OR b        either
             a AND b, a b  both
-            a NOT b       the first without the second; NOT binds to the one word or phrase after it
-    word    anything between spaces and quotes; with punctuation it is also looked up literally
-            deploy*       stars at the end: the last token may go on
-    phrase  "a b"         side by side
+            a NOT b       the first without the second; NOT applies to the next word or phrase only
+    word    anything between spaces and quotes; with punctuation it is also searched for literally
+            deploy*       trailing stars: the last token is a prefix
+    phrase  "a b"         adjacent words
 
-NOT binds tighter than AND, AND tighter than OR. Operators are upper case. What has no meaning is dropped: an operator
-at either end or without an operand, a star alone, an empty phrase. A quote without a partner parts words and says
-nothing else. The rest is text: `rm -rf`, `foo(bar)`, `std::vector<int>`, `50%`.
+NOT binds tighter than AND, AND tighter than OR. Operators are upper case. Parts without meaning are dropped:
+an operator at either end or without an operand, a star alone, an empty phrase. A quote without a partner only
+separates words. Everything else is text: `rm -rf`, `foo(bar)`, `std::vector<int>`, `50%`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PIECES = re.compile(r'"([^"]*)"|([^\s"]+)')
 
 
 def parse(query: str) -> Node | None:
-    """The tree of a query, or None if there is nothing to look for."""
+    """Return the tree of a query, or None if the query contains nothing to search for."""
     either: list[Node] = []
     both: list[Node] = []
     negated = False
@@ -58,17 +59,17 @@ def _join_nodes(both: list[Node]) -> Node:
 
 
 def parse_leaf(typed: str) -> Leaf | None:
-    """One typed word, which may end in stars."""
+    """Parse one typed word. Trailing stars make it a prefix."""
     stem = typed.rstrip("*")
     return make_word(stem, prefix=stem != typed) if stem else None
 
 
-# The query sanitiser of the documentation, for callers of `SessionDB._sanitize_fts5_query`. Our own search never uses
-# it. It makes a string that FTS5 mostly accepts and loses meaning on the way; its steps and their order are the
-# contract, also where they are odd.
+# The documented query sanitiser, for callers of `SessionDB._sanitize_fts5_query`. The search itself never
+# uses it. It makes a string that FTS5 mostly accepts, and it can change the meaning of the query. Its steps
+# and their order are part of the contract, even where they are odd.
 
 _PHRASE = re.compile(r'"[^"]*"')
-_HELD = "\0"  # stands for a phrase while the rest is changed; NUL has no meaning in a query
+_HELD = "\0"  # placeholder for a phrase while the rest is changed; a query cannot contain NUL
 _SPECIAL = re.compile(r'[+{}()"^]')
 _STARS = re.compile(r"\*+")
 _LONE_STAR = re.compile(r"(?:^|(?<=\s))\*")
@@ -78,7 +79,8 @@ _COMPOUND = re.compile(r"[^\W_]+(?:[._-]+[^\W_]+)+")
 
 
 def sanitize_fts5_query(query: str) -> str:
-    """A query for FTS5 as documented: `chat-send` becomes `"chat-send"`, `hello AND` becomes `hello`."""
+    """Return the query in a form for FTS5, as documented: `chat-send` becomes `"chat-send"`, `hello AND`
+    becomes `hello`."""
     query = require_text("query", query).replace(_HELD, "")
     phrases = iter(_PHRASE.findall(query))
     query = _SPECIAL.sub(" ", _PHRASE.sub(_HELD, query))

@@ -1,14 +1,14 @@
-"""The language of every surface on which people type: all of `hermes.recall.query.operators`, and on top of it
+"""The query language of every surface on which people type. It extends `hermes.recall.query.operators` by
 
-    *part*              letters from inside an identifier, three or more
+    *part*              a substring of a word, three or more letters
     (a OR b) c          groups; parentheses count at the edges of words only, so `foo(bar)` is text
     source:cli          fields, which restrict the whole search wherever they stand; values may be quoted
     title:"my plan"
 
-The fields are source, role, tool, title, model, workspace, kind, before, after, on, has:error, has:tool and is:pinned.
-Repeated source, role and kind mean either; NOT is understood before them. Every string is a query: whatever has no
-meaning here, an unknown field, a date that is none, a parenthesis without its partner, is text to be found as typed.
-A NOT before a word says nothing if it is the first thing that is said, as in the documented language.
+The fields are source, role, tool, title, model, workspace, kind, before, after, on, has:error, has:tool and
+is:pinned. If source, role or kind is repeated, each of the values is allowed. These three can follow NOT.
+Every string is a valid query. An unknown field, an invalid date or a parenthesis without its partner is
+searched for as text. As in the documented language, NOT has no effect on the first word of a query.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FIELDS = frozenset((*CHOICES, *TEXTS, *DATES, "has", "is"))
 
 
 class Field(NamedTuple):
-    """A field that was understood, as it was typed."""
+    """A field that was understood, with its value as typed."""
 
     name: str
     value: str
@@ -49,7 +49,7 @@ class Field(NamedTuple):
 
 
 class Fields:
-    """What the fields of a query say, put together as they are read."""
+    """The fields of a query, collected while it is read."""
 
     def __init__(self, now: float) -> None:
         self.understood: list[Field] = []
@@ -88,7 +88,8 @@ class Fields:
         return tuple(value for value in chosen or every if value not in barred)
 
     def take(self, name: str, value: str, typed: str, negated: bool) -> bool:
-        """Whether it is a field with a meaning; what only looks like one is noted."""
+        """Apply a field and return True if it has a meaning. Otherwise note text that looks like a field as
+        ignored."""
         if name in FIELDS and value.strip() and self._apply(name, value.strip(), negated):
             self.understood.append(Field(name, value, negated))
             return True
@@ -97,7 +98,8 @@ class Fields:
         return False
 
     def take_date(self, name: str, value: str, negated: bool) -> bool:
-        """Whether it is a date; what is none may be one with fewer words."""
+        """Apply a date field and return True if the value is a date. Otherwise the caller can try fewer
+        words."""
         if negated or not self._is_date(name, value):
             return False
         self.understood.append(Field(name, value))
@@ -145,41 +147,42 @@ class Fields:
 
 
 DEEPEST = 16
-"""So many groups inside each other; more parentheses are text."""
+"""Maximum depth of nested groups. Deeper parentheses are text."""
 SHORTEST_PART = 3
 LONGEST_DATE = 4
-"""Words of a date that is not quoted: `2 May 2025`, `2 weeks ago`."""
+"""Maximum number of words of an unquoted date: `2 May 2025`, `2 weeks ago`."""
 
 _FIELD = re.compile(r"([a-z]{2,}):(.*)", re.DOTALL)
 
 
 class Reading(NamedTuple):
-    """What a query means."""
+    """A parsed query."""
 
     tree: Node | None
-    """What must be in the text; None if nothing was asked of it."""
+    """The condition on the text; None if the query has fields only."""
     message_filter: MessageFilter
     words: tuple[str, ...]
-    """What was typed to be found, without operators, for ranking."""
+    """The words to search for, without operators. They are used for ranking."""
     fields: tuple[Field, ...]
     ignored: tuple[str, ...]
-    """What looks like a field but is none, or not with this value. It is looked for as text."""
+    """Text that looks like a field but has an unknown name or an invalid value. It is searched for as text.
+    """
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was asked at all."""
+        """Whether the query has neither words nor fields."""
         return self.tree is None and not self.fields
 
 
 def read(text: str, now: float) -> Reading:
-    """What was typed, at a moment that dates are seen from. Never raises."""
+    """Parse a query. Dates are relative to `now`. Never raises."""
     fields = Fields(now)
     tree = _Reader(fields).read(list(_split_units(replace_surrogates(text))))
     words = () if tree is None else tuple(leaf.text for leaf in list_positive_leaves(tree))
     return Reading(tree, fields.filter(), words, tuple(fields.understood), tuple(fields.ignored))
 
 
-# Units: words, quotations and the parentheses that count
+# Units: words, quoted phrases and the parentheses that form groups.
 
 
 class _Open(NamedTuple):
@@ -194,14 +197,15 @@ class _Token(NamedTuple):
     text: str
     quoted: bool
     glued: bool
-    """It follows what stands before it without a space."""
+    """Whether the token directly follows the previous one, without a space."""
 
 
 _Unit = _Open | _Close | _Token
 
 
 class _Piece(NamedTuple):
-    """A piece between spaces and quotes: parentheses that may count, and what stands between them."""
+    """Text between spaces and quotes. `opens` and `closes` count the parentheses at its edges that may form
+    groups."""
 
     text: str
     quoted: bool
@@ -229,7 +233,7 @@ def _split_units(text: str) -> Iterator[_Unit]:
 
 
 def _count_edges(bare: str) -> tuple[int, int]:
-    """How many parentheses at its beginning and at its end do not belong to the word itself."""
+    """Return the number of parentheses at the start and at the end that are not part of the word itself."""
     if not bare.strip("()"):
         return (0, 0) if len(set(bare)) > 1 else (bare.count("("), bare.count(")"))
     partner: dict[int, int] = {}
@@ -251,7 +255,8 @@ def _count_edges(bare: str) -> tuple[int, int]:
 
 
 def _match_parentheses(pieces: list[_Piece]) -> list[tuple[int, int]]:
-    """Of each piece, how many of its parentheses have a partner. Of several in a row the outer ones count."""
+    """Return, for each piece, how many of its opening and closing parentheses have a partner. In a run, the
+    outer ones count."""
     opened: list[int | None] = []
     found = [[0, 0] for _ in pieces]
     for number, piece in enumerate(pieces):
@@ -268,7 +273,7 @@ def _match_parentheses(pieces: list[_Piece]) -> list[tuple[int, int]]:
 
 
 class _Group:
-    """What was read between two parentheses so far."""
+    """The nodes read so far between two parentheses."""
 
     def __init__(self, *, negated: bool = False) -> None:
         self.negated = negated
@@ -297,8 +302,8 @@ class _Reader:
     def __init__(self, fields: Fields) -> None:
         self._fields = fields
         self._groups = [_Group()]
-        self._negated = False  # a NOT stands before what comes next
-        self._something = False  # there is anything before, that the NOT could go with
+        self._negated = False  # NOT precedes the next unit
+        self._something = False  # an operand precedes, so NOT can apply
 
     def read(self, units: list[_Unit]) -> Node | None:
         at = 0
@@ -309,7 +314,7 @@ class _Reader:
         return self._groups[0].build_node()
 
     def _take(self, units: list[_Unit], at: int) -> int:
-        """Read what stands here; how many units it was."""
+        """Read the unit at `at` and return the number of units consumed."""
         match units[at]:
             case _Open():
                 self._groups.append(_Group(negated=self._negated and self._something))
@@ -345,7 +350,7 @@ class _Reader:
         self._negated = False
 
     def _read_field(self, token: _Token, following: list[_Unit]) -> int:
-        """How many units are a field and its value; 0 if it is none."""
+        """Return the number of units that form a field and its value, or 0 if there is no field."""
         looks = _FIELD.fullmatch(token.text)
         if looks is None:
             return 0
@@ -363,7 +368,7 @@ class _Reader:
 
 
 def _list_date_candidates(first: str, following: list[_Unit]) -> Iterator[list[str]]:
-    """What may be a date of several words, the longest first."""
+    """Yield the word sequences that may be a date, longest first."""
     words = [first]
     for unit in following[: LONGEST_DATE - 1]:
         if not isinstance(unit, _Token) or unit.quoted or unit.glued:

@@ -1,4 +1,4 @@
-"""What callers of a search hand in, checked once: which messages it may find, and in what order."""
+"""Checks of search arguments: message filters and sort order."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from hermes import errors
 from hermes.session_kinds import SOURCE_ALIASES
-from hermes.store.arguments import check_names, check_time
+from hermes.store.arguments import check_integer, check_names, check_time
 from hermes.store.sessions.listing import KINDS
 from hermes.store.sessions.sessions import check_source
-from hermes.store.values import MessageFilter, Order
+from hermes.store.values import MessageFilter, Order, SearchRequest
 
 
 def parse_order(sort: object) -> Order:
@@ -40,16 +40,37 @@ def make_filter(
     )
 
 
+def make_request(
+    source_filter: Sequence[str] | None = None,
+    exclude_sources: Sequence[str] | None = None,
+    role_filter: Sequence[str] | None = None,
+    after: float | None = None,
+    before: float | None = None,
+    *,
+    limit: int,
+    offset: int = 0,
+    sort: str = "relevance",
+) -> SearchRequest:
+    """Check the arguments of a public search method and return them as one value."""
+    limit, offset = check_integer("limit", limit), max(0, check_integer("offset", offset))
+    order = parse_order(sort)
+    message_filter = make_filter(source_filter, exclude_sources, role_filter, after, before)
+    return SearchRequest(message_filter, limit, offset, order)
+
+
 def exclude_hidden(message_filter: MessageFilter) -> MessageFilter:
-    """The same without what is hidden unless it is asked for: jobs and tools where no source or kind is named,
-    subagents where no kind is, and the archive."""
+    """Return the filter without hidden conversations.
+
+    Archived conversations are always hidden. Jobs and tool sessions are hidden unless a source or kind is
+    named. Subagent sessions are hidden unless a kind is named.
+    """
     named = message_filter.sources is not None or message_filter.kinds is not None
     kinds = tuple(kind for kind in KINDS if kind != "child") if named else ("chat",)
     return message_filter._replace(kinds=message_filter.kinds or kinds, hide_archived=True)
 
 
 def intersect_filters(first: MessageFilter, second: MessageFilter) -> MessageFilter:
-    """What both filters allow. Where only one says something, that holds."""
+    """Return a filter that allows what both filters allow. Text fields of `second` override those of `first`."""
     roles = _intersect(first.roles or None, second.roles or None)
     nobody = roles is not None and not roles
     return MessageFilter(
@@ -88,6 +109,7 @@ def _pick(choose: Callable[[float, float], float], first: float | None, second: 
 
 
 def _expand_sources(parameter: str, values: object) -> tuple[str, ...]:
-    """With their older spellings: what another program has just written is found as well."""
+    """Return the sources with their older spellings, so that sessions written by older programs are found as
+    well."""
     found = tuple(check_source(name) for name in check_names(parameter, values))
     return (*found, *(spelled for spelled, name in SOURCE_ALIASES.items() if name in found))

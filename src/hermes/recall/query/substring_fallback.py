@@ -1,7 +1,8 @@
-"""Substring search: what is looked for where no message matches the words of a query.
+"""Substring search: the fallback if no message matches the words of a query.
 
-Each word that no message holds is tried as a part of a word: `serById` is found in `getUserByIdAndName`. Words that
-some message holds stay words; phrases, prefixes and exclusions stay as they were typed.
+Each word that no message contains is searched for as a substring of words: `serById` is found in
+`getUserByIdAndName`. Words that some message contains stay words. Phrases, prefixes and exclusions are not
+changed.
 """
 
 from __future__ import annotations
@@ -11,52 +12,52 @@ from typing import NamedTuple
 
 from hermes.store.engine import Access
 from hermes.store.query_tree import And, Node, Or, Word, make_part
-from hermes.store.values import MessageFilter, Order, SearchAnswer
+from hermes.store.values import MessageFilter, SearchAnswer, SearchRequest
 from hermes.terms import fold
 
 SHORTEST = 3
 MOST_WORDS = 16
-"""A query of more words is a text, whose words are not worth trying one by one."""
+"""A query with more words is a longer text. Searching for each of its words would be too slow."""
 
 
 class PartialQuery(NamedTuple):
     tree: Node
     parts: tuple[str, ...]
-    """The words that are looked for as parts, as they were typed."""
+    """The words that are searched for as substrings, as typed."""
 
 
 def search_partial(
-    engine: Access,
-    tree: Node,
-    message_filter: MessageFilter,
-    limit: int,
-    offset: int,
-    order: Order = "relevance",
+    engine: Access, tree: Node, request: SearchRequest
 ) -> tuple[PartialQuery, SearchAnswer] | None:
-    """What the words find as parts, for a query that nothing matches; None if that is nothing, either."""
-    partial = find_partial(engine, tree, message_filter)
+    """Search for the words as substrings, for a query that nothing matches. Return None if this finds nothing
+    either."""
+    partial = find_partial(engine, tree, request.message_filter)
     if partial is None:
         return None
-    answer = engine.search(partial.tree, message_filter, limit, offset, order)
-    if answer.hits or (offset and engine.search(partial.tree, message_filter, 1, 0, order).hits):
+    answer = engine.search(partial.tree, request)
+    if answer.hits or (
+        request.offset and engine.search(partial.tree, request._replace(limit=1, offset=0)).hits
+    ):
         return partial, answer
     return None
 
 
 def find_partial(engine: Access, tree: Node, message_filter: MessageFilter) -> PartialQuery | None:
-    """The query with those words as parts that no message holds; None if there are none of them.
+    """Return the query with substrings in place of the words that no message contains, or None if there are
+    no such words.
 
-    Call it only if nothing matches the query itself: of several words it searches for each.
+    Call this only if nothing matches the query itself. It searches for each word separately.
     """
     words = _collect_words(tree)
     if len(words) > MOST_WORDS:
         return None
+    only_one = SearchRequest(message_filter, 1, order="newest")
     tried = {
         word: as_part
         for word in dict.fromkeys(words)
         if len(fold(word.text)) >= SHORTEST
         and (as_part := make_part(word.text)) not in (None, word)
-        and (word is tree or not engine.search(word, message_filter, 1, 0, "newest").hits)
+        and (word is tree or not engine.search(word, only_one).hits)
     }
     if not tried:
         return None

@@ -1,7 +1,8 @@
-"""Which words of a question a text holds, to tell why it was found and what to mark in it.
+"""Find the words of a question that occur in a text, to explain a result and to mark the words.
 
-Splitting a text into terms takes a second for every twenty million characters, so a long one is not split: its words
-are looked for where they stand. Of what is neither ASCII nor written as in the question a bounded piece is split.
+Splitting a text into terms takes one second per twenty million characters, so a long text is not split. Its
+words are searched for directly. Only a bounded number of its non-ASCII words is split into terms, to find
+words that are spelled differently from the question.
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ from hermes.terms import index_text, is_spaceless
 ENDINGS = ("ingly", "edly", "ing", "ies", "ied", "ed", "es", "ly", "s", "e", "y")
 
 LONG = 20_000
-"""Characters from which on a text is not split."""
+"""Length in characters above which a text is not split."""
 MOST_FOLDED = 100_000
-"""Characters of words that are not ASCII, looked through for those that are written otherwise."""
+"""Maximum number of characters of non-ASCII words that are split into terms."""
 BESIDE = 64
-"""Letters of a word on either side: no word that is asked for has more."""
+"""Maximum number of letters read on either side of a place in a word. No search term is longer."""
 PATIENCE = 2_000
-"""How often a word may stand inside of others before it is taken not to stand alone."""
+"""Maximum number of occurrences examined when searching for a whole word."""
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _REST = re.compile(rf"[^\W_]{{0,{BESIDE}}}")
 
 
 def find_matched_terms(text: str, terms: Sequence[str]) -> list[str]:
-    """The words of a question that a text has, or has in another form: then the form that it has."""
+    """Return the words of a question that occur in a text. For a word that occurs in another form, return
+    that form."""
     if len(text) <= LONG:
         return _match_words(index_text(text)[0], terms)
     lower = text.lower()
@@ -40,7 +42,7 @@ def find_matched_terms(text: str, terms: Sequence[str]) -> list[str]:
 
 
 def _extract_non_ascii(lower: str) -> str:
-    """The words of a text that are not ASCII, as far as patience goes."""
+    """Return the words of a text that contain non-ASCII characters, up to `MOST_FOLDED` characters in total."""
     words: list[str] = []
     left, end = MOST_FOLDED, 0
     while left > 0 and (match := _NOT_ASCII.search(lower, end)) is not None:
@@ -68,7 +70,7 @@ def _match_words(words: str, terms: Sequence[str]) -> list[str]:
 
 
 def _find_form(lower: str, term: str) -> str | None:
-    """The term if it stands in a text as a word of its own, or else another form of it that does."""
+    """Return the term if the text contains it as a whole word, otherwise another form of it, or None."""
     if is_spaceless(term):
         return term if term in lower else None
     if any(word == term for word in _find_words(lower, term)):
@@ -79,7 +81,8 @@ def _find_form(lower: str, term: str) -> str | None:
 
 
 def _find_words(lower: str, beginning: str) -> Iterator[str]:
-    """Words of a text that begin so, each as often as it stands there, as far as patience goes."""
+    """Yield each word of a text with the given beginning, including repetitions, for at most `PATIENCE`
+    occurrences."""
     at = -1
     for _ in range(PATIENCE):
         at = lower.find(beginning, at + 1)
@@ -91,7 +94,8 @@ def _find_words(lower: str, beginning: str) -> Iterator[str]:
 
 
 def _get_stem(term: str) -> str | None:
-    """What forms of an English word have in common, roughly: good enough to show a match that the index made."""
+    """Return the approximate stem of an English word, or None. It is used only to mark matches that the index
+    found."""
     if not term.isascii() or not term.isalpha():
         return None
     for ending in ENDINGS:

@@ -1,9 +1,9 @@
-"""Questions are not queries: what of a sentence says which conversation is meant.
+"""Parsing of questions: which words of a sentence name its subject.
 
-People and agents type whole sentences. Of these, the words that only do the asking are left out, and so are phrases
-that speak of the conversation rather than of its subject ("can you list the order in which I brought up different
-aspects of ..."). They go as phrases where their words have a meaning of their own: who asks about an order or a list
-means one. Nothing is left out if nothing else would be left.
+People and agents type whole sentences. The words that only form a question are left out. So are phrases about
+the conversation itself ("can you list the order in which I brought up different aspects of ..."). These
+phrases are removed only as a whole, because their words can also be the subject: a question may be about an
+order or a list. If no other words would remain, nothing is left out.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ MOST_TERMS, LONGEST = 64, 4_000
 EXPRESSION = re.compile(r"(?<!\S)(?:AND|OR|NOT)(?!\S)|\S\*(?!\S)")
 QUOTED = re.compile(r'"[^"]*"')
 INTERACTIVE = re.compile(r"(?<!\S)(?:\*\S{3,}\*(?!\S)|\()|\)(?!\S)")
-"""A part or a group."""
+"""Matches a part (`*abc*`) or a group."""
 STRICT = re.compile(r'"[^"]+"|(?<!\S)(?:AND|NOT)(?!\S)|\S\*(?!\S)')
 NEGATED = re.compile(r'(?<!\S)NOT\s+(?:"[^"]*"|\S+)')
 OPERATOR = re.compile(r"(?<!\S)(?:AND|OR|NOT)(?!\S)")
 QUESTION_MARK = re.compile(r"[?？؟](?=\s|$)|？")
 LEAST_WORDS, LEAST_ASKING = 6, 2
 SENTENCE = ".,;:!?…。，？！、；：\"'"
-"""What stands before or after a word without being a part of it."""
+"""Punctuation that can surround a word without being part of it."""
 
 
 class Question(NamedTuple):
     terms: tuple[str, ...]
-    """Index terms of what is asked about, in the order they were typed."""
+    """Index terms of the question's subject, in the order in which they were typed."""
     must: Node | None
-    """What was typed, if operators say that it is meant strictly."""
+    """The condition that results must satisfy, if the query has operators."""
     days: tuple[Stretch, ...]
     months: tuple[Stretch, ...]
     asks_agent: bool
     fields: MessageFilter | None = None
-    """Which messages it asks for, if it names fields."""
+    """The message filter, if the query names fields."""
     tree: Node | None = None
-    """What was typed, as it would be looked for exactly."""
+    """The query tree for an exact search."""
     parts: tuple[str, ...] = ()
-    """Words that are looked for as parts of words, since no message holds them."""
+    """Words that are searched for as substrings of words, because no message contains them."""
 
 
 def parse_question(text: str, now: float) -> Question:
-    """What somebody asks for in the language of every surface: a question, or an expression, which may name fields."""
+    """Parse a question or an expression, which may name fields. Dates are relative to `now`."""
     typed = replace_surrogates(text[:LONGEST])
     reading = prompt_language.read(typed, now)
     if not reading.fields and not INTERACTIVE.search(typed):
@@ -71,7 +71,8 @@ def parse_question(text: str, now: float) -> Question:
 
 
 def _is_name(tree: Node | None) -> bool:
-    """Whether it is one word whose punctuation is a part of it, `$5` or `src/main.py:42`: no sentence has only that."""
+    """Return whether the query is a single word with meaningful punctuation, such as `$5` or
+    `src/main.py:42`."""
     if not isinstance(tree, Word) or tree.literal is None:
         return False
     bare = make_word(tree.text.strip(SENTENCE))
@@ -79,7 +80,7 @@ def _is_name(tree: Node | None) -> bool:
 
 
 def read_question(text: str) -> Question:
-    """What a question asks for. Every string is one; nothing here raises."""
+    """Parse a question in the documented query language. Every string is a valid question; this never raises."""
     typed = replace_surrogates(text[:LONGEST])
     must = parse(typed) if STRICT.search(typed) and not is_question(typed) else None
     plain = OPERATOR.sub(" ", NEGATED.sub(" ", typed))
@@ -94,10 +95,10 @@ def read_question(text: str) -> Question:
 
 
 def is_question(text: str) -> bool:
-    """Whether a query is a sentence in plain words rather than a few words or an expression."""
+    """Return whether a query is a sentence in plain words, rather than a few words or an expression."""
     if EXPRESSION.search(text):
         return False
-    bare = QUOTED.sub(" ", text)  # a question may quote; an expression is little else
+    bare = QUOTED.sub(" ", text)  # a question may contain a quotation; an expression is mostly quotations
     words = [bare[start:end].casefold() for start, end in find_token_spans(bare)]
     size = sum(len(word) if is_spaceless(word) else 2 for word in words)
     if QUESTION_MARK.search(bare):
@@ -117,7 +118,8 @@ def _extract_content(folded: str) -> list[str]:
 
 
 def _extract_terms(folded: str, left_out: frozenset[str]) -> list[str]:
-    """Terms of the index, each once. Of a run without spaces the pairs are enough, unless it is a single character."""
+    """Return the distinct index terms of a text. A run without spaces is split into pairs of characters,
+    unless it is a single character."""
     found: dict[str, None] = {}
     for start, end in find_token_spans(folded):
         token = folded[start:end]

@@ -1,8 +1,10 @@
-"""The right conversation first: one row per conversation, best first, with the message that shows why.
+"""Ranked search: conversations, best first, each with the message that best matches.
 
-A conversation is worth its best message plus its best block: how much else it holds neither helps nor hurts, so that
-marathons, logs and repetitions do not win by their size. What people and the agent said counts more than what tools
-printed, chats more than jobs and subagents. A day that is named doubles that day's conversations, and brings them in.
+The score of a conversation is the score of its best message plus the score of its best block. Its size has no
+influence, so very long conversations, logs and repetitions do not rank higher. Messages of people and of the
+agent weigh more than tool output. Chats weigh more than jobs and subagents. If the question names a day, the
+score of that day's conversations is doubled, and conversations of that day are included even if they match no
+word.
 """
 
 from __future__ import annotations
@@ -15,42 +17,51 @@ from typing import NamedTuple
 from hermes import clock
 from hermes.recall.deadline import within_deadline
 from hermes.recall.query.named_days import Stretch, get_year
-from hermes.recall.query.search_arguments import exclude_hidden, intersect_filters, make_filter, parse_order
+from hermes.recall.query.search_arguments import exclude_hidden, intersect_filters
 from hermes.recall.query.substring_fallback import find_partial
 from hermes.recall.ranking import question_words
 from hermes.recall.ranking.question_words import Question
 from hermes.recall.ranking.result_rows import Found, make_result_row
-from hermes.store.arguments import check_integer
 from hermes.store.engine import Access, Reader
 from hermes.store.query_tree import EVERYTHING, Node
 from hermes.store.sessions.lineage import ROOT
-from hermes.store.values import Candidates, MessageFilter, Order, RankedBlock, RankedMessage, SearchResults
+from hermes.store.values import (
+    Candidates,
+    MessageFilter,
+    Order,
+    RankedBlock,
+    RankedMessage,
+    SearchRequest,
+    SearchResults,
+)
 
 MOST_PHRASINGS = 8
 PERSON, AGENT, OTHERS = 1.2, 1.0, 0.5
-"""What a message counts by who said it. Asked what the agent said, person and agent change places."""
+"""Weights of a message by its author. If the question is about the agent's words, the weights of person and
+agent are swapped."""
 KIND_WEIGHT = {"chat": 1.0, "child": 0.7, "job": 0.5, "tool": 0.5}
 SHORT, LONG, OF_LONG = 400, 3_000, 0.5
-"""An answer up to the one counts in full, from the other on by half: long ones hold every word there is."""
+"""An answer of at most `SHORT` characters has its full weight. The weight falls to `OF_LONG` at `LONG`
+characters, because long answers contain many common words."""
 PASTED, WHOLE_LOG, OF_LOG = 2_000, 20_000, 0.3
-"""The same of what a person says: longer than that, it is mostly pasted."""
+"""The same for a message of a person. A long message is mostly pasted text."""
 OF_THE_DAY, OF_THE_MONTH, UNMATCHED = 2.0, 1.2, 1e-3
 NEARLY = 0.5
-"""Sorted by time, only what is at least half as good as the best is shown."""
+"""When results are sorted by time, only those with at least this fraction of the best score are returned."""
 MOST_YEARS = 10
 MOST_NEWEST = 300
-"""Messages looked at for the conversations that fields alone allow."""
+"""Maximum number of messages examined for a query that consists of fields only."""
 
 FIRST_START = "SELECT min(started_at) FROM sessions"
 LAST_ACTIVE = "SELECT coalesce(conversation_active, last_active, started_at) FROM sessions WHERE id = ?"
 
 
 class Ranked(NamedTuple):
-    """What one phrasing found."""
+    """The result of one phrasing."""
 
     conversations: dict[str, Found]
     messages: list[tuple[float, RankedMessage]]
-    """How much each is worth by itself, without its conversation."""
+    """Messages with their own scores, without the score of their conversation."""
     candidates: Candidates
 
 
@@ -62,19 +73,13 @@ class RankedSearch:
     def search(
         self,
         query: object,
-        limit: int = 10,
+        request: SearchRequest,
         *,
-        source_filter: Sequence[str] | None = None,
-        exclude_sources: Sequence[str] | None = None,
-        role_filter: Sequence[str] | None = None,
-        after: float | None = None,
-        before: float | None = None,
         exclude_session: str | None = None,
         include_hidden: bool = False,
-        sort: str = "relevance",
     ) -> SearchResults:
-        limit, order = check_integer("limit", limit), parse_order(sort)
-        message_filter = make_filter(source_filter, exclude_sources, role_filter, after, before)
+        """Return one row for each conversation. The request has no offset."""
+        limit, order = request.limit, request.order
         results = SearchResults()
         results.order = order
         if limit <= 0:
@@ -82,18 +87,20 @@ class RankedSearch:
         with self._engine.read(settled=True, wait=False) as reader:
             root = reader.value(ROOT, exclude_session) if isinstance(exclude_session, str) else None
         if exclude_session is not None:
-            message_filter = message_filter._replace(but_conversations=(root or str(exclude_session),))
+            message_filter = request.message_filter._replace(
+                but_conversations=(root or str(exclude_session),)
+            )
+            request = request._replace(message_filter=message_filter)
         found: dict[str, Found] = {}
         for text in list_phrasings(query):
-            ranked = self._search_phrasing(
-                question_words.parse_question(text, clock.now()), message_filter, limit, include_hidden
-            )
+            question = question_words.parse_question(text, clock.now())
+            ranked = self._search_phrasing(question, request, include_hidden)
             _note_indexing(results, ranked.candidates)
             for root_id, conversation in ranked.conversations.items():
                 if root_id not in found or _is_better(conversation, found[root_id]):
                     found[root_id] = conversation
         with self._engine.read() as reader:
-            # One that is gone by now makes room for the next.
+            # A conversation deleted in the meantime is replaced by the next one.
             rows = (
                 make_result_row(reader, conversation)
                 for conversation in _select_best(reader, found.values(), order)
@@ -109,49 +116,50 @@ class RankedSearch:
             results.order = "newest"
         return results
 
-    def _search_phrasing(
-        self, question: Question, message_filter: MessageFilter, limit: int, include_hidden: bool
-    ) -> Ranked:
-        """What was asked for in one way, within what the caller allows and what is not hidden."""
+    def _search_phrasing(self, question: Question, request: SearchRequest, include_hidden: bool) -> Ranked:
+        """Search for one phrasing, within the caller's filter and without hidden conversations."""
+        message_filter = request.message_filter
         if question.fields is not None:
             message_filter = intersect_filters(message_filter, question.fields)
         if not include_hidden:
             message_filter = exclude_hidden(message_filter)
         if question.fields is not None and not question.terms and question.must is None:
-            return self._search_exact(question, message_filter, EVERYTHING, MOST_NEWEST, "newest")
+            newest = SearchRequest(message_filter, MOST_NEWEST, order="newest", once=True)
+            return self._search_exact(question, EVERYTHING, newest)
         ranked = self.rank(question, message_filter)
         if ranked.messages or question.tree is None or (question.must is None and ranked.conversations):
             return ranked
-        # What has no words to rank by, punctuation or pieces of words, is found as it was typed.
-        found = self._search_exact(question, message_filter, question.tree, limit, "relevance")
+        # A query without words to rank by (punctuation or substrings) is searched for exactly.
+        best = SearchRequest(message_filter, request.limit, once=True)
+        found = self._search_exact(question, question.tree, best)
         if found.conversations:
             return found
         partial = find_partial(self._engine, question.tree, message_filter)
         if partial is not None:
             as_parts = question._replace(tree=partial.tree, parts=partial.parts)
-            found = self._search_exact(as_parts, message_filter, partial.tree, limit, "relevance")
+            found = self._search_exact(as_parts, partial.tree, best)
             if found.conversations:
                 return found
         if question.must is None:
             return found
         return self.rank(question._replace(must=None), message_filter, near=True)
 
-    def _search_exact(
-        self, question: Question, message_filter: MessageFilter, tree: Node, most: int, order: Order
-    ) -> Ranked:
-        """The conversations that hold what was typed, as they are found; fields alone find everything they allow."""
-        answer = self._engine.search(tree, message_filter, most, 0, order, once=True)
+    def _search_exact(self, question: Question, tree: Node, request: SearchRequest) -> Ranked:
+        """Return the conversations that match exactly, in the order of the search. Fields alone match all
+        messages that they allow."""
+        answer = self._engine.search(tree, request)
         found: dict[str, Found] = {}
         with self._engine.read() as reader:
             for hit in answer.hits:
                 root = reader.value(ROOT, hit.session_id) or hit.session_id
                 found[root] = Found(
-                    root, 0.0, question, hit.id, order=answer.order, message_filter=message_filter
+                    root, 0.0, question, hit.id, order=answer.order, message_filter=request.message_filter
                 )
         return Ranked(found, [], Candidates([], [], [], order=answer.order))
 
     def rank(self, question: Question, message_filter: MessageFilter, *, near: bool = False) -> Ranked:
-        """The conversations for one phrasing, and the messages that speak for them; `near` marks them as such."""
+        """Return the ranked conversations and messages for one phrasing. `near` marks the results as
+        approximate."""
         days, months = self._resolve_stretches(question.days), self._resolve_stretches(question.months)
         candidates = self._engine.candidates(question.terms, message_filter, must=question.must, days=days)
         ranked = _combine(question, candidates, months)
@@ -160,7 +168,7 @@ class RankedSearch:
         return ranked
 
     def _resolve_stretches(self, stretches: Sequence[Stretch]) -> list[tuple[float, float]]:
-        """From when to when, in every year that can be meant."""
+        """Return the start and end of each day or month, in every year that it can mean."""
         if not stretches:
             return []
         last = get_year(clock.now())
@@ -172,7 +180,7 @@ class RankedSearch:
 
 
 def list_phrasings(query: object) -> list[str]:
-    """What is asked, in one or a few ways; anything that is no text says nothing."""
+    """Return the phrasings of a query, at most `MOST_PHRASINGS`. Values that are not text are ignored."""
     several = [query] if isinstance(query, str) else query if isinstance(query, Iterable) else []
     return [text for text in several if isinstance(text, str) and text.strip()][:MOST_PHRASINGS]
 
@@ -191,7 +199,8 @@ def _compute_score(message: RankedMessage, asks_agent: bool) -> float:
 
 
 def _compute_share(length: int, whole: int, least_from: int, least: float) -> float:
-    """1 up to a length, then falling with its logarithm to the least."""
+    """Return 1 for a length up to `whole`, then a share that falls with the logarithm of the length to
+    `least`."""
     if length <= whole:
         return 1.0
     return 1.0 - (1.0 - least) * min(1.0, log(length / whole) / log(least_from / whole))
@@ -235,7 +244,7 @@ def _combine(question: Question, candidates: Candidates, months: list[tuple[floa
 def _is_better(found: Found, other: Found) -> bool:
     if found.near != other.near:
         return other.near
-    if found.order != other.order:  # what was ranked before what was only found
+    if found.order != other.order:  # ranked results come before exact matches without a score
         return found.order == "relevance"
     if found.order == "newest":
         return (found.message_id or 0) > (other.message_id or 0)
@@ -243,7 +252,8 @@ def _is_better(found: Found, other: Found) -> bool:
 
 
 def _select_best(reader: Reader, found: Iterable[Found], order: Order) -> list[Found]:
-    """Those worth showing, in the order asked for. Of equals the one with the newest message comes first."""
+    """Return the conversations to show, in the requested order. With equal scores, the newest message comes
+    first."""
     ordered = sorted(
         found,
         key=lambda candidate: (

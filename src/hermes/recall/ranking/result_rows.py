@@ -1,4 +1,4 @@
-"""A conversation that was found, as a row: what it is, the message that speaks for it, and why it was found."""
+"""Result rows: a found conversation, its best matching message and the reason why it was found."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RANGE = """SELECT id, session_id, role, timestamp, content, content_kind, tool_n
 
 
 class Found(NamedTuple):
-    """A conversation, and what speaks for it."""
+    """A found conversation with its score and the message or block that matched."""
 
     root_id: str
     score: float
@@ -35,11 +35,12 @@ class Found(NamedTuple):
     message_id: int | None = None
     block: RankedBlock | None = None
     day: str | None = None
-    """The day that was named, if something was said on it."""
+    """The day named in the question, if the conversation has messages of that day."""
     order: Order = "relevance"
     message_filter: MessageFilter = MessageFilter()
     near: bool = False
-    """It holds some of the words, but not what was asked for strictly."""
+    """Whether the conversation contains only some of the words and does not satisfy the operators of the
+    query."""
 
 
 def make_result_row(reader: Reader, found: Found) -> dict[str, Any] | None:
@@ -53,7 +54,7 @@ def make_result_row(reader: Reader, found: Found) -> dict[str, Any] | None:
     message_id, session_id, role, _at, *columns = message
     text = _extract_message_text(role, *columns)
     matched = find_matched_terms(text, found.question.terms)
-    if not matched:  # what was found may stand in the reasoning before the answer
+    if not matched:  # the match may be in the reasoning before the answer
         text = _extract_message_text(None, *columns)
         matched = find_matched_terms(text, found.question.terms)
     marks = found.question.tree if found.question.parts and found.question.tree else _make_marks(matched)
@@ -69,7 +70,7 @@ def make_result_row(reader: Reader, found: Found) -> dict[str, Any] | None:
 def make_row(
     reader: Reader, found: Found, message: tuple[int, str, str], excerpt: str, reason: str
 ) -> dict[str, Any] | None:
-    """A conversation with the id, session and role of the message that is shown of it."""
+    """Return the row of a conversation. `message` is the id, session and role of the message to show."""
     row = reader.row(CONVERSATION, found.root_id)
     if row is None:
         return None
@@ -97,7 +98,7 @@ def make_row(
 def _find_best_message(
     reader: Reader, block: RankedBlock, terms: Sequence[str], message_filter: MessageFilter
 ) -> Sequence[Any] | None:
-    """The message of a block that has most of the words, also in another form."""
+    """Return the message of a block that contains most of the words, also in other forms."""
     best, most = None, -1.0
     for row in reader.rows(RANGE, block.session_id, block.first_id, block.last_id):
         _id, _session, role, at, *columns = row
@@ -107,7 +108,7 @@ def _find_best_message(
             message_filter.before is not None and at >= message_filter.before
         ):
             continue
-        # Of two that have as much, what the person said.
+        # If two messages contain equally many words, prefer the one of the person.
         count = len(find_matched_terms(_extract_message_text(role, *columns), terms)) + (
             0.5 if role == "user" else 0.0
         )
@@ -119,7 +120,7 @@ def _find_best_message(
 def _extract_message_text(
     role: str | None, content: Any, kind: str | None, tool_name: str | None, tool_calls: str | None
 ) -> str:
-    """What a message says, without the reasoning of an answer; if it only calls tools, the calls."""
+    """Return the text of a message without reasoning, or its tool calls if it has no text."""
     text = read_text(decode(content, kind), role)
     if text.strip() or not tool_calls:
         return text
@@ -141,15 +142,15 @@ def explain_match(matched: Sequence[str], found: Found) -> str:
         reasons.append(f"said on {found.day}")
     if found.order == "newest":
         reasons.append(
-            "newest first, for every word is very common" if found.question.terms else "newest first"
+            "newest first, because every word is very common" if found.question.terms else "newest first"
         )
     if not matched and found.day is None and found.order == "relevance" and not found.question.parts:
-        reasons.append("matches what stands around it" if found.score else "matches what was typed")
+        reasons.append("matches the messages around it" if found.score else "matches the query")
     return "; ".join(reasons)
 
 
 def _join_runs(matched: Sequence[str]) -> list[str]:
-    """Pairs of a script without spaces, put together again to what was typed."""
+    """Join the character pairs of a script without spaces back to the typed text."""
     runs: list[str] = []
     for term in matched:
         if (

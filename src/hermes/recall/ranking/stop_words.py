@@ -1,8 +1,8 @@
-"""Words that do the asking, in English and Chinese: they say nothing of what is asked about."""
+"""Words that form a question, in English and Chinese. They carry no information about its subject."""
 
 from __future__ import annotations
 
-# Not among them: after, before, during, first, most, all.
+# These words are not stop words: after, before, during, first, most, all.
 _STOP = """
     a about above again also am an and any are as at be because been being between both but by can could did do does
     doing don down each few for from further get got had has have having he her here hers herself him himself his how
@@ -30,7 +30,7 @@ _TALKS = "conversations?|chats?|sessions?|messages?|discussions?|questions?|requ
 
 STOP = frozenset(_STOP.split())
 TALKING = frozenset(_TALKING.split())
-"""Words about talking. They say something where little else is said."""
+"""Words about talking. They are search terms only if no other words remain."""
 
 PHRASES = (
     r"can you|could you|do you (?:still )?(?:remember|know)",
@@ -46,14 +46,15 @@ PHRASES = (
     rf"(?:{_TIMES}) (?:passed|(?:are|were) there|do i have|did it take(?: me)?)(?: between| to)?",
     r"what (?:was|is|were|are) (?:its|his|her|their|the) names?",
 )
-"""Left out as phrases only, for each of their words can be what is asked about."""
+"""These are removed only as whole phrases, because each of their words can also be the subject of a question.
+"""
 
 CHINESE = "|".join(sorted(_CHINESE.split(), key=len, reverse=True))
-"""Longer ones first, so that none is taken apart by a shorter one."""
+"""Longer words come first, so that a shorter word does not match inside a longer one."""
 
 _TELL = "recommend|suggest|told|tell|taught|teach|g[ai]ve|advis|explain|help|propos|wr[oi]te|show|answer"
 ASKS_AGENT = (
     rf"\b(?:did|have|had|do) you\b|\byou (?:once |have |had |ever |already )?(?:{_TELL})"
     r"|你.{0,6}(?:推荐|告诉|教|建议|给|说|介绍|解释|写)|给了我"
 )
-"""Somebody asks what the agent said."""
+"""Matches a question about the agent's own words."""

@@ -1,5 +1,4 @@
 """Snippets: the part of a text where a query matches best, cut between characters.
 
-Owns marking of matches. Works on text only; of the store it imports the query
-tree only.
+Owns the marking of matches. Works on text only. Of the store it imports only the query tree.
 """

@@ -1,7 +1,7 @@
-"""Snippets of ASCII text, which nearly all text is: the work is finding the words, and what is shown.
+"""Snippets of ASCII text, a fast path for nearly all texts.
 
-The same rules as in `snippets`, without its detours: a folded character stands where the written one does, and a token
-is a run of letters and digits. Only the neighbourhood of the best cluster is split into words, to measure it.
+The rules are those of `snippets`, but simpler: folding does not change positions, and a token is a run of
+letters and digits. Only the text around the best cluster is split into words.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ from hermes.terms import MAX_TERM, index_text
 
 _TOKEN = re.compile("[0-9a-z]+")
 _ENOUGH = 1_000
-"""Matches weighed against each other, of each goal."""
+"""Maximum number of matches of each goal that are compared."""
 _SOME = 50
-"""Identifiers looked into, of each goal, and words that only hold a goal before a pattern takes over."""
+"""Maximum number of identifiers examined for each goal. Also the number of partial-word matches after which
+the search switches to a regular expression."""
 _PER_TOKEN = 16
-"""Characters shown for each token at most: one may be a whole file in base64."""
+"""Maximum number of characters shown per token. A token can be a whole file in base64."""
 _USUAL, _LOOKED_AT = 7, 10
-"""Characters that a token and what follows it take; and how many are split into words for each that may be shown."""
+"""Average number of characters of a token with the following space; and characters split into words per token
+shown."""
 _ROOM = 1024
 
 Hit = tuple[int, int, int]
-"""Where it begins and ends, and which goal it is of."""
+"""Start, end and number of the goal."""
 
 
 def make_ascii_snippet(text: str, goals: Sequence[Goal], tokens: int) -> str:
-    """The best cluster of matches with what stands around it, about `tokens` words long."""
+    """Return the best cluster of matches with its surroundings, about `tokens` words long."""
     folded = text.lower()
     hits = sorted(
         {hit for number, goal in enumerate(goals) for hit in _find_hits(text, folded, goal, number)}
@@ -49,7 +51,7 @@ def make_ascii_snippet(text: str, goals: Sequence[Goal], tokens: int) -> str:
 
 
 def _find_hits(text: str, folded: str, goal: Goal, number: int) -> Iterator[Hit]:
-    """Every place where a goal matches. What was typed literally is marked as it stands, else its words are."""
+    """Yield every match of a goal: its literal if the text contains it, otherwise its words."""
     if goal.literal is not None:
         spans = [match.span() for match in islice(goal.literal.finditer(folded), _ENOUGH)]
         if spans or not goal.tokens:
@@ -62,7 +64,7 @@ def _find_hits(text: str, folded: str, goal: Goal, number: int) -> Iterator[Hit]
 
 
 def _find_whole_words(folded: str, goal: Goal) -> list[tuple[int, int]]:
-    """Where the tokens stand side by side as whole words; the last may go on if it is a prefix."""
+    """Return the places where the tokens are adjacent whole words. The last one may be a prefix."""
     if len(goal.tokens) > 1:
         return [match.span() for match in islice(_compile_pattern(goal).finditer(folded), _ENOUGH)]
     token = goal.tokens[0]
@@ -73,7 +75,9 @@ def _find_whole_words(folded: str, goal: Goal) -> list[tuple[int, int]]:
         end = at + length
         if (at and folded[at - 1].isalnum()) or (not goal.prefix and folded[end : end + 1].isalnum()):
             others += 1
-            if others > _SOME:  # a short word is inside of many: let one scan find the few that are whole
+            if (
+                others > _SOME
+            ):  # a short word occurs inside many others: a pattern finds the whole words faster
                 rest = islice(_compile_pattern(goal).finditer(folded, at), _ENOUGH)
                 return found + [match.span() for match in rest]
         else:
@@ -91,7 +95,7 @@ def _compile_pattern(goal: Goal) -> re.Pattern[str]:
 
 
 def _find_in_identifiers(text: str, folded: str, goal: Goal) -> list[tuple[int, int]]:
-    """Where the tokens are parts of an identifier: `user name` in getUserName."""
+    """Return the places where the tokens are parts of an identifier: `user name` in getUserName."""
     joined = "".join(goal.tokens)
     found, tries = [], 0
     at = folded.find(joined)
@@ -120,11 +124,11 @@ def _find_token(folded: str, at: int, end: int) -> tuple[int, int]:
 
 
 def _choose_frame(folded: str, low: int, high: int, tokens: int) -> tuple[int, int]:
-    """Where the snippet begins and ends: the cluster, and around it what the measure leaves room for."""
+    """Return the start and end of the snippet: the cluster, widened on both sides to `tokens` words."""
     room = max(0, tokens - len(_TOKEN.findall(folded, low, high)))
     reach = max(room * _LOOKED_AT // 2, _PER_TOKEN)
     first = max(0, low - (reach if high + reach < len(folded) else 2 * reach))
-    if first and folded[first - 1].isalnum():  # no half words
+    if first and folded[first - 1].isalnum():  # do not cut words
         while first < low and folded[first].isalnum():
             first += 1
     past = min(len(folded), high + (reach if low > reach else 2 * reach))
@@ -137,7 +141,7 @@ def _choose_frame(folded: str, low: int, high: int, tokens: int) -> tuple[int, i
     after = min(len(ends), room - before)
     left = starts[-before] if before else low
     right = ends[after - 1] if after else high
-    # What stands at the very beginning or end belongs to it.
+    # Include punctuation at the very beginning or end of the text.
     return (
         0 if before == len(starts) and not first else left,
         past if after == len(ends) and past == len(folded) else right,
@@ -145,7 +149,7 @@ def _choose_frame(folded: str, low: int, high: int, tokens: int) -> tuple[int, i
 
 
 def _merge_hits(hits: Sequence[Hit], left: int, right: int) -> list[tuple[int, int]]:
-    """What is marked in the frame; matches that overlap are one."""
+    """Return the spans to mark within the frame. Overlapping matches are merged."""
     joined: list[tuple[int, int]] = []
     for start, end, _ in hits:
         start, end = max(start, left), min(end, right)

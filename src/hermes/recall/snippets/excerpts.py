@@ -1,4 +1,4 @@
-"""Pieces of texts: cut between characters as readers see them, and honest about how much was left out."""
+"""Excerpts of texts. They are cut between visible characters and record how many characters were left out."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from unicodedata import category
 JOINER = "\u200d"
 SKIN_TONES = ("\U0001f3fb", "\U0001f3ff")
 PATIENCE = 32
-"""How far a cut moves for the sake of a character: marks can be piled up without end."""
+"""Maximum distance that a cut moves to avoid splitting a visible character. Combining marks can repeat
+without limit."""
 
 
 class Excerpt(NamedTuple):
-    """A piece of a text as it was written, and how many characters stand before and after it."""
+    """A piece of a text as written, and the number of characters before and after it."""
 
     piece: str
     before: int = 0
     after: int = 0
     focus: int = 0
-    """The place in the piece that must stay when it is cut further."""
+    """The position in the piece that must remain if it is cut further."""
     share: int = 1
-    """How much of the room it gets where several have to share."""
+    """The weight of this excerpt when several excerpts share the available space."""
 
 
 def make_excerpt(text: str, most: int, *, focus: int = 0, share: int = 1) -> Excerpt:
-    """At most so many characters of a text: its beginning, or what stands around the focus."""
+    """Return at most `most` characters of a text: its beginning, or the part around the focus."""
     return narrow_excerpt(Excerpt(text, focus=focus, share=share), most)
 
 
 def narrow_excerpt(whole: Excerpt, most: int) -> Excerpt:
-    """The same with at most so many characters."""
+    """Return the excerpt cut to at most `most` characters."""
     text, most = whole.piece, max(0, most)
     if len(text) <= most:
         return whole
@@ -52,7 +53,7 @@ def _snap_to_character(text: str, at: int, step: int) -> int:
 
 
 def _is_continuation(char: str) -> bool:
-    """Whether a character is seen as part of the one before it."""
+    """Return whether a character is displayed as part of the previous one."""
     if char < "\u0300":
         return False
     return char == JOINER or SKIN_TONES[0] <= char <= SKIN_TONES[1] or category(char)[0] == "M"

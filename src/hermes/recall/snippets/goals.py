@@ -1,4 +1,4 @@
-"""What a snippet looks for, and which of the places where it was found are shown."""
+"""Goals of a snippet (the words and phrases to mark) and the choice of the best matches."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _MARK = re.compile(f"{OPEN}|{CLOSE}")
 
 
 class Goal(NamedTuple):
-    """A leaf of the query: the tokens it looks for, and the literal that is marked rather than they."""
+    """A leaf of the query: its tokens, and the literal to mark instead of the tokens if the text contains it."""
 
     tokens: tuple[str, ...]
     prefix: bool
     literal: re.Pattern[str] | None
     needle: str
-    """Its longest piece: quick to look for, and enough to pass a stretch of text by."""
+    """The longest piece of the goal. A text without it cannot match, so it is used for a fast check."""
 
     @property
     def is_caseless(self) -> bool:
-        """Whether it looks the same in capitals."""
+        """Whether the goal has no letters with upper and lower case."""
         return not any(token.isascii() or token != token.upper() for token in (*self.tokens, self.needle))
 
 
-@lru_cache(32)  # the results of one search share them
+@lru_cache(32)  # shared by the results of one search
 def make_goals(tree: Node) -> tuple[Goal, ...]:
     return tuple(dict.fromkeys(_make_goal(leaf) for leaf in list_positive_leaves(tree)))
 
@@ -49,7 +49,10 @@ def _make_goal(leaf: Leaf) -> Goal:
 
 
 def may_match(text: str, tree: Node, *, encoded: bool = False) -> bool:
-    """Whether some goal may be in a text; no is certain. Of JSON it is told by letters, which JSON leaves alone."""
+    """Return whether a text may match a goal. False is certain, True is not.
+
+    JSON is compared by letters and digits only, because JSON does not escape these.
+    """
     if not text.isascii() or (encoded and "\\u" in text):
         return True
     folded = text.lower()
@@ -60,8 +63,11 @@ def may_match(text: str, tree: Node, *, encoded: bool = False) -> bool:
 
 
 def find_best_cluster(hits: Sequence[tuple[int, int, int]], reach: int) -> tuple[int, int]:
-    """From where to where those hits stand that are within reach of each other and have most goals, then are most,
-    then come first. `hits` are sorted."""
+    """Return the start and end of the best cluster of hits.
+
+    All hits of a cluster are within `reach` of each other. The best cluster has the most goals, then the most
+    hits, then the earliest position. `hits` must be sorted.
+    """
     if len(hits) == 1:
         return hits[0][:2]
     best, low, high = (0, 0), 0, 0
@@ -82,15 +88,16 @@ def find_best_cluster(hits: Sequence[tuple[int, int, int]], reach: int) -> tuple
 
 
 def fit_snippet(snippet: str, width: int, *, in_colour: bool) -> str:
-    """So much of a snippet as fits into a line, with its first match; marks that are drawn as colour take no room."""
+    """Return the part of a snippet that fits into a line, including its first match. Marks drawn as colour
+    take no space."""
     line = make_printable(snippet)
     unseen = len(OPEN) * len(_MARK.findall(line)) if in_colour else 0
-    if make_printable(line, width_limit=width + unseen) == line:  # whole, wherever its match is
+    if make_printable(line, width_limit=width + unseen) == line:  # the whole snippet fits
         return line
     first = max(0, line.find(OPEN))
     start = 0 if first < width // 2 else first - width // 4
     marks = sum(map(len, _MARK.findall(line[start : start + width]))) if in_colour else 0
     fitted = make_printable(line[start:], width_limit=width - (1 if start else 0) + marks)
-    if fitted.rfind(OPEN) > fitted.rfind(CLOSE):  # its end was cut off
+    if fitted.rfind(OPEN) > fitted.rfind(CLOSE):  # the closing mark was cut off
         fitted = f"{fitted[: fitted.rfind(OPEN)].rstrip()}…"
     return f"…{fitted}" if start else fitted

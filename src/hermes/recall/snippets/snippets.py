@@ -1,9 +1,9 @@
-"""Show the place in a text where a query matches best.
+"""Snippets: the part of a text where a query matches best.
 
-The invariant: a snippet is a piece of the text as it was written, with `>>>` and `<<<` around what matched and `...`
-where it was cut. Matches are found in the folded text by the rules of the index; a map leads back from each folded
-character to the one it came from, so that a match through case, marks or width is marked as well. Whatever the text
-and the query, the work is bounded and nothing is raised.
+Invariant: a snippet is a piece of the text as written, with `>>>` and `<<<` around matches and `...` where it
+was cut. Matches are found in the folded text by the rules of the index. Each folded character is mapped back
+to its original, so a match that differs in case, accents or width is marked as well. The work is bounded for
+every text and query, and nothing is raised.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from hermes.terms import find_token_spans, fold, index_text, is_spaceless
 __all__ = ["CLOSE", "CUT", "OPEN", "make_snippet", "may_match"]
 
 _ROOM = 1024
-"""Characters looked at closely. A longer text is first searched for the best stretch of that size."""
+"""Number of characters examined in detail. In a longer text, the best stretch of this size is found first."""
 _PATIENCE = 32_000_000
-"""How much is searched for it; folding a stretch that is not ASCII counts sixteenfold, as it costs."""
+"""Maximum work for finding the stretch, in characters. A non-ASCII character counts as 16, because folding it
+is slow."""
 _ENOUGH = 1_000
-"""Matches weighed against each other."""
+"""Maximum number of matches that are compared."""
 _WIDEST, _USUAL = 16, 4
-"""Characters shown per token at most, for one token may be a whole file in base64; and what is enough to look at."""
+"""Maximum number of characters per token, because a token can be a whole file in base64; and the usual
+number."""
 
 
 class _Hit(NamedTuple):
@@ -40,7 +42,7 @@ class _Hit(NamedTuple):
 
 
 class _Origin(NamedTuple):
-    """Where each folded character began and ended in the text as written."""
+    """The start and end of each folded character in the original text."""
 
     starts: Sequence[int]
     ends: Sequence[int]
@@ -54,7 +56,7 @@ class _Origin(NamedTuple):
 
 
 def make_snippet(text: str, tree: Node, *, tokens: int = 40) -> str:
-    """The best cluster of matches with what stands around it, about `tokens` words long."""
+    """Return the best cluster of matches with its surroundings, about `tokens` words long."""
     goals = make_goals(tree)
     tokens = max(1, tokens)
     if text.isascii():
@@ -74,23 +76,24 @@ def make_snippet(text: str, tree: Node, *, tokens: int = 40) -> str:
 
 
 def _choose_stretch(text: str, goals: Sequence[Goal], tokens: int) -> tuple[int, int]:
-    """What of a text to look at closely."""
+    """Return the start and end of the stretch to examine in detail."""
     margin = tokens * _USUAL
     if len(text) > 2 * margin:
-        # Folding the case of a long text takes longer than all the rest, and most scripts without spaces have none.
+        # Lower-casing a long text takes most of the time, and most scripts without spaces have no case.
         lower = text if all(goal.is_caseless for goal in goals) else text.lower()
         if len(lower) == len(text) and (hits := _find_plain(lower, goals)):
             low, high = find_best_cluster(hits, margin)
             near = text[max(0, low - margin) : low + margin]
             if is_spaceless(lower[low]) and len(near.encode(errors="replace")) > 2 * len(near):
-                margin = tokens * 2  # there a token is one character
+                margin = tokens * 2  # a token is one character here
             return _snap_to_word(text, low - margin), _snap_to_word(text, min(high, low + _ROOM) + margin)
     start = _find_best_stretch(text, goals) if len(text) > _ROOM else 0
     return start, _snap_to_word(text, start + _ROOM)
 
 
 def _find_plain(lower: str, goals: Sequence[Goal]) -> list[tuple[int, int, int]]:
-    """Where the goals stand with nothing but their case folded; nothing if that is not so of all of them."""
+    """Return the places where the goals occur apart from case, or nothing if any goal does not occur in this
+    way."""
     hits: list[tuple[int, int, int]] = []
     for number, goal in enumerate(goals):
         found = islice(_compile_likely(goal).finditer(lower), _ENOUGH) if goal.needle in lower else ()
@@ -103,7 +106,7 @@ def _find_plain(lower: str, goals: Sequence[Goal]) -> list[tuple[int, int, int]]
 
 @lru_cache(256)
 def _compile_likely(goal: Goal) -> re.Pattern[str]:
-    """What finds a match, as far as that can be said without splitting the text."""
+    """Return a pattern that finds likely matches without splitting the text into tokens."""
     if goal.literal:
         return goal.literal
     head = "" if is_spaceless(goal.tokens[0]) else r"(?<![a-z0-9])"
@@ -112,15 +115,16 @@ def _compile_likely(goal: Goal) -> re.Pattern[str]:
 
 
 def _find_best_stretch(text: str, goals: Sequence[Goal]) -> int:
-    """Where to look closely: a little before the first match of the stretch that holds the most."""
+    """Return the start of the stretch to examine: shortly before the first match of the stretch with most
+    goals."""
     best, most, spent = 0, 0, 0
-    # Stretches overlap by half: a cluster is whole in at least one of them.
+    # Stretches overlap by half, so that each cluster lies completely in at least one of them.
     for start in range(0, len(text), _ROOM // 2):
         piece = text[start : start + _ROOM]
         spent += len(piece) if piece.isascii() else 16 * len(piece)
         folded = fold(piece)
         present = [goal for goal in goals if goal.needle in folded]
-        # What touches an edge may be half a word; it stands whole in another stretch.
+        # A match at an edge may be half a word. Another stretch contains the whole word.
         inner = (_compile_likely(goal).search(folded, 1 if start else 0) for goal in present)
         found = [
             match.start()
@@ -136,7 +140,8 @@ def _find_best_stretch(text: str, goals: Sequence[Goal]) -> int:
 
 
 def _snap_to_word(text: str, at: int) -> int:
-    """A place to cut that is no more than a little before `at` and not inside a word, where there are words."""
+    """Return a position at or shortly before `at` that is not inside a word. Return `at` itself if there is
+    no space near."""
     if not 0 < at < len(text):
         return max(0, at)
     gap = text.rfind(" ", max(0, at - 256), at)
@@ -146,9 +151,9 @@ def _snap_to_word(text: str, at: int) -> int:
 def _find_hits(
     piece: str, folded: str, origin: _Origin, spans: list[tuple[int, int]], goals: Sequence[Goal]
 ) -> Iterator[_Hit]:
-    """Every place where a leaf of the query matches, in folded positions."""
+    """Yield every match of a goal, in positions of the folded text."""
     by_first: dict[str, list[int]] = {}
-    loose: list[int] = []  # goals whose first token need not be a whole word
+    loose: list[int] = []  # goals whose first token can be part of a word
     for number, goal in enumerate(goals):
         literals = (
             [_Hit(*match.span(), number) for match in goal.literal.finditer(folded)] if goal.literal else []
@@ -185,9 +190,9 @@ def _find_hits(
 def _find_identifiers(
     piece: str, folded: str, origin: _Origin, spans: list[tuple[int, int]], firsts: Iterable[str]
 ) -> Iterator[tuple[list[str], list[tuple[int, int]]]]:
-    """The parts of each identifier that holds one of the tokens with which a match begins, and where they stand."""
+    """Yield the parts and positions of each identifier that contains one of the first tokens."""
     if piece == piece.lower():
-        return  # the usual case, and told at once
+        return  # the usual case, and fast to check
     starts = [start for start, _ in spans]
     holding: set[int] = set()
     for token in firsts:
@@ -203,14 +208,17 @@ def _find_identifiers(
         parts = index_text(written)[1].split()
         bounds = list(pairwise(accumulate(map(len, parts), initial=start)))
         if bounds and bounds[-1][1] == end:
-            # As they stand in the text: a mark behind an identifier may have to do with how it is folded.
+            # Use the folded text itself. A mark after an identifier can change how the identifier is folded.
             yield [folded[first:past] for first, past in bounds], bounds
 
 
 def _match_side_by_side(
     words: list[str], spans: list[tuple[int, int]], at: int, goal: Goal
 ) -> tuple[int, int] | None:
-    """The span from the first to the last token if they all stand here; a run at an end may go on outwards."""
+    """Return the span of the goal's tokens if they all start at `at`, otherwise None.
+
+    A spaceless run at either end may extend beyond the match.
+    """
     count = len(goal.tokens)
     if at + count > len(words):
         return None
@@ -230,7 +238,7 @@ def _match_side_by_side(
 
 
 def _split_units(folded: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What counts as a word when a snippet is measured: a token, or one character of a spaceless run."""
+    """Return the units that measure a snippet: tokens, or single characters of a spaceless run."""
     if folded.isascii():
         return spans
     units: list[tuple[int, int]] = []
@@ -245,7 +253,7 @@ def _split_units(folded: str, spans: list[tuple[int, int]]) -> list[tuple[int, i
 def _choose_frame(
     units: list[tuple[int, int]], hits: list[_Hit], tokens: int, length: int
 ) -> tuple[int, int]:
-    """Where the snippet begins and ends: the best cluster, and around it what the measure leaves room for."""
+    """Return the start and end of the snippet: the best cluster, widened on both sides to `tokens` words."""
     widest = tokens * _WIDEST
     starts = [start for start, _ in units]
     low, high = _find_cluster(units, starts, hits, tokens)
@@ -266,7 +274,7 @@ def _choose_frame(
 def _find_cluster(
     units: list[tuple[int, int]], starts: list[int], hits: list[_Hit], tokens: int
 ) -> tuple[int, int]:
-    """The stretch of hits within the measure that has most leaves, then most hits, then comes first."""
+    """Return the start and end of the cluster with most goals, then most hits, then the earliest position."""
     best, low, high = (0, 0), 0, 0
     for number, hit in enumerate(hits):
         last = min(max(0, bisect_right(starts, hit.start) - 1) + tokens, len(units)) - 1
@@ -279,7 +287,7 @@ def _find_cluster(
 
 
 def _mark_hits(piece: str, first: int, last: int, marks: list[tuple[int, int]]) -> str:
-    """The piece from first to last with its matches marked; those that overlap are one."""
+    """Return the piece from `first` to `last` with its matches marked. Overlapping matches are merged."""
     out: list[str] = []
     at = first
     joined: list[list[int]] = []
@@ -294,12 +302,13 @@ def _mark_hits(piece: str, first: int, last: int, marks: list[tuple[int, int]]) 
     return "".join([*out, piece[at:last]])
 
 
-# ASCII, or a run of anything else with the one character before it that its first mark may stand on.
+# Either ASCII text, or a run of other characters with one preceding ASCII character that its first mark may
+# combine with.
 _PIECES = re.compile("[\0-\x7f]+(?=[\0-\x7f]|\\Z)|[\0-\x7f]?[^\0-\x7f]+")
 
 
 def _fold_with_origin(text: str) -> tuple[str, _Origin]:
-    """The folded text, and for each of its characters where in the text it came from."""
+    """Return the folded text and the original position of each of its characters."""
     folded = fold(text)
     if len(folded) == len(text) and all(map(_is_folded_alone, set(text))):
         return folded, _Origin(range(len(text)), range(1, len(text) + 1), len(text))
@@ -324,11 +333,12 @@ def _fold_with_origin(text: str) -> tuple[str, _Origin]:
 
 @lru_cache(8192)
 def _is_folded_alone(char: str) -> bool:
-    """Whether a character is folded to one, which does not depend on those beside it."""
+    """Return whether a character folds to a single character, independent of its neighbours."""
     return len(fold(char)) == 1 and not _is_joining(char)
 
 
 def _is_joining(char: str) -> bool:
-    """Whether a character melts into the one before it when folded: marks, and what composes a syllable."""
+    """Return whether folding merges a character with the previous one: marks, and parts of a composed
+    syllable."""
     composes = "\u1160" <= char <= "\u11ff" or char in "\uff9e\uff9f"
     return char >= "\u0300" and (composes or category(char)[0] == "M")

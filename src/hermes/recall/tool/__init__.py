@@ -1,5 +1,5 @@
 """The `session_search` tool: its schema, its modes, the format of its answers, and prompt safety.
 
-Owns bounded reading of conversations (`passages`) and fencing of foreign text. Imports no agent: a summariser is
-passed in.
+Owns bounded reading of conversations (`passages`) and the quoting of foreign text. Imports no agent: the
+caller passes in a summariser.
 """

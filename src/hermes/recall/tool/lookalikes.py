@@ -1,8 +1,8 @@
-"""Look-alikes of the characters that fences, tags and speaker marks are made of.
+"""Look-alikes of the characters that form fences, tags and speaker marks.
 
-A model reads `＜system＞` and `<system>` alike, with or without invisible characters in them. Patterns are therefore
-matched against a folded copy of the text, and the matches are replaced in the text itself. Folding is for comparison
-only: it is never shown.
+A model reads `＜system＞` and `<system>` alike, with or without invisible characters in them. Patterns are
+therefore matched against a folded copy of the text, and the matches are replaced in the text itself. The
+folded copy is used for comparison only and is never shown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MARKS = {
     "*": "∗⁎٭✱✲⚹",
     "|": "∣ǀ│┃⏐❘¦׀ⵏ",
     "/": "⁄∕╱⧸〳",
-    # Letters of the words that models take for roles and tags, and of hexadecimal digits.
+    # Letters that occur in names of roles and tags, and in hexadecimal digits.
     "a": "аα",
     "b": "Ь",
     "c": "сϲ",
@@ -51,20 +51,21 @@ _MARKS = {
     "x": "хχ",
     "y": "уγ",
 }
-"""Besides what NFKC makes alike. U+2039 and U+203A are missing on purpose: they are what marks are replaced by."""
+"""Look-alikes that NFKC does not map. U+2039 and U+203A are omitted on purpose, because they replace the
+marks."""
 
 _BLANK = "\u2800\u3164\u115f\u1160\uffa0"
-"""Characters that look like a space, and are letters or symbols."""
+"""Characters that look like a space but are letters or symbols."""
 _LINE_ENDS = "\n\v\f\r\x85\u2028\u2029"
 
 
 class FoldedText(NamedTuple):
     text: str
     places: list[int] | None
-    """Where each character stands in the text that was folded; None if every place is the same."""
+    """The position of each character in the original text; None if all positions are equal."""
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Where a piece of the folded text stands in the text that was folded."""
+        """Return the original span of a piece of the folded text."""
         if self.places is None or start == end:
             return (start, end) if self.places is None else (self._place(start), self._place(start))
         return self.places[start], self.places[end - 1] + 1
@@ -75,7 +76,7 @@ class FoldedText(NamedTuple):
 
 
 def fold(text: str) -> FoldedText:
-    """The text as a reader may take it: look-alikes as the ASCII characters they look like, invisible ones left out."""
+    """Return the text with look-alikes replaced by ASCII characters and without invisible characters."""
     if text.isascii() and not _ODD_ASCII.search(text):
         return FoldedText(text, None)
     pieces: list[str] = []
@@ -90,13 +91,13 @@ def fold(text: str) -> FoldedText:
 def replace_folded(
     pattern: re.Pattern[str], text: str, replace: Callable[[re.Match[str], FoldedText], str]
 ) -> str:
-    """The text with every match of the pattern in its folded form replaced."""
+    """Return the text with every match of the pattern in its folded form replaced."""
     folded = fold(text)
     parts: list[str] = []
     done = 0
     for match in pattern.finditer(folded.text):
         start, end = folded.span(*match.span())
-        if start < done:  # one character that folds to several, half of it in the match before
+        if start < done:  # a character that folds to several, and the previous match contains some of them
             continue
         parts += [text[done:start], replace(match, folded)]
         done = end

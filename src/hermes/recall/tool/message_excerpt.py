@@ -1,7 +1,7 @@
-"""One message of an earlier conversation, cut short as it is read.
+"""Excerpts of single messages, cut while they are read.
 
-What people and the agent said is shown longer than what tools were given and gave back. Of structured content the text
-is shown; attachments are not fetched.
+Messages of people and of the agent are shown at greater length than tool calls and tool output. Of structured
+content only the text is shown. Attachments are not fetched.
 """
 
 from __future__ import annotations
@@ -18,29 +18,30 @@ from hermes.store.engine import Row
 ROW = "SELECT id, role, content, content_kind, tool_calls, tool_name, timestamp FROM messages"
 
 OVERHEAD = 100
-"""What a message takes beside its text, about."""
+"""Approximate number of characters that a message takes besides its text."""
 FIRST_LINES = 8
-"""Lines of a tool's output that tell what it was."""
+"""Number of lines shown of a tool's output."""
 MOST_CALLS = 4
 LONGEST_CALL = 160
 MATCH_SHARE = 4
-"""How much more room a match gets than its neighbours."""
+"""Weight of a match when it shares the available space with its neighbours."""
 
 
 class Bounds(NamedTuple):
-    """How many characters of a message are kept: of what people and the agent say, of tools, of the match itself."""
+    """Maximum number of characters kept: of messages of people and the agent, of tool output, and of the
+    match."""
 
     speech: int
     tool: int
     match: int
     call: int = LONGEST_CALL
-    """Characters of the arguments of a tool call."""
+    """Maximum number of characters of the arguments of a tool call."""
     calls: int = MOST_CALLS
-    """Tool calls of one message."""
+    """Maximum number of tool calls of a message."""
 
 
 class MessageExcerpt(NamedTuple):
-    """One message, cut as its bounds say."""
+    """A message cut to its bounds."""
 
     id: int
     role: str
@@ -49,7 +50,7 @@ class MessageExcerpt(NamedTuple):
     text: Excerpt
     calls: Excerpt | None
     reasoning: int = 0
-    """Characters of reasoning before an answer, which are left out of the text."""
+    """Number of characters of reasoning before the answer. The text does not contain them."""
 
     @property
     def length(self) -> int:
@@ -59,9 +60,10 @@ class MessageExcerpt(NamedTuple):
 def make_message_excerpt(
     row: Row, bounds: Bounds, clues: Sequence[str] | None = None, skip: int = 0
 ) -> MessageExcerpt:
-    """A message from its `ROW`. With clues it is the match: the first of them that is in the text stays in sight.
+    """Make an excerpt from a `ROW`. If `clues` is not None, the message is the match, and the first clue in
+    its text remains visible.
 
-    `skip` leaves out so many characters at its beginning.
+    `skip` is the number of characters to leave out at the beginning of a match.
     """
     message_id, role, stored, kind, calls, tool, at = row
     text, reasoning = read_text(decode(stored, kind)), 0
@@ -81,7 +83,10 @@ def make_message_excerpt(
 
 
 def _strip_reasoning(text: str, clues: Sequence[str]) -> tuple[str, int]:
-    """The answer and the length of its reasoning. If there is no answer, or a clue is only in the reasoning, all."""
+    """Return the answer and the length of its reasoning.
+
+    Return the whole text and 0 if there is no answer, or if the clues occur only in the reasoning.
+    """
     reasoning, answer = split_reasoning(text)
     sought = [clue for clue in clues if clue and clue in reasoning]
     if not answer.strip() or (sought and not any(clue in answer for clue in clues if clue)):
@@ -99,7 +104,7 @@ def _find_first_lines(text: str, most: int) -> int:
 
 
 def _summarise_calls(stored: object, bounds: Bounds) -> Excerpt:
-    """Tool calls in short: names and the beginning of their arguments."""
+    """Return a short form of tool calls: their names and the beginning of their arguments."""
     found = from_json(stored, stored) if isinstance(stored, str) else stored
     calls = list_tool_calls(found)
     lines = [_format_call(call, bounds.call) for call in calls[: bounds.calls]]

@@ -1,8 +1,9 @@
-"""Pieces of conversations, read within bounds: a match and what stands around it, a page, the middle of a transcript.
+"""Bounded reading of conversations: a match with its surroundings, a page, or part of a transcript.
 
-The invariant: a session is never read whole. Rows are fetched one at a time, as many as are shown, and each is cut as
-it is read, so that memory follows the longest message and time the size of the answer, however long a session is. Of
-attachments only their place is read. What lies in the trash or was rewound is not there.
+Invariant: a session is never read as a whole. Rows are fetched one at a time, only as many as are shown, and
+each row is cut when it is read. Memory use depends on the longest message, and time on the size of the
+answer, independent of the length of the session. Attachments are not read. Messages in the trash and rewound
+messages are skipped.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from hermes.store.engine import Access, Reader, Row
 from hermes.store.sessions.lineage import NEXT, find_tip
 from hermes.store.sessions.listing import ConversationFilter, ConversationPage, Listing
 from hermes.store.sessions.sessions import Sessions
+from hermes.store.values import SearchRequest, SearchResults
 
 SEGMENT = """SELECT id, coalesce(root_id, id), title, source, started_at, coalesce(last_active, started_at),
     message_count, CASE WHEN relation = 'compression' THEN parent_session_id END
@@ -33,13 +35,13 @@ OUTLINE_BEFORE = " ".join(
 
 BEGINNING, END = 0, 2**63 - 1
 LOOK = 64
-"""Rows looked through for a question or an answer, in each direction."""
+"""Maximum number of rows examined in each direction to find a question or an answer."""
 MOST_ON_A_PAGE = 200
 MOST_IN_A_TRANSCRIPT = 5_000
 
 
 class Segment(NamedTuple):
-    """One session of a conversation, with what comes before and after it."""
+    """A session of a conversation, with the ids of the previous and the next session."""
 
     id: str
     conversation_id: str
@@ -53,7 +55,7 @@ class Segment(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Messages in order, and whether there are more of them on either side."""
+    """Consecutive messages, and whether more messages exist before and after them."""
 
     segment: Segment
     messages: list[MessageExcerpt]
@@ -62,24 +64,33 @@ class Window(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """A match in its session. What stands around it comes nearest first; the two exchanges are in order."""
+    """A match in its session. `around` is ordered by distance; the other lists are in order of time."""
 
     match: MessageExcerpt
     exchange: list[MessageExcerpt]
-    """The question that the match belongs to, and its answer, as far as they are other messages."""
+    """The question that the match belongs to and its answer, without the match itself."""
     around: list[MessageExcerpt]
     opening: list[MessageExcerpt]
     closing: list[MessageExcerpt]
     near: list[int]
-    """The ids around the match in order, shown or not: what is missing between two can be counted."""
+    """The message ids around the match in order, including messages not shown. Used to count omitted
+    messages."""
 
 
 class Passages:
     def __init__(self, engine: Access) -> None:
         self._engine = engine
 
+    def search(
+        self, phrasings: Sequence[str], request: SearchRequest, exclude_session: str | None = None
+    ) -> SearchResults:
+        """Return the conversations that best answer a question, asked in one or several phrasings."""
+        from hermes.recall.ranking.ranked_search import RankedSearch
+
+        return RankedSearch(self._engine).search(phrasings, request, exclude_session=exclude_session)
+
     def segment(self, name: str) -> Segment | None:
-        """The session with this id, or the only one whose id begins so."""
+        """Return the session with this id, or the only session whose id starts with it."""
         known = Sessions(self._engine).resolve_id(name) if name else None
         if known is None:
             return None
@@ -89,7 +100,8 @@ class Passages:
     def scene(
         self, session_id: str, message_id: int, radius: int, bounds: Bounds, clues: Sequence[str] = ()
     ) -> Scene | None:
-        """A message of a session with its surroundings; `clues` are pieces of it that must be seen if it is cut."""
+        """Return a message of a session with its surroundings. If the message is cut, the `clues` remain
+        visible."""
         with self._engine.read() as reader:
             match = _read_message(reader, session_id, message_id, bounds, clues)
             if match is None or reader.row(SEGMENT, session_id) is None:
@@ -123,7 +135,7 @@ class Passages:
     def around(
         self, session_id: str, message_id: int, radius: int, bounds: Bounds, skip: int = 0
     ) -> Window | None:
-        """A message of the session's conversation and its neighbours in the segment it stands in."""
+        """Return a message of the session's conversation and its neighbours in the same session."""
         with self._engine.read(settled=True, wait=False) as reader:
             start = _read_segment(reader, session_id)
             home = None if start is None else reader.value(HOME, message_id, start.conversation_id)
@@ -142,7 +154,7 @@ class Passages:
             )
 
     def page(self, session_id: str, after: int, room: int, bounds: Bounds) -> Window | None:
-        """The session's own messages after an id, about as many as fit."""
+        """Return the messages of a session after an id, about as many as fit into `room` characters."""
         with self._engine.read(settled=True, wait=False) as reader:
             segment = _read_segment(reader, session_id)
             if segment is None:
@@ -158,7 +170,8 @@ class Passages:
             return Window(segment, messages, after > BEGINNING, more)
 
     def page_before(self, session_id: str, before: int, room: int, bounds: Bounds) -> Window | None:
-        """The same backwards: the messages before an id, in order."""
+        """Return the messages of a session before an id, in order, about as many as fit into `room`
+        characters."""
         with self._engine.read(settled=True, wait=False) as reader:
             segment = _read_segment(reader, session_id)
             if segment is None:
@@ -171,7 +184,8 @@ class Passages:
     def transcript(
         self, session_id: str, message_id: int, room: int, bounds: Bounds, clues: Sequence[str] = ()
     ) -> Window | None:
-        """About so many characters of a session, a quarter of them before the message, as far as there are."""
+        """Return about `room` characters of a session around a message, if possible a quarter of them before
+        it."""
         with self._engine.read(settled=True, wait=False) as reader:
             segment = _read_segment(reader, session_id)
             match = segment and _read_message(reader, session_id, message_id, bounds, clues)
@@ -194,14 +208,15 @@ class Passages:
     def recent(
         self, limit: int, *, source: str | None, since: float | None, until: float | None
     ) -> ConversationPage:
-        """Conversations by their last activity; jobs, subagents, tools and the archive only if the source is named."""
+        """Return conversations by last activity. Jobs, subagents, tools and the archive are included only if
+        the source is named."""
         selection = ConversationFilter(
             sources=None if source is None else (source,), since=since, until=until
         )
         return Listing(self._engine).list_conversations(selection, limit=limit)
 
     def conversation_of(self, session_id: str | None) -> str | None:
-        """The permanent id of the conversation that a session belongs to."""
+        """Return the permanent id of the conversation that a session belongs to."""
         if not session_id:
             return None
         with self._engine.read(settled=True, wait=False) as reader:
@@ -236,7 +251,7 @@ def _read_message(
 def _walk(
     reader: Reader, sql: LiteralString, session_id: str, at: int, most: int, bounds: Bounds
 ) -> Iterator[MessageExcerpt]:
-    """Message by message in one direction. Each row is let go before the next is read."""
+    """Yield messages in one direction. Each row is released before the next one is read."""
     for _ in range(most):
         row = reader.row(sql, session_id, at)
         if row is None:
@@ -260,7 +275,8 @@ def _interleave(first: Sequence[Row], second: Sequence[Row]) -> Iterator[Sequenc
         yield [*first[at : at + 1], *second[at : at + 1]]
 
 
-# -------------------------------------------------------------------- who asked, who answered; rows of an outline
+# -------------------------------------------------------------------- questions and answers; rows of an
+# outline
 
 
 def _is_question(outlined: Row) -> bool:
@@ -268,12 +284,12 @@ def _is_question(outlined: Row) -> bool:
 
 
 def _is_answer(outlined: Row) -> bool:
-    """What the agent says when it calls no tools is what it had to say."""
+    """Return whether a row is a message of the agent without tool calls."""
     return bool(outlined[1] == "assistant" and outlined[2])
 
 
 def _find_exchange(match: MessageExcerpt, before: Sequence[Row], after: Sequence[Row]) -> list[int]:
-    """The question before a match and the answer after it, unless the match is that itself."""
+    """Return the ids of the question before a match and of the answer after it, without the match itself."""
     ids: list[int] = []
     if match.role != "user":
         ids += [message[0] for message in before if _is_question(message)][:1]

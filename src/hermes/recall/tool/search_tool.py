@@ -1,9 +1,10 @@
-"""`session_search`: how an agent recalls earlier conversations, from real messages, without asking a model.
+"""`session_search`: the tool with which an agent recalls earlier conversations.
 
-Four ways, told apart by the arguments: discover (a query), scroll (a session and a message), read (a session), browse
-(nothing). The contract: an answer is JSON text of at most `LARGEST` characters; bad arguments, unknown ids and a store
-that cannot answer give `error` and never raise; what is recalled is quoted, see `prompt_safety`. Whose conversations
-are seen is decided by the handle: a scoped one knows no others.
+The arguments select one of four modes: discover (a query), scroll (a session and a message), read (a session)
+and browse (no arguments). An answer is JSON text of at most `LARGEST` characters. Invalid arguments, unknown
+ids and store errors are returned as `error` and never raised. Recalled text is quoted (see `prompt_safety`).
+The answer contains the real messages; a model is used only for optional summaries. The store handle decides
+which conversations are visible: a scoped handle sees only its own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from hermes import clock, errors
+from hermes.recall.query.search_arguments import make_request
 from hermes.recall.snippets.excerpts import make_excerpt
 from hermes.recall.snippets.snippets import CLOSE, CUT, OPEN
 from hermes.recall.tool.message_excerpt import Bounds, MessageExcerpt
@@ -42,41 +44,26 @@ __all__ = ["SCHEMA", "RecallStore", "session_search"]
 SHOWN = Bounds(speech=LONGEST, tool=300, match=LONGEST)
 AT_LENGTH = Bounds(speech=LONGEST, tool=300, match=LARGEST)
 RADIUS = 5
-"""Messages on each side of a match, if there is room."""
+"""Maximum number of messages on each side of a match."""
 SUMMARY_SECONDS = 60.0
 SUMMARY_SHARE = 12
-"""A summary stands for all the messages that would be shown otherwise."""
+"""Weight of a summary. It replaces all the messages that would be shown otherwise."""
 
 Row = dict[str, Any]
 LONGEST_SNIPPET = 400
 NEAREST = 2
-"""So many neighbours of a match come before the first and the last exchange, when there is not room for all."""
+"""Number of neighbours of a match that have priority over the first and last exchange if space is short."""
 GAP = 20
-"""What the line takes that tells how many messages stand between two."""
+"""Characters of the entry that counts the messages left out between two others."""
 
 MARKED = re.compile(f"{re.escape(OPEN)}(.+?){re.escape(CLOSE)}", re.DOTALL)
 
 
 class RecallStore(Protocol):
-    """What the tool needs of a store: `SessionDB` and `ScopedStore` have it."""
+    """The part of a store that the tool uses. `SessionDB` and `ScopedStore` implement it."""
 
     @property
     def passages(self) -> Passages: ...
-
-    def search_sessions_ranked(
-        self,
-        query: str | list[str],
-        limit: int = 10,
-        *,
-        source_filter: Sequence[str] | None = None,
-        exclude_sources: Sequence[str] | None = None,
-        role_filter: Sequence[str] | None = None,
-        after: float | None = None,
-        before: float | None = None,
-        exclude_session: str | None = None,
-        include_hidden: bool = False,
-        sort: str = "relevance",
-    ) -> Sequence[Row]: ...
 
 
 def session_search(
@@ -88,9 +75,10 @@ def session_search(
     summary_seconds: float = SUMMARY_SECONDS,
     transcript_size: int = TRANSCRIPT,
 ) -> str:
-    """Answer one call of the tool. The conversation of `current_session` is not found: the agent is in it.
+    """Answer one call of the tool. The conversation of `current_session` is excluded, because the agent is in
+    it.
 
-    The summariser is sent about `transcript_size` characters of each session.
+    The summariser receives about `transcript_size` characters of each session.
     """
     try:
         request = parse_arguments(arguments)
@@ -112,7 +100,7 @@ def session_search(
 
 
 class SummaryOptions(NamedTuple):
-    """Who summarises, within what time, from how many characters of each session."""
+    """The summariser, its time limit, and the number of characters of each session that it receives."""
 
     summarise: Summarise
     seconds: float
@@ -122,23 +110,22 @@ class SummaryOptions(NamedTuple):
 def _discover(
     store: RecallStore, request: ToolArguments, current: str | None, work: SummaryOptions | None
 ) -> str:
-    rows = store.search_sessions_ranked(
-        list(request.phrasings),
-        request.limit,
-        source_filter=None if request.source is None else [request.source],
-        role_filter=request.roles or None,
+    search_request = make_request(
+        None if request.source is None else [request.source],
+        role_filter=request.roles,
         after=request.after,
         before=request.before,
-        exclude_session=current,
+        limit=request.limit,
         sort=request.sort,
     )
+    rows = store.passages.search(request.phrasings, search_request, current)
     answer = _start_answer(request)
     notes: list[str] = answer["notes"]
     if request.sort == "relevance" and any(row.get("order") == "newest" for row in rows):
         notes.append("there is nothing to rank by, so the newest come first")
-    if getattr(rows, "relaxed", False):
+    if rows.relaxed:
         notes.append("nothing matches the query exactly; these are the nearest")
-    if getattr(rows, "partial", False):
+    if rows.partial:
         notes.append("no message holds the words of the query; they were found as parts of longer words")
     if request.summarize and work is None:
         notes.append("there is no model to summarise with; these are the messages themselves")
@@ -159,20 +146,21 @@ def _discover(
 
 
 def _make_result(store: RecallStore, row: Row, room: int) -> Row | None:
-    """One conversation that was found; None if it has gone meanwhile."""
+    """Return the result for a found conversation, or None if it was deleted in the meantime."""
     scene = store.passages.scene(row["session_id"], row["message_id"], RADIUS, SHOWN, _extract_clues(row))
     return None if scene is None else _format_result(_format_header(row), scene, room)
 
 
 def _compute_room(results: int) -> int:
-    """What each of so many results may take of an answer, beside the notice and the notes."""
+    """Return the number of characters available for each result, without the notice and the notes."""
     return (LARGEST - 1_000) // max(1, results)
 
 
 def _summarise_results(
     store: RecallStore, request: ToolArguments, rows: Sequence[Row], work: SummaryOptions
 ) -> list[Row | None]:
-    """Summaries in the place of messages; where there is none, the messages and why."""
+    """Return results with summaries instead of messages. A result without a summary has its messages and the
+    reason."""
     question = " / ".join(request.phrasings)
     windows = [
         store.passages.transcript(
@@ -278,13 +266,14 @@ def _start_answer(request: ToolArguments) -> Row:
     return {"notice": NOTICE, "success": True, "mode": request.mode, "notes": list(request.notes)}
 
 
-# ---------------------------------------------------------------- how what was found looks
+# ---------------------------------------------------------------- format of results
 
-# The keys are ours; whatever was said, or named by anybody, stands under them as an excerpt or a `name`.
+# The keys are fixed. Text and names written by others occur only as values, as excerpts or after
+# `to_one_line`.
 
 
 def _format_session(segment: Segment) -> Row:
-    """What a reader should know of a session before its messages."""
+    """Return the fields that describe a session."""
     about = {
         "session_id": to_one_line(segment.id),
         "title": to_one_line(segment.title) if segment.title else None,
@@ -301,7 +290,7 @@ def _format_session(segment: Segment) -> Row:
 
 
 def _format_message(excerpt: MessageExcerpt, *, match: bool = False) -> Row:
-    """Who said what, and when; `tool` and `calls` where there are any."""
+    """Return the author, time and text of a message, with `tool` and `calls` if it has any."""
     message: Row = {"id": excerpt.id, "author": to_one_line(excerpt.role), "at": clock.format_iso(excerpt.at)}
     if match:
         message["match"] = True
@@ -315,7 +304,7 @@ def _format_message(excerpt: MessageExcerpt, *, match: bool = False) -> Row:
 
 
 def _format_header(row: Row) -> Row:
-    """What a reader should know of a conversation that was found."""
+    """Return the fields that describe a found conversation."""
     why = row.get("why") or ""
     header = {
         "session_id": to_one_line(row["session_id"]),
@@ -335,14 +324,15 @@ def _format_header(row: Row) -> Row:
 
 
 def _extract_clues(row: Row) -> list[str]:
-    """Pieces of the matching text that its snippet shows: without marks the whole of it, then each marked one."""
+    """Return the pieces of the message text that the snippet shows: the whole snippet without marks, then
+    each marked piece."""
     snippet = row["snippet"] or ""
     whole = snippet.replace(OPEN, "").replace(CLOSE, "").removeprefix(CUT).removesuffix(CUT)
     return [whole, *sorted(MARKED.findall(snippet), key=len, reverse=True)]
 
 
 def _format_result(header: Row, scene: Scene, room: int) -> Row:
-    """The match, then as much of what is around it as the room allows without cutting everything to shreds."""
+    """Return the match and as many surrounding messages as fit into `room` at their minimum length."""
     match = _format_message(scene.match, match=True)
     room -= measure_least({**header, "opening": [], "messages": [match], "closing": []})
     chosen = {scene.match.id: match}
@@ -364,7 +354,7 @@ def _format_result(header: Row, scene: Scene, room: int) -> Row:
 
 
 def _insert_gaps(messages: list[Row], near: list[int]) -> list[Row]:
-    """The messages, and between two that are no neighbours how many there are."""
+    """Return the messages. Between two that are not adjacent, insert the number of messages left out."""
     place = {message_id: number for number, message_id in enumerate(near)}
     lines: list[Row] = []
     for message in messages:

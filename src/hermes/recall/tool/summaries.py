@@ -1,7 +1,8 @@
-"""Summaries of earlier conversations by whatever model the caller has: in parallel, within a time, none of them owed.
+"""Summaries of earlier conversations, made by the caller's model in parallel and within a time limit.
 
-A summariser is a function of (prompt, transcript) that gives a text. It may be slow, fail, or never come back: its
-thread is then left behind, and the caller is told why there is no summary. Trying again is the summariser's business.
+A summariser is a function of (prompt, transcript) that returns a text. It can be slow, fail, or never return.
+In that case its thread is abandoned and the result states why the summary is missing. Retries are left to the
+summariser.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ log = get_logger(__name__)
 Summarise = Callable[[str, str], str]
 
 TRANSCRIPT = 100_000
-"""Characters of a session that a summary is made from, about."""
+"""Approximate number of characters of a session that a summary is made from."""
 IN_A_TRANSCRIPT = Bounds(speech=10_000, tool=500, match=20_000)
 AT_ONCE = 3
 LONGEST_PROBLEM = 300
@@ -43,11 +44,11 @@ paths, commands, figures and dates as they are written. If nothing bears on it, 
 class Summary(NamedTuple):
     text: str = ""
     problem: str = ""
-    """Why there is none, in words for the reader of the answer."""
+    """Why the summary is missing, in words for the reader of the answer."""
 
 
 def format_transcript(window: Window) -> str:
-    """The messages as lines of JSON: nothing in a text can pass for another message."""
+    """Return the messages as lines of JSON. A text in them cannot imitate another message."""
     lines = ["(earlier messages left out)"] if window.more_before else []
     for message in window.messages:
         line: dict[str, object] = {"author": to_one_line(message.role), "at": clock.format_iso(message.at)}
@@ -66,7 +67,8 @@ def format_transcript(window: Window) -> str:
 def make_summaries(
     summarise: Summarise, question: str, transcripts: Sequence[str], seconds: float
 ) -> list[Summary]:
-    """One for each transcript, as many as come within the time in all."""
+    """Return a summary for each transcript. Those not finished after `seconds` in total have a `problem`
+    instead."""
     prompt = PROMPT.format(question=fence_text(question))
     waiting = deque(enumerate(transcripts))
     answered: SimpleQueue[tuple[int, Summary]] = SimpleQueue()
@@ -81,7 +83,7 @@ def make_summaries(
             answered.put((number, _make_summary(summarise, prompt, text)))
 
     for _ in range(min(AT_ONCE, len(transcripts))):
-        # Not a pool of the standard library: that would wait at exit for a summariser that never comes back.
+        # A thread pool of the standard library would wait at exit for a summariser that never returns.
         threading.Thread(target=work, name="summary", daemon=True).start()
     late = Summary(problem=f"the summariser did not answer within {seconds:g} seconds")
     found = [late] * len(transcripts)
@@ -100,8 +102,8 @@ def make_summaries(
 def _make_summary(summarise: Summarise, prompt: str, text: str) -> Summary:
     try:
         answer: object = summarise(prompt, text)
-    except Exception as problem:  # noqa: BLE001 - whatever a model's client raises, the messages can be shown instead
-        if isinstance(problem, errors.HermesError):  # its message is one line for a person
+    except Exception as problem:  # noqa: BLE001 - on any error of a model client, the messages are shown instead
+        if isinstance(problem, errors.HermesError):  # the message is one line for a person
             log.warning("a conversation could not be summarised: %s", problem)
             return Summary(problem=f"the summariser failed: {to_one_line(problem, LONGEST_PROBLEM)}")
         log.warning("a conversation could not be summarised: %s: %s", type(problem).__name__, problem)

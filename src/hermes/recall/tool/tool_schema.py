@@ -1,7 +1,8 @@
-"""What a model may ask of `session_search`, and its arguments, checked: a bad one is one clear sentence.
+"""The schema of `session_search`, and the checks of its arguments. Each error is one clear sentence.
 
-Models fill in what they need not: an empty text, an empty list, null and message 0 are as good as nothing, and a number
-may come as text. A name that is not in the schema is refused, because silently doing something else would mislead.
+Models often fill in optional arguments. An empty text, an empty list, null and message 0 are treated as
+missing, and a number may be passed as text. An unknown argument is an error, because ignoring it would
+mislead the model.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ ROLES = ("user", "assistant", "tool", "system")
 SORTS = ("relevance", "newest", "oldest")
 LARGEST_ID = 2**63 - 1
 LAST_SECOND = 253_402_300_799
-"""Of the year 9999. Whoever names a later one has counted in milliseconds."""
+"""The last second of the year 9999. A larger number is probably in milliseconds."""
 
 SCHEMA: dict[str, Any] = {
     "name": "session_search",
@@ -131,11 +132,12 @@ class ToolArguments(NamedTuple):
     source: str | None
     summarize: bool
     notes: list[str]
-    """What was asked and is done otherwise."""
+    """Notes about arguments that were ignored or changed."""
 
 
 def parse_arguments(arguments: object) -> ToolArguments:
-    """The arguments of a call, or InvalidArgument with a sentence that tells a model what to do better."""
+    """Parse the arguments of a call. Raise InvalidArgument with a sentence that tells the model what to
+    change."""
     if not isinstance(arguments, Mapping):
         raise _make_error("the arguments must be a JSON object")
     filled = {key: value for key, value in arguments.items() if value is not None and value not in ("", [])}
@@ -144,7 +146,7 @@ def parse_arguments(arguments: object) -> ToolArguments:
     unknown = [str(key)[:40] for key in filled if key not in SCHEMA["parameters"]["properties"]]
     if unknown:
         known = ", ".join(SCHEMA["parameters"]["properties"])
-        raise _make_error(f"there is no argument {unknown[0]!r}; there are {known}")
+        raise _make_error(f"there is no argument {unknown[0]!r}; the arguments are {known}")
     notes: list[str] = []
     phrasings = _parse_phrasings(filled.get("query"), notes)
     mode = _choose_mode(filled, phrasings)
@@ -153,7 +155,7 @@ def parse_arguments(arguments: object) -> ToolArguments:
         notes.append(f"to {mode}, these were not needed: {', '.join(unused)}")
     after, before = _parse_moment("after", filled.get("after")), _parse_moment("before", filled.get("before"))
     if after is not None and before is not None and after >= before:
-        raise _make_error("after must be earlier than before")
+        raise _make_error("the time in after must be earlier than the time in before")
     return ToolArguments(
         mode,
         phrasings,
@@ -185,7 +187,7 @@ def _parse_phrasings(value: object, notes: list[str]) -> tuple[str, ...]:
         return ()
     several = [value] if isinstance(value, str) else value
     if not isinstance(several, list | tuple) or not all(isinstance(phrasing, str) for phrasing in several):
-        raise _make_error("query must be a text or a list of up to four texts")
+        raise _make_error("query must be a string or a list of up to four strings")
     cleaned = [replace_surrogates(phrasing).strip() for phrasing in several]
     kept = list(dict.fromkeys(phrasing for phrasing in cleaned if phrasing))
     if len(kept) > MOST_PHRASINGS:
@@ -196,7 +198,7 @@ def _parse_phrasings(value: object, notes: list[str]) -> tuple[str, ...]:
 
 
 def _parse_moment(key: str, value: object) -> float | None:
-    """Epoch seconds of a time: ISO, local if it has no offset, or as people write it; of a day, when it begins."""
+    """Return the epoch seconds of a time, or of the start of a day. A time without an offset is local."""
     if value is None:
         return None
     try:
@@ -214,7 +216,7 @@ def _parse_moment(key: str, value: object) -> float | None:
 
 
 def _parse_epoch(text: str) -> float:
-    from datetime import datetime  # dear to import, and rarely needed
+    from datetime import datetime  # slow to import and rarely needed
 
     if re.fullmatch(r"[0-9]{9,12}(\.[0-9]*)?|-[0-9]+", text):
         return float(text)
@@ -240,13 +242,13 @@ def _parse_roles(value: object) -> tuple[str, ...]:
 def _parse_choice(key: str, value: object, allowed: tuple[str, ...]) -> str:
     word = value.strip().lower() if isinstance(value, str) else value
     if not isinstance(word, str) or word not in allowed:
-        raise _make_error(f"{key} knows {', '.join(allowed)}")
+        raise _make_error(f"{key} must be one of {', '.join(allowed)}")
     return word
 
 
 def _parse_text(key: str, value: object) -> str:
     if not isinstance(value, str):
-        raise _make_error(f"{key} must be a text")
+        raise _make_error(f"{key} must be a string")
     return replace_surrogates(value).strip()
 
 
@@ -273,7 +275,7 @@ def _parse_flag(key: str, value: object) -> bool:
         return True
     if word in (False, "false", "no", 0):
         return False
-    raise _make_error(f"{key} is true or false")
+    raise _make_error(f"{key} must be true or false")
 
 
 def _make_error(sentence: str) -> errors.HermesError:

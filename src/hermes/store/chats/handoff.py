@@ -1,6 +1,6 @@
-"""Handing a session over to a platform: nothing, pending, running, then completed or failed.
+"""Handoffs of a session to a platform. The states are NULL, pending, running, then completed or failed.
 
-Every step is one conditional UPDATE, so that of two programs that try the same step exactly one succeeds.
+Every step is one conditional UPDATE. If two programs try the same step, exactly one succeeds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CLAIM = """UPDATE sessions SET handoff_state = 'running' WHERE id = ? AND handof
     AND trashed_at IS NULL"""
 COMPLETE = """UPDATE sessions SET handoff_state = 'completed', handoff_error = NULL
     WHERE id = ? AND handoff_state = 'running'"""
-# Also from pending: whoever asked may give up before anybody claimed it.
+# Also from pending: the requester may give up before a gateway claims the handoff.
 FAIL = """UPDATE sessions SET handoff_state = 'failed', handoff_error = ?
     WHERE id = ? AND handoff_state IN ('pending', 'running')"""
 STATE = (
@@ -38,13 +38,13 @@ class Handoffs:
         self._engine = engine
 
     def request(self, session_id: str, platform: str) -> bool:
-        """Ask for a handoff; False while one is under way, or if there is no such session."""
+        """Request a handoff. Return False while one is in progress or if the session does not exist."""
         name = require_text("platform", platform)
         return self._engine.write(lambda writer: writer.run(REQUEST, name, session_id)) > 0
 
     def claim(self, session_id: str) -> bool:
-        """Take a pending handoff; True for exactly one of those who try."""
-        # Not repeatable: after a lost commit somebody else may have been told that it is theirs.
+        """Claim a pending handoff. Return True for exactly one caller."""
+        # Not repeatable: after an uncertain commit another process may have claimed the handoff.
         return self._engine.write(lambda writer: writer.run(CLAIM, session_id), repeatable=False) > 0
 
     def complete(self, session_id: str) -> bool:
@@ -55,7 +55,8 @@ class Handoffs:
         return self._engine.write(lambda writer: writer.run(FAIL, reason, session_id)) > 0
 
     def get_state(self, session_id: str) -> dict[str, Any] | None:
-        """Where the handoff stands; None if there is no such session, or if the store cannot say (it is logged)."""
+        """Return state, platform and error of the handoff. None if the session does not exist, or, with a log
+        line, if the store cannot be read."""
         try:
             with self._engine.read() as reader:
                 row = reader.row(STATE, session_id)
@@ -65,7 +66,8 @@ class Handoffs:
         return None if row is None else {"state": row[0], "platform": row[1], "error": row[2]}
 
     def list_pending(self) -> list[dict[str, Any]]:
-        """Sessions that wait to be claimed, oldest start first; empty if the store cannot say (it is logged)."""
+        """Return the sessions with a pending handoff, oldest start first. Empty, with a log line, if the
+        store cannot be read."""
         try:
             with self._engine.read(settled=True) as reader:
                 return reader.dicts(PENDING)

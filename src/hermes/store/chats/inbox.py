@@ -1,9 +1,10 @@
-"""The inbox: what a platform gave us and nobody has worked on yet.
+"""The inbox: messages that a platform has delivered and the gateway has not processed yet.
 
-A message is durable before the platform is told that it was accepted, and accepted once. Within a chat messages are
-worked on one at a time, in order; chats do not wait for each other. Who works on one is known by the epoch of its
-lease, so that what a crash left half-way comes again. Of what is done only the ids are kept, against doing it twice:
-its text is in the conversation, and must not outlive it here.
+A message is durable before the gateway acknowledges it to the platform, and it is stored once. The messages
+of one chat are processed one at a time, in order; chats are independent of each other. An entry records the
+lease epoch of the process that works on it, so an entry that a crash interrupted is processed again. Of a
+finished entry only the ids are kept, to reject duplicates. Its text is in the conversation and must not
+outlive the conversation here.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from hermes.store.sessions.sessions import check_new_source
 
 LONGEST_ERROR = 500
 WHY = "hermes:error"
-"""Where the event of a failed entry says what went wrong."""
+"""The key under which the event of a failed entry holds the error."""
 
 ENTRIES = """SELECT id, session_key, session_id, platform, platform_message_id, event_json, state, epoch, received_at,
     changed_at FROM inbox"""
@@ -41,8 +42,6 @@ OLDEST_QUEUED = " ".join(
     (ENTRIES, "WHERE session_key = ? AND state <> 'done' AND state = 'queued' ORDER BY id LIMIT 1")
 )
 BEGUN = " ".join((ENTRIES, "WHERE session_key = ? AND state <> 'done' AND state = 'working'"))
-KEYS_WAITING = """SELECT session_key FROM inbox WHERE state <> 'done' AND state IN ('queued', 'working')
-    GROUP BY session_key ORDER BY min(id)"""
 ROUTED = "SELECT session_id FROM routing WHERE session_key = ?"
 
 ACCEPT = """INSERT INTO inbox (session_key, session_id, platform, platform_message_id, event_json, state, received_at,
@@ -66,12 +65,13 @@ class InboxEntry(NamedTuple):
     state: str
     """queued, working, done or failed."""
     epoch: int | None
-    """The lease of who works on it, or did; None for somebody without one."""
+    """The lease epoch of the process that works on the entry or has finished it. None for a process without a
+    lease."""
     received_at: float
     changed_at: float
     error: str | None
     again: bool = False
-    """Whether somebody had begun with it before, and was gone before it was done."""
+    """Whether another process began the entry and ended before it was done."""
 
 
 class Inbox:
@@ -86,7 +86,7 @@ class Inbox:
         platform_message_id: str | int | None = None,
         session_id: str | None = None,
     ) -> InboxEntry | None:
-        """Take a message in for good; None if this one was taken in before."""
+        """Store a message durably. Return None if it was stored before."""
         key, source = require_text("session_key", session_key), check_new_source(platform, "platform")
         message = check_optional_id("platform_message_id", platform_message_id)
         text, at = encode_document("event", event), clock.now()
@@ -107,10 +107,10 @@ class Inbox:
         *,
         alongside: bool = False,
     ) -> InboxEntry | None:
-        """The next message of a chat, to be worked on by the caller alone; None while somebody is at work.
+        """Claim the next message of a chat. Return None while another process works on one.
 
-        What was begun under a lease that is gone comes again, before what is newer. With `alongside` whoever is at work
-        under this lease takes the next one in as well.
+        An entry that was begun under a lease that has ended comes before newer entries. With `alongside`, a
+        process that already works on an entry under this lease gets the next one as well.
         """
         key, epoch = (
             require_text("session_key", session_key),
@@ -125,41 +125,36 @@ class Inbox:
                 require_epoch(writer, session, epoch)
             begun = [_make_entry(row) for row in writer.rows(BEGUN, key)]
             if alongside and epoch is not None:
-                begun = [entry for entry in begun if entry.epoch != epoch]
+                begun = [entry for entry in begun if not _is_of_lease(writer, entry, session, epoch)]
                 oldest = writer.row(OLDEST_QUEUED, key)
             if oldest is None or any(_is_at_work(writer, entry, session, epoch) for entry in begun):
                 return None
             writer.run(CLAIM, epoch, session, clock.now(), oldest[0])
             return _make_entry(writer.rows(BY_ID, oldest[0])[0])._replace(again=oldest[6] == "working")
 
-        # Not repeatable: after a lost commit somebody else may have been told that it is theirs.
+        # Not repeatable: after an uncertain commit another process may have claimed the entry.
         return self._engine.write(work, repeatable=False)
 
     def complete(self, entry_id: int, lease_epoch: int | None = None) -> bool:
-        """It was worked on; False if there is no such entry, or if nobody had claimed it."""
+        """Mark an entry as done. Return False if it does not exist or was not claimed."""
         return self._finish(entry_id, "done", None, lease_epoch)
 
     def fail(self, entry_id: int, error: str, lease_epoch: int | None = None) -> bool:
-        """It cannot be worked on, and is not tried again."""
+        """Mark an entry as failed, so that it is not tried again."""
         return self._finish(entry_id, "failed", require_text("error", error)[:LONGEST_ERROR], lease_epoch)
 
     def list_waiting(self, session_key: str | None = None) -> list[InboxEntry]:
-        """What is queued or being worked on, oldest first."""
+        """Return the entries that are queued or in work, oldest first."""
         with self._engine.read() as reader:
             return [_make_entry(row) for row in reader.rows(WAITING, session_key, session_key)]
 
     def count_waiting(self) -> int:
-        """How much that is, without looking into it."""
+        """Return the number of entries that are queued or in work."""
         with self._engine.read() as reader:
             return int(reader.value(COUNT_WAITING))
 
-    def list_waiting_keys(self) -> list[str]:
-        """The chats in which something waits or is being worked on, longest waiting first."""
-        with self._engine.read() as reader:
-            return [row[0] for row in reader.rows(KEYS_WAITING)]
-
     def forget_done(self, older_than_seconds: float) -> int:
-        """Forget what was done or has failed; a platform that delivers it again after that is believed."""
+        """Delete finished and failed entries. If a platform delivers such a message again, it counts as new."""
         before = clock.now() - check_time("older_than_seconds", older_than_seconds)
         return self._engine.write(lambda writer: writer.run(FORGET, before))
 
@@ -171,7 +166,8 @@ class Inbox:
             entry = None if row is None else _make_entry(row)
             if entry is None or entry.state not in ("working", state):
                 return False
-            # Begun under a lease, it is finished under that lease: whoever was overtaken has not done it.
+            # An entry begun under a lease is finished under the same lease. A process that lost its lease has
+            # not finished it.
             if epoch != entry.epoch:
                 raise build_lease_lost(entry.session_id)
             if epoch is not None:
@@ -185,16 +181,21 @@ class Inbox:
 
 
 def _is_at_work(reader: Reader, entry: InboxEntry, session: str | None, epoch: int | None) -> bool:
-    """Whether who claimed an entry is still at it, as seen by somebody who wants the next one.
+    """Return whether the process that claimed an entry still works on it.
 
-    Who works without a lease is believed to be at work until somebody with a lease comes.
+    A process without a lease counts as working until a process with a lease claims the next entry.
     """
     if entry.epoch is None or entry.session_id is None:
         return epoch is None
-    if entry.epoch == epoch and reader.value(ROOT, entry.session_id) == reader.value(ROOT, session):
+    if _is_of_lease(reader, entry, session, epoch):
         return True  # the caller itself
     lease = find_live_lease(reader, entry.session_id)
     return lease is not None and lease.epoch == entry.epoch
+
+
+def _is_of_lease(reader: Reader, entry: InboxEntry, session: str | None, epoch: int | None) -> bool:
+    """Return whether an entry was claimed under this lease. Leases of two conversations can have the same epoch."""
+    return entry.epoch == epoch and reader.value(ROOT, entry.session_id) == reader.value(ROOT, session)
 
 
 def _make_entry(row: Row) -> InboxEntry:

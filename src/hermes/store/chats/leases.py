@@ -1,9 +1,10 @@
-"""Leases: which process is working in a conversation.
+"""Leases: which process works in a conversation.
 
-A conversation is known by its first session, so that a continuation is under the same lease. Each new holder gets a
-higher epoch, written to every session of the conversation in the same transaction: whoever still writes with an older
-one is refused inside its own transaction, however long it was asleep. Liveness only decides who may come next without
-being rude; it is the epoch that keeps two writers apart.
+The key of a lease is the first session of the conversation, so continuations share the lease. Each new holder
+gets a higher epoch. The epoch is a fencing token: it is written to every session of the conversation in the
+same transaction, and a write with an older epoch is refused in its own transaction, however long that writer
+was paused. Expiry and process liveness only decide when another process may take the lease without a
+take-over; the epoch keeps two writers apart.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from hermes.store.processes import identify_process, is_gone
 from hermes.store.sessions.messages import decode_row
 from hermes.store.sessions.sessions import IS_TRASHED
 
-# A row that another program has just inserted has no root yet: it stands for itself.
+# Another program may have just inserted the row without a root. The session is then its own root.
 ROOT = "SELECT coalesce(root_id, id) FROM sessions WHERE id = ?"
-# Both are asked, because another program may have replaced a session's row, and with it the fence.
+# Both tables are read, because another program may have replaced a session row and its fence.
 HIGHEST = """SELECT max(known.epoch) FROM (SELECT lease_epoch AS epoch FROM sessions WHERE root_id = ?
     UNION ALL SELECT epoch FROM leases WHERE conversation_id = ?) AS known"""
 HELD = """SELECT epoch, holder_host, holder_pid, holder_start, holder_surface, since, expires_at FROM leases
@@ -33,7 +34,7 @@ HOLD = """INSERT INTO leases (conversation_id, epoch, holder_host, holder_pid, h
         holder_pid = excluded.holder_pid, holder_start = excluded.holder_start,
         holder_surface = excluded.holder_surface, since = excluded.since, expires_at = excluded.expires_at"""
 FENCE = "UPDATE sessions SET lease_epoch = ? WHERE root_id = ? AND lease_epoch <> ?"
-# The row stays, for the epoch in it. An epoch is given once, so that it alone says whose the lease is.
+# The row stays, to keep its epoch. An epoch is issued once per conversation.
 RELEASE = """UPDATE leases SET holder_host = NULL, holder_pid = NULL, holder_start = NULL, holder_surface = NULL,
         since = NULL, expires_at = NULL
     WHERE conversation_id = ? AND epoch = ? AND holder_host IS NOT NULL"""
@@ -56,7 +57,7 @@ class Holder(NamedTuple):
 class Lease(NamedTuple):
     conversation_id: str
     session_id: str
-    """The session it was asked for; any of the conversation."""
+    """The session that the lease was requested for. It can be any session of the conversation."""
     epoch: int
     holder: Holder
     since: float
@@ -68,24 +69,25 @@ class Leases:
         self._engine = engine
 
     def acquire(self, session_id: str, surface: str, seconds: float = 60.0) -> Lease:
-        """Begin to work in a conversation. `LeaseHeld` says who does already; one's own lease is renewed.
+        """Take the lease of a conversation, or renew the caller's own. Raise `LeaseHeld`, with the holder, if
+        it is taken.
 
-        After a compression, ask again for the new session: it is the same lease.
+        After a compression, call this again for the new session: the lease is the same.
         """
         return self._take(session_id, surface, seconds, ask=True)
 
     def take_over(self, session_id: str, surface: str, seconds: float = 60.0) -> Lease:
-        """Work in a conversation whoever does; what they still try to write is refused from now on."""
+        """Take the lease even if another process holds it. Later writes of that process are refused."""
         return self._take(session_id, surface, seconds, ask=False)
 
     def renew(self, lease: Lease, seconds: float = 60.0) -> Lease:
-        """Keep it for so much longer. `LeaseLost` if somebody else has it, or if it was released."""
+        """Extend the lease. Raise `LeaseLost` if another process holds it or if it was released."""
         span = _check_span(seconds)
 
         def work(writer: Writer) -> Lease:
             root = _find_settled_root(writer, lease.session_id)
-            # Without a row the first session was deleted, and the lease with it: the conversation goes on, and so
-            # does who works in it, if nobody has come since.
+            # No row: the first session was deleted, and its lease with it. The conversation goes on under the
+            # same lease if nobody has taken it since.
             row = None if root is None else writer.row(HELD, root)
             ours = row is None or (row[0] == lease.epoch and row[1:5] == lease.holder)
             if root is None or not ours or _find_highest_epoch(writer, root) != lease.epoch:
@@ -95,7 +97,7 @@ class Leases:
         return self._engine.write(work)
 
     def release(self, lease: Lease) -> bool:
-        """Leave the conversation to others; False if it was not ours any more."""
+        """Release the lease. Return False if the caller no longer held it."""
 
         def work(writer: Writer) -> bool:
             root = _find_settled_root(writer, lease.session_id)
@@ -104,12 +106,14 @@ class Leases:
         return self._engine.write(work)
 
     def find_holder(self, session_id: str) -> Lease | None:
-        """Who is working in the conversation; None if it is free, or if who held it has expired or died."""
+        """Return the lease of a conversation. None if nobody holds it, if it has expired or if its holder has
+        died."""
         with self._engine.read(settled=True) as reader:
             return find_live_lease(reader, session_id)
 
     def follow(self, session_id: str, after_message_id: int = 0) -> list[dict[str, Any]]:
-        """What was said in the conversation since then, whatever segment it is in now, for who only watches."""
+        """Return the messages of the conversation with an id above `after_message_id`, from all its sessions.
+        Used by observers."""
         after = check_integer("after_message_id", after_message_id)
         with self._engine.read(settled=True) as reader:
             root = reader.value(ROOT, session_id)
@@ -133,8 +137,8 @@ class Leases:
                     return _store_lease(writer, lease._replace(expires_at=now + span))
                 if lease.holder != me and _is_live(lease, now):
                     raise errors.LeaseHeld(_describe_holder(lease), lease)
-            # Never one that was given before, also to a session that was deleted and is back from an import or a
-            # backup: what a clock says is above all that it said earlier, and never below what is known here.
+            # An epoch is never issued twice, not even for a session that was deleted and imported again: it
+            # is at least the time in milliseconds, and higher than every epoch known here.
             epoch = max(highest + 1, int(now * 1000))
             return _store_lease(writer, Lease(root, session, epoch, me, now, now + span))
 
@@ -142,44 +146,42 @@ class Leases:
 
 
 def find_live_lease(reader: Reader, session_id: str) -> Lease | None:
-    """The lease of a session's conversation, if it has not expired and its holder is not known to be dead."""
+    """Return the lease of a session's conversation unless it has expired or its holder is known to be dead."""
     root = reader.value(ROOT, session_id)
     lease = None if root is None else _read_lease(reader, root, session_id)
     return lease if lease is not None and _is_live(lease, clock.now()) else None
 
 
 def find_epoch(reader: Reader, session_id: str) -> int | None:
-    """The epoch that a writer in this conversation must have now; None if there is no such session."""
+    """Return the epoch that a writer of this conversation needs now. None if the session does not exist."""
     root = reader.value(ROOT, session_id)
     return None if root is None else _find_highest_epoch(reader, root)
 
 
 def require_epoch(reader: Reader, session_id: str | None, epoch: int) -> None:
-    """For verbs that name their lease: `LeaseLost` unless its epoch is still the one of the conversation."""
+    """Raise `LeaseLost` unless the epoch is still the current one of the conversation."""
     if session_id is None:
-        raise errors.make_error(
-            errors.InvalidArgument, "an epoch says nothing without a session it is the lease of"
-        )
+        raise errors.make_error(errors.InvalidArgument, "epoch is allowed only together with a session")
     if find_epoch(reader, session_id) != epoch:
         raise build_lease_lost(session_id)
 
 
 def build_lease_lost(session_id: str | None) -> errors.HermesError:
     return errors.LeaseLost(
-        f"the conversation of session {session_id!r} is not ours to work in any more: it was taken over, released"
+        f"this process has lost the lease of session {session_id!r}: the conversation was taken over, released"
         " or deleted; nothing was changed"
     )
 
 
 def hand_on_lease(writer: Writer, session_id: str, going: Collection[str]) -> None:
-    """The first session of a conversation goes: its lease is that of what continues it."""
+    """Move the lease to the continuation before the first session of a conversation is deleted."""
     following = writer.value(FOLLOWING, session_id)
     if following is not None and following not in going:
         writer.run(MOVE, following, session_id)
 
 
 def _find_settled_root(writer: Writer, session_id: str) -> str | None:
-    """The conversation as it is now, with what other programs have just done to the family taken in."""
+    """Return the root of the conversation after derived columns include the latest changes of other programs."""
     derived.settle(writer)
     root = writer.value(ROOT, session_id)
     return None if root is None else str(root)
@@ -190,7 +192,7 @@ def _find_highest_epoch(reader: Reader, root: str) -> int:
 
 
 def _read_lease(reader: Reader, root: str, session_id: str) -> Lease | None:
-    """The lease as its row tells it; None if nobody holds it."""
+    """Return the stored lease. None if nobody holds it."""
     row = reader.row(HELD, root)
     if row is None or row[1] is None:
         return None
@@ -211,7 +213,9 @@ def _store_lease(writer: Writer, lease: Lease) -> Lease:
 def _check_span(seconds: float) -> float:
     span = check_time("seconds", seconds)
     if span <= 0:
-        raise errors.make_error(errors.InvalidArgument, f"a lease lasts more than {seconds!r} seconds")
+        raise errors.make_error(
+            errors.InvalidArgument, f"a lease must last more than 0 seconds, got {seconds!r}"
+        )
     return span
 
 

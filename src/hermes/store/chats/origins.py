@@ -1,7 +1,8 @@
-"""Origins: the chat a session was made for, remembered on its row, and what can be found out from it.
+"""Origins: the chat that a session was created for, stored on the session row.
 
-When the row that says where a chat is was lost, its sessions still tell. What is found is never more than the chat had
-before: nothing from before its last reset, and nothing of another participant.
+If the routing row of a chat is lost, its session is found from the origins. The result is never a session
+that the chat did not have before: it is not older than the chat's last reset and does not belong to another
+participant.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from hermes.store.people import Principal
 from hermes.store.sessions.lineage import find_tip
 from hermes.store.sessions.sessions import check_new_source
 
-# Only where nothing is known: a session that was resumed in another chat stays of the chat it was made for.
+# Only sessions without an origin are updated. A session that is resumed in another chat keeps its origin.
 REMEMBER = """UPDATE sessions SET session_key = ?, chat_type = ?, chat_id = ?, thread_id = ?,
     user_id = coalesce(user_id, ?) WHERE id = ? AND source = ? AND chat_type IS NULL"""
 INHERIT = """UPDATE sessions SET session_key = o.session_key, chat_type = o.chat_type, chat_id = o.chat_id,
     thread_id = o.thread_id, user_id = coalesce(sessions.user_id, o.user_id)
     FROM sessions o WHERE sessions.id = ? AND o.id = ? AND sessions.chat_type IS NULL AND sessions.source = o.source"""
-# What begins in a chat is of that chat: what it comes out of may have been begun in another, or at the terminal.
+# A session that begins in a chat gets that chat as its origin, even if its parent began in another chat or at
+# a terminal.
 BELONG = """UPDATE sessions SET source = r.platform, session_key = r.session_key, chat_type = r.chat_type,
     chat_id = r.chat_id, thread_id = r.thread_id, user_id = coalesce(sessions.user_id, nullif(r.participant, '')),
     display_name = NULL, origin_json = NULL, workspace = NULL, cwd = NULL, git_branch = NULL
@@ -40,7 +42,7 @@ _LONG_AGO = float("-inf")
 
 
 class Chat(NamedTuple):
-    """What makes a chat the same chat."""
+    """The identity of a chat."""
 
     platform: str
     chat_type: str
@@ -50,7 +52,7 @@ class Chat(NamedTuple):
 
     @classmethod
     def of(cls, platform: str, chat_type: str, *parts: str | int | None) -> Chat:
-        """The chat as it is stored: its parts are text, and none is the empty one."""
+        """Return the chat as it is stored: parts are text, and a missing part is empty."""
         named = zip(("chat_id", "thread_id", "participant"), parts, strict=True)
         texts = (check_optional_id(name, part) or "" for name, part in named)
         return cls(check_new_source(platform, "platform"), require_text("chat_type", chat_type), *texts)
@@ -62,17 +64,20 @@ def remember_chat(writer: Writer, session_id: str, session_key: str, chat: Chat)
 
 
 def assign_chat(writer: Writer, session_id: str, session_key: str) -> None:
-    """A session that begins in a chat is of that chat."""
+    """Set the origin of a session that begins in a chat."""
     writer.run(BELONG, session_id, session_key)
 
 
 def inherit_chat(writer: Writer, from_session: str, to_session: str) -> None:
-    """A session that takes another's place is of the same chat."""
+    """Copy the origin to a session that replaces another."""
     writer.run(INHERIT, to_session, from_session)
 
 
 def find_last_used(reader: Reader, chat: Chat, session_key: str | None) -> str | None:
-    """The session a chat was in. An open one before one that was ended on purpose, then the one used last."""
+    """Return the session that a chat was in. None if there is none since the chat's last reset.
+
+    Open sessions come before ended ones, then the one used last is chosen.
+    """
     session_ids = [row[0] for row in reader.rows(MADE_FOR, *chat[:4]) if _is_of_chat(row, chat, session_key)]
     ends = [
         _Candidate(*row)
@@ -94,7 +99,7 @@ def find_last_used(reader: Reader, chat: Chat, session_key: str | None) -> str |
 
 
 class _Candidate(NamedTuple):
-    """The live end of a conversation that the chat may have been in."""
+    """The live session of a conversation that the chat may have been in."""
 
     session_id: str
     active: Any
@@ -103,19 +108,21 @@ class _Candidate(NamedTuple):
     end_reason: str | None
     trashed_at: float | None
     reset_at: Any
-    """When a reset put another session in its place."""
+    """When a reset replaced this session by another."""
 
     @property
     def was_reset(self) -> bool:
-        """A reset ends what it leaves; what is open again was gone back to."""
+        """Return whether a reset ended this session. An open session was returned to after its reset."""
         ended = self.ended_at is not None
         return ended and (self.reset_at is not None or self.end_reason in RESET_REASONS)
 
 
 def _is_of_chat(row: Row, chat: Chat, session_key: str | None) -> bool:
-    """Whether a session of this place is this participant's, or everybody's if none is named.
+    """Return whether a session of this chat belongs to the participant, or to everybody if there is no
+    participant.
 
-    A shared room's session may name whoever spoke first in it; its owner or its key says that it is shared.
+    The session of a shared room can name the person who wrote first. Its owner or key identifies it as
+    shared.
     """
     _, user, owner, known_key = row
     if session_key is not None and known_key == session_key:
@@ -128,5 +135,5 @@ def _is_of_chat(row: Row, chat: Chat, session_key: str | None) -> bool:
 
 
 def _read_time(value: object) -> float:
-    """A stored time. Another program may have put anything there: then it was long ago."""
+    """Return a stored time. A value of another type, written by another program, counts as long ago."""
     return float(value) if isinstance(value, int | float) else _LONG_AGO

@@ -1,8 +1,9 @@
-"""The outbox: what is to be delivered to a platform and is not known to have arrived.
+"""The outbox: messages for a platform that are not confirmed as delivered.
 
-Within a chat entries are delivered one at a time, in order. Who delivers one is known by its process, so that what a
-crash left half-way is found: it is delivered again only where that cannot show twice, else its fate is unknown, and
-says so. Of what was sent only the ids are kept: its text is in the conversation, and must not outlive it here.
+The entries of one chat are delivered one at a time, in order. An entry records the process that delivers it,
+so entries that a crash interrupted can be found. Such an entry is delivered again only if a duplicate cannot
+become visible; otherwise its state becomes `unknown`. Of a delivered entry only the ids are kept. Its text is
+in the conversation and must not outlive the conversation here.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from hermes.store.processes import identify_process, is_gone
 from hermes.store.sessions.sessions import check_new_source, check_source
 
 ELSEWHERE_S = 10 * clock.MINUTE
-"""How long a delivery by a process of another host, which cannot be asked, is believed to be under way."""
+"""How long a delivery by a process on another host counts as in progress. That process cannot be checked from
+here."""
 
 ENTRIES = """SELECT id, session_key, session_id, platform, idempotency_key, payload_json, state, epoch,
     platform_message_id, error, created_at, changed_at FROM outbox"""
@@ -43,7 +45,7 @@ WAITING = " ".join(
 )
 COUNT_WAITING = "SELECT count(*) FROM outbox WHERE state <> 'sent' AND state IN ('queued', 'sending')"
 UNDER_WAY = " ".join((ENTRIES, "WHERE state <> 'sent' AND state = 'sending' ORDER BY id"))
-# One that is tried again keeps its place in its chat, but lets other chats go first.
+# A retried entry keeps its place in its chat, but the entries of other chats go first.
 NEXT = """SELECT o.id FROM outbox o WHERE (? IS NULL OR o.session_key = ?) AND o.state <> 'sent'
     AND o.state = 'queued' AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.session_key = o.session_key AND e.id < o.id
         AND e.state <> 'sent' AND e.state IN ('queued', 'sending'))
@@ -53,7 +55,7 @@ STATE = "SELECT state FROM outbox WHERE id = ?"
 PUT = """INSERT INTO outbox (session_key, session_id, platform, idempotency_key, payload_json, state, epoch, created_at,
         changed_at)
     VALUES (?, ?, ?, ?, ?, 'queued', ?, ?, ?)"""
-# While an entry is being sent, `error` says who would have to answer for it.
+# While an entry is being sent, `error` holds the identity of the sending process.
 CLAIM = "UPDATE outbox SET state = 'sending', error = ?, changed_at = ? WHERE id = ?"
 SENT = """UPDATE outbox SET state = 'sent', platform_message_id = ?, error = NULL, payload_json = '{}', changed_at = ?
     WHERE id = ? AND state IN ('sending', 'unknown')"""
@@ -73,7 +75,7 @@ class OutboxEntry(NamedTuple):
     state: str
     """queued, sending, sent, unknown or failed."""
     epoch: int | None
-    """The lease under which it was written."""
+    """The lease epoch under which the entry was written."""
     platform_message_id: str | None
     error: str | None
     created_at: float
@@ -93,7 +95,7 @@ class Outbox:
         session_id: str | None = None,
         lease_epoch: int | None = None,
     ) -> OutboxEntry:
-        """Something to be delivered, once per idempotency key: the second time it is the same entry."""
+        """Add an entry. For an idempotency key that exists, return the existing entry."""
         key, source = require_text("session_key", session_key), check_new_source(platform, "platform")
         once = require_text("idempotency_key", idempotency_key)
         session, epoch = (
@@ -112,7 +114,7 @@ class Outbox:
         return self._engine.write(work)
 
     def claim(self, session_key: str | None = None) -> OutboxEntry | None:
-        """The next thing to deliver, of one chat or of any; nothing of a chat while something of it is under way."""
+        """Claim the next entry, of one chat or of any. A chat with a delivery in progress has no next entry."""
         key, me = check_optional_text("session_key", session_key), _identify_sender()
 
         def work(writer: Writer) -> OutboxEntry | None:
@@ -122,11 +124,11 @@ class Outbox:
             writer.run(CLAIM, me, clock.now(), entry_id)
             return _make_entry(writer.rows(BY_ID, entry_id)[0])
 
-        # Not repeatable: after a lost commit somebody else may have been told that it is theirs.
+        # Not repeatable: after an uncertain commit another process may have claimed the entry.
         return self._engine.write(work, repeatable=False)
 
     def mark_sent(self, entry_id: int, platform_message_id: str | int | None = None) -> bool:
-        """It has arrived; also if that was unknown for a while."""
+        """Mark an entry as delivered. This also applies to an entry whose state was unknown."""
         message, at = check_optional_id("platform_message_id", platform_message_id), clock.now()
 
         def work(writer: Writer) -> bool:
@@ -136,13 +138,15 @@ class Outbox:
         return self._engine.write(work)
 
     def mark_failed(self, entry_id: int, error: str, retry: bool) -> bool:
-        """It has certainly not arrived: queued again in its place, or given up. Only its sender can say so."""
+        """Record that an entry was not delivered: queue it again in its place, or give it up. Only its sender
+        can do so."""
         why = require_text("error", error)[:LONGEST_ERROR]
         values = ("queued" if retry else "failed", why, clock.now(), entry_id, _identify_sender())
         return self._engine.write(lambda writer: writer.run(NOT_SENT, *values) > 0 or writer.repeating)
 
     def mark_doubtful(self, entry_id: int) -> bool:
-        """It was handed over and no answer came: whether it arrived is unknown. Only its sender can say so."""
+        """Record that the platform did not respond, so that the state is unknown. Only the sender of the
+        entry can do so."""
         values = ("unknown", "no answer came", clock.now(), entry_id, _identify_sender())
         return self._engine.write(lambda writer: writer.run(NOT_SENT, *values) > 0 or writer.repeating)
 
@@ -151,10 +155,11 @@ class Outbox:
         idempotent_platforms: Iterable[str],
         repeatable: Callable[[Mapping[str, Any]], bool] = lambda payload: False,
     ) -> list[OutboxEntry]:
-        """Settle what was being sent by processes that are gone; gives what may or may not have arrived.
+        """Decide the state of entries whose sending process has ended. Return those whose state is now
+        `unknown`.
 
-        What a platform recognises by its idempotency key is queued again, and what can be repeated by its nature (a
-        change of a message): a second delivery does not show.
+        An entry is queued again if its platform recognises the idempotency key, or if `repeatable` says that
+        a second delivery is not visible, as for an edit of a message.
         """
         safe = {check_source(name) for name in check_names("idempotent_platforms", idempotent_platforms)}
         doubtful: dict[int, OutboxEntry] = {}
@@ -174,17 +179,17 @@ class Outbox:
         return self._engine.write(work)
 
     def list_waiting(self, session_key: str | None = None) -> list[OutboxEntry]:
-        """What is queued or being sent, oldest first."""
+        """Return the entries that are queued or being sent, oldest first."""
         with self._engine.read() as reader:
             return [_make_entry(row) for row in reader.rows(WAITING, session_key, session_key)]
 
     def count_waiting(self) -> int:
-        """How much that is, without looking into it."""
+        """Return the number of entries that are queued or being sent."""
         with self._engine.read() as reader:
             return int(reader.value(COUNT_WAITING))
 
     def forget_sent(self, older_than_seconds: float) -> int:
-        """Forget what was sent, was given up or will never be known; their idempotency keys are free again."""
+        """Delete entries that were sent, given up or are unknown. Their idempotency keys are free again."""
         before = clock.now() - check_time("older_than_seconds", older_than_seconds)
         return self._engine.write(lambda writer: writer.run(FORGET, before))
 

@@ -1,7 +1,7 @@
-"""Routing: which chat is in which session.
+"""Routing: the current session of each chat.
 
-A chat is the same chat if platform, type, chat, thread and participant are the same; the key is only its spelling. A
-key that is spelled anew takes its row along.
+A chat is identified by platform, type, chat, thread and participant. The session key is only a name for it.
+If the key of a chat changes, its row is updated.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from hermes.store.sessions.lineage import find_tip
 from hermes.store.sessions.messages import check_fence
 from hermes.store.sessions.owners import give_conversation
 from hermes.store.sessions.sessions import END, REOPEN, check_source
+from hermes.store.sessions.titles import clear_title
 
-# A session in the trash, or gone, is nobody's live session: its rows are as if they were not there.
+# Routes to a session that is deleted or in the trash are ignored.
 ROUTES = """SELECT r.session_key, r.platform, r.chat_type, r.chat_id, r.thread_id, r.participant, r.session_id,
         r.created_at, r.updated_at, r.entry_json
     FROM routing r JOIN sessions s ON s.id = r.session_id AND s.trashed_at IS NULL"""
@@ -51,6 +52,10 @@ SESSION_OF = """SELECT r.session_id, s.id, s.trashed_at FROM routing r LEFT JOIN
     WHERE r.session_key = ?"""
 NEWEST_IS_TRASHED = """SELECT trashed_at IS NOT NULL FROM sessions WHERE session_key = ?
     ORDER BY coalesce(last_active, started_at) DESC, id DESC LIMIT 1"""
+# Nobody has said anything in it, and it carries nothing.
+IS_EMPTY = """SELECT 1 FROM sessions s WHERE s.id = ?
+    AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id)
+    AND NOT EXISTS (SELECT 1 FROM carried_context c WHERE c.session_id = s.id)"""
 LIVING = "SELECT 1 FROM sessions WHERE id = ? AND trashed_at IS NULL"
 PUT = """INSERT INTO routing (session_key, platform, chat_type, chat_id, thread_id, participant, session_id, created_at,
         updated_at, entry_json)
@@ -91,7 +96,7 @@ class Route(NamedTuple):
     created_at: float
     updated_at: float
     entry: dict[str, Any]
-    """What the gateway keeps with a chat; nothing here looks into it."""
+    """Data of the gateway about the chat. The store does not interpret it."""
 
 
 class ChatClock(NamedTuple):
@@ -117,7 +122,7 @@ class Routing:
         session_id: str,
         entry: Mapping[str, Any] | None = None,
     ) -> Route:
-        """Put a chat into a session. Without `entry` the one that is there stays."""
+        """Assign a chat to a session. Without `entry`, an existing entry is kept."""
         key, session = require_text("session_key", session_key), require_text("session_id", session_id)
         chat = Chat.of(platform, chat_type, chat_id, thread_id, participant)
         entry_json, at = None if entry is None else encode_document("entry", entry), clock.now()
@@ -126,14 +131,16 @@ class Routing:
             _require_session(writer, session)
             live = find_tip(writer, session)
             known_key = writer.value(KEY_OF, *chat)
-            # Entries that wait under the old spelling belong to the same chat.
+            # Inbox and outbox entries with the old key belong to the same chat.
             if known_key is not None and known_key != key:
                 for sql in REKEY:
                     writer.run(sql, key, known_key)
             other = writer.row(CHAT_OF, key)
-            # Taken over, it would answer one chat in another's session.
+            # Reusing the key would answer one chat in the session of another.
             if other is not None and tuple(other) != chat:
-                raise errors.make_error(errors.InvalidArgument, f"key {key!r} is the key of another chat")
+                raise errors.make_error(
+                    errors.InvalidArgument, f"the session key {key!r} belongs to another chat"
+                )
             writer.run(PUT, key, *chat, live, at, at, entry_json, entry_json)
             origins.remember_chat(writer, live, key, chat)
             return _require_route(writer.row(BY_KEY, key))
@@ -145,13 +152,13 @@ class Routing:
             return _make_optional_route(reader.row(BY_KEY, session_key))
 
     def find_chat(self, session_key: str) -> Chat | None:
-        """The chat whose key this is, whatever became of its session."""
+        """Return the chat with this key, even if its session is deleted or in the trash."""
         with self._engine.read() as reader:
             row = reader.row(CHAT_OF, session_key)
         return None if row is None else Chat._make(row)
 
     def was_trashed(self, session_key: str) -> bool:
-        """Whether the last session that was made for the chat of this key lies in the trash."""
+        """Return whether the last session created for the chat with this key is in the trash."""
         with self._engine.read() as reader:
             return bool(reader.value(NEWEST_IS_TRASHED, session_key))
 
@@ -163,7 +170,7 @@ class Routing:
         thread_id: str | int | None = "",
         participant: str | int | None = "",
     ) -> Route | None:
-        """The row of a chat, however its key is spelled."""
+        """Return the route of a chat, whatever its key is."""
         chat = Chat.of(platform, chat_type, chat_id, thread_id, participant)
         with self._engine.read() as reader:
             return _make_optional_route(reader.row(BY_CHAT, *chat))
@@ -175,7 +182,8 @@ class Routing:
         thread_id: str | int | None = None,
         participant: str | int | None = None,
     ) -> Route | None:
-        """The chat something was delivered to: that participant's, else the only one's; None if it is not clear."""
+        """Return the chat that a message was delivered to: the participant's, or the only one. None if it is
+        ambiguous."""
         thread, person = (
             check_optional_id("thread_id", thread_id),
             check_optional_id("participant", participant),
@@ -195,20 +203,21 @@ class Routing:
             return [_require_route(row) for row in reader.rows(BY_SESSION, session_id)]
 
     def list_routes(self, active_since: float | None = None) -> list[Route]:
-        """Every chat, or those used since then, newest first."""
+        """Return all chats, or those used since `active_since`, newest first."""
         since = None if active_since is None else check_time("active_since", active_since)
         with self._engine.read() as reader:
             return [_require_route(row) for row in reader.rows(SINCE, since, since)]
 
     def list_clocks(self) -> list[ChatClock]:
-        """When a person last spoke in each chat in which somebody did: what resets go by."""
+        """Return the time of the last message of a person in each chat, for the reset policy."""
         with self._engine.read(settled=True) as reader:
             return [ChatClock._make(row) for row in reader.rows(CLOCKS)]
 
     def switch(self, session_key: str, session_id: str, *, lease_epoch: int | None = None) -> Route | None:
-        """Go on in another session: the old one ends, the other is reopened, at its live end. None for no such chat.
+        """Switch a chat to another session. End the old session and reopen the live end of the other.
 
-        `lease_epoch` is that of the conversation which is left.
+        The former session stays open if another chat is in it. If it is empty, its title is removed. Return None if
+        there is no such chat. `lease_epoch` is the epoch of the conversation that the chat leaves.
         """
         key, target_id, at = session_key, require_text("session_id", session_id), clock.now()
         epoch = check_optional_integer("lease_epoch", lease_epoch)
@@ -224,7 +233,7 @@ class Routing:
             if target == now:
                 writer.run(POINT, target, key)
             else:
-                writer.run(END, at, "session_switch", now)
+                _leave_session(writer, now, key, at)
                 writer.run(REOPEN, target)
                 writer.run(SWITCH, target, at, key)
                 derived.refresh(writer)
@@ -243,9 +252,9 @@ class Routing:
         session_id: str,
         owner: str,
     ) -> Route:
-        """Give a conversation to somebody, and go on with it in their chat: what was there before ends.
+        """Assign a conversation to an owner and continue it in their chat. The chat's previous session ends.
 
-        The chats of whoever had it are in no conversation then: they begin another.
+        The chats of former owners lose their routes. Their next message starts a new conversation.
         """
         key, target_id = require_text("session_key", session_key), require_text("session_id", session_id)
         theirs = require_text("owner", owner)
@@ -269,7 +278,7 @@ class Routing:
         return self._engine.write(work)
 
     def update(self, session_key: str, entry: Mapping[str, Any]) -> Route | None:
-        """Replace what is kept with a chat; None for no such chat."""
+        """Replace the entry of a chat. Return None if there is no such chat."""
         text, at = encode_document("entry", entry), clock.now()
 
         def work(writer: Writer) -> Route | None:
@@ -282,7 +291,7 @@ class Routing:
         return self._engine.write(lambda writer: writer.run(REMOVE, session_key)) > 0
 
     def find_live_session(self, session_key: str) -> str | None:
-        """Where the chat goes on now: the live end of its conversation. A row that lags behind is put right."""
+        """Return the live session of a chat, and correct its routing row if it is out of date."""
         with self._engine.read(settled=True) as reader:
             live, lags = _locate_session(reader, session_key)
         if not lags or self._engine.read_only:
@@ -299,10 +308,10 @@ class Routing:
         *,
         session_key: str | None = None,
     ) -> str | None:
-        """The session a chat was in, from what its sessions remember, when its row was lost.
+        """Find the session of a chat from the origins of sessions, for a chat whose routing row was lost.
 
-        An open one before one that was ended on purpose, then the one that was really used last. What is older than
-        the last reset stays history: None then, and a new session is begun.
+        Open sessions come before ended ones, then the one used last is chosen. Sessions before the chat's
+        last reset are ignored. If there is no other, return None, and the caller starts a new session.
         """
         chat = Chat.of(platform, chat_type, chat_id, thread_id, participant)
         with self._engine.read(settled=True) as reader:
@@ -310,16 +319,17 @@ class Routing:
 
 
 def move_chats_back(writer: Writer, session_id: str, going: Collection[str]) -> None:
-    """The last session of a conversation goes: its chats go on where the conversation does, if it does."""
+    """Route the chats of a session that is deleted to the session before it in the conversation, if that one
+    stays."""
     before = writer.value(CONTINUES, session_id)
     if before is not None and before not in going:
         writer.run(POINT_BACK, before, session_id)
 
 
 def move_chats(writer: Writer, from_session: str, to_session: str, at: float) -> int:
-    """Point every chat of one session to another, inside the caller's transaction; how many chats that were.
+    """Route every chat of one session to another, in the caller's transaction. Return the number of chats.
 
-    For the verbs that make a session take another's place: continuation, branch, reset.
+    Used when a session replaces another: continuation, branch, reset.
     """
     moved = writer.run(MOVE, to_session, at, from_session)
     origins.inherit_chat(writer, from_session, to_session)
@@ -327,18 +337,25 @@ def move_chats(writer: Writer, from_session: str, to_session: str, at: float) ->
 
 
 def is_in_other_chat(reader: Reader, session_id: str, session_key: str) -> bool:
-    """Whether a session goes on in another chat than this one."""
+    """Return whether another chat than this one is routed to the session."""
     return bool(reader.value(ELSEWHERE, session_id, session_key))
 
 
 def move_chat(writer: Writer, session_key: str, from_session: str, to_session: str, at: float) -> None:
-    """Point one chat from a session to a new one, which is of that chat then, whatever the old one was made for."""
+    """Route one chat from a session to a new one, and set the origin of the new session to that chat."""
     writer.run(MOVE_ONE, to_session, at, from_session, session_key)
     origins.assign_chat(writer, to_session, session_key)
 
 
+def _leave_session(writer: Writer, session_id: str, session_key: str, at: float) -> None:
+    if not is_in_other_chat(writer, session_id, session_key):
+        writer.run(END, at, "session_switch", session_id)
+        if writer.value(IS_EMPTY, session_id):
+            clear_title(writer, session_id)
+
+
 def _locate_session(reader: Reader, session_key: str) -> tuple[str | None, bool]:
-    """(the live session of a chat, whether its row says something else)."""
+    """Return (live session of a chat, whether its routing row is out of date)."""
     row = reader.row(SESSION_OF, session_key)
     if row is None:
         return None, False
@@ -347,7 +364,7 @@ def _locate_session(reader: Reader, session_key: str) -> tuple[str | None, bool]
         return None, True
     live = find_tip(reader, routed)
     if trashed_at is not None or not reader.value(LIVING, live):
-        return None, False  # it may come back from the trash, and the chat with it
+        return None, False  # the session can be restored from the trash, and its chat with it
     return live, live != routed
 
 

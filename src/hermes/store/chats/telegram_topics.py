@@ -1,8 +1,8 @@
-"""Telegram topics: which private chats use them, and which session lives in which topic.
+"""Telegram topics: the private chats that use them, and the session of each topic.
 
-The two tables exist only once somebody has turned topics on; readers never make them, and ask `state_meta` whether
-they are there. Tables of another program, whatever their columns, become ours at the first change: every row is kept
-whose session exists.
+The two tables are created when topics are first enabled. Readers never create them; a row in `state_meta`
+tells whether they exist. If another program created the tables, they are rebuilt before the first write,
+whatever columns they have. Rows whose session exists are kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from hermes.store.sessions.sessions import EXISTS, LIVE, SELECT_ROW
 
 VERSION_KEY, VERSION = "telegram_dm_topic_schema_version", "2"
 COMPLETE_KEY = "telegram_dm_topic_columns"
-"""In `state_meta` once the tables have every column named here; other programs' version 2 may have fewer."""
+"""The key in `state_meta` that is set once the tables have every column below. Version 2 of another program
+may have fewer."""
 
 CREATE_MODE = """CREATE TABLE IF NOT EXISTS telegram_dm_topic_mode (
     chat_id TEXT PRIMARY KEY,
@@ -48,7 +49,7 @@ OPTIONAL = frozenset(
         *("linked_at", "updated_at"),
     ]
 )
-"""Columns that tables of another program may lack."""
+"""Columns that the tables of another program may lack."""
 ALL_MODES = "SELECT * FROM telegram_dm_topic_mode"
 ALL_BINDINGS = "SELECT * FROM telegram_dm_topic_bindings"
 DROP_MODE = "DROP TABLE telegram_dm_topic_mode"
@@ -84,7 +85,7 @@ BINDING = "SELECT * FROM telegram_dm_topic_bindings WHERE chat_id = ? AND thread
 WHERE_BOUND = "SELECT chat_id, thread_id FROM telegram_dm_topic_bindings WHERE session_id = ?"
 BOUND_ROOTS = """SELECT s.root_id FROM telegram_dm_topic_bindings b JOIN sessions s ON s.id = b.session_id"""
 UNBIND_SESSION = "DELETE FROM telegram_dm_topic_bindings WHERE session_id = ?"
-# One row per conversation, as lists show them; a conversation is linked if any session of it is.
+# One row per conversation, as in lists. A conversation is linked if any of its sessions is.
 OF_USER = """SELECT id, root_id FROM sessions
     WHERE listed = 1 AND source = 'telegram' AND user_id = ? AND trashed_at IS NULL
     ORDER BY conversation_active DESC NULLS LAST, started_at DESC, id DESC"""
@@ -144,7 +145,7 @@ class TelegramTopics:
         session_id: str,
         managed_mode: str = "auto",
     ) -> None:
-        """Put a session into a topic, in place of the one that was there. A session lives in one topic only."""
+        """Bind a topic to a session, replacing its former session. A session can be bound to one topic only."""
         at = clock.now()
         topic = (_check_id("chat_id", chat_id), _check_id("thread_id", thread_id))
         session = require_text("session_id", session_id)
@@ -171,7 +172,7 @@ class TelegramTopics:
     def list_unlinked_telegram_sessions_for_user(
         self, *, chat_id: str | int, user_id: str | int, limit: int = 10
     ) -> list[dict[str, Any]]:
-        """A person's conversations that are in no topic of any chat, newest activity first."""
+        """Return a person's conversations that are bound to no topic of any chat, newest activity first."""
         bindings: list[dict[str, Any]] = []
         most = max(0, check_integer("limit", limit))
         with self._engine.read(settled=True) as reader:
@@ -189,12 +190,12 @@ def has_tables(reader: Reader) -> bool:
 
 
 def list_linked_conversations(reader: Reader) -> set[str]:
-    """Roots of the conversations that a topic is bound to."""
+    """Return the roots of the conversations that are bound to a topic."""
     return {row[0] for row in reader.rows(BOUND_ROOTS)} if has_tables(reader) else set()
 
 
 def unbind_session(writer: Writer, session_id: str) -> None:
-    """For who deletes a session: tables of version 1 have no cascade that would do it."""
+    """Delete the binding of a session that is deleted. Tables of version 1 have no cascade."""
     if has_tables(writer):
         writer.run(UNBIND_SESSION, session_id)
 
@@ -205,7 +206,7 @@ def _ensure_tables(writer: Writer) -> None:
 
 
 def create_tables(writer: Writer) -> None:
-    """Make the tables anew, with every column, and with the rows of those that are there."""
+    """Rebuild the tables with every column and the existing rows."""
     writer.run(CREATE_MODE)
     writer.run(CREATE_BINDINGS)
     modes, bindings = writer.dicts(ALL_MODES), writer.dicts(ALL_BINDINGS)
@@ -232,7 +233,7 @@ def create_tables(writer: Writer) -> None:
 
 
 def _make_binding(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
-    """The conversation as its live tip, with what every rich row has."""
+    """Return the row of a conversation with the values of its live session, as in `list_rich`."""
     live = find_tip(reader, row["id"])
     if live != row["id"]:
         session = reader.dict(SELECT_ROW, live) or row
@@ -244,7 +245,7 @@ def _make_binding(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_id(name: str, value: object) -> str:
-    """Ids of chats, topics and people come as numbers or text and are stored as text."""
+    """Return the id of a chat, topic or person as text. It can be passed as a number."""
     return require_text(name, None if value is None else str(value))
 
 

@@ -1,7 +1,8 @@
-"""What was done in a span of time, for those who report on it: sessions and what they cost, messages, calls of tools.
+"""Activity since a time, for reports: sessions with their cost, messages and tool calls.
 
-It is one snapshot, read row by row: counted in SQL where that is possible, and never with the text of a message, so
-that a large store takes time but no room. A session counts from its start; what lies in the trash counts nowhere.
+All figures come from one snapshot. Rows are streamed and counted in SQL where possible, and message texts are
+not read, so a large store takes time but little memory. A session belongs to the window if it starts in it.
+Sessions in the trash are not counted.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from hermes.store.sessions.lineage import list_with_subagents
 from hermes.store.sessions.sessions import check_source
 
 ACTUAL, ESTIMATED, INCLUDED, UNKNOWN = "actual", "estimated", "included", "unknown"
-"""How a cost is known: billed, estimated, paid for by a subscription, or not at all."""
+"""Certainty of a cost: billed, estimated, included in a subscription, or unknown."""
 
 SESSION = """SELECT s.id, s.root_id, s.source, s.model, s.title, s.started_at, s.ended_at, s.cost_status,
     coalesce(s.message_count, 0), coalesce(s.tool_call_count, 0), coalesce(s.api_call_count, 0),
@@ -30,8 +31,8 @@ SESSIONS = " ".join((SESSION, "WHERE", IN_WINDOW, "ORDER BY s.started_at, s.id")
 IDS = " ".join(("SELECT s.id FROM sessions s WHERE", IN_WINDOW))
 ONE = " ".join((SESSION, "WHERE s.id = ? AND s.trashed_at IS NULL"))
 
-# A bill is surer than an estimate; what a subscription includes costs nothing more; an estimate of nothing by somebody
-# who says that it is unknown is none.
+# An actual cost takes precedence over an estimate. Calls included in a subscription cost nothing. An estimate
+# of zero with the status "unknown" is no estimate.
 SPENT = " ".join(
     (
         """SELECT u.session_id, u.model, u.purpose,
@@ -52,7 +53,8 @@ EMPLOYER = """SELECT p.root_id FROM sessions s JOIN sessions p ON p.id = s.paren
 NAMES = """SELECT title, preview, source FROM sessions WHERE root_id = ? AND trashed_at IS NULL
     ORDER BY started_at DESC, id DESC"""
 
-# By the sessions, not by a join: so a short window is found by its sessions, however many messages there are.
+# A subquery instead of a join, so that a short window is found by its sessions, however many messages there
+# are.
 SAID_IN_WINDOW = " ".join(("FROM messages m WHERE m.active = 1 AND m.session_id IN (", IDS, ")"))
 ROLES = " ".join(
     (
@@ -71,7 +73,7 @@ CALLS = " ".join(
 
 
 class Spent(NamedTuple):
-    """What calls of one model used, and how their cost is known."""
+    """The usage of one model for one purpose, and the certainty of its cost."""
 
     model: str | None
     purpose: str
@@ -80,7 +82,7 @@ class Spent(NamedTuple):
 
     @property
     def cost(self) -> float | None:
-        """In dollars; None where nobody knows."""
+        """Return the cost in dollars. None if it is unknown."""
         if self.cost_status == ACTUAL:
             return self.used.actual_cost_usd
         if self.cost_status == ESTIMATED:
@@ -91,7 +93,7 @@ class Spent(NamedTuple):
 class SessionActivity(NamedTuple):
     id: str
     conversation: str
-    """The first session of the conversation it belongs to or, a subagent's, of the one that it worked for."""
+    """The first session of the conversation. For a subagent, that of the conversation it worked for."""
     source: str
     model: str | None
     title: str | None
@@ -100,19 +102,19 @@ class SessionActivity(NamedTuple):
     messages: int
     tool_calls: int
     used: UsageLine
-    """As in the columns of the session; what rows and columns tell together is `spent`."""
+    """The usage in the columns of the session. `spent` combines the columns with the usage rows."""
     spent: tuple[Spent, ...]
 
 
 class MessageCounts(NamedTuple):
-    """Messages counted: by who said them, and those of tools by the name of the tool."""
+    """Numbers of messages by role, and of tool messages by the name of the tool."""
 
     roles: dict[str, int]
     tools: dict[str, int]
 
 
 class WholeConversation(NamedTuple):
-    """A conversation with its subagents, whenever they were."""
+    """A conversation with its subagents, including sessions outside the window."""
 
     name: str | None
     source: str | None
@@ -120,7 +122,7 @@ class WholeConversation(NamedTuple):
 
 
 class Activity:
-    """What was done since a time, as it stood at one moment; only while its `with` lasts."""
+    """The activity since a time, read from one snapshot. It is valid inside the `with` block of `open_since`."""
 
     def __init__(self, reader: Reader, since: float, sources: str | None) -> None:
         self._reader = reader
@@ -128,12 +130,12 @@ class Activity:
         self._employers: dict[str, str | None] = {}
 
     def list_sessions(self) -> Iterator[SessionActivity]:
-        """Each session once, in the order in which they began."""
+        """Yield each session once, in order of its start."""
         recorded: dict[str, list[Spent]] = {}
         for row in self._reader.each(SPENT_IN_WINDOW, *self._window):
             recorded.setdefault(row[0], []).append(_make_spent(row))
         for row in self._reader.each(SESSIONS, *self._window):
-            if isinstance(row[5], int | float):  # another program may have written anything
+            if isinstance(row[5], int | float):  # another program may have written another type
                 yield self._make_session(row, recorded.pop(row[0], []))
 
     def count_messages(self) -> MessageCounts:
@@ -145,11 +147,13 @@ class Activity:
         return counts
 
     def list_calls(self) -> Iterator[tuple[float, str]]:
-        """When a model called tools, and the calls as they are stored: JSON, if no other program wrote them."""
+        """Yield (time, stored tool calls) of each message with tool calls. The calls are JSON unless another
+        program wrote them."""
         return self._reader.each(CALLS, *self._window)
 
     def read_whole(self, conversation: str) -> WholeConversation:
-        """A conversation that `list_sessions` named, with what it cost before the window, too."""
+        """Return the name and cost of a conversation from `list_sessions`, including its cost before the
+        window."""
         rows = self._reader.rows(NAMES, conversation)
         names = [row[0] for row in rows if row[0]] or [row[1] for row in reversed(rows) if row[1]]
         spent: list[Spent] = []
@@ -170,7 +174,9 @@ class Activity:
         if more != UsageLine():
             recorded.append(Spent(model, "main", _classify_cost(more, status), more))
         elif not recorded and self._reader.value(WAS_ANSWERED, session_id):
-            recorded.append(Spent(model, "main", UNKNOWN, more))  # a model spoke, and nobody counted
+            recorded.append(
+                Spent(model, "main", UNKNOWN, more)
+            )  # a model answered, but no usage was recorded
         return SessionActivity(
             *(session_id, self._find_conversation(root or session_id), source, model, title, started, ended),
             *(messages, tool_calls, used, tuple(recorded)),
@@ -195,7 +201,8 @@ class Activities:
 
     @contextmanager
     def open_since(self, since: float, sources: Sequence[str] | None = None) -> Iterator[Activity]:
-        """What was done in sessions that began at this time or later; of some sources, or of all."""
+        """Open a snapshot of the activity in sessions that started at `since` or later, optionally of some
+        sources."""
         start = check_time("since", since)
         source_names = (
             None if sources is None else [check_source(source) for source in check_names("sources", sources)]
@@ -210,7 +217,7 @@ def _make_spent(row: Row) -> Spent:
 
 
 def _classify_cost(used: UsageLine, status: str | None) -> str:
-    """How the cost in a session's columns is known. They hold zero, too, where nobody said anything."""
+    """Classify the cost in a session's columns. A column is also zero if no cost was recorded."""
     if used.actual_cost_usd is not None:
         return ACTUAL
     if status == INCLUDED:

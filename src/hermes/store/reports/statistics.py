@@ -1,4 +1,4 @@
-"""How much there is in a store, and where the bytes are."""
+"""Statistics of a store: numbers of rows and sizes in bytes."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ LAST_WRITE = "SELECT id, session_id, timestamp FROM messages ORDER BY id DESC LI
 
 
 class Statistics(NamedTuple):
-    """Sessions and messages are rows, not conversations; the trash is counted apart. Sizes are in bytes."""
+    """Numbers of session and message rows, and sizes in bytes. Sessions in the trash are counted separately."""
 
     sessions: int
     messages: int
     by_source: list[tuple[str, int]]
     in_trash: int
     text: int
-    """What people and the agent said."""
+    """Text of messages by people and the agent."""
     tool_output: int
     prompts: int
-    """System prompts, of every session."""
+    """System prompts of all sessions."""
     files: dict[str, int]
-    """What the store takes on disk, by what it is there for: `rows`, `index`, `attachments`, `free`, `log`."""
+    """Bytes on disk by purpose: `rows`, `index`, `attachments`, `free`, `log`."""
     last_write: tuple[int, str, float] | None
-    """The newest message that is durable: its id, its session, and the time it has."""
+    """The newest durable message: its id, session id and timestamp."""
 
     @property
     def on_disk(self) -> int:
@@ -63,6 +63,6 @@ def collect_statistics(engine: Engine) -> Statistics:
 
 
 def count_text_bytes(engine: Engine, session_ids: Iterable[str]) -> int:
-    """How many bytes the messages of these sessions hold."""
+    """Return the size of the messages of these sessions in bytes."""
     with engine.read() as reader:
         return sum(reader.value(OF_SESSION, session_id) or 0 for session_id in session_ids)

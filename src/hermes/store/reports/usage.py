@@ -1,9 +1,9 @@
-"""What conversations cost: one row per model call, and their sums in the documented columns of the session.
+"""Usage: one row per model call, and the sums in the documented columns of the session.
 
-The columns are what a session cost in all, auxiliary calls (titles, summaries) included; the rows tell which model and
-what for. A surface that only knows `update_token_counts` writes no rows: what its columns hold beyond the rows is
-counted for the session's own model, at the session's start. What a provider did not say is NULL in the row and nothing
-in the sums.
+The columns contain the total cost of a session, including auxiliary calls (titles, summaries). The rows add
+the model and the purpose. A caller that only uses `update_token_counts` writes no rows. The excess of the
+columns over the rows is attributed to the session's own model, at the session's start. A value that a
+provider did not report is NULL in the row and counts as zero in the sums.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from hermes.store.sessions.sessions import ADD_USAGE, LIVE, Usage
 
 PURPOSES = ("main", "auxiliary")
 MOST_TOKENS = 2**40
-"""More than any call can use, and little enough that sums of them stay whole numbers."""
+"""The highest token count accepted. No call uses more, and sums stay exact integers."""
 ROUNDING = 1e-9
-"""Dollars. Sums of costs that differ by less were only added up in another order."""
+"""In dollars. Smaller differences between sums of costs come from the order of addition."""
 
 INSERT = """INSERT INTO model_usage (session_id, at, model, provider, base_url, purpose, input_tokens, output_tokens,
         cache_read_tokens, cache_write_tokens, reasoning_tokens, estimated_cost_usd, actual_cost_usd, cost_status,
@@ -38,7 +38,7 @@ RECORDED = """SELECT session_id, at, model, provider, base_url, purpose, input_t
     cache_read_tokens, cache_write_tokens, reasoning_tokens, estimated_cost_usd, actual_cost_usd, cost_status,
     cost_source, pricing_version FROM model_usage WHERE id = ?"""
 
-# Sums in the order of `UsageLine`. Without any value an actual cost stays unknown.
+# Sums in the order of `UsageLine`. The actual cost is NULL if no row has one.
 SUMS = """count(*), coalesce(sum(u.input_tokens), 0), coalesce(sum(u.output_tokens), 0),
     coalesce(sum(u.cache_read_tokens), 0), coalesce(sum(u.cache_write_tokens), 0),
     coalesce(sum(u.reasoning_tokens), 0), coalesce(sum(u.estimated_cost_usd), 0.0), sum(u.actual_cost_usd)
@@ -70,7 +70,7 @@ IS_TRASHED = "SELECT trashed_at IS NOT NULL FROM sessions WHERE id = ?"
 
 
 class ModelCall(NamedTuple):
-    """One call of a model. None says that the provider did not tell."""
+    """A model call. None means that the provider did not report the value."""
 
     model: str | None = None
     provider: str | None = None
@@ -103,7 +103,7 @@ class ModelCall(NamedTuple):
         return self._replace(**values)
 
     def make_usage(self) -> Usage:
-        """As the documented columns take it."""
+        """Return the values for the documented columns."""
         return Usage(
             **{name: getattr(self, name) for name in self._fields if name in Usage._fields},
             api_call_count=1,
@@ -113,7 +113,7 @@ class ModelCall(NamedTuple):
 
 
 class UsageLine(NamedTuple):
-    """What calls used and cost together. `actual_cost_usd` is None where nobody said."""
+    """The sum of several calls. `actual_cost_usd` is None if no call has one."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -129,7 +129,7 @@ class UsageLine(NamedTuple):
         return UsageLine._make((*map(add, self[:-1], other[:-1]), sum(costs) if costs else None))
 
     def subtract(self, other: UsageLine) -> UsageLine:
-        """What is here and not there."""
+        """Return the usage in this line that is not in `other`. No count is below zero."""
         *counts, estimated = (max(0, more) for more in map(sub, self[:-1], other[:-1]))
         actual = (self.actual_cost_usd or 0.0) - (other.actual_cost_usd or 0.0)
         is_known_here_only = self.actual_cost_usd is not None and other.actual_cost_usd is None
@@ -148,7 +148,7 @@ class ModelUsage(NamedTuple):
 
 
 class UsageTotals(NamedTuple):
-    """What was used, by model, provider and purpose, dearest first, and in all. The lines add up to `total`."""
+    """Usage by model, provider and purpose, highest cost first. The lines add up to `total`."""
 
     total: UsageLine
     by_model: tuple[ModelUsage, ...]
@@ -159,7 +159,8 @@ class UsageRecords:
         self._engine = engine
 
     def record(self, session_id: str, call: ModelCall, at: float | None = None) -> int:
-        """Store one model call and add it to its session's columns, in one transaction; the id of its row."""
+        """Store a model call and add it to the session's columns, in one transaction. Return the id of the
+        row."""
         session_id, call = require_text("session_id", session_id), call.validate()
         when = clock.now() if at is None else check_time("at", at)
         row = (session_id, when, *call)
@@ -167,7 +168,7 @@ class UsageRecords:
         call_id: list[int] = []
 
         def work(writer: Writer) -> int:
-            # Its number and all its values: nobody else's row has both.
+            # The same id with the same values identifies our own row.
             if writer.repeating and call_id and writer.row(RECORDED, call_id[-1]) == row:
                 return call_id[-1]
             if not writer.value(LIVE, session_id):
@@ -179,9 +180,9 @@ class UsageRecords:
         return self._engine.write(work)
 
     def read(self, session_id: str, family: bool = False) -> UsageTotals:
-        """What a session used; with `family`, its whole conversation and the subagents that worked for it.
+        """Return the usage of a session, or with `family` of its whole conversation and its subagents.
 
-        A branch is a conversation of its own. What lies in the trash does not count.
+        Branches are separate conversations. Sessions in the trash are not counted.
         """
         with self._engine.read(settled=True) as reader:
             if reader.value(IS_TRASHED, session_id):
@@ -193,7 +194,7 @@ class UsageRecords:
             return _make_totals(line for member in listed for line in _read_lines(reader, member))
 
     def sum_by_model(self, since: float | None = None, until: float | None = None) -> UsageTotals:
-        """What all conversations used, calls from `since` on and before `until`."""
+        """Return the usage of all conversations, for calls at or after `since` and before `until`."""
         start = None if since is None else check_time("since", since)
         end = None if until is None else check_time("until", until)
         window = (start, start, end, end)
@@ -220,7 +221,7 @@ def _make_line(row: Row) -> ModelUsage:
 
 
 def _find_unrecorded(columns: Row, recorded: UsageLine) -> ModelUsage:
-    """What a session's columns hold that no row tells of."""
+    """Return the usage in a session's columns that is in no row."""
     _id, model, provider, *sums = columns
     return ModelUsage(model, provider, "main", UsageLine(*sums).subtract(recorded))
 
@@ -252,5 +253,7 @@ def _check_tokens(name: str, value: object) -> int | None:
         return None
     tokens = check_counter(name, value)
     if not 0 <= tokens <= MOST_TOKENS:
-        raise errors.make_error(errors.InvalidArgument, f"{name} cannot be {tokens}")
+        raise errors.make_error(
+            errors.InvalidArgument, f"{name} must be from 0 to {MOST_TOKENS}, got {tokens}"
+        )
     return tokens

@@ -1,5 +1,5 @@
-"""How data leaves the store: trash, prune, thinning, purge, scrub and opt-in maintenance.
+"""Retention: trash, prune, thinning, purge, scrub and opt-in maintenance.
 
-Owns deletion and the proof that nothing of it stays in the home. May import sessions, chats, spool and sealing, not
-transfer.
+Owns the deletion of data, and the check that nothing of it remains in the home directory. May import
+sessions, chats, spool and sealing, not transfer.
 """

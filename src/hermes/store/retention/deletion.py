@@ -1,8 +1,8 @@
-"""How sessions leave: deleted one at a time, pruned by conversation when long unused, tidied up after crashes.
+"""Deletion: single sessions, whole conversations, pruning of unused conversations, and cleanup after crashes.
 
-Messages that a surviving session carries are never deleted with the session that said them: they move to their
-carrier. Pruning looks twice, the second time inside the transaction that deletes, so that a conversation somebody
-has just come back to is spared.
+A message that a remaining session carries is not deleted with its own session: it moves to the session that
+carries it. Pruning checks each conversation again inside the transaction that deletes it, so a conversation
+that was used in the meantime is kept.
 """
 
 from __future__ import annotations
@@ -32,32 +32,34 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MESSAGES_AT_ONCE, CONVERSATIONS_AT_ONCE = 2_000, 200
-"""What one transaction of a prune deletes: few commits, and still nobody waits long for the write lock."""
+"""The most that one transaction of a prune deletes. This keeps commits few and waits for the write lock
+short."""
 
 GHOST_AGE = clock.DAY
 ORPHAN_AGE = 7 * clock.DAY
 
-# What continues a session that goes is the conversation from then on.
+# The continuation of a deleted session takes over its tags.
 KEEP_TAGS = """INSERT INTO tags (session_id, tag) SELECT s.id, t.tag FROM tags t JOIN sessions s
     ON s.parent_session_id = t.session_id WHERE t.session_id = ? AND s.relation = 'compression'
     ON CONFLICT DO NOTHING"""
 LEAVE_CHILDREN = "UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id = ?"
 UNROUTE = "DELETE FROM routing WHERE session_id = ?"
 UNSEND = "DELETE FROM outbox WHERE session_id = ?"
-# What is queued was not said in it yet, and will be elsewhere; of what is done only the id is left.
+# A queued entry is not yet part of the session and will be processed in another. A done entry contains only
+# its id.
 UNRECEIVE = "DELETE FROM inbox WHERE session_id = ? AND state <> 'done' AND state <> 'queued'"
 UNLEASE = "DELETE FROM leases WHERE conversation_id = ?"
-# What the trash set aside for a session, and for bringing it back.
+# The title and the continuations that the trash stored for a restore.
 FORGET_TITLE = "DELETE FROM state_meta WHERE key = 'trashed_title:' || ?"
 FORGET_NEXT = "DELETE FROM state_meta WHERE key = 'trashed_next:' || ?"
 FORGET_MERGE = "DELETE FROM state_meta WHERE key = 'merged:' || ?"
 DELETE = "DELETE FROM sessions WHERE id = ?"
 
-# A conversation is found by its first session, and goes as a whole, with the subagents that worked for it: those are
-# not listed. The trash has its own time to be kept.
+# A conversation is found by its first session. It is deleted as a whole with its subagents, which are not
+# listed. The trash has a retention time of its own.
 UNUSED = """SELECT id FROM sessions WHERE root_id = id AND listed = 1 AND coalesce(conversation_active, started_at) <= ?
     AND (? IS NULL OR source = ?) ORDER BY conversation_active NULLS FIRST, id"""
-# A session that maintenance closed ages from that moment: nobody could have pruned it before.
+# A session that maintenance closed ages from that time, because it could not be pruned before.
 IS_UNUSED = """SELECT 1 FROM sessions WHERE id = ?1 AND root_id = id AND coalesce(conversation_active, started_at) <= ?2
     AND NOT EXISTS (SELECT 1 FROM sessions m WHERE m.root_id = ?1
         AND m.end_reason IN ('orphaned', 'orphaned_compression') AND m.ended_at > ?2
@@ -91,7 +93,8 @@ IDLE_CLI = """SELECT s.id, s.root_id, s.process FROM sessions s WHERE s.source =
 FOR_EVER_DAYS = 1e9
 
 Units = Callable[[Writer], Iterable[list[str]]]
-"""Which sessions go, asked inside the transaction; what is in one list goes together."""
+"""Returns groups of sessions to delete. It is called inside the transaction. Each group is deleted together.
+"""
 
 
 class Retention:
@@ -99,7 +102,10 @@ class Retention:
         self._engine = engine
 
     def delete(self, session_id: str, sessions_dir: Path | str | None = None, purge: bool = False) -> bool:
-        """Delete one session; its children stay. With `purge` no byte of its text stays in the store and its copies."""
+        """Delete one session. Its children stay. Return whether it existed.
+
+        With `purge`, also remove every byte of its text from the store and its copies.
+        """
         folder = check_optional_path("sessions_dir", sessions_dir)
         purging = self.begin_purge([session_id], folder) if purge else None
         removed = self.remove_units(
@@ -113,13 +119,13 @@ class Retention:
     def delete_conversations(
         self, session_ids: Iterable[str], sessions_dir: Path | str | None = None, purge: bool = False
     ) -> list[str]:
-        """Delete the whole conversations of these sessions, and who worked for them; the ids that are gone."""
+        """Delete the whole conversations of these sessions, and their subagents. Return the deleted ids."""
         named, folder = list(session_ids), check_optional_path("sessions_dir", sessions_dir)
 
         def units(writer: Writer) -> Iterator[list[str]]:
             derived.settle(writer)
             for session_id in named:
-                if writer.value(EXISTS, session_id):  # not gone with one that was named before it
+                if writer.value(EXISTS, session_id):  # not deleted together with an earlier one
                     yield list_with_subagents(writer, session_id)
 
         purging = self.begin_purge(self._find_conversations(named), folder) if purge else None
@@ -142,9 +148,10 @@ class Retention:
         *,
         ended_by: float | None = None,
     ) -> int:
-        """Delete conversations that nobody has used for so long; the number of sessions deleted.
+        """Delete conversations that were not used for `older_than_days`. Return the number of deleted
+        sessions.
 
-        With `ended_by`, a conversation of which a session ended later than that stays.
+        With `ended_by`, a conversation is kept if one of its sessions ended after that time.
         """
         cutoff, chosen = compute_cutoff(older_than_days), (only or EVERYTHING).validate()
         folder = check_optional_path("sessions_dir", sessions_dir)
@@ -164,7 +171,7 @@ class Retention:
     def list_prune_candidates(
         self, older_than_days: float = 90, source: str | None = None, only: Selection | None = None
     ) -> list[dict[str, Any]]:
-        """The sessions that `prune` would delete now, longest unused conversation first."""
+        """Return the sessions that `prune` would delete now, longest unused conversation first."""
         cutoff, chosen = compute_cutoff(older_than_days), (only or EVERYTHING).validate()
         with self._engine.read(settled=True) as reader:
             return [row for unit in _find_unused(reader, cutoff, source, chosen) for row in unit]
@@ -172,7 +179,8 @@ class Retention:
     def prune_empty_ghost_sessions(
         self, sessions_dir: Path | str | None = None, *, ended_by: float | None = None
     ) -> int:
-        """Delete untitled sessions of the text interface that ended without a word, after a day."""
+        """Delete untitled sessions of the text interface that are older than a day and ended without a
+        message."""
         now, folder = clock.now(), check_optional_path("sessions_dir", sessions_dir)
         values = (now - GHOST_AGE, inf if ended_by is None else ended_by, now)
         removed = self.remove_units(lambda writer: [[row[0]] for row in writer.rows(GHOSTS, *values)])
@@ -180,9 +188,9 @@ class Retention:
         return len(removed)
 
     def finalize_orphaned_compression_sessions(self, *, spare_running: bool = False) -> int:
-        """End continuations that were begun, never worked in, and left open for a week.
+        """End continuations that were never used and have been open for a week. Return their number.
 
-        With `spare_running`, those whose process may still be running stay open.
+        With `spare_running`, sessions whose process may still be running stay open.
         """
         now = clock.now()
 
@@ -194,9 +202,10 @@ class Retention:
         return self._engine.write(work, share=False)
 
     def close_orphaned_cli(self, idle_days: float = 7) -> int:
-        """End terminal sessions whose processes are gone and that were idle for so long, so that they can age.
+        """End terminal sessions whose process has ended and that were idle for `idle_days`, so that they can
+        be pruned.
 
-        A process of another host or container cannot be checked; its session stays open.
+        A process of another host or container cannot be checked, so its session stays open.
         """
         now = clock.now()
 
@@ -214,7 +223,7 @@ class Retention:
         self, roots: list[str], cutoff: float, only: Selection, ended_by: float | None
     ) -> list[str]:
         def find_units(writer: Writer) -> Iterator[list[str]]:
-            derived.settle(writer)  # what another program has just written counts, too
+            derived.settle(writer)  # apply changes of other programs first
             linked = list_linked_conversations(writer)
             for root in roots:
                 unit = (
@@ -228,7 +237,7 @@ class Retention:
         return self.remove_units(find_units)
 
     def begin_purge(self, session_ids: Collection[str], sessions_dir: Path | None) -> Purge:
-        """Begin a purge of these sessions. Pass it to `remove_units`, then call its `finish`."""
+        """Prepare a purge of these sessions. Pass it to `remove_units`, then call its `finish`."""
         from hermes.store.retention.purge import Purge
 
         purging = Purge(self._engine, sessions_dir)
@@ -236,7 +245,7 @@ class Retention:
         return purging
 
     def remove_units(self, units: Units, purging: Purge | None = None) -> list[str]:
-        """Delete sessions in one transaction; the ids of those that are gone."""
+        """Delete groups of sessions in one transaction. Return the deleted ids."""
         removed: dict[str, None] = {}
 
         def work(writer: Writer) -> list[str]:
@@ -287,7 +296,7 @@ class Retention:
 def _find_unused(
     reader: Reader, cutoff: float, source: str | None, only: Selection
 ) -> Iterator[list[dict[str, Any]]]:
-    """The sessions of each conversation that may go; `only` has been checked."""
+    """Yield the sessions of each conversation that can be pruned. `only` must be validated."""
     name = None if source is None else check_source(source)
     linked = list_linked_conversations(reader)
     for (root,) in reader.rows(UNUSED, cutoff, name, name):
@@ -299,7 +308,11 @@ def _find_unused(
 def _find_unit(
     reader: Reader, root: str, cutoff: float, linked: Collection[str], ended_by: float | None = None
 ) -> list[str] | None:
-    """What goes together: a conversation and its subagents. One that is used or kept stays, and stands for itself."""
+    """Return the sessions to delete together: a conversation and its subagents. None if the conversation is
+    kept.
+
+    A subagent that is still used or kept is left out.
+    """
 
     def can_go(family_root: str) -> bool:
         if ended_by is not None and reader.value(ENDED_SINCE, family_root, ended_by):
@@ -319,12 +332,13 @@ def _find_unit(
 
 
 def _is_kept(reader: Reader, root: str, linked: Collection[str]) -> bool:
-    """Whether a conversation is pinned, open, in a chat or at work: then its age does not matter."""
+    """Return whether a conversation is pinned, open, routed to a chat or leased, and so kept whatever its
+    age."""
     return root in linked or bool(reader.value(KEPT, root) or reader.value(LEASED, root, clock.now()))
 
 
 def is_open_in_process(reader: Reader, root: str) -> bool:
-    """Whether a terminal session of this conversation is open, and its process may be running."""
+    """Return whether the conversation has an open terminal session whose process may be running."""
     return any(may_be_running(row[0]) for row in reader.rows(OPEN_IN_TERMINAL, root))
 
 
@@ -340,7 +354,7 @@ def _end_sessions(writer: Writer, ids: list[str], at: float, reason: str) -> int
 
 
 def make_batches(sizes: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
-    """Conversations in groups, each small enough for one short transaction."""
+    """Group conversations so that each group fits into one short transaction."""
     batch: list[T] = []
     messages = 0
     for root, size in sizes:
@@ -354,9 +368,10 @@ def make_batches(sizes: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
 
 
 def compute_cutoff(days: object) -> float:
-    """The latest activity that may go. Of 0 days everything may, also what a wrong clock dated in the future."""
+    """Return the time of the latest activity to delete. For 0 days it is infinite, to include times in the
+    future."""
     if isinstance(days, bool) or not isinstance(days, int | float) or not days >= 0:
         raise errors.make_error(
-            errors.InvalidArgument, f"older_than_days must be a number from 0 up, got {days!r:.40}"
+            errors.InvalidArgument, f"older_than_days must be a number of 0 or more, got {days!r:.40}"
         )
     return clock.now() - min(days, FOR_EVER_DAYS) * clock.DAY if days else float("inf")

@@ -1,7 +1,8 @@
-"""By what a session is known again in a copy of its store, once its own rows are gone.
+"""Fingerprints: recognition of a deleted session in a copy of the store.
 
-An id is not enough: programs call sessions `main`, in every store they have. A message of ours has a uid that nobody
-else's has; of what another program wrote, all that says which session and which message it is goes into a digest.
+A session id is not enough, because programs use ids such as `main` in every store. A message of this program
+has a unique uid. For a message of another program, a digest of the session, the message and its content is
+used.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from hermes.store.engine import Row
 from hermes.store.values import Fingerprint
 
 MOST_MESSAGES = 200
-"""How many messages are remembered of a session: its first, which the oldest copies have, too."""
+"""The most messages in a fingerprint. These are the first of the session, which the oldest copies contain
+too."""
 
 
 def decode_fingerprint(record: Mapping[str, Any]) -> Fingerprint:
@@ -23,7 +25,10 @@ def decode_fingerprint(record: Mapping[str, Any]) -> Fingerprint:
 
 
 def make_fingerprint(session_id: str, session: Row | None, messages: Iterable[Row]) -> Fingerprint:
-    """Of a session (its `started_at`) and its messages: uid, id, role, timestamp and content as bytes."""
+    """Compute the fingerprint of a session from its `started_at` and its messages.
+
+    A message row is uid, id, role, timestamp and content as bytes.
+    """
     return Fingerprint(
         frozenset() if session is None else frozenset([_digest_values([session_id, *session])]),
         frozenset(_mark_message(session_id, session, message) for message in messages),

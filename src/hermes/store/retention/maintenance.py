@@ -1,4 +1,4 @@
-"""Opt-in maintenance: tidy up, throw out and give the room back, at most once per interval among all processes."""
+"""Opt-in maintenance: cleanup, pruning and vacuum, at most once per interval across all processes."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class Maintenance:
         trash_days: float = KEPT_DAYS,
         thin_days: float | None = None,
     ) -> dict[str, Any]:
-        """Never raises: what went wrong is in `error`. Old tool output is thinned only if `thin_days` says so.
+        """Run the maintenance if it is due. Never raise: `error` in the result describes a failure.
 
-        A session that is open when it begins is never deleted by it. What is closed here ages from now on.
+        Old tool output is thinned only with `thin_days`. A session that is open when this starts is not
+        deleted. A session that this closes ages from now on.
 
-        `emptied` (sessions of the trash) and `thinned` (bytes) are told only where there were any.
+        The result contains `emptied` (sessions deleted from the trash) and `thinned` (bytes) only if they are
+        not zero.
         """
         result: dict[str, Any] = {"skipped": False, "pruned": 0, "vacuumed": False}
         try:
             limits = {"retention_days": retention_days, "trash_days": trash_days, "thin_days": thin_days or 0}
             for name, days in limits.items():
                 if not days >= 0:
-                    raise errors.InvalidArgument(
-                        f"{name} must be a number, and not negative, got {days!r:.40}"
-                    )
+                    raise errors.InvalidArgument(f"{name} must be a number of 0 or more, got {days!r:.40}")
             folder = check_optional_path("sessions_dir", sessions_dir)
             if not self._claim_run(min_interval_hours * clock.HOUR):
                 result["skipped"] = True
@@ -62,26 +62,28 @@ class Maintenance:
             if thin_days is not None:
                 thinned = Thinner(self._engine).thin(thin_days, spare_running=True)
                 result |= {"thinned": thinned.bytes} if thinned.bytes else {}
-            collected = Blobs(self._engine).collect().blobs  # what other programs left behind
+            collected = Blobs(self._engine).collect().blobs  # blobs that other programs left behind
             if vacuum and (collected or result["pruned"] or "emptied" in result or "thinned" in result):
                 self._engine.shrink()
                 result["vacuumed"] = True
-            Purge(self._engine, folder).finish()  # one that was cut off
+            Purge(self._engine, folder).finish()  # a purge that was interrupted
             log.info("maintenance: %s sessions closed, then %s", closed, result)
-        except Exception as problem:  # noqa: BLE001 - documented: it runs at start-up, which must not fail with it
+        except Exception as problem:  # noqa: BLE001 - documented: this runs at start-up, which must not fail
             log.warning("maintenance failed: %s", problem)
             result["error"] = str(problem)
         return result
 
     def _claim_run(self, interval: float) -> bool:
-        """Whether it is our turn; asked and noted in one transaction, so that of many processes one runs."""
+        """Return whether this process should run now. The check and the note are one transaction, so only one
+        process runs."""
         stamps: list[str] = []
 
         def work(writer: Writer) -> bool:
             last = writer.value(meta.GET, LAST_RUN)
             if writer.repeating and last in stamps:
                 return True
-            # Asked under the lock: who waited for it would take the other's stamp for one of the future.
+            # Read the clock under the lock. An earlier time would make the stamp of another process look like
+            # the future.
             now = clock.now()
             if 0 <= now - _parse_time(last) < interval:
                 return False
@@ -93,7 +95,7 @@ class Maintenance:
 
 
 def _parse_time(text: str | None) -> float:
-    """A stored time; never run, if it is not one."""
+    """Parse a stored time. Return minus infinity if it is missing or invalid."""
     try:
         return float(text) if text is not None else float("-inf")
     except ValueError:

@@ -1,8 +1,9 @@
-"""Purge: no byte of what is deleted is left in the store, its files and its copies, however often that is cut off.
+"""Purge: removal of every byte of deleted sessions from the store, its files and its copies.
 
-What is to be done is noted in the transaction that deletes: by what a session is known again in a copy, which saved
-conversations are of it, and which files that are a person's own hold words of it. From then on the notes are worked
-through, by this purge, by the next one, by `optimize` or by maintenance, and go when everything is done.
+The transaction that deletes the sessions also writes a note with the remaining work: the fingerprints that
+identify the sessions in copies, the names of their saved conversations, and the personal files that contain
+words of them. The notes are processed by this purge, by the next one, by `optimize` or by maintenance. A note
+is deleted when all its work is done, so an interrupted purge is completed later.
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ WAIT_S = 30.0
 MOST_READ, MOST_READ_OF_ONE = 100_000_000, 20_000_000
 MOST_TOLD = 20
 RECORDS = ("sessions", "spool")
-"""Folders of files that belong to single sessions, and go or are rewritten with them."""
+"""Folders whose files belong to single sessions. The files are deleted or rewritten with their sessions."""
 
 WORD_RUN = re.compile(r"[^\W_]+(?: [^\W_]+)*")
 WORD = re.compile(r"[^\W_]+")
 ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
 SHORTEST_RUN, LONGEST_RUN = 16, 60
 WORD_HEAD = 10
-"""How many characters are looked up before all of it is compared; a single word has at least so many."""
+"""The length of the lookup key, in characters. A match is then compared in full. Single words must have this
+length."""
 
 KEY = "purging:"
 NOTES = "SELECT key, value FROM state_meta WHERE key >= 'purging:' AND key < 'purging;' ORDER BY key"
@@ -46,14 +48,14 @@ FORGET = "DELETE FROM state_meta WHERE key = ?"
 
 
 class Note(NamedTuple):
-    """What is to be done about sessions that are gone."""
+    """The remaining work for deleted sessions."""
 
     sessions: dict[str, Fingerprint]
     folder: Path
     saved: tuple[str, ...]
-    """Names of saved conversations that are theirs."""
+    """File names of the sessions' saved conversations."""
     left: tuple[str, ...]
-    """Which files hold words of them and are a person's own, in words."""
+    """Messages about personal files that contain words of the sessions."""
 
 
 class Purge:
@@ -66,7 +68,7 @@ class Purge:
     # ---------------------------------------------------------------- before and while the rows go
 
     def scan_files(self, session_ids: Collection[str]) -> None:
-        """Look through the home for what these sessions say, as long as that is known."""
+        """Search the home directory for texts of these sessions. Call this before the sessions are deleted."""
         words = MessageWords()
         with self._engine.read() as reader:
             for session_id in session_ids:
@@ -76,7 +78,7 @@ class Purge:
         self._left = list(self._find_files_with(words)) if words else []
 
     def write_note(self, writer: Writer, session_ids: Collection[str]) -> None:
-        """In the transaction that deletes these sessions, before it does."""
+        """Write the note. Call this in the transaction that deletes the sessions, before it deletes them."""
         note = {
             "sessions": {
                 session_id: self._engine.fingerprint(writer, session_id).encode()
@@ -102,26 +104,27 @@ class Purge:
             if words.is_any_in(data):
                 holding.append(file.relative_to(self._home))
         yield from (
-            f"{file} holds words of it and is yours: it was not touched" for file in holding[:MOST_TOLD]
+            f"{file} contains words of a deleted session and was not changed" for file in holding[:MOST_TOLD]
         )
         if len(holding) > MOST_TOLD:
-            yield f"{len(holding) - MOST_TOLD} more files hold words of it"
+            yield f"{len(holding) - MOST_TOLD} more files contain words of a deleted session"
         if read > MOST_READ or not complete:
-            yield f"there are too many files below {self._home} to look through all of them for words of it"
+            yield f"there are too many files below {self._home} to search all of them for deleted words"
 
     # ---------------------------------------------------------------- afterwards, as often as need be
 
     def finish(self, named: Collection[str] = ()) -> None:
-        """Do everything that is noted. Of `named` sessions that went without a note, our own copies are cleaned.
+        """Do the work of all notes. Also clean the store's copies of `named` sessions that were deleted
+        without a note.
 
-        StoreBusy if something could not be done yet: then it stays noted, and all else is done.
+        Raise StoreBusy if a part could not be done yet. Its notes are kept, and all other work is done.
         """
         with self._engine.read() as reader:
             notes = {key: _parse_note(text, self._folder) for key, text in reader.rows(NOTES)}
             deleted: dict[str, Fingerprint | None] = {
                 session_id: marks
                 for session_id, marks in _merge_sessions(notes.values()).items()
-                # Otherwise the session was brought back.
+                # A session that matches its fingerprint was restored.
                 if not marks.is_proof_of(self._engine.fingerprint(reader, session_id))
             }
             deleted |= {
@@ -129,7 +132,7 @@ class Purge:
                 for session_id in named
                 if session_id not in deleted and not reader.value(EXISTS, session_id)
             }
-            # An id may be in use again: then the files of that name are the new session's.
+            # If an id is in use again, the files with its name belong to the new session.
             nameless = [session_id for session_id in deleted if not reader.value(EXISTS, session_id)]
         if not deleted and not notes:
             return
@@ -138,7 +141,7 @@ class Purge:
         for note in notes.values():
             remove_saved(note.folder, note.saved)
         for line in dict.fromkeys(line for note in notes.values() for line in note.left):
-            log.warning("%s: purge of %s sessions: %s", self._engine.path, len(deleted), line)
+            log.warning("%s: while purging %s session(s): %s", self._engine.path, len(deleted), line)
         held_up = self._erase_from_spool(nameless)
         self._engine.erase_deleted(deleted)
         if held_up is not None:
@@ -152,7 +155,7 @@ class Purge:
         try:
             for session_id in session_ids:
                 Spool(self._engine.path).erase(session_id, wait=WAIT_S)
-        except errors.StoreBusy as problem:  # told when all else is done
+        except errors.StoreBusy as problem:  # raised when all else is done
             return problem
         return None
 
@@ -176,7 +179,7 @@ def _merge_sessions(notes: Iterable[Note]) -> dict[str, Fingerprint]:
 
 
 def _read_text(file: Path, sealed: FileReader) -> bytes:
-    """What a text file holds; nothing of one that is none, or too large to be looked through."""
+    """Return the content of a text file. Return b"" if it is binary, unreadable or too large to search."""
     try:
         if file.stat().st_size > MOST_READ_OF_ONE:
             return b""
@@ -187,11 +190,11 @@ def _read_text(file: Path, sealed: FileReader) -> bytes:
 
 
 class MessageWords:
-    """Recognise the words of messages in files that people keep.
+    """Recognises words of messages in files that people keep.
 
-    A file holds a message if it holds what every format writes alike: the longest run of its words with only single
-    spaces between them, or a word that mixes letters and digits, as keys and passwords do. Shorter phrases occur in
-    every conversation and prove nothing.
+    Two kinds of text identify a message in any file format: its longest run of words that are separated by
+    single spaces, and words that mix letters and digits, such as keys and passwords. A file that contains one
+    of them contains the message. Shorter phrases occur in every conversation and prove nothing.
     """
 
     def __init__(self) -> None:
@@ -224,7 +227,8 @@ def _has_letters_and_digits(word: str) -> bool:
 
 
 def _decode_escapes(text: str) -> str:
-    """JSON's escapes as what they stand for: `\\n` would make one word of the `n` and what follows it."""
+    r"""Replace JSON escapes by their characters, or by a space. Otherwise the `n` of `\n` would join the next
+    word."""
     if "\\" not in text:
         return text
     return ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else " ", text)

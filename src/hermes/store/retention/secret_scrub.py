@@ -1,9 +1,9 @@
-"""Scrub: one secret leaves every place of the home, and everything else stays where it was.
+"""Scrub: removal of one secret from the whole home directory. Everything else stays unchanged.
 
-The store comes first, in short transactions, then its copies, then the files that people and programs keep beside it:
-transcripts, dumps, saved conversations, the spool. Each file is replaced whole or not at all, so that a scrub that was
-killed is finished by the next one. Files that are no record of conversations (a configuration that needs the key) are
-only named. What counts as the secret is defined in `secret_spellings`.
+The store is scrubbed first, in short transactions, then its copies, then the files beside it: transcripts,
+dumps, saved conversations and the spool. Each file is replaced atomically, so the next scrub completes one
+that was killed. Files that are no records of conversations, such as a configuration that needs the key, are
+reported but not changed. `secret_spellings` defines the forms of the secret.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ class Scrubber:
         self._engine = engine
 
     def scrub(self, secret: str, *, dry_run: bool = False) -> ScrubReceipt:
-        """Remove a secret everywhere; what was removed from where. A dry run only counts.
+        """Remove a secret everywhere. Return the counts by place. With `dry_run`, only count.
 
-        Ids, order, counts and times stay. Records that another process is just writing may need a second run.
+        Ids, order, counts and times do not change. A file that another process is writing may need a second
+        run.
         """
         spellings = Spellings(secret)
         if self._engine.read_only and not dry_run:
@@ -79,13 +80,14 @@ class _FileScrubber:
         self._note_left(file, "another program keeps writing to it")
 
     def _rewrite(self, file: Path) -> int | None:
-        """How often the file held the secret, which it now does not; None if it changed meanwhile."""
+        """Remove the secret from a file. Return how often the file contained it, or None if the file changed
+        meanwhile."""
         before = _read_state(file)
         cleaned, count = self._secret.remove_from_bytes(file.read_bytes())
         if not count:
             return 0
         if file.is_symlink():
-            self._note_left(file, "a link; what it leads to is not rewritten")
+            self._note_left(file, "a link; its target is not rewritten")
             return 0
         if self._dry_run:
             return count
@@ -93,7 +95,7 @@ class _FileScrubber:
 
     def _report_if_present(self, file: Path) -> None:
         if file.is_file() and self._secret.remove_from_bytes(file.read_bytes())[1]:
-            self._note_left(file, "holds it, and is no record of conversations")
+            self._note_left(file, "contains the secret, but is not a record of conversations")
 
 
 def _list_files(folder: Path, *, tidy: bool) -> Iterator[Path]:
@@ -108,6 +110,6 @@ def _list_files(folder: Path, *, tidy: bool) -> Iterator[Path]:
 
 
 def _read_state(file: Path) -> tuple[int, int, int]:
-    """What changes when somebody writes to a file."""
+    """Return the inode, size and modification time, which change when a file is written."""
     status = file.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns

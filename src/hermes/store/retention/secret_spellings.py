@@ -1,14 +1,14 @@
-r"""One secret in every spelling in which programs write it down, and bytes without it.
+r"""Detection and removal of one secret in every spelling in which programs write it.
 
-Covered are, also mixed and nested in each other:
+These spellings are covered, also mixed and nested:
 
-- the secret itself; a line end in it also as CR LF;
-- JSON escapes: `\"`, `\/`, `\n`, `\u00e9`, and the same once more escaped, as in arguments of tool calls;
+- the secret itself, with each line end as LF or CR LF;
+- JSON escapes: `\"`, `\/`, `\n`, `\u00e9`, also escaped a second time, as in arguments of tool calls;
 - percent-encoding of any of its characters, and `+` for a space;
-- the Base64 of the whole secret where it stands alone, in both alphabets.
+- the Base64 of the whole secret as a separate word, in both alphabets.
 
-Not covered is what no rule leads back to the secret: a part of it, another encoding of it together with something
-else (the Base64 of `name:password`), a hash. What is valid JSON before is valid JSON afterwards.
+Not covered are forms from which the secret cannot be derived by a rule: a part of it, an encoding of it
+together with other text (the Base64 of `name:password`), a hash. Valid JSON stays valid JSON.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9][0-9.eE+-]*+', re.DOTAL
 
 
 class Spellings:
-    """A secret that is to be found and taken out. Nothing that it says of itself shows the secret."""
+    """Finds and removes a secret. Its repr does not contain the secret."""
 
     def __init__(self, secret: object) -> None:
         self._secret = _check_secret(secret)
-        # Two patterns, because each alone is searched for at memory speed, and both in one are not.
+        # Two patterns are searched separately, because each alone runs at memory speed and a combined pattern
+        # does not.
         patterns = (_build_pattern(self._secret), _build_base64_pattern(self._secret))
         self._in_text = [re.compile(pattern) for pattern in patterns]
         self._in_bytes = [re.compile(pattern.encode()) for pattern in patterns]
 
     @cached_property
     def folded(self) -> Spellings:
-        """The secret as a tag is kept."""
+        """The secret in the form in which tags are stored."""
         small = normalize("NFC", self._secret.casefold())
         return self if small == self._secret else Spellings(small)
 
@@ -51,9 +52,10 @@ class Spellings:
         return "Spellings(…)"
 
     def remove_from_bytes(self, data: bytes) -> tuple[bytes, int]:
-        """The data without the secret, and how often it was in there.
+        """Return the data without the secret, and the number of occurrences.
 
-        In what is not text (a picture, a damaged database) it is overwritten, so that everything keeps its place.
+        In binary data (a picture, a damaged database) the secret is overwritten, so that all offsets stay the
+        same.
         """
         if not any(pattern.search(data) for pattern in self._in_bytes):
             return data, 0
@@ -65,7 +67,8 @@ class Spellings:
         return cleaned.encode(), count
 
     def mask_in_bytes(self, data: bytes) -> tuple[bytes, int]:
-        """The data at its old length, with the secret overwritten wherever it stands in one piece."""
+        """Overwrite contiguous occurrences of the secret. The length does not change. Return the data and the
+        count."""
         count = 0
         for pattern in self._in_bytes:
             data, replaced = pattern.subn(lambda match: b"*" * len(match[0]), data)
@@ -82,11 +85,11 @@ class Spellings:
             return self._remove_from_json(text)
         lines, count = text.split("\n"), 0
         for at, line in enumerate(lines):
-            if _is_json(line):  # one of many, as in a transcript
+            if _is_json(line):  # a line of a JSONL file, such as a transcript
                 lines[at], replaced = self._remove_from_json(line)
                 count += replaced
         text = "\n".join(lines)
-        while self._is_in(text):  # again, should what is left close up to another one
+        while self._is_in(text):  # repeat: the remaining text can form the secret again
             for pattern in self._in_text:
                 text, replaced = pattern.subn(INSTEAD, text)
                 count += replaced
@@ -96,11 +99,11 @@ class Spellings:
         return any(pattern.search(text) for pattern in self._in_text)
 
     def clean_name(self, name: str) -> str:
-        """A name that may be told, because the secret is not in it."""
+        """Return the name without the secret, for use in messages."""
         return self.remove_from_text(name)[0]
 
     def _remove_from_json(self, document: str) -> tuple[str, int]:
-        """Valid JSON without the secret. Only strings (and numbers) that hold it are written anew."""
+        """Remove the secret from valid JSON. Only strings and numbers that contain it are rewritten."""
         count = 0
 
         def clean_token(match: re.Match[str]) -> str:
@@ -114,41 +117,43 @@ class Spellings:
             value, replaced = self.remove_from_text(json.loads(token, strict=False))
             count += replaced or 1
             encoded = json.dumps(value, ensure_ascii=token.isascii() or has_lone_surrogates(value))
-            # An escape and what follows it can look like the secret: `\n` before `ever-tell` and `never-tell`.
+            # An escape and the next characters can form the secret: `\n` and `ever-tell` contain
+            # `never-tell`.
             return _escape_all(value) if self._is_in(encoded) else encoded
 
         cleaned = _TOKEN.sub(clean_token, document)
         if not self._is_in(cleaned):
             return cleaned, count
-        # The secret is made of brackets and quotes: nothing smaller is valid.
+        # The secret contains brackets or quotes of the JSON itself, so no smaller part can be replaced.
         return json.dumps(INSTEAD), count + 1
 
 
 def _check_secret(secret: object) -> str:
-    """The secret as it is stored. What is refused is not repeated in the error."""
+    """Check and normalise the secret. Error messages do not repeat it."""
     if not isinstance(secret, str):
         raise errors.make_error(errors.InvalidArgument, f"a secret must be text, got {type(secret).__name__}")
     text = replace_surrogates(secret).replace("\r\n", "\n").strip()
     if len(text) < SHORTEST:
         raise errors.make_error(
             errors.InvalidArgument,
-            f"a secret has at least {SHORTEST} characters, so that nothing else is hit",
+            f"a secret must have at least {SHORTEST} characters, so that it matches no other text",
         )
     if len(set(text)) == 1:
         raise errors.make_error(
-            errors.InvalidArgument, "one character again and again is a mask, not a secret"
+            errors.InvalidArgument, "a secret must not be one repeated character; that is a mask"
         )
     if text in INSTEAD:
         raise errors.make_error(
-            errors.InvalidArgument, f"this is part of {INSTEAD}, which stands for scrubbed secrets"
+            errors.InvalidArgument,
+            f"a secret must not be part of {INSTEAD}, the text that replaces scrubbed secrets",
         )
     return text
 
 
 def _build_pattern(secret: str) -> str:
-    r"""A pattern of alternatives for each character, in time that grows with the text.
+    """Build a pattern with alternatives for each character. Matching takes linear time.
 
-    A run of backslashes is never tried twice: it is taken whole, and begun only where it begins.
+    A run of backslashes is matched possessively and only from its start, so it is never tried twice.
     """
     parts: list[str] = []
     backslashes = 0
@@ -164,7 +169,10 @@ def _build_pattern(secret: str) -> str:
 
 
 def _build_char_pattern(char: str, *, after: int, first: bool) -> str:
-    """One character, after so many backslashes of the secret, which escaping has doubled some times."""
+    """Build the pattern of one character that follows `after` backslashes of the secret.
+
+    Escaping may have doubled the backslashes several times.
+    """
     units = [int.from_bytes(pair) for pair in _split_pairs(char.encode("utf-16-be"))]
     escaped = r"\\++".join(f"u{_build_hex_pattern(f'{unit:04x}')}" for unit in units)
     if char in _SHORT_ESCAPES:
@@ -188,12 +196,12 @@ def _split_pairs(data: bytes) -> list[bytes]:
 
 
 def _build_hex_pattern(digits: str) -> str:
-    """Hexadecimal digits in either case."""
+    """Build a pattern for hexadecimal digits in either case."""
     return "".join(f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in digits)
 
 
 def _build_base64_pattern(secret: str) -> str:
-    """The Base64 of the secret as a word of its own."""
+    """Build a pattern for the Base64 of the secret as a separate word."""
     forms = {encode(secret.encode()).decode().rstrip("=") for encode in (b64encode, urlsafe_b64encode)}
     inside = "[A-Za-z0-9+/_-]"
     alone = (
@@ -213,7 +221,7 @@ def _is_json(text: str) -> bool:
 
 
 def _escape_all(value: str) -> str:
-    """A JSON string in which only letters and digits stand for themselves."""
+    """Encode a JSON string in which every character but ASCII letters and digits is escaped."""
     units = _split_pairs(value.encode("utf-16-be", "surrogatepass"))
     chars = [(int.from_bytes(unit), unit.decode("utf-16-be", "replace")) for unit in units]
     return (

@@ -1,4 +1,4 @@
-"""Files that are kept beside a store for single sessions: transcripts, dumps of requests, saved conversations."""
+"""Files of single sessions beside a store: transcripts, request dumps and saved conversations."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hermes.store.engine import Access
 from hermes.store.sessions.sessions import EXISTS
 
 SAVED = "saved"
-"""The folder of conversations that a person saved out of a chat."""
+"""The folder of conversations that a person saved from a chat."""
 
 
 def remove_files(engine: Access, folder: Path, session_ids: Collection[str]) -> None:
-    """Remove transcripts and logs of deleted sessions. An id is never a path here, nor a pattern."""
+    """Remove the transcripts and request dumps of deleted sessions. Ids are never used as paths or patterns."""
     if not session_ids:
         return
     for session_id in session_ids:
@@ -30,7 +30,10 @@ def remove_files(engine: Access, folder: Path, session_ids: Collection[str]) -> 
 
 
 def _is_of_other_session(engine: Access, name: str) -> bool:
-    """Whether it is the file of a session that is there: that of `a`, where `session_a` was deleted."""
+    """Return whether the file belongs to another, existing session.
+
+    `session_a.json` can be the file of the session `a` or of the session `session_a`.
+    """
     other = name.removeprefix("session_").removesuffix(".json")
     if f"session_{other}.json" != name:
         return False
@@ -45,7 +48,10 @@ def remove_saved(folder: Path, names: Iterable[str]) -> None:
 
 
 def find_saved(folder: Path, session_ids: Collection[str]) -> list[str]:
-    """Which saved conversations say that they are of these sessions. Others may be anybody's, with the same words."""
+    """Return the names of saved conversations that contain one of these session ids.
+
+    Other files are left out, because the same words can come from another conversation.
+    """
     return [
         file.name
         for file in sorted((folder / SAVED).glob("*.json"))
@@ -63,7 +69,7 @@ def _read_session_id(file: Path) -> str | None:
 
 
 def _is_dump_of(engine: Access, name: str, session_ids: Collection[str]) -> bool:
-    """Whether a dump belongs to a deleted session: the longest id that its name begins with decides."""
+    """Return whether a dump belongs to a deleted session. The longest known id in its name decides."""
     rest = name.removeprefix("request_dump_")
     while "_" in rest:
         rest = rest.rpartition("_")[0]

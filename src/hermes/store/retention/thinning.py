@@ -1,7 +1,7 @@
-"""Thinning: of large tool output in conversations long unused, the beginning and the end are enough.
+"""Thinning: shortening of large tool output in unused conversations to its beginning and end.
 
-Everything else stays: the message, its id and place, its call. What somebody pinned, works in or has in the trash is
-left whole, and so is what another conversation carries. A body is thinned once.
+The message, its id, its position and its tool call stay. Conversations that are pinned, leased or in the
+trash are not thinned, nor are messages that another conversation carries. A message is thinned only once.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hermes import clock
+from hermes.message_content import read_text
 from hermes.store import derived
 from hermes.store.arguments import check_integer
 from hermes.store.content import decode
 from hermes.store.engine import Engine, Reader, Writer
 from hermes.store.retention.deletion import IS_UNUSED, LEASED, compute_cutoff, is_open_in_process
 from hermes.store.sessions import blobs
-from hermes.text import extract_text
 
 KEPT_CHARACTERS = 400
-"""Of each end."""
+"""The number of characters kept at each end."""
 BODIES_AT_ONCE, BYTES_AT_ONCE = 100, 4_000_000
-"""What one transaction rewrites, so that nobody waits long for the write lock."""
+"""The most that one transaction rewrites. This keeps waits for the write lock short."""
 
 UNUSED = """SELECT id FROM sessions WHERE root_id = id AND coalesce(conversation_active, started_at) <= ?
     ORDER BY conversation_active NULLS FIRST, id"""
 KEPT = (
     "SELECT 1 FROM sessions WHERE root_id = ? AND (pinned_at IS NOT NULL OR trashed_at IS NOT NULL) LIMIT 1"
 )
-# octet_length, because what is structured begins with a NUL, at which `length` stops. It reads no more than the size.
-# What is attached counts with its message: it goes with the body, unless somebody else shows it, too.
+# octet_length, because structured content begins with a NUL, at which `length` stops. It reads only the size.
+# The size of attachments is added: they are deleted with the content, unless another message refers to them.
 LARGE = """SELECT id, size FROM (
         SELECT m.id, octet_length(m.content) + coalesce((SELECT sum(b.size) FROM blob_refs r
             JOIN blobs b ON b.hash = r.hash WHERE r.message_id = m.id), 0) AS size
@@ -46,7 +46,7 @@ REWRITE = "UPDATE messages SET content = ?, content_kind = 'text', thinned_bytes
 class Thinned(NamedTuple):
     messages: int
     bytes: int
-    """What was dropped of the bodies; the lines that say so take a little of it."""
+    """Bytes removed from the messages. The notes that replace them are not subtracted."""
     sessions: int
 
 
@@ -58,7 +58,7 @@ class _Cut(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """One thinning on its way: what it looks for, and when it is."""
+    """The parameters of one thinning run."""
 
     cutoff: float
     larger_than: int
@@ -67,7 +67,7 @@ class _Run(NamedTuple):
 
 
 Batch = dict[str, set[int]]
-"""Messages to look at in one transaction, by the root of their conversation."""
+"""Candidate messages for one transaction, by the root of their conversation."""
 
 
 class Thinner:
@@ -82,9 +82,10 @@ class Thinner:
         *,
         spare_running: bool = False,
     ) -> Thinned:
-        """Cut bodies of more than so many bytes; with `dry_run`, only say what that would do.
+        """Shorten tool output of more than `larger_than` bytes. With `dry_run`, change nothing and return the
+        expected result.
 
-        With `spare_running`, open terminal sessions whose process may be running stay whole.
+        With `spare_running`, open terminal sessions whose process may be running are skipped.
         """
         run = _Run(
             compute_cutoff(older_than_days),
@@ -125,7 +126,7 @@ class Thinner:
         applied: list[_Cut] = []
 
         def work(writer: Writer) -> list[_Cut]:
-            derived.settle(writer)  # what another program has just written counts, too
+            derived.settle(writer)  # apply changes of other programs first
             fresh = list(_find_cuts(writer, batch, run))
             for cut in fresh:
                 hashes = [row[0] for row in writer.rows(SHOWN, cut.message_id)]
@@ -133,7 +134,9 @@ class Thinner:
                 blobs.detach_blobs(writer, cut.message_id)
                 blobs.drop_unused(writer, hashes)
             derived.refresh(writer)
-            if fresh or not writer.repeating:  # what lasted the first time is not found the second
+            if (
+                fresh or not writer.repeating
+            ):  # a repeated attempt does not find messages that were already cut
                 applied[:] = fresh
             return applied
 
@@ -141,7 +144,7 @@ class Thinner:
 
 
 def _find_large(reader: Reader, root: str, run: _Run) -> list[tuple[int, int]]:
-    """(id, size) of the bodies of a conversation that may be cut now."""
+    """Return (id, size) of the messages of a conversation that can be shortened now."""
     unused = reader.value(IS_UNUSED, root, run.cutoff) and not reader.value(KEPT, root)
     if not unused or reader.value(LEASED, root, run.now):
         return []
@@ -159,11 +162,11 @@ def _find_cuts(reader: Reader, batch: Batch, run: _Run) -> Iterator[_Cut]:
 
 
 def _make_cut(reader: Reader, message_id: int, octets: int, run: _Run) -> _Cut | None:
-    """The body as it will be; None where nothing would be gained."""
+    """Return the shortened message. None if it would not be smaller."""
     row = reader.row(BODY, message_id)
     assert row is not None
     session_id, content, kind = row
-    text = extract_text(decode(content, kind))
+    text = read_text(decode(content, kind))
     parts = [text] if len(text) <= 2 * KEPT_CHARACTERS else [text[:KEPT_CHARACTERS], text[-KEPT_CHARACTERS:]]
     dropped = octets - sum(len(part.encode()) for part in parts)
     parts.insert(1, f"[… {dropped:,} bytes of tool output dropped on {clock.format_day(run.now)} …]")

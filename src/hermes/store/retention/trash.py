@@ -1,10 +1,11 @@
-"""The trash: conversations a person has thrown away, kept for a while, and brought back with one call.
+"""Trash: deleted conversations that are kept for some time and can be restored.
 
-What lies there (`trashed_at`) is in no list, count, search, title lookup, export or prune. By its id it is not found
-either, unless the caller asks for the trash, and nothing can be written to it. What went together has the
-same time and comes back together. A title is free for others meanwhile: it is set aside in `state_meta`, as
-`trashed_title:<id>`. A single session thrown out of a conversation lets go of what continues it, which stands for
-itself then; `trashed_next:<id>` says who was let go.
+A session in the trash (`trashed_at`) is in no list, count, search, title lookup, export or prune. It is not
+found by its id either, unless the caller includes the trash, and it cannot be written to. Sessions that were
+trashed together have the same time and are restored together. Their titles become free for other sessions.
+The trash keeps a title in `state_meta` as `trashed_title:<id>`. If a single session of a conversation is
+trashed, its continuations are detached and become a conversation of their own. `trashed_next:<id>` lists
+them.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ IN_TRASH = """SELECT s.id, s.source, m.value, s.preview, s.started_at, s.last_ac
     s.parent_session_id, s.kind, s.owner, s.chat_type, s.chat_id, s.thread_id, s.display_name
     FROM sessions s LEFT JOIN state_meta m ON m.key = 'trashed_title:' || s.id
     WHERE s.trashed_at IS NOT NULL ORDER BY s.trashed_at DESC, s.started_at, s.id"""
-# What is still being worked in, by somebody who has not noticed, is not thrown out.
+# A conversation that is still being written to is not deleted.
 LAIN_LONG = """SELECT trashed_at, id, coalesce(message_count, 0) FROM sessions WHERE trashed_at <= ?1
     AND NOT EXISTS (SELECT 1 FROM sessions o WHERE o.trashed_at = sessions.trashed_at AND o.last_active > o.trashed_at
         AND o.last_active > ?1)
@@ -70,9 +71,10 @@ class Trash:
         self._engine = engine
 
     def trash_session(self, session_id: str, segment: bool = False) -> list[str]:
-        """Throw a conversation away, with the subagents that worked for it; the ids that went. A chat starts anew.
+        """Move a conversation and its subagents to the trash. Return the moved ids. Its chats start a new
+        session.
 
-        With `segment` only that session goes. Nothing goes, and nothing is an error, where there is no such one.
+        With `segment`, move only that session. If the session does not exist, return an empty list.
         """
         now = clock.now()
         went: list[str] = []
@@ -84,7 +86,7 @@ class Trash:
                 return list(went)
             derived.settle(writer)
             at = now
-            while writer.value(ANY_AT, at):  # a time of its own, for it says what went together
+            while writer.value(ANY_AT, at):  # a unique time, because it identifies the group
                 at = nextafter(at, inf)
             going = [session_id] if segment else list_with_subagents(writer, session_id)
             went[:] = [member for member in going if writer.value(LIVE, member)]
@@ -97,9 +99,9 @@ class Trash:
         return self._engine.write(work, share=False)
 
     def restore(self, session_id: str) -> list[str]:
-        """Bring back what was thrown away together with this session; the ids that came.
+        """Restore the sessions that were trashed together with this one. Return the restored ids.
 
-        A title that somebody has taken meanwhile comes back as `title (2)`.
+        A title that another session has taken in the meantime becomes `title (2)`.
         """
         came: list[str] = []
 
@@ -112,7 +114,8 @@ class Trash:
         return self._engine.write(work, share=False)
 
     def list_contents(self, trash_days: float = KEPT_DAYS) -> list[dict[str, Any]]:
-        """What lies in the trash, newest first: one row for what went together, and when it will be deleted."""
+        """Return the trash, newest first: one row per group that was trashed together, with its time of
+        deletion."""
         with self._engine.read(settled=True) as reader:
             rows = reader.rows(IN_TRASH)
         thrown = (list(group) for _at, group in groupby(rows, key=lambda row: row[7]))
@@ -125,7 +128,8 @@ class Trash:
         purge: bool = False,
         sessions_dir: Path | str | None = None,
     ) -> int:
-        """Delete what has lain in the trash for so long, all of it with 0; how many sessions went."""
+        """Delete the sessions that have been in the trash for `older_than_days`. 0 deletes all. Return their
+        number."""
         cutoff, folder = compute_cutoff(older_than_days), check_optional_path("sessions_dir", sessions_dir)
         with self._engine.read() as reader:
             rows = reader.rows(LAIN_LONG, cutoff)
@@ -144,7 +148,8 @@ class Trash:
 
 
 def restore_group(writer: Writer, session_id: str) -> list[str]:
-    """Bring back a session and what was thrown away with it; the ids that came, none if it was not there."""
+    """Restore a session and the sessions trashed with it. Return the restored ids, or an empty list if it was
+    not in the trash."""
     at = writer.value(WHEN, session_id)
     together = [] if at is None else _list_group(writer, at)
     for member in together:
@@ -155,9 +160,10 @@ def restore_group(writer: Writer, session_id: str) -> list[str]:
 
 
 def restore_session(writer: Writer, session_id: str) -> bool:
-    """Take one session out of the trash, with its title and what continued it; False if it was not there.
+    """Take a session out of the trash, with its title and continuations. Return False if it was not in the
+    trash.
 
-    The caller refreshes what follows from the family.
+    The caller must refresh the derived columns.
     """
     if not writer.run(TAKE_OUT, session_id):
         return False
@@ -199,7 +205,8 @@ def _list_group(reader: Reader, at: float) -> list[str]:
 
 
 def _select_still_trashed(thrown: list[tuple[float, list[str]]]) -> Units:
-    """Asked inside the transaction that deletes, so that what was brought back meanwhile is spared."""
+    """Return a function that selects, inside the deleting transaction, the sessions that are still in the
+    trash."""
 
     def units(writer: Writer) -> Iterator[list[str]]:
         for at, members in thrown:
@@ -209,7 +216,7 @@ def _select_still_trashed(thrown: list[tuple[float, list[str]]]) -> Units:
 
 
 def _make_row(group: list[Row], trash_days: float) -> dict[str, Any]:
-    """What went together as one row: its first session, the newest title, all messages."""
+    """Return one row for a trashed group: its first session, its newest title and the sum of its messages."""
     members = {row[0] for row in group}
     heads = [row for row in group if row[8] not in members]
     first = heads[0] if heads else group[0]

@@ -1,13 +1,16 @@
-"""Files beside an encrypted store, sealed with keys that are derived from the key of the store.
+"""Encrypted files beside an encrypted store ("sealed" files). Their keys are derived from the key of the
+store.
 
-A sealed file begins with a mark and a line of JSON: the name of the file below the home, and by what its key is
-recognised. Both lines are authenticated, so that a file cannot take the place of another one. The rest is either one
-ciphertext (`file`), or one ciphertext per line in Base64 (`log`), to which entries are added without rewriting it.
+A sealed file begins with a mark and a line of JSON, which holds the name of the file below the home and the
+id of its key. Both lines are authenticated, so a sealed file cannot be exchanged for another one. The rest is
+either one ciphertext (`file`), or one Base64 ciphertext per line (`log`), to which entries are appended
+without rewriting the file.
 
-The cipher is ChaCha20-Poly1305, as in the store, with a random nonce for each ciphertext. HKDF-SHA256 derives a key of
-its own for each purpose. `cryptography` is imported when something is sealed or opened, and never for a plain store.
+The cipher is ChaCha20-Poly1305, as in the store, with a random nonce for each ciphertext. HKDF-SHA256 derives
+a separate key for each purpose. `cryptography` is imported only when a file is encrypted or decrypted, and
+never for a plain store.
 
-A plain file is read as it is: it may be older than the encryption, or written by a person in an editor.
+Plain files are read unchanged: they may be older than the encryption, or written by a person in an editor.
 """
 
 from __future__ import annotations
@@ -27,10 +30,10 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 MARK = b"\x89hermes-sealed 1\n"
-"""The first byte begins no UTF-8: no text that people write can be taken for a sealed file."""
+"""The first byte is invalid in UTF-8, so a text file cannot be mistaken for a sealed file."""
 NONCE_BYTES, TAG_BYTES, KEY_ID_BYTES = 12, 16, 8
 LONGEST_HEADER = 40_000
-"""Bytes: a path of 4,096 characters, each of them escaped, and what stands beside it."""
+"""In bytes: a path of 4,096 characters, all escaped, plus the other fields."""
 ZEROS = bytes(1 << 20)
 
 Form = Literal["file", "log"]
@@ -38,40 +41,43 @@ Form = Literal["file", "log"]
 
 class KeySource(Protocol):
     def key_for_writing(self) -> bytes | None:
-        """The key of the store; None if the store is plain. StoreLocked if the key is not to be had."""
+        """Return the key of the store, or None if the store is plain. Raise `StoreLocked` if the key is not
+        available."""
 
     def key_with_id(self, key_id: str, file: Path) -> bytes:
-        """The key with this id. StoreLocked or WrongKey if it is not to be had."""
+        """Return the key with this id. Raise `StoreLocked` if no key is available, `WrongKey` if the
+        available key has another id."""
 
 
 class Header(NamedTuple):
     name: str
-    """Where the file belongs, below the home."""
+    """The path of the file below the home."""
     key_id: str
     form: Form
     nonce: bytes
-    """Empty for a log, whose lines have nonces of their own."""
+    """Empty for a log: each of its lines has its own nonce."""
     length: int
-    """Bytes of the mark and the header, which are what is authenticated."""
+    """The length of the mark and the header in bytes. This part is authenticated."""
 
 
 class Sealing(NamedTuple):
-    """What became of a file that was to be sealed."""
+    """The result of sealing one file."""
 
     changed: bool
-    """False if it was sealed already."""
+    """False if the file was already sealed."""
     remark: str | None = None
-    """What a person has to know about it."""
+    """A note for the person, or None."""
 
 
 class SealedFiles:
-    """The files of one home, sealed if the store of that home is encrypted."""
+    """The files of one home. They are sealed if the store of that home is encrypted."""
 
     def __init__(self, root: Path, keys: KeySource) -> None:
         self.root, self._keys = root, keys
 
     def find_name(self, file: Path) -> str | None:
-        """The name under which a file is sealed; None for a file outside of the home, which is never sealed."""
+        """Return the name under which a file is sealed. None for a file outside the home; such files are
+        never sealed."""
         try:
             return file.absolute().relative_to(self.root.absolute()).as_posix()
         except ValueError:
@@ -80,10 +86,10 @@ class SealedFiles:
     # ---------------------------------------------------------------- reading
 
     def read(self, file: Path, most: int | None = None, *, anywhere: bool = False) -> bytes:
-        """The content, or the first `most` bytes of it, of a sealed or a plain file.
+        """Return the content of a sealed or plain file, or its first `most` bytes.
 
-        SealBroken if a sealed file was changed, or was moved here from another place; `anywhere` allows the latter.
-        Of a log, what can be opened.
+        Raise `SealBroken` if a sealed file was modified, or was moved here from another place; `anywhere`
+        allows the latter. For a log, return the entries that can be decrypted.
         """
         with file.open("rb") as opened:
             data = opened.read(len(MARK))
@@ -93,8 +99,8 @@ class SealedFiles:
         header = _parse_header(data, file)
         if not anywhere and header.name != self.find_name(file):
             raise errors.SealBroken(
-                f"{file} was sealed as {header.name} of its home and is not read in another place; move it back,"
-                " or run `hermes store encrypt` to accept it here"
+                f"{file} was sealed as {header.name} and cannot be read at another path; move it back,"
+                " or run `hermes store encrypt` to accept it at this path"
             )
         key = self._keys.key_with_id(header.key_id, file)
         if header.form == "log":
@@ -102,7 +108,7 @@ class SealedFiles:
         return _open_content(data, header, key, file)[:most]
 
     def size(self, file: Path) -> int:
-        """How many bytes `read` would give of a file that is no log."""
+        """Return the number of bytes that `read` returns. The file must not be a log."""
         with file.open("rb") as opened:
             size = os.fstat(opened.fileno()).st_size
             start = opened.read(LONGEST_HEADER)
@@ -113,13 +119,14 @@ class SealedFiles:
     # ---------------------------------------------------------------- writing
 
     def write(self, file: Path, content: bytes) -> None:
-        """Give a file this content, whole or not at all, private, and sealed if the store is encrypted."""
+        """Write a file atomically, readable only by its owner. The content is encrypted if the store is."""
         name = self.find_name(file)
         key = self._keys.key_for_writing() if name is not None else None
         replace_file(file, content if name is None or key is None else _seal_content(key, name, content))
 
     def append(self, file: Path, content: bytes) -> None:
-        """Add to a log, which is made if it is missing. A plain one is sealed first, if the store is encrypted."""
+        """Append to a log, which is created if it is missing. If the store is encrypted, a plain log is
+        sealed first."""
         with lock_folder(file.parent):
             if not file.exists():
                 os.close(home.create_private_file(file))
@@ -136,7 +143,7 @@ class SealedFiles:
             _append_data(file, _seal_line(key, data[: header.length], content), whole_lines=True)
 
     def _seal_log(self, key: bytes, file: Path) -> bytes:
-        """A plain log as a sealed one: what it holds so far is the first entry."""
+        """Return a plain log as a sealed one. Its present content becomes the first entry."""
         head = _make_head(key, self.find_name(file) or file.name, "log")
         content = file.read_bytes()
         return head + (_seal_line(key, head, content) if content else b"")
@@ -144,9 +151,9 @@ class SealedFiles:
     # ---------------------------------------------------------------- converting
 
     def seal_in_place(self, file: Path, form: Form = "file") -> Sealing:
-        """Seal a file that is there, and overwrite what was plain.
+        """Seal an existing file and overwrite its plain content with zeros.
 
-        A sealed file that was moved here, or has an older key, is sealed anew.
+        A sealed file that was moved here or has an older key is sealed again.
         """
         name, key = self.find_name(file), self._keys.key_for_writing()
         if name is None or key is None:
@@ -171,14 +178,16 @@ class SealedFiles:
         )
 
     def open_in_place(self, file: Path) -> bool:
-        """Make a sealed file plain again; False if it was. SealBroken, and nothing done, if any of it is damaged."""
+        """Decrypt a sealed file in place. Return False if it was plain. Raise `SealBroken` and change nothing
+        if any part of it is damaged."""
         if not is_sealed(_read_beginning(file)):
             return False
         replace_file(file, self.read_opened(file))
         return True
 
     def read_opened(self, file: Path) -> bytes:
-        """The content of a sealed file, wherever it belongs; SealBroken if any of it is damaged."""
+        """Return the content of a sealed file, wherever it belongs. Raise `SealBroken` if any part of it is
+        damaged."""
         data = file.read_bytes()
         header = _parse_header(data, file)
         key = self._keys.key_with_id(header.key_id, file)
@@ -194,12 +203,12 @@ class SealedFiles:
 
 
 def is_sealed(data: bytes) -> bool:
-    """Whether a file that begins so is sealed."""
+    """Return whether a file with this beginning is sealed."""
     return data.startswith(MARK)
 
 
 def is_sealed_file(file: Path) -> bool:
-    """The same for a file; False if it cannot be read."""
+    """Return whether a file is sealed. False if it cannot be read."""
     try:
         with file.open("rb") as opened:
             return is_sealed(opened.read(len(MARK)))
@@ -208,12 +217,12 @@ def is_sealed_file(file: Path) -> bool:
 
 
 def require_cipher() -> None:
-    """StoreLocked, which names what to install, if nothing can be sealed here."""
+    """Raise `StoreLocked`, with the package to install, if the cryptography library is missing."""
     _derive_key(bytes(32), "key id", KEY_ID_BYTES)
 
 
 def key_id(key: bytes) -> str:
-    """By which a key is recognised; it tells nothing else about the key."""
+    """Return the id of a key. It reveals nothing else about the key."""
     return _derive_key(key, "key id", KEY_ID_BYTES).hex()
 
 
@@ -223,14 +232,14 @@ def _make_head(key: bytes, name: str, form: Form, nonce: bytes = b"") -> bytes:
 
 
 def _parse_header(data: bytes, file: Path) -> Header:
-    """What a sealed file says of itself."""
+    """Parse the header of a sealed file."""
     end = data.find(b"\n", len(MARK), LONGEST_HEADER) + 1
     try:
         fields = json.loads(data[len(MARK) : end])
         form: Form = "log" if fields["form"] == "log" else "file"
         header = Header(str(fields["name"]), str(fields["key"]), form, bytes.fromhex(fields["nonce"]), end)
     except (ValueError, KeyError, TypeError):
-        raise errors.SealBroken(f"{file} is sealed, and its first lines are damaged") from None
+        raise errors.SealBroken(f"{file} is sealed, but its header is damaged") from None
     return header
 
 
@@ -255,7 +264,7 @@ def _seal_line(key: bytes, head: bytes, content: bytes) -> bytes:
 
 
 def _open_log(data: bytes, header: Header, key: bytes) -> tuple[list[bytes], int]:
-    """The entries of a log, and how many lines are none."""
+    """Return the entries of a log and the number of invalid lines."""
     from cryptography.exceptions import InvalidTag
 
     cipher, entries, broken = _make_cipher(key, "log"), [], 0
@@ -299,7 +308,7 @@ def _read_beginning(file: Path) -> bytes:
 
 
 def _append_data(file: Path, data: bytes, *, whole_lines: bool = False) -> None:
-    """Add to the end of a file, all of it or nothing. With `whole_lines`, after a line that was cut off."""
+    """Append to a file, completely or not at all. With `whole_lines`, begin after the last complete line."""
     descriptor = home.open_private_file(file, os.O_RDWR | os.O_APPEND)
     with os.fdopen(descriptor, "a+b", buffering=0) as opened:
         end = opened.seek(0, os.SEEK_END)
@@ -316,7 +325,8 @@ def _append_data(file: Path, data: bytes, *, whole_lines: bool = False) -> None:
 
 
 def _replace_and_wipe(file: Path, data: bytes) -> str | None:
-    """Put another content in the place of a file, and zeros over the old one, unless it has another name, too."""
+    """Replace the content of a file, and overwrite the old content with zeros unless the old file has another
+    name."""
     home.tighten(str(file), home.PRIVATE_FILE)
     with file.open("r+b", buffering=0) as old:
         replace_file(file, data)
@@ -324,7 +334,8 @@ def _replace_and_wipe(file: Path, data: bytes) -> str | None:
 
 
 def wipe(descriptor: int, *, start: int = 0) -> bool:
-    """Write zeros over a file that has lost its name; False, and nothing done, if it has another one."""
+    """Overwrite a file that has lost its name with zeros. Return False and change nothing if it has another
+    name."""
     status = os.fstat(descriptor)
     if status.st_nlink:
         return False

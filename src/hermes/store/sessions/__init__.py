@@ -1,5 +1,5 @@
 """Sessions and messages: rows, titles, labels, lineage, rewind, lists and attachments.
 
-Owns the rows of the `sessions` and `messages` tables. Imports the seam and its values only. What moves with
-a session elsewhere is passed in (`families.ChatRouting`).
+Owns the rows of the `sessions` and `messages` tables. Imports only the engine interface and its value types.
+Chat routing, which moves with a session, is passed in as `families.ChatRouting`.
 """

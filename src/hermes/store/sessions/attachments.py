@@ -1,9 +1,10 @@
-"""Attachments inside structured content: recognised, taken out by their hash, and put back unchanged.
+"""Attachments in structured content: extraction to blobs and restoration.
 
-Only base64 that formats put at certain places is an attachment (see `is_file_place`), and only if encoding its bytes
-again gives the same letters; everything else stays where it is. What is taken out leaves a reference, in a row whose
-`content_kind` is "blobs". A caller's own string that looks like one gets a second colon there, so that it comes back
-as it was. Nothing here touches the store.
+A string is an attachment only if it is base64 at one of the known places (see `is_file_place`) and if
+encoding its bytes again gives the same text. Everything else stays in the content. Extraction replaces an
+attachment by a reference that contains its hash, and sets the `content_kind` of the row to "blobs". A
+caller's own string that starts like a reference is escaped with a second colon, so it is restored unchanged.
+This module does not access the store.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from hermes.store.content import encode as encode_column
 from hermes.text import FILE_NAMES, REFERENCE, get_data_url_head, is_file_place, replace_surrogates
 
 THRESHOLD = 4096
-"""Only what is longer is worth a row of its own."""
+"""Shorter content stays in the message row, in characters."""
 
 KIND = "blobs"
 MENTION = '"\\u0000' + REFERENCE[1:]
-"""How a reference begins in JSON, whoever wrote it."""
+"""The first characters of a reference in JSON."""
 HASH_LENGTH = 64
 
 
@@ -31,7 +32,7 @@ class Attachment(NamedTuple):
 
 
 def encode(content: object) -> tuple[Any, str, Iterable[Attachment]]:
-    """(column value, content_kind, attachments that belong beside it) of a message's content."""
+    """Encode the content of a message. Return (column value, content_kind, attachments to store as blobs)."""
     stored, kind = encode_column(content)
     if kind != "json" or len(stored) <= THRESHOLD:
         return stored, kind, ()
@@ -40,10 +41,11 @@ def encode(content: object) -> tuple[Any, str, Iterable[Attachment]]:
 
 
 def extract_attachments(content: object) -> tuple[Any, list[Attachment]]:
-    """(the content with references, the attachments they stand for, each once)."""
+    """Replace the attachments in content by references. Return (new content, distinct attachments)."""
     taken: dict[bytes, Attachment] = {}
     whole: list[Any] = [content]
-    # A container is copied when its turn comes, so that the caller's own is left alone. No recursion: see `text`.
+    # Containers are copied before they are changed: the caller's content must not change. The loop replaces
+    # recursion because content can be nested deeper than the stack allows.
     stack: list[tuple[Any, Any, bool]] = [(whole, 0, False)]
     while stack:
         holder, key, is_place = stack.pop()
@@ -65,7 +67,10 @@ def extract_attachments(content: object) -> tuple[Any, list[Attachment]]:
 
 
 def restore_attachments(content: Any, load: Callable[[bytes], bytes | None], *, foreign: bool = False) -> Any:
-    """Decoded content with its attachments again, changed in place. Of `foreign` content only what is known."""
+    """Replace the references in decoded content by their attachments, in place, and return the content.
+
+    A missing attachment becomes a note. In `foreign` content, a reference to an unknown hash stays as it is.
+    """
     whole = [content]
     stack: list[Any] = [whole]
     while stack:
@@ -80,36 +85,36 @@ def restore_attachments(content: Any, load: Callable[[bytes], bytes | None], *, 
 
 
 def has_references(stored: object, kind: str | None) -> bool:
-    """Whether a row may hold references: one of ours that says so, or a copy that another program made of it."""
+    """Return whether a row can contain references: its kind is "blobs", or another program copied such a row."""
     return kind == KIND or (kind is None and isinstance(stored, str) and MENTION in stored)
 
 
 def find_hashes(stored: object) -> list[bytes]:
-    """The hashes to which stored content refers."""
+    """Return the hashes of the references in stored content."""
     parts = stored.split(MENTION)[1:] if isinstance(stored, str) else []
     return [hash_ for part in parts if (hash_ := _parse_hash(part)) is not None]
 
 
 def make_comparable(stored: Any, kind: str | None) -> str:
-    """The same text for the same content, whether its attachments were taken out of it or not."""
+    """Return a text that is equal for equal content, whether or not its attachments were extracted."""
     value = decode_column(stored, kind)
     inside = isinstance(value, list | dict) and (len(stored) > THRESHOLD or MENTION in stored)
     return repr(extract_attachments(value)[0] if inside and not has_references(stored, kind) else value)
 
 
 def compute_hash(data: bytes) -> bytes:
-    from hashlib import sha256  # brings OpenSSL with it: not for a list
+    from hashlib import sha256  # imports OpenSSL, which lists do not need
 
     return sha256(data).digest()
 
 
 def format_missing(hash_: bytes) -> str:
-    """What is shown where an attachment was."""
+    """Return the note that replaces a lost attachment."""
     return f"[attachment {hash_.hex()[:12]} is missing]"
 
 
 def _parse_attachment(text: str, holder: Any, is_place: bool) -> tuple[str, Attachment] | None:
-    """(what stands before the payload, the attachment) if the text is one."""
+    """Return (text before the payload, attachment), or None if the text is not an attachment."""
     from binascii import a2b_base64, b2a_base64
 
     head = get_data_url_head(text)
@@ -147,7 +152,7 @@ def _restore_text(text: str, load: Callable[[bytes], bytes | None], foreign: boo
 
 
 def _parse_hash(text: str) -> bytes | None:
-    """The hash at the beginning of what follows the mark."""
+    """Parse the hash that follows the reference mark. Return None if there is none."""
     digits = text[:HASH_LENGTH]
     if (
         len(digits) < HASH_LENGTH

@@ -1,8 +1,9 @@
-"""Blobs: the bytes of large attachments, each stored once by its hash, for as long as a message refers to it.
+"""Blobs: the bytes of large attachments. Each is stored once, by its hash, while a message refers to it.
 
-A blob, its message and the reference between them are one transaction, and so are the last reference and its blob on
-their way out. Other programs know nothing of references: what they delete leaves blobs behind, which `collect` takes
-away, and what they copy is noted by the triggers, and gets its references before anything is dropped.
+A message, its blobs and its references are written in one transaction. The last reference and its blob are
+deleted in one transaction. Other programs do not maintain references. A message that they delete can leave a
+blob without a reference; `collect` removes it. A message that they copy is noted by the triggers and gets its
+references before any blob is deleted.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from hermes.store.values import Collected
 
 AT_ONCE = 64
-"""How many blobs one transaction collects: they may be large, and others wait."""
+"""The most blobs collected per transaction. Blobs can be large, and other writers wait for the transaction.
+"""
 LAST_ID = 2**63 - 1
 MOST_TOLD = 20
 
@@ -68,7 +70,7 @@ class Blobs:
         self._engine = engine
 
     def collect(self) -> Collected:
-        """Remove the blobs to which no message refers, and references of messages that are gone."""
+        """Remove blobs without a reference, and references of deleted messages."""
         from hermes.store.values import Collected
 
         with self._engine.read() as reader:
@@ -82,11 +84,11 @@ class Blobs:
                 return total
 
 
-# -------------------------------------------------------------------- within a transaction of somebody else
+# -------------------------------------------------------------------- for use in a caller's transaction
 
 
 def decode(reader: Reader, stored: Any, kind: str | None) -> Any:
-    """The content as it was given, with its attachments. An attachment that is lost is said to be missing."""
+    """Decode stored content with its attachments. A note replaces an attachment that is lost."""
     value = content.decode(stored, kind)
     if not has_references(stored, kind):
         return value
@@ -94,24 +96,25 @@ def decode(reader: Reader, stored: Any, kind: str | None) -> Any:
 
 
 def attach_blobs(writer: Writer, message_id: int, attachments: Iterable[Attachment]) -> None:
-    """Store what is new of these, and that the message refers to them."""
+    """Store the blobs that are new, and a reference from the message to each."""
     for hash_, media_type, data in attachments:
         writer.run(INSERT, hash_, media_type, len(data), data, clock.now())
         writer.run(REFER, message_id, hash_)
 
 
 def detach_blobs(writer: Writer, message_id: int) -> None:
-    """Forget what a message refers to, because its content is another now; `drop` what it held afterwards."""
+    """Delete the references of a message whose content changes. Call `drop_unused` afterwards."""
     writer.run(DETACH, message_id)
 
 
 def list_hashes(reader: Reader, session_id: str) -> list[bytes]:
-    """What a session's messages refer to: ask before they are deleted, and `drop` it afterwards."""
+    """Return the hashes that a session's messages refer to. Read them before deleting messages, for
+    `drop_unused`."""
     return [row[0] for row in reader.rows(HELD_BY, session_id)]
 
 
 def drop_unused(writer: Writer, hashes: Iterable[bytes]) -> None:
-    """Remove those of these blobs to which nothing refers any more."""
+    """Delete the blobs in `hashes` that no message refers to."""
     hashes = list(hashes)
     if hashes:
         adopt_references(writer)
@@ -122,12 +125,13 @@ def drop_unused(writer: Writer, hashes: Iterable[bytes]) -> None:
 
 
 def adopt_references(writer: Writer, up_to: int = LAST_ID) -> None:
-    """Give references to noted messages that other programs copied or moved, so that they keep their blobs."""
+    """Add the references of noted messages, which other programs copied or moved, so that their blobs are
+    kept."""
     _add_references(writer, writer.rows(NOTED, up_to))
 
 
 def adopt_all_references(writer: Writer) -> None:
-    """The same for every message: after a repair, when references may be lost."""
+    """Add the missing references of all messages. Used after a repair, which can lose references."""
     _add_references(writer, writer.each(REFERRING))
 
 
@@ -139,7 +143,7 @@ def _add_references(writer: Writer, rows: Iterable[tuple[Any, ...]]) -> None:
 
 
 def collect_batch(writer: Writer) -> Collected:
-    """What nothing refers to, as much as fits in one transaction; the check and the removal are the same one."""
+    """Delete blobs without a reference, up to `AT_ONCE`, in the caller's transaction."""
     from hermes.store.values import Collected
 
     adopt_references(writer)
@@ -152,13 +156,13 @@ def collect_batch(writer: Writer) -> Collected:
 
 
 def find_damage(reader: Reader) -> list[str]:
-    """What is wrong with the attachments of messages."""
+    """Return a description of each missing or damaged attachment."""
     problems = [
         f"attachment {_format_hash(hash_)} of message {message_id} is missing"
         for message_id, hash_ in reader.rows(MISSING, MOST_TOLD)
     ]
     problems += [
-        f"attachment {_format_hash(hash_)} holds other bytes than were stored"
+        f"the bytes of attachment {_format_hash(hash_)} do not match its hash"
         for hash_, data in reader.each(EVERY)
         if not is_whole(hash_, data)
     ]
@@ -166,7 +170,7 @@ def find_damage(reader: Reader) -> list[str]:
 
 
 def find_drift(reader: Reader) -> list[str]:
-    """What `collect` would take away."""
+    """Return a description of what `collect` would remove."""
     problems = []
     if loose := reader.value(COUNT_LOOSE):
         problems.append(f"{format_count(loose, 'attachment')} of deleted messages")
@@ -176,7 +180,7 @@ def find_drift(reader: Reader) -> list[str]:
 
 
 def _format_hash(hash_: object) -> str:
-    """The beginning of a hash; where a page is damaged anything may stand in its place."""
+    """Return the first digits of a hash. A damaged page can return any type of value."""
     return hash_.hex()[:12] if isinstance(hash_, bytes) else repr(hash_)[:12]
 
 

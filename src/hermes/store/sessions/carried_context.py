@@ -1,9 +1,9 @@
-"""What a session carries of earlier ones: ranges of message ids, in the order the model is given them.
+"""Carried context: messages of earlier sessions in a session's context, as ranges of message ids.
 
-Nothing is copied. A range holds only ids that are carried, every one of them: other sessions write between the rows of
-this one, and none of theirs may slip in. A range with a negative position was taken out by a rewind and can come back.
-The position is then the negated time of the rewind in microseconds. Small negative positions, of earlier versions and
-of imports, have no time.
+Messages are not copied. The ranges are in the order in which the model receives the messages. Every id in a
+range is carried: a range never spans messages that other sessions wrote in between. A range with a negative
+position was set aside by a rewind and can be restored. Its position is the negated time of the rewind in
+microseconds. Small negative positions, from earlier versions and imports, have no time.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ LOWEST = "SELECT min(position) FROM carried_context WHERE session_id = ?"
 SET_ASIDE_SINCE = """SELECT position, first_message_id, last_message_id FROM carried_context
     WHERE session_id = ?1 AND position < 0 AND (position <= ?2 OR position > ?3) ORDER BY position"""
 UNTIMED = -(10**12)
-"""Set-aside positions above this have no time."""
+"""Negative positions above this value have no time."""
 
 SPAN = "SELECT min(id), max(id) FROM messages WHERE session_id = ?"
-# Of those in whose context it lives whoever started first inherits; then who only remembers it for a rewind.
+# Order of the heirs: sessions with the message in their live context, by start time, then sessions that only
+# keep it for undoing a rewind.
 CARRIERS = """SELECT c.session_id, c.first_message_id, c.last_message_id, c.position FROM carried_context c
     JOIN sessions s ON s.id = c.session_id
     WHERE c.first_message_id <= ? AND c.last_message_id >= ? AND c.session_id <> ?
@@ -52,14 +53,14 @@ SET_COUNTS = "UPDATE sessions SET message_count = ?, tool_call_count = ? WHERE i
 
 
 def list_live_ids(reader: Reader, session_id: str) -> list[int]:
-    """The messages of a session's live context, in the order the model is given them."""
+    """Return the ids of a session's live context, in the order in which the model receives the messages."""
     carried = [row[0] for row in reader.rows(LIVE, session_id)]
     seen = set(carried)
     return carried + [row[0] for row in reader.rows(OWN, session_id) if row[0] not in seen]
 
 
 def make_ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
-    """Runs of neighbouring ids, in order."""
+    """Group consecutive ids into (first, last) ranges, in order."""
     result: list[tuple[int, int]] = []
     for message_id in ids:
         if result and result[-1][1] + 1 == message_id:
@@ -70,7 +71,7 @@ def make_ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def carry_messages(writer: Writer, session_id: str, ids: Sequence[int]) -> None:
-    """Make these the carried context of a session, in this order."""
+    """Replace the carried context of a session by the messages `ids`, in this order."""
     writer.run(DROP_LIVE, session_id)
     for position, (first, last) in enumerate(make_ranges(ids)):
         writer.run(CARRY, session_id, position, first, last)
@@ -79,9 +80,11 @@ def carry_messages(writer: Writer, session_id: str, ids: Sequence[int]) -> None:
 def set_aside_messages(
     writer: Writer, session_id: str, ids: Sequence[int], rewound_at: float | None = None
 ) -> None:
-    """Remember messages that a rewind takes out of the carried context, and when; None if that is unknown.
+    """Store the messages that a rewind takes out of the carried context, with the rewind's time if it is
+    known.
 
-    A later rewind takes what stood before: its positions are lower still, so that their order is the context's.
+    A later rewind takes out earlier messages of the context and gets lower positions, so the order of
+    positions is the order of the context.
     """
     runs = make_ranges(ids)
     highest = 0 if rewound_at is None else encode_rewind_time(rewound_at)
@@ -91,7 +94,7 @@ def set_aside_messages(
 
 
 def encode_rewind_time(rewound_at: float) -> int:
-    """The position that stands for the time of a rewind."""
+    """Return the position that encodes the time of a rewind."""
     return -round(rewound_at * 1_000_000)
 
 
@@ -100,12 +103,12 @@ def _decode_rewind_time(position: int) -> float | None:
 
 
 def list_rewind_times(reader: Reader, session_id: str) -> list[float | None]:
-    """When each range was set aside, the latest first; None where that is unknown."""
+    """Return the time at which each range was set aside, latest first. None means unknown."""
     return [_decode_rewind_time(position) for position, _first, _last in reader.rows(REWOUND, session_id)]
 
 
 def restore_set_aside_since(writer: Writer, session_id: str, rewound_at: float) -> list[int]:
-    """Forget the ranges that were set aside then or later, or at an unknown time; the messages in them."""
+    """Delete the ranges set aside at or after `rewound_at`, or at an unknown time. Return their message ids."""
     back: list[int] = []
     rows = writer.rows(SET_ASIDE_SINCE, session_id, encode_rewind_time(rewound_at), UNTIMED)
     for position, first, last in rows:
@@ -115,7 +118,7 @@ def restore_set_aside_since(writer: Writer, session_id: str, rewound_at: float) 
 
 
 def restore_set_aside(writer: Writer, session_id: str, since_id: int) -> list[int]:
-    """Forget that ranges from an id on were set aside; the messages in them."""
+    """Delete the set-aside ranges from the id `since_id` on. Return their message ids."""
     back: list[int] = []
     for position, first, last in writer.rows(REWOUND, session_id):
         if last >= since_id:
@@ -127,14 +130,17 @@ def restore_set_aside(writer: Writer, session_id: str, since_id: int) -> list[in
 
 
 def find_carried_elsewhere(reader: Reader, session_id: str) -> set[int]:
-    """Which of a session's own messages are in the context of another session."""
+    """Return the ids of the session's own messages that another session carries."""
     return {row[0] for row in reader.rows(ELSEWHERE, session_id)}
 
 
 def rehome_messages(
     writer: Writer, session_id: str, going: Collection[str], span: tuple[int, int] | None = None
 ) -> None:
-    """Give messages of a session that go, all or those of a span, to whoever else carries them and stays."""
+    """Move messages of a session to the sessions that carry them, before the session's own rows are deleted.
+
+    `going` are sessions that are deleted too and get nothing. `span` limits the move to a range of ids.
+    """
     first, last = span or writer.row(SPAN, session_id) or (None, None)
     if first is None or last is None:
         return
@@ -151,7 +157,7 @@ def rehome_messages(
 
 
 def recount_messages(writer: Writer, session_id: str) -> None:
-    """Set the documented counters to what the session's own live rows say."""
+    """Set the documented counters from the session's own live messages."""
     rows = writer.rows(CALLS_OF, session_id)
     calls = sum(count_calls(role, from_json(text, text)) for role, text in rows)
     writer.run(SET_COUNTS, writer.value(COUNT_OF, session_id), calls, session_id)

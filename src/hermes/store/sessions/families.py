@@ -1,7 +1,8 @@
-"""How one session comes out of another: continued, branched, reset, or sent off with a task.
+"""Creation of child sessions: continuation after compression, branch, reset and delegated task.
 
-Each is one transaction: the parent's end, the child's row and place, its title, what it carries of its parent, and
-the chats that go with it. A failure half-way, or a crash, leaves the family as it was. Nothing is copied.
+Each operation is one transaction. It ends the parent, inserts the child with its title and place in the
+family, stores the context that the child carries, and moves the chats. After a failure or a crash the family
+is unchanged. No message is copied.
 """
 
 from __future__ import annotations
@@ -35,12 +36,19 @@ from hermes.store.sessions.sessions import (
     new_session_id,
     record_process,
 )
-from hermes.store.sessions.titles import find_free_title, find_next_title, sanitize_title, split_number
+from hermes.store.sessions.titles import (
+    clear_title,
+    find_free_title,
+    find_next_title,
+    sanitize_title,
+    split_number,
+)
 from hermes.store.statements import join_columns
 
 PARENT = """SELECT title, title_by, owner, system_prompt, root_id, source, kind, pinned_at, archived
     FROM sessions WHERE id = ?"""
-# A child is of the same person, chat and place as its parent. Its fence is the parent's: one lease covers both.
+# A child has the owner, chat and workspace of its parent. It also has the parent's fence, because one lease
+# covers both.
 INHERITED = join_columns(list_session_names(lambda column: column.is_inherited))
 INHERIT = " ".join(
     (
@@ -52,13 +60,14 @@ INHERIT = " ".join(
         "FROM sessions WHERE id = ? ON CONFLICT (id) DO NOTHING",
     )
 )
-# A compression is recorded as the end of its parent even if that had ended before and was taken up again.
+# A compression overwrites the end of a parent that had ended before and was reopened.
 END_BY_COMPRESSION = "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ?"
 CONTINUED_AS = """SELECT id FROM sessions WHERE parent_session_id = ? AND relation = 'compression' AND id <> ?
     AND trashed_at IS NULL ORDER BY started_at DESC, id DESC LIMIT 1"""
 COUNT_SUMMARY = "UPDATE sessions SET message_count = 1 WHERE id = ?"
 
-# Only a reset that nothing has come of: open, not reset again, and with something to go back to.
+# A reset can be undone only if its session is open, has not been reset again and has a parent outside the
+# trash.
 WAS_RESET = """SELECT p.id FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
     WHERE s.id = ? AND s.relation = 'reset' AND s.ended_at IS NULL AND p.trashed_at IS NULL"""
 SAID_SINCE = "SELECT 1 FROM messages WHERE session_id = ? AND role = 'user' LIMIT 1"
@@ -66,7 +75,7 @@ END_UNDONE = "UPDATE sessions SET ended_at = ?, end_reason = 'reset_undone' WHER
 
 
 class Child(NamedTuple):
-    """What a caller may say of a session that comes out of another; the rest is inherited."""
+    """The values that a caller can set on a child session. The child inherits all others from its parent."""
 
     session_id: str
     title: str | None
@@ -96,7 +105,10 @@ class Child(NamedTuple):
 
 
 class ChatRouting(Protocol):
-    """Which chats lead to a session. `store.chats.routing` implements it: chats know sessions, not the reverse."""
+    """The routes from chats to sessions, implemented by `store.chats.routing`.
+
+    The chats folder imports this one, not the reverse.
+    """
 
     def move_chats(self, writer: Writer, from_session: str, to_session: str, at: float) -> int: ...
 
@@ -121,19 +133,22 @@ class Families:
         child: Child,
         lease_epoch: int | None,
     ) -> str:
-        """End a session by compression and go on in a child that carries its summary and some of its messages."""
+        """End a session by compression. Return the id of a child that carries its summary and some of its
+        messages."""
         text = require_text("summary", summary)
         if not text.strip():
             raise errors.make_error(errors.InvalidArgument, "summary must not be empty")
         before, behind, uid = _check_ids("head", head), _check_ids("carried", carried), clock.make_uid()
         if set(before) & set(behind):
-            raise errors.make_error(errors.InvalidArgument, "a message is both in head and in carried")
+            raise errors.make_error(
+                errors.InvalidArgument, "head and carried must not contain the same message"
+            )
 
         def find_carried(writer: Writer) -> list[int]:
             ahead = writer.value(CONTINUED_AS, parent, parent)
             if ahead is not None:
                 raise errors.AlreadyContinued(
-                    f"session {parent!r} was compressed already; it goes on as {find_tip(writer, ahead)!r}"
+                    f"session {parent!r} was already compressed; it continues as {find_tip(writer, ahead)!r}"
                 )
             live = set(carried_context.list_live_ids(writer, parent))
             for message_id in (*before, *behind):
@@ -159,9 +174,10 @@ class Families:
         lease_epoch: int | None,
         session_key: str | None = None,
     ) -> str:
-        """A conversation of its own that starts from a session's context, up to a message of it.
+        """Start a separate conversation from a session's context, up to the message `at_message`. Return its
+        id.
 
-        With a `session_key` that one chat goes on in it, as after a reset.
+        With a `session_key`, only that chat moves to the new conversation.
         """
         key = check_optional_text("session_key", session_key)
         last = None if at_message is None else check_integer("at_message", at_message)
@@ -180,15 +196,16 @@ class Families:
     def reset(
         self, parent: str, reason: str, child: Child, lease_epoch: int | None, session_key: str | None = None
     ) -> str:
-        """Start afresh: a new conversation, linked to the old one, in the same chats; or in the one chat that asks.
+        """Start a new, empty conversation that is linked to the old one. Return its id.
 
-        If it was taken up in other chats, too, it goes on there, and what begins is of that one chat alone.
+        The chats of the old conversation move to the new one. With a `session_key`, only that chat moves. The
+        old conversation then stays open if other chats use it.
         """
         key = check_optional_text("session_key", session_key)
         return self._begin(parent, child, lease_epoch, "reset", require_text("reason", reason), only=key)
 
     def delegate(self, parent: str, child: Child, lease_epoch: int | None) -> str:
-        """A session for a task that another one hands out. It is in no list; the chats stay where they are."""
+        """Create a session for a delegated task. It appears in no list, and the parent's chats do not move."""
         return self._begin(parent, child, lease_epoch, "delegate", None)
 
     def _begin(
@@ -218,7 +235,7 @@ class Families:
             place = (_choose_prompt(child, relation, above), *_make_place(child, relation, above, parent))
             if not writer.run(INHERIT, child.session_id, *values, *place, parent):
                 raise errors.make_error(
-                    errors.InvalidArgument, f"session {child.session_id!r} exists already"
+                    errors.InvalidArgument, f"session {child.session_id!r} already exists"
                 )
             record_process(writer, child.session_id)
             if store_summary is not None:
@@ -228,7 +245,7 @@ class Families:
             writer.run(ROOT_ACTIVE, at, above["root_id"] if relation == "compression" else None, at)
             if only is not None:
                 self._routing.move_chat(writer, only, parent, child.session_id, at)
-            elif end_reason is not None:  # where the parent goes on, its chats stay with it
+            elif end_reason is not None:  # a parent that stays open keeps its chats
                 self._routing.move_chats(writer, parent, child.session_id, at)
             derived.refresh(writer)
             return child.session_id
@@ -236,7 +253,8 @@ class Families:
         return self._engine.write(work, share=False)
 
     def undo_reset(self, session_id: str, lease_epoch: int | None) -> str:
-        """Go back to the conversation that a reset left, as long as nobody has said anything since; its id."""
+        """Resume the conversation that preceded a reset. Return its id. Fail if a person has written since
+        the reset."""
         at, epoch = clock.now(), check_optional_integer("lease_epoch", lease_epoch)
 
         def work(writer: Writer) -> str:
@@ -244,16 +262,19 @@ class Families:
             before = writer.value(WAS_RESET, session_id)
             if before is None:
                 raise errors.make_error(
-                    errors.InvalidArgument, f"session {session_id!r} is not a reset that can be undone"
+                    errors.InvalidArgument,
+                    f"session {session_id!r} was not started by a reset that can still be undone",
                 )
             if writer.value(SAID_SINCE, session_id):
                 raise errors.make_error(
-                    errors.InvalidArgument, f"session {session_id!r} has gone on; resume {before!r} instead"
+                    errors.InvalidArgument,
+                    f"session {session_id!r} already has new messages; resume {before!r} instead",
                 )
             live = find_tip(writer, before)
             writer.run(REOPEN, live)
             record_process(writer, live)
             writer.run(END_UNDONE, at, session_id)
+            clear_title(writer, session_id)  # it is free for another start
             self._routing.move_chats(writer, session_id, live, at)
             derived.refresh(writer)
             return live
@@ -264,7 +285,8 @@ class Families:
 def _choose_title(
     writer: Writer, child: Child, relation: str, above: dict[str, Any]
 ) -> tuple[str | None, str | None]:
-    """A continuation is numbered, a branch is told from its parent by ` (2)`, what starts afresh has no title yet."""
+    """Return (title, title_by) of a child: numbered for a continuation, with ` (2)` for a branch, otherwise
+    none."""
     if child.title is not None:
         return find_free_title(writer, child.title, above["owner"], child.session_id), "person"
     old, by = above["title"], above["title_by"]
@@ -276,12 +298,13 @@ def _choose_title(
 
 
 def _choose_prompt(child: Child, relation: str, above: dict[str, Any]) -> str | None:
-    """A branch goes on with its parent's prompt, so that the provider's prefix cache holds; others build theirs."""
+    """Return the child's prompt. A branch keeps its parent's, so that the provider's prefix cache stays
+    valid."""
     return child.system_prompt or (above["system_prompt"] if relation == "branch" else None)
 
 
 def _make_place(child: Child, relation: str, above: dict[str, Any], parent: str) -> tuple[Any, ...]:
-    """(kind, root, listed, conversation's activity, pinned, archived)."""
+    """Return (kind, root_id, listed, conversation_active, pinned_at, archived) of a child."""
     if relation == "compression":
         return above["kind"], above["root_id"] or parent, 0, None, above["pinned_at"], above["archived"]
     kind = classify_session(above["source"], child=relation == "delegate")
@@ -303,5 +326,5 @@ def _build_not_in_context(message_id: int, session_id: str) -> errors.HermesErro
 def _check_ids(name: str, ids: Iterable[int]) -> list[int]:
     checked = [check_integer(name, message_id) for message_id in ids]
     if len(set(checked)) != len(checked):
-        raise errors.make_error(errors.InvalidArgument, f"{name} names a message twice")
+        raise errors.make_error(errors.InvalidArgument, f"{name} contains a message twice")
     return checked

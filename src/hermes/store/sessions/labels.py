@@ -1,8 +1,9 @@
-"""What a person does with conversations to find them again: pin, archive, tag; and where they were held.
+"""Labels of conversations: pins, archive, tags and workspace.
 
-A pin or the archive takes the whole conversation, with `segment` one session of it. Tags belong to the conversation:
-they are kept on its first session and read from all of them, so that they stay when the family changes. A tag is kept
-in small letters: case makes no difference, and nobody's spelling tells another what tags there are.
+Pinning and archiving apply to the whole conversation, or with `segment` to one session. Tags belong to the
+conversation. They are stored on its first session and read from all its sessions, so they remain when the
+family changes. Tags are stored in lower case. Tags are therefore case-insensitive, and their spelling does
+not reveal that another person uses the same tag.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class SessionLabels:
         self._engine = engine
 
     def pin(self, session_id: str, pinned: bool = True, segment: bool = False) -> bool:
-        """Keep a conversation from ever being pruned, or no longer; True iff there is one."""
+        """Pin a conversation, so that it is never pruned, or unpin it. Return whether it exists."""
         at = (clock.now(),) if pinned else ()
 
         def work(writer: Writer) -> bool:
@@ -61,7 +62,8 @@ class SessionLabels:
         return self._engine.write(work, share=False)
 
     def archive(self, session_id: str, archived: bool, segment: bool = False) -> bool:
-        """Put a conversation away from the lists that people look at, or back; True iff there is one."""
+        """Archive a conversation, which hides it from lists for people, or unarchive it. Return whether it
+        exists."""
         flag = int(bool(archived))
 
         def work(writer: Writer) -> bool:
@@ -77,7 +79,8 @@ class SessionLabels:
         return self._engine.write(work, share=False)
 
     def set_workspace(self, session_id: str, cwd: Path | str, git_branch: str | None = None) -> bool:
-        """Record where a session is held; its workspace follows from the directory. True iff there is one."""
+        """Record the directory of a session and the workspace that contains it. Return whether the session
+        exists."""
         directory = check_directory("cwd", cwd)
         place = (
             str(find_workspace(directory)),
@@ -87,11 +90,11 @@ class SessionLabels:
         return self._engine.write(lambda writer: writer.run(SET_WORKSPACE, *place, session_id)) > 0
 
     def add_tags(self, session_id: str, *tags: str) -> list[str]:
-        """Tag a conversation; all its tags."""
+        """Add tags to a conversation. Return all its tags."""
         return self._change_tags(ADD_TAG, session_id, tags)
 
     def remove_tags(self, session_id: str, *tags: str) -> list[str]:
-        """Take tags from a conversation; those it still has."""
+        """Remove tags from a conversation. Return its remaining tags."""
         return self._change_tags(REMOVE_TAG, session_id, tags)
 
     def _change_tags(self, sql: LiteralString, session_id: str, tags: tuple[str, ...]) -> list[str]:
@@ -113,7 +116,7 @@ class SessionLabels:
             return [] if root is None else _read_tags(reader, root)
 
     def count_tags(self) -> list[tuple[str, int]]:
-        """Every tag with the number of its conversations, the most used first."""
+        """Return each tag with the number of its conversations, most used first."""
         with self._engine.read(settled=True) as reader:
             return [(tag, count) for tag, count in reader.rows(ALL_TAGS)]
 
@@ -124,7 +127,7 @@ def clean_tag(tag: object) -> str:
         raise errors.make_error(errors.InvalidArgument, "a tag must not be empty")
     if len(text) > MAX_TAG_LENGTH:
         raise errors.make_error(
-            errors.InvalidArgument, f"a tag may have {MAX_TAG_LENGTH} characters, got {len(text)}"
+            errors.InvalidArgument, f"a tag can have at most {MAX_TAG_LENGTH} characters, got {len(text)}"
         )
     return text
 
@@ -134,7 +137,7 @@ def _read_tags(reader: Reader, root: str) -> list[str]:
 
 
 def _find_root(writer: Writer, session_id: str) -> str | None:
-    """The conversation of a session, as it stands with what other programs have just written."""
+    """Return the root of a session's conversation, after applying changes that other programs made."""
     derived.settle(writer)
     root: str | None = writer.value(LIVE_ROOT, session_id)
     return root

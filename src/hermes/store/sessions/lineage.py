@@ -1,7 +1,8 @@
-"""Families of sessions: who continues whom, and where a conversation is alive.
+"""Lineage: the parent and child relations of sessions.
 
-A continuation is recorded on the child (`relation = 'compression'`). Every walk remembers where it has been, so that
-cycles end and chains of any length are followed to their end.
+A continuation is recorded on the child (`relation = 'compression'`). The live session of a conversation is
+its last continuation. Every walk records the sessions it has visited, so a cycle ends it. There is no limit
+on the length of a chain.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import Any, NamedTuple
 
 from hermes.store.engine import Access, Reader
 
-# Of several continuations the newest counts: a second one exists only if two processes compressed at once.
-# What is in the trash is nobody's way on.
+# The newest of several continuations is used. A second one exists only if two processes compressed at the
+# same time. Sessions in the trash are skipped.
 NEXT = """SELECT id FROM sessions WHERE parent_session_id = ? AND relation = 'compression' AND id <> ?
     AND trashed_at IS NULL ORDER BY started_at DESC, id DESC LIMIT 1"""
 HAS_MESSAGES = "SELECT 1 FROM messages WHERE session_id = ? AND active = 1 LIMIT 1"
@@ -21,7 +22,7 @@ NEWEST_CHILD = """SELECT id FROM sessions WHERE parent_session_id = ? AND trashe
 CONTINUES = "SELECT parent_session_id FROM sessions WHERE id = ? AND relation = 'compression'"
 ROOT = "SELECT root_id FROM sessions WHERE id = ?"
 MEMBERS = "SELECT id FROM sessions WHERE root_id = ? ORDER BY started_at, id"
-# Whoever has a parent and neither continues it nor began a conversation of its own worked for it.
+# A child that neither continues its parent nor started a separate conversation is a subagent.
 SUBAGENTS = """SELECT root_id FROM sessions WHERE parent_session_id = ? AND id <> ?
     AND (relation IS NULL OR relation = 'delegate')"""
 
@@ -51,7 +52,10 @@ class Relative(NamedTuple):
     preview: str | None
 
     def walk(self) -> Iterator[tuple[int, Relative]]:
-        """(depth, session) from here down, each before its children. Chains may be longer than the stack."""
+        """Yield (depth, session) for this session and its descendants, parents first.
+
+        Iterative, because chains can be deeper than the stack allows.
+        """
         waiting = [(0, self)]
         while waiting:
             depth, relative = waiting.pop()
@@ -60,7 +64,7 @@ class Relative(NamedTuple):
 
 
 def find_tip(reader: Reader, session_id: str) -> str:
-    """The live end of the conversation that continues this session; itself if nothing does."""
+    """Return the last continuation of a session, or the session itself if it was not continued."""
     at, following = session_id, reader.value(NEXT, session_id, session_id)
     seen = {session_id}
     while following is not None and following not in seen:
@@ -70,7 +74,7 @@ def find_tip(reader: Reader, session_id: str) -> str:
 
 
 def is_ancestor(reader: Reader, candidate: str, session_id: str) -> bool:
-    """Whether the conversation went through `candidate` before it came to this session."""
+    """Return whether this session continues `candidate`, directly or through other sessions."""
     seen: set[str] = set()
     at: str | None = session_id
     while at is not None and at not in seen:
@@ -82,7 +86,7 @@ def is_ancestor(reader: Reader, candidate: str, session_id: str) -> bool:
 
 
 def list_with_subagents(reader: Reader, session_id: str) -> list[str]:
-    """Every session of the conversation, and of those that worked for it; branches are conversations of their own."""
+    """Return every session of the conversation and of its subagents. Branches are separate conversations."""
     first = reader.value(ROOT, session_id)
     waiting, seen, found = [] if first is None else [first], {first}, dict[str, None]()
     while waiting:
@@ -107,13 +111,14 @@ class Lineage:
             return find_tip(reader, session_id)
 
     def find_root(self, session_id: str) -> str | None:
-        """The permanent id of the conversation; None if there is no such session."""
+        """Return the permanent id of the session's conversation. None if the session does not exist."""
         with self._engine.read(settled=True) as reader:
             ancestor = None if reader.value(IS_TRASHED, session_id) else reader.value(ROOT, session_id)
             return None if ancestor is None else str(ancestor)
 
     def find_resume_target(self, session_id: str) -> str:
-        """Where to go on: this session, or, if nothing was ever said in it, the first descendant with messages."""
+        """Return the session to resume: this one, or its first descendant with messages if it has none
+        itself."""
         if not session_id:
             return session_id
         with self._engine.read(settled=True) as reader:
@@ -128,7 +133,7 @@ class Lineage:
         return session_id
 
     def read_family(self, session_id: str) -> Relative | None:
-        """The whole family as a tree, from its first ancestor down; None if there is no such session."""
+        """Return the whole family as a tree, from its first ancestor. None if the session does not exist."""
         with self._engine.read(settled=True) as reader:
             if reader.value(IS_TRASHED, session_id):
                 return None

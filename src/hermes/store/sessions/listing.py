@@ -1,8 +1,8 @@
-"""Lists of conversations and sessions. Rows are read from an index, in order, until the page is full.
+"""Lists of conversations and sessions, read in index order until the page is full.
 
-`preview`, `last_active` and the place in the family stand on the row; `derived` keeps them true. The documented lists
-hide nothing. The list for people (`list_conversations`) hides jobs, subagents, tool sessions and the archive. It counts
-the hidden conversations by reason, with one query.
+`preview`, `last_active` and the place in the family are stored on the session row; `derived` maintains them.
+The documented lists hide nothing. The list for people (`list_conversations`) hides jobs, subagents, tool
+sessions and archived conversations. It counts the hidden conversations by reason, with one query.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NEVER_NULL: dict[str, LiteralString] = {
     "last_active": "coalesce(last_active, started_at)",
     "preview": "coalesce(preview, '')",
 }
-# The columns in the order of `COLUMNS`; one more at the end tells whether the row's live tip is another.
+# The columns in the order of `COLUMNS`, then one that is true if the session has a continuation.
 ROWS = " ".join(
     (
         "SELECT",
@@ -35,18 +35,18 @@ ROWS = " ".join(
     FROM sessions""",
     )
 )
-# One statement per order, so that each walks its own index; a source has indexes of its own.
+# One statement per order, so that each uses its own index. Lists of one source have separate indexes.
 LISTED = "WHERE listed = 1 AND trashed_at IS NULL"
 LISTED_OF_SOURCE = "WHERE listed = 1 AND source = ? AND trashed_at IS NULL"
 EVERY = "WHERE trashed_at IS NULL AND (? IS NULL OR source = ?)"
-BUT = "AND replace(?, '\x1f' || source || '\x1f', '') = ?"  # names of sources to leave out, as one value
+BUT = "AND replace(?, '\x1f' || source || '\x1f', '') = ?"  # excluded sources, joined as one value
 NEWEST = "ORDER BY started_at DESC, id DESC LIMIT ? OFFSET ?"
 MOST_ACTIVE = "ORDER BY conversation_active DESC NULLS LAST, started_at DESC, id DESC LIMIT ? OFFSET ?"
 LAST_ACTIVE = "ORDER BY last_active DESC NULLS LAST, started_at DESC, id DESC LIMIT ? OFFSET ?"
 
 
 def _make_statements(where: LiteralString, order: LiteralString) -> tuple[LiteralString, LiteralString]:
-    """The statement that leaves no source out, and the one that does."""
+    """Return two statements for a list: one for all sources, and one that excludes some sources."""
     return " ".join((ROWS, where, order)), " ".join((ROWS, where, BUT, order))
 
 
@@ -57,7 +57,8 @@ BY_ACTIVITY_OF_SOURCE = _make_statements(LISTED_OF_SOURCE, MOST_ACTIVE)
 EVERY_BY_START = _make_statements(EVERY, NEWEST)
 EVERY_BY_ACTIVITY = _make_statements(EVERY, LAST_ACTIVE)
 
-# The list for people. A conversation is what its first session is: its kind, source, workspace, pin and archive.
+# The list for people. Kind, source, workspace, pin and archive of a conversation are those of its first
+# session.
 CONVERSATIONS = "WHERE listed = 1 AND trashed_at IS NULL"
 WITH_SUBAGENTS = "WHERE root_id = id AND trashed_at IS NULL"
 NAMED = """AND coalesce(replace(?, '\x1f' || source || '\x1f', '') <> ?, TRUE)
@@ -72,8 +73,8 @@ COUNT = "SELECT kind, archived, source, count(*) FROM sessions"
 BY_KIND = "GROUP BY kind, archived, source"
 COUNTED = " ".join((COUNT, WITH_SUBAGENTS, NAMED, OTHERS, BY_KIND))
 COUNTED_IN_INDEX = " ".join((COUNT, WITH_SUBAGENTS, NAMED, BY_KIND))
-"""What the count usually is, answered by an index alone."""
-# The title a list shows is that of the live tip.
+"""The usual count. An index alone answers it."""
+# A list shows the title of the live session.
 TITLE = """(SELECT m.title FROM sessions m WHERE m.root_id = sessions.id AND m.trashed_at IS NULL
     ORDER BY m.started_at DESC, m.id DESC LIMIT 1)"""
 ORDERS = {
@@ -97,7 +98,7 @@ PAGES = {
     for pinned_first in (False, True)
     for subagents in (False, True)
 }
-"""One statement for each way to ask; the plain ones walk an index."""
+"""One statement per combination of options. The statements without options use an index."""
 
 HIDDEN_KINDS = ("job", "child", "tool")
 KINDS = ("chat", *HIDDEN_KINDS)
@@ -107,11 +108,12 @@ PROJECTED = (
     *("id", "ended_at", "end_reason", "message_count", "tool_call_count", "title"),
     *("last_active", "preview", "model", "system_prompt"),
 )
-"""What a conversation's row takes from its live tip; the rest stays the root's."""
+"""The values that a conversation's row takes from its live session. All others are those of its first
+session."""
 
 
 class ConversationFilter(NamedTuple):
-    """Which conversations a list for people is about; None means no restriction. Times are of the last activity."""
+    """The filters of a list for people. None means no restriction. Times refer to the last activity."""
 
     sources: Sequence[str] | None = None
     exclude_sources: Sequence[str] | None = None
@@ -127,9 +129,10 @@ class ConversationFilter(NamedTuple):
 class ConversationPage(NamedTuple):
     rows: list[dict[str, Any]]
     total: int
-    """How many conversations there are to show, on all pages."""
+    """The number of matching conversations that are not hidden, on all pages."""
     hidden: dict[str, int]
-    """How many more match but are left out, by the reason: `child`, `tool`, `archived`, or the source of a job."""
+    """The number of matching hidden conversations by reason: `child`, `tool`, `archived`, or the source of a
+    job."""
 
 
 class Listing:
@@ -160,7 +163,7 @@ class Listing:
     def list_by_activity(
         self, source: str | None = None, limit: int = 20, offset: int = 0
     ) -> list[dict[str, Any]]:
-        """Every session, children too, newest activity first."""
+        """Return all sessions, including children, by last activity, newest first."""
         name = None if source is None else check_source(source)
         page = (row_limit(limit), max(0, check_integer("offset", offset)))
         with self._engine.read(settled=True) as reader:
@@ -176,10 +179,11 @@ class Listing:
         order: str = "activity",
         pinned_first: bool = False,
     ) -> ConversationPage:
-        """A page of conversations, how many there are, and how many are hidden and why.
+        """Return a page of conversations, their total number, and the number of hidden ones by reason.
 
-        Jobs, subagents, tool sessions and the archive are hidden unless asked for. Naming a source shows its jobs and
-        tools, but not its subagents: those are shown as a kind.
+        Jobs, subagents, tool sessions and archived conversations are hidden by default. A filter by source
+        includes the jobs and tool sessions of the source, but not its subagents. A filter by kind includes
+        subagents.
         """
         page = (row_limit(limit), max(0, check_integer("offset", offset)))
         if order not in ORDERS:
@@ -240,7 +244,7 @@ def _find_hidden_kinds(filters: ConversationFilter, include_hidden: bool) -> tup
 
 
 def _bind_named(filters: ConversationFilter) -> tuple[object, ...]:
-    """The values of NAMED, each as often as it stands there."""
+    """Return the parameters of NAMED, each twice, as the statement uses them."""
     each = (
         None if filters.sources is None else join_names(_check_sources("sources", filters.sources)),
         join_names(_check_sources("exclude_sources", filters.exclude_sources))
@@ -253,7 +257,7 @@ def _bind_named(filters: ConversationFilter) -> tuple[object, ...]:
 
 
 def _bind_others(filters: ConversationFilter) -> tuple[object, ...]:
-    """The values of OTHERS, each as often as it stands there."""
+    """Return the parameters of OTHERS in the order of the statement."""
     workspace, tag = filters.workspace, filters.tag
     if workspace is not None:
         from hermes.store.workspace import find_workspace
@@ -281,13 +285,13 @@ def _check_kinds(values: Sequence[str]) -> tuple[str, ...]:
     for kind in kinds:
         if kind not in KINDS:
             raise errors.make_error(
-                errors.InvalidArgument, f"a kind is one of {', '.join(KINDS)}, got {kind!r:.40}"
+                errors.InvalidArgument, f"a kind must be one of {', '.join(KINDS)}, got {kind!r:.40}"
             )
     return kinds
 
 
 def _project_tip(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
-    """A conversation that went on after a compression, shown as its live tip."""
+    """Return the row of a continued conversation with the values of its live session."""
     live = find_tip(reader, row["id"])
     session = reader.dict(SELECT_ROW, live) if live != row["id"] else None
     if session is None:
@@ -299,7 +303,7 @@ def _project_tip(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _project_tips(reader: Reader, rows: list[Row]) -> list[dict[str, Any]]:
-    """Each as its live tip, where that is another session."""
+    """Return the rows as dicts, each with the values of its live session if that is another session."""
     projected = _make_rows(rows)
     for at, row in enumerate(rows):
         if row[-1]:
@@ -308,5 +312,5 @@ def _project_tips(reader: Reader, rows: list[Row]) -> list[dict[str, Any]]:
 
 
 def _make_rows(rows: list[Row]) -> list[dict[str, Any]]:
-    """What stands behind the columns is for us."""
+    """Return the rows as dicts of `COLUMNS`, without the internal last column."""
     return list(map(dict, map(zip, repeat(COLUMNS), rows)))

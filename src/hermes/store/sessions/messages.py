@@ -1,8 +1,8 @@
-"""Messages: written once, in order, and read back as they were given.
+"""Messages: appending, replacing, clearing and reading.
 
-Order within a session is the order of ids, which is the order in which the store accepted them; clocks decide
-nothing. Append is one insert and one update in one transaction. A row that a rewind took out of the conversation
-(`active = 0`) is not read unless asked for.
+The order of messages in a session is the order of their ids, which is the order in which the store accepted
+them. Timestamps do not affect it. An append is one insert and one update in one transaction. Messages that a
+rewind took out (`active = 0`) are not read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CHECKS: dict[str, Callable[[str, Any], object]] = {
     "integer": check_integer,
     "number": check_optional_number,
 }
-"""What makes a column's value of what a caller gives, by the kind of the column."""
+"""The function that checks and encodes a caller's value, by the kind of the column."""
 WRITER_COLUMNS = [(column.name, CHECKS[column.kind]) for column in MESSAGES if column.set_by == "caller"]
 NO_VALUES = [None] * len(WRITER_COLUMNS)
 WRITER_NAMES = frozenset(name for name, _check in WRITER_COLUMNS)
@@ -57,8 +57,9 @@ INSERT = make_insert(
         *(name for name, _check in WRITER_COLUMNS),
     ),
 )
-# The counters, what lists show, whether there is such a session at all, and the fence, in one statement. What another
-# program put in the place of a time is not below the empty text, as numbers are, and gives way.
+# One statement updates the counters and the columns of lists, checks that the session exists, and checks the
+# fence. A time column can hold a text that another program wrote. The comparisons with a cast detect it, and
+# it is overwritten.
 COUNT_IN = """UPDATE sessions SET
     message_count = coalesce(message_count, 0) + 1, tool_call_count = coalesce(tool_call_count, 0) + ?,
     last_active = CASE WHEN last_active > ? AND CAST(last_active AS DOUBLE PRECISION) = last_active
@@ -75,30 +76,32 @@ COUNT_IN = """UPDATE sessions SET
 ROOT_ACTIVE = """UPDATE sessions SET conversation_active = ?
     WHERE id = ? AND NOT coalesce(conversation_active >= ?
         AND CAST(conversation_active AS DOUBLE PRECISION) = conversation_active, FALSE)"""
-# By its time first: the index on it finds the row at once, however long the session is.
+# The condition on the time lets an index find the row at once, however long the session is.
 STORED_ALREADY = "SELECT id FROM messages WHERE session_id = ? AND timestamp = ? AND uid = ?"
 
 CARRIED_ROWS = """SELECT m.* FROM carried_context c JOIN messages m
     ON m.id BETWEEN c.first_message_id AND c.last_message_id
     WHERE c.session_id = ? AND c.position >= 0 ORDER BY c.position, m.id"""
 OWN_ROWS = "SELECT * FROM messages WHERE session_id = ? AND active = 1 ORDER BY id"
-# Whether the table holds rows that its index does not lead to. `|| ''` makes an expression that no index covers, in
-# every engine and also behind a view, so the planner reads the whole table. So this is asked only of a session that
-# counts messages and seems to have none.
+# Detects messages that the index does not find. `|| ''` makes an expression that no index covers, in every
+# engine and also behind a view, so the whole table is read. It is therefore used only for a session that
+# counts messages but seems to have none.
 UNREACHED = """SELECT message_count > 0 AND EXISTS
         (SELECT 1 FROM messages m WHERE m.session_id || '' = sessions.id AND m.active = 1)
     FROM sessions WHERE id = ?"""
-REPLAYED = [
-    (column.name, column.kind == "json", column.replay != "always", column.replay == "answers, also empty")
-    for column in MESSAGES
-    if column.replay != "never"
-]
-"""(name, whether it is JSON, whether only answers have it, whether an empty value counts)"""
-NOTHING_REPLAYED = [None] * len(REPLAYED)
+REPLAYED = [column for column in MESSAGES if column.replay != "never"]
+SPOKEN_COLUMNS = ("id", "role", "uid", "content", "content_kind", *(column.name for column in REPLAYED))
+REPLAYED_AT = len(SPOKEN_COLUMNS) - len(REPLAYED)
+NOTHING_REPLAYED = (None,) * len(REPLAYED)
+# Positions and sets are computed once, because they are used for every message of every resumed session.
+REPLAYED_IN_ANSWERS = [*range(REPLAYED_AT, len(SPOKEN_COLUMNS))]
+REPLAYED_ALWAYS = [at for at in REPLAYED_IN_ANSWERS if REPLAYED[at - REPLAYED_AT].replay == "always"]
+REPLAYED_AS_JSON = {column.name for column in REPLAYED if column.kind == "json"}
+REPLAYED_IF_EMPTY = {column.name for column in REPLAYED if column.replay == "answers, also empty"}
 SPOKEN = " ".join(
     (
-        "SELECT id, role, uid, content, content_kind,",
-        join_columns(name for name, *_ in REPLAYED),
+        "SELECT",
+        join_columns(SPOKEN_COLUMNS),
         "FROM messages",
     )
 )
@@ -110,7 +113,7 @@ CARRIED = " ".join(
     WHERE c.session_id = ? AND c.position >= 0 ORDER BY c.position, id""",
     )
 )
-# The trash is not part of a family that lives on without it.
+# A parent in the trash is not part of the family, unless the child is in the trash too.
 PARENT = """SELECT s.parent_session_id FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
     WHERE s.id = ? AND (p.trashed_at IS NULL OR s.trashed_at IS NOT NULL)"""
 
@@ -121,22 +124,23 @@ BY_PLATFORM = "SELECT 1 FROM messages WHERE session_id = ? AND platform_message_
 
 
 class NewMessage(NamedTuple):
-    """A message that is to be stored, as its writer gives it."""
+    """A message to be stored."""
 
     session_id: str
     role: str
     content: Any = None
     columns: Mapping[str, Any] = MappingProxyType({})
-    """The other columns that a writer sets, by their names."""
+    """Further columns that a caller can set, by name."""
     timestamp: float | None = None
     lease_epoch: int | None = None
-    """A writer that names its lease is refused once somebody has taken over."""
+    """The epoch of the caller's lease. The write is refused if another process has taken over the lease."""
     uid: str | None = None
-    """With a uid and its time a message is stored once, however often it is given: see `spool_writer`."""
+    """An idempotency key. A message with the same uid and timestamp is stored only once: see `spool_writer`.
+    """
 
 
 def check_column_names(names: Iterable[str]) -> None:
-    """That a writer sets columns with these names."""
+    """Raise TypeError unless callers can set columns with these names."""
     for name in names:
         if name not in WRITER_NAMES:
             raise TypeError(f"append_message() got an unexpected keyword argument {name!r}")
@@ -147,7 +151,7 @@ class Messages:
         self._engine = engine
 
     def append(self, message: NewMessage) -> int:
-        """Store one message; its id."""
+        """Store a message. Return its id."""
         session_id, role, content, columns, timestamp, lease_epoch, known_uid = message
         role = require_text("role", role)
         stored, kind, attachments = encode(content)
@@ -185,7 +189,7 @@ class Messages:
                 record_process(writer, session_id)
             if root != session_id:
                 writer.run(ROOT_ACTIVE, at, root, at)
-            if at < last_active:  # an import, or a clock set back: the next list looks up what is the newest
+            if at < last_active:  # an import, or the clock was set back: `derived` finds the newest message
                 writer.run(derived.NOTE, session_id)
             message_id = writer.insert(INSERT, *row)
             if attachments:
@@ -197,9 +201,10 @@ class Messages:
     def replace(
         self, session_id: str, messages: Iterable[Mapping[str, Any]], lease_epoch: int | None = None
     ) -> None:
-        """Make the session hold exactly these messages; unchanged rows keep their id and time. See `replacement`.
+        """Make the session contain exactly these messages. Unchanged rows keep their id and time: see
+        `replacement`.
 
-        Where a caller hands the whole live context back, what is only carried is not stored a second time.
+        If a caller passes the whole live context, carried messages are not stored a second time.
         """
         rows = [replacement.encode_message(message) for message in check_mappings("messages", messages)]
         if not rows:
@@ -218,7 +223,7 @@ class Messages:
         self._engine.write(work, share=False)
 
     def clear(self, session_id: str, lease_epoch: int | None = None) -> None:
-        """Remove the session's messages; what another session carries goes to that one."""
+        """Delete the session's messages. A message that another session carries moves to that session."""
         epoch = check_optional_integer("lease_epoch", lease_epoch)
 
         def work(writer: Writer) -> None:
@@ -256,7 +261,8 @@ class Messages:
     def read_conversation(
         self, session_id: str, include_ancestors: bool = False, *, include_trashed: bool = False
     ) -> list[dict[str, Any]]:
-        """The messages a model is given, in its own shape: the live context, or the whole family once."""
+        """Return the messages in the format of a model request: the live context, or the whole family without
+        duplicates."""
         with self._engine.read() as reader:
             if not include_trashed and reader.value(IS_TRASHED, session_id):
                 return []
@@ -265,7 +271,7 @@ class Messages:
             return [_decode_message(reader, row) for row in _read_live(reader, session_id)]
 
     def read_context(self, session_id: str) -> list[dict[str, Any]]:
-        """The live context like `read_conversation`, each message with its `id`."""
+        """Return the live context like `read_conversation`, with the `id` of each message."""
         with self._engine.read() as reader:
             if reader.value(IS_TRASHED, session_id):
                 return []
@@ -273,7 +279,7 @@ class Messages:
 
 
 def _encode_columns(columns: Mapping[str, Any]) -> Sequence[object]:
-    """The values of `WRITER_COLUMNS`. Most messages have none of them."""
+    """Return the values of `WRITER_COLUMNS`. Most messages set none of them."""
     if [*columns.values()].count(None) == len(columns):
         return NO_VALUES
     return [
@@ -282,7 +288,10 @@ def _encode_columns(columns: Mapping[str, Any]) -> Sequence[object]:
 
 
 def _read_live(reader: Reader, session_id: str) -> list[tuple[Any, ...]]:
-    """What a session carries of others, then its own, each once. Instructions of untrusted files are not in it."""
+    """Return the carried messages, then the session's own, without duplicates.
+
+    Messages with a role in `KEPT_FROM_MODELS` are left out.
+    """
     carried = reader.rows(CARRIED, session_id)
     seen = {row[0] for row in carried}
     rows = carried + [row for row in _read_rows(reader, session_id) if row[0] not in seen]
@@ -294,41 +303,44 @@ def _read_rows(reader: Reader, session_id: str) -> list[tuple[Any, ...]]:
 
 
 def confirm_empty(reader: Reader, session_id: str) -> list[Any]:
-    """An empty history, once it is known that there is none: a damaged index must not make it look so."""
+    """Return an empty list, or raise `Unreachable` if the session has messages that a damaged index does not
+    find."""
     if reader.value(UNREACHED, session_id):
-        raise Unreachable(f"messages of session {session_id} are not found by the index of their table")
+        raise Unreachable(
+            f"the index of the messages table does not find the messages of session {session_id}"
+        )
     return []
 
 
 def insert_text(writer: Writer, session_id: str, role: str, text: str, at: float, uid: str) -> int:
-    """A message that is text and nothing else, for verbs that count it themselves."""
+    """Insert a message that consists of text. The caller updates the counters."""
     return writer.insert(INSERT, session_id, role, text, "text", at, uid, *NO_VALUES)
 
 
 def check_fence(reader: Reader, session_id: str, epoch: int | None) -> None:
-    """That there is such a session and, where the caller names its lease, that nobody has taken over."""
+    """Raise an error unless the session exists and, if an epoch is given, the caller still holds the lease."""
     fence = reader.row(FENCE, session_id)
     if fence is None or (epoch is not None and fence[0] != epoch):
         raise explain_refusal(reader, session_id)
 
 
 def explain_refusal(reader: Reader, session_id: str) -> errors.HermesError:
-    """Why a row could not be written: there is no such session, or its conversation has another holder now."""
+    """Return the error for a refused write: the session does not exist, or another process holds its lease."""
     if reader.row(FENCE, session_id) is not None:
         return errors.LeaseLost(
-            f"somebody else has taken over the conversation of session {session_id!r}; nothing was written"
+            f"another process has taken over the conversation of session {session_id!r}; nothing was written"
         )
     return errors.make_error(errors.UnknownSession, f"session {session_id!r} does not exist")
 
 
 def read_own_rows(reader: Reader, session_id: str) -> list[dict[str, Any]]:
-    """A session's own rows, all columns, content and tool calls decoded."""
+    """Return a session's own rows with all columns. Content and tool calls are decoded."""
     rows = reader.dicts(OWN_ROWS, session_id) or confirm_empty(reader, session_id)
     return [decode_row(reader, row) for row in rows]
 
 
 def decode_row(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
-    """A stored row as callers see it: content and tool calls as values, the uid as text."""
+    """Decode a stored row in place: content and tool calls become values, the uid becomes text."""
     row["content"] = blobs.decode(reader, row["content"], row.pop("content_kind"))
     if row["tool_calls"] is not None:
         row["tool_calls"] = from_json(row["tool_calls"], [])
@@ -337,26 +349,32 @@ def decode_row(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decode_message(reader: Reader, row: tuple[Any, ...]) -> dict[str, Any]:
-    _id, role, _uid, content, kind, *values = row
-    content = blobs.decode(reader, content, kind)
+    role = row[1]
+    content = blobs.decode(reader, row[3], row[4])
     if role in ("user", "assistant") and isinstance(content, str):
         content = clean_replay(content)
     message: dict[str, Any] = {"role": role, "content": content}
-    if values != NOTHING_REPLAYED:
-        for (name, is_json, of_answers, keeps_empty), value in zip(REPLAYED, values, strict=True):
-            if value is None or not (value or keeps_empty) or (of_answers and role != "assistant"):
+    if row[REPLAYED_AT:] != NOTHING_REPLAYED:
+        for at in REPLAYED_IN_ANSWERS if role == "assistant" else REPLAYED_ALWAYS:
+            value = row[at]
+            if value is None:
                 continue
-            message[name] = from_json(value, [] if name == "tool_calls" else None) if is_json else value
+            name = SPOKEN_COLUMNS[at]
+            if value and name in REPLAYED_AS_JSON:
+                message[name] = from_json(value, [] if name == "tool_calls" else None)
+            elif value or name in REPLAYED_IF_EMPTY:
+                message[name] = value
     return message
 
 
 def _read_family(reader: Reader, session_id: str) -> list[dict[str, Any]]:
-    """Every message of the session and its ancestors, by id.
+    """Return every message of the session and its ancestors, by id.
 
-    Another program copies what it carries into a continuation; of rows without our uid, a person's message that is
-    repeated before any answer is therefore shown once, as documented. Our own rows are never copies.
+    Other programs copy carried messages into a continuation. The copies have no uid. Among messages without a
+    uid, a person's message that is repeated before an answer is therefore returned once, as documented.
     """
-    # What it carries may have another home by now, or lie in the trash there.
+    # Carried messages are added: they may have moved to another session, or their session may be in the
+    # trash.
     candidates = reader.rows(CARRIED, session_id)
     line: dict[str, None] = {}
     at: str | None = session_id

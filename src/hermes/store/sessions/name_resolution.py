@@ -1,4 +1,4 @@
-"""Which session a person means by what they typed: an id, the beginning of one, or a title; and if several, which."""
+"""Resolution of a typed name to a session: an id, the beginning of an id, or a title."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hermes.store.sessions.titles import Titles
 from hermes.text import replace_surrogates
 
 MOST = 10
-"""Candidates told to a person; more would not help them to choose."""
+"""The most candidates returned. A person cannot choose from a longer list."""
 
 CANDIDATES = """SELECT id, title, source, coalesce(last_active, started_at) AS last_active,
     coalesce(preview, '') AS preview, owner, chat_type, chat_id, thread_id, display_name FROM sessions
@@ -24,11 +24,12 @@ BY_TITLE = " ".join((CANDIDATES, "AND title IS NOT NULL AND lower(title) LIKE lo
 
 class ResolvedName(NamedTuple):
     id: str | None
-    """The session meant; None if there is no such one, or several."""
+    """The matching session. None if no session matches, or several do."""
     candidates: list[dict[str, Any]]
-    """Those it might be, newest activity first: id, title, source, last_active, preview, owner and chat."""
+    """The matching sessions, newest activity first: id, title, source, last_active, preview, owner and chat.
+    """
     are_more: bool = False
-    """Whether it might also be others than these."""
+    """Whether there are further candidates."""
 
 
 class NameResolver:
@@ -38,10 +39,11 @@ class NameResolver:
     def resolve(
         self, name: str, *, every_owner: bool = False, preferred_owner: str | None = None
     ) -> ResolvedName:
-        """By exact id, exact title, the only id that starts so, the only title that starts so or holds it.
+        """Find a session by exact id, exact title, unique id prefix, unique title prefix or unique part of a
+        title.
 
-        With `every_owner`, a title that several owners use is ambiguous, unless one of them is the preferred one.
-        Without, the first owner's is meant: a person comes before a room.
+        With `every_owner`, a title that several owners use is ambiguous, unless `preferred_owner` is one of
+        them. Otherwise the first owner in alphabetical order is used, so that a person comes before a room.
         """
         if not name.strip():
             return ResolvedName(None, [])
@@ -57,7 +59,7 @@ class NameResolver:
             titled = titles.resolve(typed, owners[0] if owners else None)
             if titled is not None:
                 return ResolvedName(titled, [])
-        if len(typed) > LONGEST_PREFIX or "\0" in typed:  # where a pattern ends
+        if len(typed) > LONGEST_PREFIX or "\0" in typed:  # a pattern ends at a NUL
             return ResolvedName(None, [])
         start = make_prefix_pattern(typed)
         if len(owners) > 1:
@@ -75,7 +77,7 @@ class NameResolver:
         return ResolvedName(None, [])
 
     def _resolve_among(self, title: str, owners: Sequence[str]) -> ResolvedName:
-        """The sessions of several owners that a title means, unless it is also the beginning of one id."""
+        """Return the sessions of several owners with this title, unless the title is also a unique id prefix."""
         meant = [Titles(self._engine).resolve(title, owner) for owner in owners]
         with self._engine.read() as reader:
             by_id = reader.dicts(BY_ID, make_prefix_pattern(title), 2)
@@ -86,7 +88,7 @@ class NameResolver:
         return ResolvedName(None, rows[:MOST], len(rows) > MOST)
 
     def list_starting_with(self, start: str, limit: int) -> list[dict[str, Any]]:
-        """Sessions whose id or title starts so, newest activity first: what a shell offers."""
+        """Return sessions whose id or title starts with `start`, newest activity first, for shell completion."""
         pattern = make_prefix_pattern(replace_surrogates(start))
         with self._engine.read(settled=True) as reader:
             matches = [*reader.dicts(BY_TITLE, pattern, limit), *reader.dicts(BY_ID, pattern, limit)]

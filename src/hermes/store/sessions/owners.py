@@ -1,8 +1,8 @@
-"""A conversation that is given to somebody: from then on it is theirs to see, and nobody else's.
+"""Ownership: assignment of a conversation to an owner. Other people can then no longer see it.
 
-The local machine sees every session, whoever owns it; so what was begun at a terminal can be given to a person on a
-platform and still be gone on with at the terminal. Sessions of an older installation have no owner: whoever was in that
-chat goes on in it only if it is theirs.
+The local machine can see the sessions of every owner. A conversation that began at a terminal can therefore
+be assigned to a person on a platform and still be continued at the terminal. Sessions of an older
+installation have no owner. A person in their chat continues them only after taking ownership.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ GIVE = "UPDATE sessions SET owner = ?, title = ?, title_by = coalesce(?, title_b
 
 class OwnershipChange(NamedTuple):
     sessions: list[str]
-    """All that the conversation has."""
+    """All sessions of the conversation and its subagents."""
     changed: list[str]
-    """Those that had another owner."""
+    """The sessions that had another owner before."""
 
 
 class Ownership:
@@ -35,9 +35,9 @@ class Ownership:
         self._engine = engine
 
     def adopt(self, session_id: str, owner: str) -> list[str]:
-        """Give the conversation, with its subagents, to an owner; its sessions. It must not be somebody else's already.
+        """Assign the conversation and its subagents to an owner. Return its sessions.
 
-        Doing it again changes nothing.
+        Raise an error if it already belongs to another person or room. Calling this again changes nothing.
         """
         to = require_text("owner", owner)
 
@@ -55,15 +55,15 @@ class Ownership:
 def give_conversation(
     writer: Writer, session_id: str, owner: str, *, also_from: tuple[str, ...] | None = None
 ) -> OwnershipChange:
-    """Inside the caller's transaction: the whole conversation, and what worked for it.
+    """Assign the whole conversation and its subagents to an owner, in the caller's transaction.
 
-    `also_from` are the owners it may be taken from; None is anybody. A title that the new owner uses already becomes
-    `title (2)`.
+    `also_from` lists the former owners that are allowed. None allows any. A title that the new owner already
+    uses becomes `title (2)`.
     """
     members = list_with_subagents(writer, session_id)
     rows = {member: writer.row(OWNED, member) or (LOCAL, None) for member in members}
     if also_from is not None and any(row[0] not in (owner, *also_from) for row in rows.values()):
-        raise errors.make_error(errors.InvalidArgument, f"session {session_id!r} is somebody else's")
+        raise errors.make_error(errors.InvalidArgument, f"session {session_id!r} belongs to another owner")
     changed = [member for member, (former_owner, _) in rows.items() if former_owner != owner]
     for member in changed:
         title = rows[member][1]

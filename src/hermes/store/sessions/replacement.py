@@ -1,8 +1,8 @@
-"""Replacing a session's messages while keeping what did not change.
+"""Replacement of a session's messages. Unchanged messages keep their rows.
 
-Ids give the order, and a new id is always the highest. So a message that differs is written over the one it stands
-for; only where more comes in than goes out are the rows behind it written anew, with their old time. The id of a
-message that stays is never given to another one: a continuation may carry it.
+The order of messages is the order of ids, and a new id is always the highest. A changed message therefore
+overwrites the row at its position. If messages are inserted, the rows after them are written again, with
+their old times. The id of a message that another session carries is never reused for another message.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ PLAIN = tuple(column for column in REPLACED if column.set_by == "caller")
 
 INSERT = make_insert("messages", (*COLUMNS, "timestamp", "uid", "session_id"))
 OVERWRITE = make_update("messages", (*COLUMNS, "timestamp", "uid"), clear=CLEARED)
-# What a caller who hands a conversation back may know better than the row; what is left out stays.
+# These columns are updated if the caller passes a value. Otherwise they keep their value.
 COMPLETE = make_completion("messages", COMPLETED)
 DELETE = "DELETE FROM messages WHERE id = ?"
 
 
 def encode_message(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message as column values, before its place and time are known."""
+    """Return a message as column values, before its id is known."""
     role = replace_surrogates(str(message.get("role") or "unknown"))
     content, kind, attached = attachments.encode(message.get("content"))
     at = message.get("timestamp")
@@ -108,7 +108,8 @@ def _is_different(had: list[Any], want: list[Any], old: int, new: int | None) ->
 
 
 def _pair_anew(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, int | None]]:
-    """From the first difference on nothing is written over: what another session carries has to stay as it is."""
+    """Pair rows so that none is overwritten after the first difference, because another session carries some
+    of them."""
     same = 0
     while same < min(len(had), len(want)) and had[same] == want[same]:
         same += 1
@@ -120,7 +121,8 @@ def _pair_anew(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, in
 def remove_carried(
     carried: list[dict[str, Any]], own: list[dict[str, Any]], messages: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """What is the session's own of a whole context that a caller hands back, in the order it was given out."""
+    """Remove the carried messages from a context that a caller passes back. Return the session's own
+    messages."""
     at, own_messages = 0, []
     own_ids = {row["id"] for row in own}
     live = carried + [row for row in own if row["id"] not in {row["id"] for row in carried}]
@@ -134,7 +136,8 @@ def remove_carried(
 
 
 def _pair_rows(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, int | None]]:
-    """(stored row, wanted message) in order: alike, one over the other, a row that goes, or a message that is new."""
+    """Yield (row index, message index) pairs in order. A row without a message is deleted. A message without
+    a row is new."""
     from difflib import SequenceMatcher
 
     start, end = 0, 0
@@ -147,7 +150,7 @@ def _pair_rows(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, in
     steps = [(start + a, start + b, start + c, start + d) for _tag, a, b, c, d in middle.get_opcodes()]
     steps.append((len(had) - end, len(had), len(want) - end, len(want)))
     for low, high, first, last in steps:
-        # Where more comes in than goes out, what follows has to be written anew behind it.
+        # More messages are inserted than rows are removed, so all rows after this step are written again.
         if last - first > high - low:
             yield from _pair_ranges(range(low, high), range(first, first + high - low))
             yield from ((old, None) for old in range(high, len(had)))
@@ -163,9 +166,9 @@ def _pair_ranges(rows: range, messages: range) -> Iterator[tuple[int | None, int
 
 
 def _make_comparable(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What makes two rows the same message, however another program may have spelt its JSON.
+    """Return a key that is equal for equal messages, however another program formatted the JSON.
 
-    Counters and reasons are left out: a caller who hands a conversation back often has none.
+    Counters and reasons are left out, because callers that pass a conversation back often lack them.
     """
     calls = row["tool_calls"]
     return (

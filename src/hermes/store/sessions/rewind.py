@@ -1,7 +1,8 @@
-"""Going back in a conversation. What is taken back is out of the context and out of search, never gone.
+"""Rewind: removal of the last messages from a conversation, and their restoration.
 
-A session's own messages are marked. Messages that it only carries belong to another session, which keeps them; here
-they are set aside, and come back the same way.
+Rewound messages are left out of the context and of search, but they are not deleted. A session's own messages
+are marked inactive. Carried messages belong to another session and stay active there. This session sets their
+ranges aside and can restore them.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ ROW = "SELECT * FROM messages WHERE id = ?"
 TAKE_BACK = "UPDATE messages SET active = 0, rewound_at = ? WHERE id = ? AND session_id = ? AND active = 1"
 GIVE_BACK = """UPDATE messages SET active = 1, rewound_at = NULL
     WHERE session_id = ? AND id >= ? AND active = 0 AND rewound_at IS NOT NULL"""
-# The index holds what is active in blocks of neighbouring messages: each of these is to be made anew.
+# The search index stores active messages in blocks of neighbours. Each block with a noted message is rebuilt.
 NOTE_TAKEN = "INSERT INTO changed_messages (message_id) VALUES (?) ON CONFLICT DO NOTHING"
 NOTE_GIVEN = """INSERT INTO changed_messages (message_id) SELECT id FROM messages
     WHERE session_id = ? AND id >= ? AND active = 0 AND rewound_at IS NOT NULL ON CONFLICT DO NOTHING"""
 NEWEST_REWIND = "SELECT max(rewound_at) FROM messages WHERE session_id = ?"
-# What was said in the session itself: a message that it carries, also one of its own, was said before all of these.
+# The last message written in the session itself. Carried messages, even its own, are older than all of these.
 LAST_SAID = """SELECT max(m.id) FROM messages m WHERE m.session_id = ? AND m.active = 1
     AND NOT EXISTS (SELECT 1 FROM carried_context c WHERE c.session_id = m.session_id
         AND m.id BETWEEN c.first_message_id AND c.last_message_id)"""
@@ -44,7 +45,8 @@ GIVE_BACK_ONE = """UPDATE messages SET active = 1, rewound_at = NULL
 NOTE_GIVEN_SINCE = """INSERT INTO changed_messages (message_id) SELECT id FROM messages
     WHERE session_id = ? AND active = 0 AND rewound_at >= ? ON CONFLICT DO NOTHING"""
 SHORTEST_S = 0.000_002
-"""Rewinds of one session differ by at least so much in time, whatever the clock says."""
+"""The minimum difference between the times of two rewinds of a session, in seconds, whatever the clock
+returns."""
 COUNT_REWIND = "UPDATE sessions SET rewind_count = rewind_count + 1 WHERE id = ?"
 FROM_PERSON = "SELECT id, content, content_kind, timestamp FROM messages WHERE id = ? AND role = 'user'"
 
@@ -56,7 +58,7 @@ class Rewinds:
     def rewind_to(
         self, session_id: str, user_message_id: int, lease_epoch: int | None = None
     ) -> dict[str, Any]:
-        """Take back a person's message and everything after it, so that it can be said again."""
+        """Take out a person's message and everything after it, so that the person can write it again."""
         target, epoch = check_integer("user_message_id", user_message_id), lease_epoch
         check_optional_integer("lease_epoch", epoch)
 
@@ -66,7 +68,8 @@ class Rewinds:
             row = writer.dict(ROW, target)
             if target not in live or row is None or row["role"] != "user":
                 raise errors.make_error(
-                    errors.InvalidArgument, f"message {target} is not a person's message in {session_id!r}"
+                    errors.InvalidArgument,
+                    f"message {target} is not a user message in the context of {session_id!r}",
                 )
             where, at = live.index(target), _choose_rewind_time(writer, session_id)
             going = set(live[where:])
@@ -91,7 +94,7 @@ class Rewinds:
         return self._engine.write(work, share=False, repeatable=False)
 
     def restore(self, session_id: str, since_id: int = 0, lease_epoch: int | None = None) -> int:
-        """Bring back what rewinds took out, from a message on; how many messages."""
+        """Restore rewound messages from an id on. Return the number of messages."""
         since, epoch = check_integer("since_id", since_id), check_optional_integer("lease_epoch", lease_epoch)
 
         def work(writer: Writer) -> int:
@@ -109,10 +112,9 @@ class Rewinds:
         return self._engine.write(work, share=False, repeatable=False)
 
     def restore_last(self, session_id: str, lease_epoch: int | None = None) -> int:
-        """Bring back what was taken back last, unless something was said since; how many messages.
+        """Undo the last rewind, unless a message was written since. Return the number of restored messages.
 
-        Rewinds with nothing said between them count as one. What an earlier rewind took back, before something else
-        was said, stays away.
+        Consecutive rewinds with no message between them count as one. Messages of earlier rewinds stay out.
         """
         epoch = check_optional_integer("lease_epoch", lease_epoch)
 
@@ -126,7 +128,7 @@ class Rewinds:
             if back:
                 carried = [message_id for (message_id,) in writer.rows(carried_context.LIVE, session_id)]
                 carried_context.carry_messages(writer, session_id, carried + back)
-            for message_id in back:  # its own among them: a summary, or what it inherited
+            for message_id in back:  # some are its own: a summary, or messages it inherited
                 if writer.run(GIVE_BACK_ONE, message_id, session_id):
                     writer.run(NOTE_TAKEN, message_id)
             writer.run(NOTE_GIVEN_SINCE, session_id, since)
@@ -137,7 +139,7 @@ class Rewinds:
         return self._engine.write(work, share=False, repeatable=False)
 
     def list_recent_prompts(self, session_id: str, limit: int = 20) -> list[dict[str, Any]]:
-        """What a person said last, newest first, to choose from where to go back to."""
+        """Return the last messages of a person in the live context, newest first, as targets for a rewind."""
         most = check_integer("limit", limit)
         with self._engine.read() as reader:
             if reader.value(IS_TRASHED, session_id):
@@ -152,17 +154,20 @@ class Rewinds:
 
 
 def _choose_rewind_time(writer: Writer, session_id: str) -> float:
-    """Now, but after every earlier rewind of the session: their order says what was taken back last."""
+    """Return the current time, or a later one if an earlier rewind of the session has a later time.
+
+    The order of these times determines which rewind is undone first.
+    """
     own: float | None = writer.value(NEWEST_REWIND, session_id)
     times = [own, *carried_context.list_rewind_times(writer, session_id)]
     return max([clock.now(), *(time + SHORTEST_S for time in times if time is not None)])
 
 
 def _find_last_rewind(reader: Reader, session_id: str) -> float | None:
-    """The time since which nothing was said but what was taken back again; None if nothing can be brought back.
+    """Return the time of the oldest rewind that `restore_last` undoes. None if there is nothing to restore.
 
-    A message was said after a rewind exactly if its id is higher than those that the rewind took. A rewind that
-    reached into the carried context took everything that was said here.
+    A message was written after a rewind if and only if its id is higher than the ids that the rewind took
+    out. A rewind that reached into the carried context took out every message of the session itself.
     """
     own = {at: (first, last) for at, first, last in reader.rows(REWIND_GROUPS, session_id)}
     aside = carried_context.list_rewind_times(reader, session_id)

@@ -1,6 +1,7 @@
-"""Which conversations a command is about: the filters that export, prune and the like have in common.
+"""Selection of conversations: the filters that export, prune and similar commands share.
 
-A conversation is judged as a whole: it has a title if one of its sessions has it, and as many messages as all of them.
+The filters apply to a conversation as a whole. A title matches if one of its sessions has it. The message
+count is the sum over its sessions.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ OUTLINES_OF_CONVERSATION = " ".join(
 
 
 class Outline(NamedTuple):
-    """A session without its messages: enough to plan what to do with it."""
+    """A session without its messages, for planning an operation."""
 
     id: str
     root_id: str | None
@@ -56,13 +57,14 @@ class Outline(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What must hold of a conversation; None means no restriction. `since` and `until` are about its last activity."""
+    """Conditions on a conversation. None means no restriction. `since` and `until` refer to its last
+    activity."""
 
     sources: Sequence[str] | None = None
     title: str | None = None
-    """Part of a title, in any case."""
+    """Part of a title, case-insensitive."""
     model: str | None = None
-    """Part of a model's name, in any case."""
+    """Part of a model name, case-insensitive."""
     min_messages: int | None = None
     max_messages: int | None = None
     workspace: Path | str | None = None
@@ -70,7 +72,7 @@ class Selection(NamedTuple):
     until: float | None = None
 
     def validate(self) -> Selection:
-        """The same with its values as the statements take them; an error if one cannot be."""
+        """Return a copy with values as the statements need them. Raise an error if a value is invalid."""
         workspace = self.workspace
         if workspace is not None:
             from hermes.store.workspace import find_workspace
@@ -101,9 +103,11 @@ class Selector:
         self._engine = engine
 
     def list_sessions(self, selection: Selection, subagents: bool = False) -> list[str]:
-        """The ids of all sessions of the conversations meant, newest activity first, each conversation in its order.
+        """Return the ids of all sessions of the selected conversations, in order of each conversation's last
+        activity.
 
-        Subagents are conversations of their own; with `subagents` they follow those that they worked for.
+        The newest conversation comes first. The sessions of a conversation are in order of their start. With
+        `subagents`, the sessions of its subagents are included.
         """
         selected = selection.validate()
         with self._engine.read(settled=True) as reader:
@@ -117,7 +121,8 @@ class Selector:
         return list(session_ids)
 
     def list_outlines(self, session_ids: Iterable[str], whole: bool = False) -> list[Outline]:
-        """Those sessions, or with `whole` all of their conversations, each once; the trash is left out."""
+        """Return the outlines of these sessions, or with `whole` of their conversations, without duplicates
+        or trash."""
         sql = OUTLINES_OF_CONVERSATION if whole else OUTLINE_OF
         with self._engine.read(settled=True) as reader:
             rows = [row for session_id in session_ids for row in reader.rows(sql, session_id)]
@@ -125,7 +130,7 @@ class Selector:
 
 
 def is_selected(reader: Reader, root: str, checked: Selection) -> bool:
-    """Whether a conversation, given by its first session, is one of those meant."""
+    """Return whether the conversation with this first session matches the validated selection."""
     return reader.value(IS_FOUND, root, *_bind_values(checked)) is not None and _is_matching(
         reader, root, checked
     )
@@ -138,7 +143,7 @@ def _bind_values(selected: Selection) -> tuple[object, ...]:
 
 
 def _is_matching(reader: Reader, root: str, selected: Selection) -> bool:
-    """What SQL cannot compare in every script and on every engine."""
+    """Apply the conditions that SQL cannot compare in every script and on every engine."""
     if (selected.title, selected.model, selected.min_messages, selected.max_messages) == (
         None,
         None,

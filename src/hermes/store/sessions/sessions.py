@@ -41,12 +41,12 @@ CHECKS: dict[str, Callable[[str, Any], object]] = {
     "number": check_optional_number,
     "counter": check_counter,
 }
-"""What makes a column's value of what a caller gives, by the kind of the column."""
+"""The function that checks and encodes a caller's value, by the kind of the column."""
 WRITER_COLUMNS = [
     (column.name, CHECKS[column.kind], column.default) for column in SESSIONS if column.set_by == "caller"
 ]
 WRITER_NAMES = tuple(name for name, _check, _default in WRITER_COLUMNS)
-# A new root knows its place at once; a child is placed by `derived.refresh`, in the same transaction.
+# A new root session sets its place here. `derived.refresh` sets the place of a child in the same transaction.
 INSERT = " ".join(
     (
         make_insert(
@@ -61,7 +61,8 @@ INSERT = " ".join(
 )
 HAS_CHILDREN = "SELECT 1 FROM sessions WHERE parent_session_id = ? LIMIT 1"
 HOW_IT_ENDED = "SELECT end_reason FROM sessions WHERE id = ? AND trashed_at IS NULL"
-# Children that were there before their parent was compressed or branched are its subagents, whatever the clocks say.
+# Children created before the parent was compressed or branched are its subagents, whatever their timestamps
+# are.
 SETTLE_CHILDREN = "UPDATE sessions SET relation = 'delegate' WHERE parent_session_id = ? AND relation IS NULL"
 END = "UPDATE sessions SET ended_at = ?, end_reason = ? WHERE id = ? AND ended_at IS NULL AND trashed_at IS NULL"
 REOPEN = "UPDATE sessions SET ended_at = NULL, end_reason = NULL WHERE id = ? AND trashed_at IS NULL"
@@ -104,12 +105,13 @@ LONGEST_PREFIX = 1000
 
 
 def check_source(source: str) -> str:
-    """The documented name of a source; older spellings are accepted on input and in filters."""
+    """Return the documented name of a source. Older names are accepted."""
     return canonical_source(require_text("source", source))
 
 
 def check_new_source(source: str, name: str = "source") -> str:
-    """A source, or the platform it stands for, under which a row may be made. A blank one would be in no list."""
+    """Check a source or platform for a new row. A blank source is refused, because it would appear in no
+    list."""
     text = require_text(name, source)
     if not text.strip():
         raise errors.make_error(errors.InvalidArgument, f"{name} must not be empty, got {text!r:.40}")
@@ -121,7 +123,7 @@ def new_session_id() -> str:
 
 
 def check_new_id(session_id: object) -> str:
-    """An id under which a row may be made."""
+    """Check the id of a new row."""
     name = require_text("session_id", session_id)
     if not name:
         raise errors.make_error(errors.InvalidArgument, "session_id must not be empty")
@@ -129,29 +131,30 @@ def check_new_id(session_id: object) -> str:
 
 
 def make_prefix_pattern(text: str) -> str:
-    """A LIKE pattern for everything that starts with exactly this text."""
+    """Return a LIKE pattern for texts that start with exactly this text."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
 
 
 def record_process(writer: Writer, session_id: str) -> None:
-    """Record that this process uses the session: while it lives, maintenance does not close the session."""
+    """Record that this process uses the session. Maintenance does not close the session while the process
+    runs."""
     value = add_current_record(writer.value(RECORDED_PROCESS, session_id))
     if value is not None:
         writer.run(RECORD_PROCESS, value, session_id)
 
 
 class NewSession(NamedTuple):
-    """A session that is to be made, as its maker gives it."""
+    """A session to be created."""
 
     session_id: str
     source: str
     columns: Mapping[str, Any] = MappingProxyType({})
-    """The other columns that a maker sets, by their names."""
+    """Further columns that a caller can set, by name."""
     parent_session_id: str | None = None
     started_at: float | None = None
 
     def bind_values(self, relation: str | None) -> tuple[object, ...]:
-        """In the order of the placeholders of INSERT. `validate` was called before."""
+        """Return the parameters of INSERT. Call `validate` first."""
         is_root = self.parent_session_id is None
         place = (self.session_id, 1, self.started_at) if is_root else (None, None, None)
         start = (self.session_id, self.source, self.parent_session_id, self.started_at, self.started_at)
@@ -159,7 +162,7 @@ class NewSession(NamedTuple):
         return (*start, relation, *place, kind, *(self.columns[name] for name in WRITER_NAMES))
 
     def validate(self) -> NewSession:
-        """The same with every column that a maker sets, as it is stored."""
+        """Return a copy with every settable column, checked and encoded for storage."""
         unknown = next((name for name in self.columns if name not in WRITER_NAMES), None)
         if unknown is not None:
             raise TypeError(f"create_session() got an unexpected keyword argument {unknown!r}")
@@ -179,7 +182,7 @@ class NewSession(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What a model call used and cost, as the documented counters take it."""
+    """The tokens and cost of model calls, as the documented counters."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -198,7 +201,7 @@ class Usage(NamedTuple):
     model: str | None = None
 
     def bind_values(self) -> tuple[object, ...]:
-        """In the order of the placeholders of ADD_USAGE and SET_USAGE."""
+        """Return the parameters of ADD_USAGE and SET_USAGE."""
         actual = check_optional_number("actual_cost_usd", self.actual_cost_usd)
         texts = (
             *("cost_status", "cost_source", "pricing_version"),
@@ -216,9 +219,9 @@ class Sessions:
         self._engine = engine
 
     def create(self, session: NewSession) -> str:
-        """Insert the row if it is not there; a second call for the same id changes nothing.
+        """Insert the row if it does not exist. A second call for the same id changes nothing.
 
-        `SessionInTrash` if the id is that of a session in the trash.
+        Raise `SessionInTrash` if the session is in the trash.
         """
         session = session.validate()
         session_id, parent = session.session_id, session.parent_session_id
@@ -229,14 +232,14 @@ class Sessions:
                 if writer.value(IS_TRASHED, session_id):
                     raise errors.make_error(
                         errors.SessionInTrash,
-                        f"session {session_id!r} is in the trash: bring it back, delete it for good, or use another id",
+                        f"session {session_id!r} is in the trash: restore it, delete it permanently, or use another id",
                     )
                 record_process(writer, session_id)
             return new
 
         def work(writer: Writer) -> None:
             if parent is None:
-                # Children before their parent: another program had deleted it, and left them behind.
+                # Another program may have deleted this session earlier and left its children.
                 if insert(writer, None) and writer.value(HAS_CHILDREN, session_id):
                     writer.run(derived.NOTE, session_id)
                     derived.refresh(writer)
@@ -274,7 +277,7 @@ class Sessions:
         self._engine.write(lambda writer: writer.run(SET_PROMPT, prompt, session_id))
 
     def set_model(self, session_id: str, model: str) -> bool:
-        """What a session goes on with; its usage tells with which models it was held."""
+        """Set the model of the next turns. The usage rows record which models were used before."""
         name = require_text("model", model)
         return self._engine.write(lambda writer: writer.run(SET_MODEL, name, session_id) > 0)
 
@@ -292,22 +295,23 @@ class Sessions:
             return int(reader.value(COUNT, name, name))
 
     def resolve_id(self, id_or_prefix: object) -> str | None:
-        """The exact id, else the only one that starts so; None if there is no such one or several."""
+        """Return the session with this id, or the only one whose id starts with it. None if none or several
+        match."""
         if not isinstance(id_or_prefix, str):
             return None
         prefix = replace_surrogates(id_or_prefix)
         with self._engine.read() as reader:
             if reader.value(LIVE, prefix):
                 return prefix
-            if len(prefix) > LONGEST_PREFIX or "\0" in prefix:  # where a pattern ends
+            if len(prefix) > LONGEST_PREFIX or "\0" in prefix:  # a pattern ends at a NUL
                 return None
             matches = reader.rows(PREFIX, make_prefix_pattern(prefix))
         return str(matches[0][0]) if len(matches) == 1 else None
 
     def update_token_counts(self, session_id: str, usage: Usage, *, absolute: bool = False) -> None:
-        """Add to the counters of a session, or set them; the row is made if it is not there.
+        """Add to the counters of a session, or set them. The row is created if it does not exist.
 
-        Nothing is counted for a session in the trash.
+        Usage of a session in the trash is ignored.
         """
         values = usage.bind_values()
         blank = NewSession(session_id, "unknown", {"model": values[-1]}).validate().bind_values(None)

@@ -1,6 +1,6 @@
-"""Notes about the titles of a session, in `state_meta`: its former titles, and requests for an automatic one.
+"""Notes on titles in `state_meta`: the former titles of a session and the claims for an automatic title.
 
-They belong to this store: no export contains them. They are deleted with the session.
+The notes belong to this store and are not exported. They are deleted with the session.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from hermes.store.content import from_json, to_json
 from hermes.store.engine import Reader, Writer
 
 FORMER_KEY, REQUEST_KEY = "former_titles:", "title_request:"
-"""Before a session's id, the keys in `state_meta`."""
+"""The prefixes of the keys in `state_meta`. The session id follows."""
 MOST_FORMER = 50
 BY_STORE = "store"
-"""The `title_by` of a title that a store made up because another session held the wanted one.
+"""The `title_by` of a title that the store made unique because another session had the requested title.
 
-Such a title means nothing in another store: a merge never prefers it to the title there."""
+Such a title has no meaning in another store: a merge never prefers it to the title there.
+"""
 FORGET_FORMER = "DELETE FROM state_meta WHERE key = 'former_titles:' || ?"
 FORGET_REQUEST = "DELETE FROM state_meta WHERE key = 'title_request:' || ?"
 
 
 def note_former(writer: Writer, session_id: str, former: str | None, title: str | None) -> None:
-    """Note that a person replaced a title by another one, or cleared it.
+    """Record that a person replaced or cleared a title.
 
-    A copy that still has the former title is older. Only digests are stored: a purged title leaves no text behind.
+    A copy of the session with the former title is then known to be older. Only a digest is stored, so no text
+    of a purged title remains.
     """
     if former is None or former == title:
         return
@@ -37,7 +39,7 @@ def note_former(writer: Writer, session_id: str, former: str | None, title: str 
 
 
 def is_former(reader: Reader, session_id: str, title: str | None) -> bool:
-    """Whether a person replaced this title of the session."""
+    """Return whether a person has replaced this title of the session."""
     return title is not None and digest_label(title) in _read_former(reader, session_id)
 
 
@@ -47,9 +49,9 @@ def _read_former(reader: Reader, session_id: str) -> list[Any]:
 
 
 def claim_request(writer: Writer, session_id: str, now: float, seconds: float, most_times: int) -> bool:
-    """Claim the right to ask a model for a title, for so many seconds; False while another process holds it.
+    """Claim the generation of a title for `seconds`. Return False while another process holds the claim.
 
-    A session is claimed at most `most_times` times.
+    A session can be claimed at most `most_times` times.
     """
     noted = from_json(writer.value(meta.GET, REQUEST_KEY + session_id) or "null", None)
     times, until = noted if isinstance(noted, list) and len(noted) == 2 else (0, 0)
@@ -60,7 +62,7 @@ def claim_request(writer: Writer, session_id: str, now: float, seconds: float, m
 
 
 def digest_label(value: object) -> str | None:
-    """A digest by which a changed label is noticed."""
+    """Return a short digest for detecting that a label changed. None for None."""
     if value is None:
         return None
     return blake2b(repr(value).encode(errors="replace"), digest_size=4).hexdigest()

@@ -1,4 +1,4 @@
-"""Titles: unique among one owner's sessions, readable, numbered along a conversation."""
+"""Titles: unique among the sessions of one owner, on one line, and numbered along a conversation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes.text import replace_surrogates
 
 MAX_TITLE_LENGTH = 100
 
-# Compiled by `re` when they are first used: opening and listing need none of them.
+# `re` compiles these on first use, because opening a store and listing need none of them.
 _CONTROLS = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 _INVISIBLE = "[\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffc\ufff9-\ufffb]"
 _JOINER = "\u200d"
@@ -26,16 +26,16 @@ _NUMBERED = r"(?s)^(.*?) #(\d{1,9})$"
 GET = "SELECT title FROM sessions WHERE id = ? AND trashed_at IS NULL"
 OWNER = "SELECT owner, root_id FROM sessions WHERE id = ? AND trashed_at IS NULL"
 HELD_BY = "SELECT id, root_id FROM sessions WHERE title = ? AND owner = ? AND id <> ?"
-# A title given to what lies in the trash would be taken from the living.
+# A session in the trash gets no title, so that the title stays free for other sessions.
 SET = "UPDATE sessions SET title = ?, title_by = ? WHERE id = ? AND trashed_at IS NULL"
 SET_IF_EMPTY = "UPDATE sessions SET title = ?, title_by = 'auto' WHERE id = ? AND title IS NULL"
 IS_UNTITLED = "SELECT 1 FROM sessions WHERE id = ? AND title IS NULL AND trashed_at IS NULL"
-# Whoever may see several owners' sessions means their own first.
+# Sorted by owner: local sessions, then a person's, then a room's. Callers mean their own sessions first.
 BY_TITLE = """SELECT id, owner FROM sessions WHERE title = ? AND trashed_at IS NULL AND (? IS NULL OR owner = ?)
     ORDER BY owner, started_at DESC, id DESC LIMIT 1"""
 OWNERS_OF = "SELECT DISTINCT owner FROM sessions WHERE title = ? AND trashed_at IS NULL ORDER BY owner"
 IN_USE = "SELECT 1 FROM sessions WHERE title = ? AND owner = ? AND trashed_at IS NULL"
-# The documented pattern `title #<anything>`, from there to the next character; for rows without a recorded relation.
+# The range of titles that start with `title #`, as documented. Used for rows without a recorded relation.
 NUMBERED = """SELECT id, title, relation, owner FROM sessions
     WHERE lower(title) >= lower(?) AND lower(title) < lower(?) AND title IS NOT NULL AND trashed_at IS NULL
     ORDER BY owner, started_at DESC, id DESC"""
@@ -44,7 +44,10 @@ CONTINUED = """SELECT 1 FROM sessions WHERE parent_session_id = ? AND relation =
 
 
 def sanitize_title(title: str | None) -> str | None:
-    """The title as it is stored: one line, nothing invisible; None if nothing is left."""
+    """Return the title as it is stored: one line without invisible characters. None if it is then empty.
+
+    Raise `InvalidTitle` if it is not text or too long.
+    """
     if not title:
         return None
     if not isinstance(title, str):
@@ -58,7 +61,7 @@ def sanitize_title(title: str | None) -> str | None:
 
 
 def make_one_line(text: str) -> str:
-    """Text as a name can be shown: on one line, trimmed, nothing invisible."""
+    """Return the text on one line, trimmed and without invisible characters."""
     text = re.sub(_INVISIBLE, "", re.sub(_CONTROLS, "", replace_surrogates(text)))
     if _JOINER in text:
         text = _keep_needed_joiners(text)
@@ -66,7 +69,7 @@ def make_one_line(text: str) -> str:
 
 
 def _keep_needed_joiners(text: str) -> str:
-    """A zero-width joiner stays where it holds an emoji or an Arabic or Indic cluster together."""
+    """Remove zero-width joiners, except within an emoji or an Arabic or Indic cluster."""
     return "".join(
         char
         for at, char in enumerate(text)
@@ -89,7 +92,7 @@ def split_number(title: str) -> tuple[str, int | None]:
 
 
 def format_numbered(base: str, number: int) -> str:
-    """The base with a continuation number, the base shortened if both would not fit."""
+    """Return the base with a continuation number. The base is shortened if the title would be too long."""
     suffix = f" #{number}"
     return base[: MAX_TITLE_LENGTH - len(suffix)].rstrip() + suffix
 
@@ -99,19 +102,25 @@ class Titles:
         self._engine = engine
 
     def set(self, session_id: str, title: str | None) -> bool:
-        """Give a session its title; an empty one clears it. True iff there is such a session."""
+        """Set the title of a session. An empty title clears it. Return whether the session exists."""
         clean = sanitize_title(title)
 
         def work(writer: Writer) -> bool:
             if clean is not None and not self._is_free_for(writer, session_id, clean):
                 return False
+            if clean is None:
+                return clear_title(writer, session_id)
             note_former(writer, session_id, writer.value(GET, session_id), clean)
-            return writer.run(SET, clean, None if clean is None else "person", session_id) > 0
+            return writer.run(SET, clean, "person", session_id) > 0
 
         return self._engine.write(work)
 
     def _is_free_for(self, writer: Writer, session_id: str, title: str) -> bool:
-        """Whether the session is there to take the title; one held by its own conversation's past moves to it."""
+        """Return whether the session exists and can take the title. Raise `InvalidTitle` if another session
+        uses it.
+
+        A title of an earlier session of the same conversation is moved to this one.
+        """
         place = writer.row(OWNER, session_id)
         if place is None:
             # As documented: a title in use is an error even for a session that does not exist.
@@ -125,7 +134,7 @@ class Titles:
         raise errors.InvalidTitle(f"Title '{title}' is already in use by session {holder[0]}")
 
     def set_if_empty(self, session_id: str, title: str) -> str | None:
-        """Give an automatic title to a session that has none; the title it got, or None if it has one."""
+        """Set an automatic title if the session has none. Return the title that was set, otherwise None."""
         clean = sanitize_title(title)
         if clean is None:
             return None
@@ -141,9 +150,11 @@ class Titles:
         return self._engine.write(work)
 
     def claim(self, session_id: str, seconds: float, most_times: int) -> bool:
-        """Whether to ask a model for a title now: there is none, nobody else asks, and it was not tried too often.
+        """Claim the generation of a title. Return whether the caller should ask a model for one.
 
-        Nobody else may ask for so many seconds. If the process ends before it has a title, others may try then.
+        Return False if the session has a title, another process holds the claim, or there were `most_times`
+        attempts. The claim expires after `seconds`, so another process can try if this one ends without a
+        title.
         """
         now = clock.now()
 
@@ -164,18 +175,18 @@ class Titles:
             return None if row is None else reader.dict(SELECT_ROW, row)
 
     def list_owners(self, title: str) -> list[str]:
-        """The owners of sessions with this title; if there is none, of sessions titled `title #N`."""
+        """Return the owners of sessions with this title, or if there are none, of sessions titled `title #N`."""
         with self._engine.read(settled=True) as reader:
             exact = [row[0] for row in reader.rows(OWNERS_OF, title)]
             return exact or list(dict.fromkeys(row[3] for row in _list_variants(reader, title)))
 
     def resolve(self, title: object, owner: str | None = None) -> str | None:
-        """The session a person means by this name: the newest of the lineage that carries it.
+        """Return the session that a title refers to: the newest in the lineage of the titled session.
 
-        With `owner`, only that owner's sessions are considered.
+        With `owner`, only the sessions of that owner are considered.
 
-        A recorded continuation of the exactly titled session decides; only where there is none does the documented
-        pattern `title #N`, newest start first, stand in for it.
+        If the session with exactly this title has a recorded continuation, its live session is returned.
+        Otherwise the sessions titled `title #N` are considered, newest start first, as documented.
         """
         if not isinstance(title, str) or not title:
             return None
@@ -198,17 +209,22 @@ class Titles:
 
 
 def move_title(writer: Writer, title: str, holder: tuple[Any, ...], session_id: str, root: str) -> bool:
-    """Clear the title of its holder if that is an earlier session of the same conversation."""
+    """Clear the title of its holder if that is an earlier session of the same conversation. Otherwise return
+    False."""
     holder_id, holder_root = holder
     if holder_root != root or not is_ancestor(writer, holder_id, session_id):
         return False
-    note_former(writer, holder_id, title, None)
-    writer.run(SET, None, None, holder_id)
-    return True
+    return clear_title(writer, holder_id)
+
+
+def clear_title(writer: Writer, session_id: str) -> bool:
+    """Take the title from a session, inside the caller's transaction; whether there is such a session."""
+    note_former(writer, session_id, writer.value(GET, session_id), None)
+    return writer.run(SET, None, None, session_id) > 0
 
 
 def find_free_title(reader: Reader, title: str, owner: str, session_id: str) -> str:
-    """The title, or `title (2)` and so on while another session of the owner holds it."""
+    """Return the title, or `title (2)` and so on if another session of the owner uses it."""
     chosen, number = title, 1
     while reader.row(HELD_BY, chosen, owner, session_id) is not None:
         number += 1
@@ -218,7 +234,7 @@ def find_free_title(reader: Reader, title: str, owner: str, session_id: str) -> 
 
 
 def find_next_title(reader: Reader, base: str, owner: str = LOCAL) -> str:
-    """The base itself while nobody holds it, else `base #N`, one above the highest number in use."""
+    """Return the base if no session uses it, otherwise `base #N` with a number above the highest in use."""
     highest = 1 if reader.value(IN_USE, base, owner) is not None else 0
     for _id, title, _relation, of in _list_variants(reader, base):
         if of == owner:
@@ -226,7 +242,7 @@ def find_next_title(reader: Reader, base: str, owner: str = LOCAL) -> str:
     if not highest:
         return base
     number = highest + 1
-    # Another long title may have been shortened to the same one.
+    # Another long title may have been shortened to the same text.
     while reader.value(IN_USE, format_numbered(base, number), owner) is not None:
         number += 1
     return format_numbered(base, number)

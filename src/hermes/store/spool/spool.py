@@ -1,9 +1,9 @@
-"""The spool: what the store could not take is kept in files beside it until the store is back.
+"""Spool files: writes that the store could not accept, kept beside it until it is available again.
 
-`<folder of the store>/spool/<microseconds>_<pid>_<random>.jsonl`: one file per handle, one JSON object per line, on the
-disk before anybody is told that it is kept. A file is locked for the moment in which a line is added to it, and for
-the moment in which it is removed, so that no line is ever added to a file that is gone. One process at a time hands
-the lines over to the store, and a file goes only after all of it was taken. `spool_writer` decides what is kept.
+Each handle writes one file, `<folder of the store>/spool/<microseconds>_<pid>_<random>.jsonl`, with one JSON
+object per line. A line is durable before the caller is notified. A file is locked while a line is added and
+while it is removed, so no line is added to a removed file. One process at a time replays the lines into the
+store. A file is removed only after all its lines were stored. `spool_writer` decides what is spooled.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ log = get_logger(__name__)
 
 FOLDER = "spool"
 REFUSED = "refused"
-"""Holds what can never be stored, a line each, with the reason."""
+"""The folder of entries that can never be stored, one per line, with the reason."""
 
 _NAP_S = 0.01
 
 
 class Entry(NamedTuple):
-    """One write that was accepted: everything needed to make it later as if it were made then."""
+    """An accepted write, with everything needed to repeat it later with the same result."""
 
     verb: str
     session_id: str
     uid: str
-    """The key by which it is known whether it is stored already."""
+    """The idempotency key: shows whether the write is already stored."""
     at: float
     store: str
-    """Name of the store's file: several may share a folder."""
+    """The name of the store file. Several stores may share a folder."""
     arguments: dict[str, Any]
 
 
 class SpoolStatus(NamedTuple):
-    """What waits in the spool of one store."""
+    """The entries in the spool of one store."""
 
     entries: int = 0
     bytes: int = 0
@@ -66,7 +66,7 @@ class SpoolStatus(NamedTuple):
 
 
 class Unstorable(Exception):
-    """Raised by whoever is handed an entry: it can never be stored, and why."""
+    """An entry can never be stored. Raised by the function that `replay` calls. The message is the reason."""
 
 
 class Spool:
@@ -74,16 +74,16 @@ class Spool:
         self.folder = store.parent / FOLDER
         self._store = store.name
         self.kept = 0
-        """How many lines were added by this handle; only grows."""
+        """The number of lines that this handle has added. It never decreases."""
         self._own: Path | None = None
         self._keeping = threading.Lock()
 
-    # ---------------------------------------------------------------- keeping
+    # ---------------------------------------------------------------- adding entries
 
     def keep(self, entry: Entry) -> Path:
-        """Add a line, durably; the file it is in. OSError if that cannot be done, and then nothing is kept."""
+        """Add an entry durably. Return its file. Raise OSError if that fails; then nothing is kept."""
         line = _encode_entry(entry)
-        # The interrupted call keeps its locks until this returns. A new file needs none of them.
+        # The interrupted call holds its locks until this returns. A new file needs no lock.
         if self._is_interrupted():
             file = self._create_file()
             append_line(file, line)
@@ -96,10 +96,10 @@ class Spool:
                 if append_line(file, line):
                     self.kept += 1
                     return file
-                self._own = None  # it was stored and removed meanwhile
+                self._own = None  # it was replayed and removed in the meantime
 
     def _create_file(self) -> Path:
-        """The next file: names in order are in the order of making, even if the clock was turned back."""
+        """Create the next file. The order of names is the order of creation, even if the clock was set back."""
         new = not self.folder.is_dir()
         home.make_private_folder(self.folder)
         home.tighten(str(self.folder), home.PRIVATE_FOLDER)
@@ -113,19 +113,20 @@ class Spool:
             sync_folder(self.folder.parent)
         return file
 
-    # ---------------------------------------------------------------- handing over
+    # ---------------------------------------------------------------- replay
 
     def replay(self, store: Callable[[Entry], object], *, wait: float) -> None:
-        """Hand every entry to `store`, in the order of acceptance. What `store` raises stops it, and loses nothing.
+        """Call `store` with every entry, in the order of acceptance. An exception from `store` stops the
+        replay; no entry is lost.
 
-        An entry may be handed over a second time, after a crash: `store` looks whether it has it.
+        After a crash an entry can be replayed a second time, so `store` must be idempotent.
         """
         if not any(list_files(self.folder)):
             return
         if self._is_interrupted():
             raise errors.make_error(
                 errors.StoreBusy,
-                f"a signal handler interrupted the storing of what waits in {self.folder}; nothing was written",
+                f"a signal handler interrupted the replay of {self.folder}; nothing was written",
             )
         with self._lock_alone(wait):
             for file in list_files(self.folder):
@@ -138,7 +139,7 @@ class Spool:
                 if descriptor is None:
                     return
                 data = read_from(descriptor, done)
-                if not data:  # everything is stored, and nothing was added meanwhile
+                if not data:  # everything is stored, and nothing was added in the meantime
                     finish_file(file, torn)
                     return
             for line in _split_lines(data):
@@ -160,11 +161,11 @@ class Spool:
             if not file.exists():
                 os.close(home.create_private_file(file))
                 sync_folder(file.parent)
-            # It is there already if a crash came between this write and the removal of the file.
+            # The entry is already there if a crash happened between this write and the removal of the file.
             if entry.uid.encode() not in file.read_bytes():
                 append_line(file, _encode_entry(entry, reason=str(reason)))
             log.warning(
-                "a message kept for session %r cannot be stored: %s. It is in %s",
+                "a spooled write for session %r cannot be stored: %s. It was moved to %s",
                 entry.session_id,
                 reason,
                 file,
@@ -172,14 +173,15 @@ class Spool:
 
     @contextmanager
     def _lock_alone(self, wait: float) -> Iterator[None]:
-        """Keep others, threads too, from replaying at the same time."""
+        """Hold the replay lock, which excludes other processes and threads."""
         descriptor = home.open_private_file(self.folder / "lock", os.O_RDWR | os.O_CREAT)
         try:
             until = time.monotonic() + wait
             while not lock_descriptor(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 if time.monotonic() >= until:
                     raise errors.make_error(
-                        errors.StoreBusy, f"what waits in {self.folder} is being stored by another program"
+                        errors.StoreBusy,
+                        f"another process is storing the messages in {self.folder}; try again later",
                     )
                 time.sleep(_NAP_S)
             yield
@@ -187,7 +189,8 @@ class Spool:
             os.close(descriptor)
 
     def _is_interrupted(self) -> bool:
-        """Whether the caller runs in a signal handler that interrupted this thread while it used the same folder."""
+        """Return whether the caller is a signal handler that interrupted this thread while it used the same
+        folder."""
         frame = sys._getframe(1).f_back
         while frame is not None:
             if frame.f_code in _LOCKING and frame.f_locals["self"].folder == self.folder:
@@ -195,10 +198,10 @@ class Spool:
             frame = frame.f_back
         return False
 
-    # ---------------------------------------------------------------- looking and forgetting
+    # ---------------------------------------------------------------- status and removal
 
     def status(self) -> SpoolStatus:
-        """What waits, and what was refused; nothing is changed by looking."""
+        """Return the waiting and the refused entries. This changes nothing."""
         waiting: list[Entry] = []
         files, size = [], 0
         for file in list_files(self.folder):
@@ -226,11 +229,12 @@ class Spool:
                 for line in _split_lines(file.read_bytes())
                 if (entry := _decode_entry(line)) is not None
             ]
-        except FileNotFoundError:  # stored at this moment
+        except FileNotFoundError:  # it was just replayed and removed
             return []
 
     def erase(self, session_id: str, *, wait: float) -> None:
-        """Leave no byte of a session here. A line that a crash cut off may be of any session: it goes, too."""
+        """Remove every entry of a session. Truncated lines are removed too, because they can belong to any
+        session."""
         if not self.folder.is_dir():
             return
         with self._lock_alone(wait):
@@ -258,12 +262,12 @@ class Spool:
 
 
 def _encode_entry(entry: Entry, **more: str) -> bytes:
-    """ASCII on one line: half characters, NUL and line ends are escaped, and come back as they were."""
+    """Encode an entry as one line of ASCII. Lone surrogates, NUL and line ends are escaped."""
     return json.dumps(entry._asdict() | more, separators=(",", ":")).encode() + b"\n"
 
 
 def _decode_entry(line: bytes) -> Entry | None:
-    """The entry of a line; None if a crash cut the line off, or it never was one."""
+    """Decode a line. Return None if it is truncated or not an entry."""
     try:
         value = json.loads(line) if line.endswith(b"\n") else None
     except (ValueError, RecursionError):
@@ -286,4 +290,4 @@ def _is_of_another(line: bytes, store: str, session_id: str) -> bool:
 
 
 _LOCKING = (Spool.keep.__code__, Spool.replay.__code__)
-"""What holds locks of the folder."""
+"""The functions that hold locks of the folder."""

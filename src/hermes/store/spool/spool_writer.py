@@ -1,8 +1,10 @@
-"""Writes that are not lost when the store cannot take them: kept in the spool, told to the caller, made later, once.
+"""Spooling of writes: a write that the store cannot accept is spooled, reported to the caller, and stored
+later.
 
-For a handle that asked for it. Its caller gets the same error as without, at once, with the place where the write is
-kept. Whatever the handle writes next comes after what waits, so that a conversation keeps its order. A caller that
-tries again by itself must not ask for this: it would get its message twice.
+A handle must opt in. Its caller immediately gets the same error as without the spool, with the path of the
+spool file. Every later write of the handle waits until the spooled writes are stored, so a conversation keeps
+its order. A caller that retries failed writes itself must not opt in, because its messages would be stored
+twice.
 """
 
 from __future__ import annotations
@@ -25,25 +27,25 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 UNAVAILABLE = (errors.StoreBusy, errors.StoreFull, errors.StoreDamaged, errors.StoreFailed)
-"""What a write may be kept for: the store may take it later."""
+"""Errors after which a write is spooled, because the store may accept it later."""
 NEVER = (
     *(errors.InvalidArgument, errors.UnknownSession, errors.ConstraintFailed, errors.LeaseLost),
     *(TypeError, ValueError, LookupError),
 )
-"""What no later moment will mend."""
+"""Errors that no retry can resolve."""
 
 WAIT_S, WAIT_AT_OPEN_S = 30.0, 2.0
-"""How long to wait for another program that is storing what waits."""
+"""The time to wait for a replay by another process, in seconds."""
 
 ORIGIN = (
     *("owner", "session_key", "chat_id", "chat_type", "thread_id", "display_name", "origin_json"),
     *("workspace", "cwd", "git_branch", "process"),
 )
-"""Columns of a new session that an entry holds as one list, `belonging`, because every version reads it so."""
+"""Columns of a new session that an entry stores as one list, `belonging`. Every version reads this format."""
 
 
 class SpoolWriter:
-    """Append and create of one handle, and the engine for all that it writes."""
+    """The append and create operations of one handle, and an engine for all its other writes."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -52,14 +54,15 @@ class SpoolWriter:
         self._store = engine.path.name
         self._messages, self._sessions = Messages(self.engine), Sessions(self.engine)
         self._late_messages, self._late_sessions = Messages(engine), Sessions(engine)
-        self._replayed = 0  # the handle has something in the spool while `kept` is more
+        self._replayed = 0  # the handle has spooled entries while `kept` is higher
 
     def append(self, message: NewMessage) -> int:
-        """`Messages.append`; its time and its uid are fixed here, so that it is the same message later."""
+        """Append a message. Its time and uid are fixed here, so that a later replay stores the same message."""
         return self._append(self._messages, message)
 
     def append_for(self, owners: tuple[str, ...], message: NewMessage) -> int:
-        """The same for somebody who may write only in some owners' sessions, now as well as later."""
+        """Append a message for a caller that may write only to sessions of `owners`. A replay applies the
+        same limit."""
         own = self._engine.scoped(owners).owning(message.session_id)
         return self._append(
             Messages(cast(Access, SpoolFirstEngine(own, self.catch_up))), message, owners=owners
@@ -75,7 +78,8 @@ class SpoolWriter:
             raise self._keep_write(problem, "append_message", uid, now, arguments) from problem
 
     def create(self, session: NewSession) -> str:
-        """`Sessions.create`; a session that is there already needs no write, and so no store that can be written."""
+        """Create a session. If the session exists, no write is needed, so this succeeds even while the store
+        cannot be written."""
         uid, now = clock.make_uid(), clock.now()
         process = session.columns.get("process") or current_record()
         session = session._replace(
@@ -100,38 +104,39 @@ class SpoolWriter:
     def _keep_write(
         self, problem: errors.HermesError, verb: str, uid: str, at: float, arguments: dict[str, Any]
     ) -> errors.HermesError:
-        """Keep a write; the same kind of error, which says where it is kept."""
+        """Spool a write. Return an error of the same type that names the spool file."""
         plain = {name: _make_plain(name, value) for name, value in arguments.items()}
         entry = Entry(verb, str(plain["session_id"]), uid, at, self._store, plain)
         file = None
         try:
             file = self._spool.keep(entry)
-            note = f"It is kept in {file} and will be stored when the store is back"
+            note = f"It is kept in {file} and will be stored when the store is available again"
         except OSError as trouble:
-            note = f"It could not be kept in {self._spool.folder} either ({trouble.strerror}): it is kept nowhere"
+            note = f"It could not be kept in {self._spool.folder} either ({trouble.strerror}), so it was not saved"
         error = type(problem)(f"{problem}. {note}")
         error.spooled = file
         return error
 
-    # ---------------------------------------------------------------- storing what waits
+    # ---------------------------------------------------------------- replay
 
     def replay_at_open(self) -> None:
-        """Store what waits, whoever left it. If that cannot be done yet, it comes before this handle's next write."""
+        """Store all waiting entries, including those of other handles. If this fails, retry before this
+        handle's next write."""
         try:
             self._spool.replay(self._store_late, wait=WAIT_AT_OPEN_S)
         except (errors.StoreError, OSError) as problem:
             self._replayed = -1
-            log.warning("what waits in %s is not stored yet: %s", self._spool.folder, problem)
+            log.warning("the messages in %s are not stored yet: %s", self._spool.folder, problem)
 
     def catch_up(self) -> None:
-        """Store what this handle has in the spool, before it writes anything else."""
+        """Store the spooled entries of this handle. Called before each write."""
         count = self._spool.kept
         if count == self._replayed:
             return
         try:
             self._spool.replay(self._store_late, wait=WAIT_S)
-        except OSError as problem:  # the spool cannot be read; the store can be written, and that comes first
-            log.warning("what waits in %s is not stored yet: %s", self._spool.folder, problem)
+        except OSError as problem:  # the spool is unreadable, but the store can be written
+            log.warning("the messages in %s are not stored yet: %s", self._spool.folder, problem)
         self._replayed = max(count, self._replayed)
 
     def _store_late(self, entry: Entry) -> None:
@@ -141,7 +146,7 @@ class SpoolWriter:
             elif entry.verb == "create_session":
                 self._late_sessions.create(_read_session(entry))
             else:
-                raise Unstorable(f"this version does not know {entry.verb!r}")
+                raise Unstorable(f"this version does not support {entry.verb!r}")
         except NEVER as problem:
             raise Unstorable(str(problem)) from problem
 
@@ -154,7 +159,7 @@ class SpoolWriter:
 
 
 class SpoolFirstEngine:
-    """An engine on which nothing is written before what waits in the spool."""
+    """An engine that stores the spooled entries before each write."""
 
     def __init__(self, engine: Access, catch_up: Callable[[], None]) -> None:
         self._engine = engine
@@ -175,7 +180,7 @@ class SpoolFirstEngine:
 
 
 def _write_message(message: NewMessage) -> dict[str, Any]:
-    """The arguments of an entry, without the uid, which is the entry's own."""
+    """Return the arguments of an entry. The uid is left out, because the entry has it."""
     arguments = message._asdict()
     del arguments["uid"]
     columns = arguments.pop("columns")
@@ -183,7 +188,7 @@ def _write_message(message: NewMessage) -> dict[str, Any]:
 
 
 def _read_message(entry: Entry) -> tuple[NewMessage, list[str] | None]:
-    """The message of an entry, and the owners in whose sessions it may be written if not in all."""
+    """Return the message of an entry, and the owners it is limited to. None means no limit."""
     columns = dict(entry.arguments)
     owners = columns.pop("owners", None)
     message = NewMessage(
@@ -213,7 +218,7 @@ def _read_session(entry: Entry) -> NewSession:
 
 
 def _make_plain(name: str, value: object) -> object:
-    """The value as JSON can keep it, such that the store makes the same of it."""
+    """Return the value in a form that JSON can store and that the store encodes in the same way."""
     if name == "content" and isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).decode("utf-8", "replace")
     try:
@@ -223,4 +228,4 @@ def _make_plain(name: str, value: object) -> object:
         pass
     if name == "content":
         return str(value)
-    return json.loads(to_json(value)) if value else None  # a JSON column keeps nothing of what is empty
+    return json.loads(to_json(value)) if value else None  # a JSON column stores NULL for an empty value

@@ -1,4 +1,4 @@
-"""Checkpoints run beside the writer, on a connection and a thread of their own, never on the acknowledging path."""
+"""Checkpoints on a separate connection and thread, so that no write waits for one."""
 
 from __future__ import annotations
 
@@ -19,44 +19,48 @@ from hermes.store.sqlite.wal.log_lock import LogLock
 log = get_logger(__name__)
 
 LONG_LOG, NEARLY = 4_000, 1_000
-"""In pages. While somebody always writes or reads, a checkpoint that waits for nobody never lets the log begin anew: it
-grows without end, every page is looked for in all of it, and every commit has to make the file longer."""
+"""In pages.
+
+A passive checkpoint never restarts the log while other processes always read or write. The log then grows without
+limit: each page lookup searches all of it, and every commit extends the file. So a log longer than LONG_LOG is
+restarted once fewer than NEARLY pages are left to copy.
+"""
 RESTART_S = 0.02
-"""How long others are held up for that, if it does not work out."""
+"""How long an attempt to restart the log may block other writers before it gives up."""
 STOP_NAP_S = 0.0002
 
 
 class Checkpointer:
-    """Moves the write-ahead log into the file when asked. It holds no reference to the store it serves."""
+    """Copies the write-ahead log into the database file on request. Holds no reference to its store."""
 
     def __init__(self, path: Path, guard: Guard) -> None:
         self._path = path
         self._guard = guard
-        self._stopped = False
-        # Locks and threads of `_thread`: those of `threading` have a state of their own between their lines, in which
-        # a signal handler may find them that writes or closes the store.
+        self.is_stopped = False
+        # Locks and threads of `_thread`, because those of `threading` are not reentrant in Python code. A signal
+        # handler that writes or closes the store could interrupt them in an inconsistent state.
         self._no_request = allocate_lock()
         self._no_request.acquire()
         self._claimed = allocate_lock()
         self._serving: set[int] = set()
 
     def ask(self) -> None:
-        if not self._stopped and self._claimed.acquire(blocking=False):
+        if not self.is_stopped and self._claimed.acquire(blocking=False):
             try:
                 start_new_thread(self._serve, ())
             except BaseException as problem:
                 self._claimed.release()
                 if not isinstance(problem, RuntimeError):
                     raise
-                # No more threads: the write that asks is committed all the same.
-                log.debug("checkpoint of %s put off: %s", self._path, problem)
+                # No more threads can be started. The write that requested the checkpoint is committed anyway.
+                log.debug("checkpoint of %s postponed: %s", self._path, problem)
         self._wake()
 
     def stop(self) -> None:
-        """No checkpoint is under way afterwards, and none begins."""
-        self._stopped = True
-        # A thread that is not listed yet sees that it is stopped before it opens anything.
-        # When the interpreter ends, other threads do not get on any more.
+        """Wait for a running checkpoint to end, and start no further one."""
+        self.is_stopped = True
+        # A thread that is not listed yet checks `is_stopped` before it opens anything. While the interpreter shuts
+        # down, other threads no longer run.
         while self._serving - {get_ident()} and not sys.is_finalizing():
             self._wake()
             time.sleep(STOP_NAP_S)
@@ -69,11 +73,11 @@ class Checkpointer:
         thread = get_ident()
         self._serving.add(thread)
         try:
-            if not self._stopped:
+            if not self.is_stopped:
                 self._checkpoint_on_request()
         finally:
             with suppress(RuntimeError):
-                self._claimed.release()  # if it could not even begin, whoever asks next tries again
+                self._claimed.release()  # if the thread could not start, the next request tries again
             self._serving.discard(thread)
 
     def _checkpoint_on_request(self) -> None:
@@ -90,16 +94,16 @@ class Checkpointer:
             lock = LogLock(self._guard)
             while True:
                 self._no_request.acquire()
-                if self._stopped:
+                if self.is_stopped:
                     return
                 try:
                     with Inside():
                         self._checkpoint(connection, lock)
                 except apsw.Error as problem:
-                    # The log only grows a little longer; the next one takes it along.
-                    log.debug("checkpoint of %s put off: %s", self._path, problem)
+                    # The log only grows a little longer. The next checkpoint copies these frames too.
+                    log.debug("checkpoint of %s postponed: %s", self._path, problem)
         except OSError as problem:  # no file descriptors
-            log.debug("checkpoint of %s put off: %s", self._path, problem)
+            log.debug("checkpoint of %s postponed: %s", self._path, problem)
         finally:
             with Inside():
                 if lock is not None:
@@ -109,7 +113,7 @@ class Checkpointer:
     def _checkpoint(self, connection: apsw.Connection, lock: LogLock) -> None:
         try:
             self._guard.examine_log()
-            # Else what is in another log would be put into the file.
+            # Otherwise frames of another log could be copied into the file.
             if not lock.share() or not self._guard.is_log_in_place():
                 return
             _busy, pages, moved = run(connection, "PRAGMA wal_checkpoint(PASSIVE)")[0]

@@ -1,6 +1,6 @@
-"""One way to open SQLite, and one place where its errors become ours.
+"""The function that opens a SQLite connection, and the translation of SQLite's errors into ours.
 
-apsw runs a string of several statements lazily, so nothing here leaves a cursor half-way: `run()` exhausts it.
+apsw runs a string of several statements lazily. `run` reads the cursor to its end, so that all of them are executed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hermes.store.sqlite.wal.file_identity import NO_DESCRIPTORS
 from hermes.text import replace_surrogates
 
 DEADLINE_S = 30.0
-"""How long a write waits for other processes before the caller is told that it was not made."""
+"""How long a write waits for other processes before it fails."""
 
 _SHORT_WAIT_S, _SHORT_WAITS, _LONG_WAIT_S = 0.0005, 20, 0.002
 
@@ -33,21 +33,21 @@ _READ_ONLY = apsw.SQLITE_OPEN_READONLY
 _URI = apsw.SQLITE_OPEN_URI
 
 READ_SOMETHING = "PRAGMA schema_version"
-"""The first page alone. Parsing the schema is half of what opening costs, and is left to a statement that needs it."""
+"""Reads the first page only. Parsing the schema is half the cost of opening, and is left to a later statement."""
 
 WAL_ERRORS = ("locking protocol", "not authorized", "disk i/o error")
-"""How SQLite says that a file system cannot do WAL."""
+"""The messages with which SQLite reports that a file system does not support WAL."""
 
 
 TOO_MANY_FILES = "too many open files"
 FILES_OF_A_STORE = 10
-"""Descriptors that are needed to open a store."""
+"""How many file descriptors are needed to open a store."""
 
 
 class Patience:
-    """The busy handler: many short sleeps instead of SQLite's growing ones, so that nobody is starved.
+    """The busy handler: many short sleeps instead of SQLite's growing ones, so that no process starves.
 
-    Measured with 16 processes: the worst wait fell from 2.0 s to 0.18 s, and throughput rose.
+    Measured with 16 processes, the worst wait fell from 2.0 s to 0.18 s, and throughput rose.
     """
 
     def __init__(self, seconds: float = DEADLINE_S) -> None:
@@ -67,8 +67,10 @@ class Patience:
 def connect(
     path: Path, *, read_only: bool = False, immutable: bool = False, uris: bool = False
 ) -> apsw.Connection:
-    """A connection to an existing file, with its key if it is encrypted, and with the pragmas that belong to a
-    connection rather than to the file. With `uris`, its statements may name other files, and their keys, so."""
+    """Open a connection to an existing file and set the pragmas that apply per connection.
+
+    If the file is encrypted, its key is set. With `uris`, statements may name other files, with their keys, by URI.
+    """
     refuse_subinterpreter(path)
     if immutable:
         connection = apsw.Connection(encryption.uri(path) + "?immutable=1", flags=_READ_ONLY | _URI)
@@ -86,8 +88,8 @@ def connect(
     connection.set_busy_handler(Patience())
     sql_functions.add_functions(connection)
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
-    # Else the planner may look at the values that are bound, and prepares a statement anew for every set of them: that
-    # was most of what a small statement cost.
+    # Without QPSG the planner may use the bound values, and prepares a statement again for each new set of values.
+    # That was most of the cost of a small statement.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     if not read_only:
         run(connection, "PRAGMA secure_delete=ON")
@@ -105,7 +107,10 @@ def refuse_subinterpreter(path: Path) -> None:
 
 @cache
 def _is_main_interpreter() -> bool:
-    """apsw calls back by PyGILState_Ensure, which waits for ever in any other interpreter."""
+    """Return whether this is the main interpreter.
+
+    In any other, apsw's callbacks block forever in PyGILState_Ensure.
+    """
     is_main = getattr(_thread, "_is_main_interpreter", None)  # since Python 3.12
     if is_main is not None:
         return bool(is_main())
@@ -116,7 +121,7 @@ def _is_main_interpreter() -> bool:
 
 
 def connect_read_only(path: Path, *, deadline: float = DEADLINE_S) -> apsw.Connection:
-    """To read only, also from a folder in which SQLite may not write, as on a disk that is mounted so."""
+    """Open a connection for reading only. This also works if SQLite cannot write to the folder."""
     connection = connect(path, read_only=True)
     connection.set_busy_handler(Patience(deadline))
     try:
@@ -124,21 +129,24 @@ def connect_read_only(path: Path, *, deadline: float = DEADLINE_S) -> apsw.Conne
         return connection
     except (apsw.CantOpenError, apsw.ReadOnlyError):
         connection.close()
-    # No log beside the file: nobody is writing, so it can be read as it stands.
+    # There is no log beside the file, so no process is writing, and the file can be opened as immutable.
     if has_log(path):
         raise errors.make_error(
-            errors.StoreReadOnly, f"{path} has a write-ahead log that may not be read from here"
+            errors.StoreReadOnly,
+            f"{path} has a write-ahead log that cannot be opened; check the permissions of its folder",
         )
     return connect(path, read_only=True, immutable=True)
 
 
 def is_out_of_descriptors() -> bool:
-    """Whether this program, or the machine, can open hardly another file. SQLite does not report why an open failed,
-    and some of what it had open is closed again by the time that we ask."""
+    """Return whether this process, or the machine, can open only a few more files.
+
+    SQLite does not report why an open failed, and has closed some of its files again by the time of this check.
+    """
     opened: list[int] = []
     try:
         for _ in range(FILES_OF_A_STORE):
-            opened.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))  # noqa: PERF401 - to be closed if one fails
+            opened.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))  # noqa: PERF401 - closed below if one fails
     except OSError as problem:
         return problem.errno in NO_DESCRIPTORS
     finally:
@@ -148,24 +156,24 @@ def is_out_of_descriptors() -> bool:
 
 
 def descriptor_error(path: Path) -> errors.HermesError:
-    import resource  # only for the sentence
+    import resource  # needed for this message only
 
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return errors.make_error(
         errors.StoreFailed,
-        f"{path}: {TOO_MANY_FILES}; this program may have {most} open at once (`ulimit -n` shows and raises that)."
+        f"{path}: {TOO_MANY_FILES}; this program may open {most} at once (`ulimit -n` shows and raises the limit)."
         " Nothing was written",
     )
 
 
 def has_log(path: Path) -> bool:
-    """Whether something stands in the write-ahead log beside the file."""
+    """Return whether there is a non-empty write-ahead log beside the file."""
     log = f"{path}-wal"
     return os.path.exists(log) and os.path.getsize(log) > 0
 
 
 def run(connection: apsw.Connection, sql: LiteralString, *args: object) -> list[Row]:
-    """Run every statement of `sql` to its end; the rows."""
+    """Run every statement of `sql` to its end. Return the rows."""
     return connection.execute(sql, args).fetchall()
 
 
@@ -175,11 +183,11 @@ def pragma(connection: apsw.Connection, sql: LiteralString) -> Any:
 
 
 UNFIT_VALUES = (TypeError, OverflowError, UnicodeEncodeError)
-"""What apsw raises for values that SQLite cannot take."""
+"""The exceptions that apsw raises for values that SQLite cannot store."""
 
 
 class SqliteReader:
-    """One snapshot on one connection; see `hermes.store.engine.Reader`."""
+    """Reads one snapshot on one connection. See `hermes.store.engine.Reader`."""
 
     __slots__ = ("_connection", "_names", "repeating")
 
@@ -199,7 +207,7 @@ class SqliteReader:
             raise errors.make_error(
                 errors.InvalidArgument, f"not a value that can be stored or looked up: {problem}"
             ) from None
-        # Half a character in an id or a title: looked up as it would be stored.
+        # A lone surrogate in an id or a title is replaced as it would be when stored.
         return self._connection.execute(
             sql, tuple(replace_surrogates(a) if isinstance(a, str) else a for a in args)
         )
@@ -226,7 +234,7 @@ class SqliteReader:
         if first is None:
             return []
         names = self._names.get(sql)
-        # `SELECT *` may have grown: another program can add a column while we are open.
+        # `SELECT *` may return more columns than before: another program can add one while the store is open.
         if names is None or len(names) != len(first):
             names = self._names[sql] = tuple(column[0] for column in cursor.get_description())
         found = [dict(zip(names, first, strict=True))]
@@ -245,7 +253,7 @@ class SqliteReader:
 
 
 class SqliteWriter(SqliteReader):
-    """One transaction on the writing connection; see `hermes.store.engine.Writer`."""
+    """Runs one transaction on the writing connection. See `hermes.store.engine.Writer`."""
 
     __slots__ = ()
 
@@ -270,7 +278,7 @@ class SqliteWriter(SqliteReader):
 
 
 def translate_error(error: apsw.Error, path: Path) -> errors.HermesError:
-    """The engine's error as one of ours, in one sentence that says what to do."""
+    """Return the Hermes error for an error of SQLite. Its message says what is wrong and what to do."""
     detail = str(error)
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return errors.make_error(
@@ -292,7 +300,7 @@ def translate_error(error: apsw.Error, path: Path) -> errors.HermesError:
     if isinstance(error, apsw.CorruptError):
         return damage_error(path, detail)
     if isinstance(error, apsw.TooBigError):
-        return errors.make_error(errors.InvalidArgument, f"too large for {path}: no row may hold that much")
+        return errors.make_error(errors.InvalidArgument, f"a row or a value is too large for {path}")
     if isinstance(error, apsw.CantOpenError | apsw.IOError) and is_out_of_descriptors():
         return descriptor_error(path)
     if isinstance(error, apsw.CantOpenError):
@@ -305,7 +313,7 @@ def translate_error(error: apsw.Error, path: Path) -> errors.HermesError:
 
 
 def is_lack_of_room(error: Exception) -> bool:
-    """What is over a limit on the size of files, SQLite reports as a write that failed."""
+    """Return whether a write failed. SQLite reports a file-size limit in this way."""
     return getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
 
 
@@ -313,7 +321,7 @@ def _read_only(path: Path, detail: str) -> errors.HermesError:
     from hermes.store.sqlite.wal import sidecars
 
     if blocked := sidecars.find_read_only(path):
-        detail = f"what SQLite keeps beside it is read-only; {sidecars.format_chmod(blocked)} mends that"
+        detail = f"SQLite's files beside it are read-only; run {sidecars.format_chmod(blocked)} to fix this"
     return errors.make_error(errors.StoreReadOnly, f"{path} cannot be written: {detail}")
 
 
@@ -327,9 +335,9 @@ def damage_error(path: Path, problem: str) -> errors.HermesError:
 
 
 def upkeep_command(path: Path, verb: str) -> str:
-    """The command for the upkeep of this very store."""
+    """Return the command for the upkeep of this store, with `--store` if it is not the default store."""
     if path == home.get_default_db_path():
         return f"hermes sessions {verb}"
-    import shlex  # only an error names a command
+    import shlex  # needed for error messages only
 
     return f"hermes sessions {verb} --store {shlex.quote(str(path))}"

@@ -1,4 +1,4 @@
-"""The connections of one store: open them, hand them out, open them again after the log was removed, close them."""
+"""The connections of one store: opening, use, reopening after the log was removed, and closing."""
 
 from __future__ import annotations
 
@@ -49,28 +49,28 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 LARGE_CACHE = "PRAGMA cache_size=-8000"
-"""Ranking looks the length of every match up: with SQLite's own 2 MB most of that was read anew for each search."""
+"""Ranking looks up the length of every match. With SQLite's default of 2 MB most pages were read again per search."""
 UNREADABLE = (apsw.IOError, apsw.CorruptError, apsw.NotADBError)
 EXIT_S, EXIT_NAP_S = 2.0, 0.001
-"""How long a program that ends waits for a write of another thread, if there is a log to be saved."""
+"""How long program exit waits for a write of another thread if a log has to be saved."""
 FOR_READING = "; ".join(("PRAGMA query_only=ON", LARGE_CACHE))
 
 
 class ConnectionSet:
-    """Opens, closes and hands out the connections of one store, and opens them anew after its log was removed.
+    """Opens, lends and closes the connections of one store, and reopens them after its log was removed.
 
-    Nothing is opened before `open` is called: from then on other stores of this process may use the queue.
+    The constructor opens nothing. After `open`, other stores of this process may use the queue.
     """
 
     connection: apsw.Connection
-    """The writing connection; in a read-only store a reading one."""
+    """The writing connection. In a read-only store it is a reading connection."""
     guard: file_guard.Guard
     journal: str
     log_lock: LogLock
     checkpointer: Checkpointer
     writer: SqliteWriter
     is_durable = False
-    """Whether the writing connection is set up for durable commits."""
+    """Whether the writing connection is configured for durable commits."""
 
     def __init__(
         self, path: Path, queue: CommitQueue, *, read_only: bool, synchronous: str, deadline: float
@@ -90,7 +90,7 @@ class ConnectionSet:
         self.raw_connections: list[RawConnection] = []
         self.damage: errors.HermesError | None = None
         self.pid = os.getpid()
-        self.is_stopped = False  # while another store of this process recovers the log
+        self.is_stopped = False  # True while another store of this process recovers the log
         self._recovery: LockType | None = None  # held by the thread that recovers the log for the main thread
         self._has_recovered = False
 
@@ -103,7 +103,7 @@ class ConnectionSet:
         self.log_lock = LogLock(self.guard, has_log=self.journal == "wal")
         if self.journal == "wal" and not self.read_only:
             with suppress(OSError):
-                LogLock(self.guard).close()  # keeps a descriptor in reserve, to save a removed log with
+                LogLock(self.guard).close()  # reserves a descriptor for saving a removed log
         self.checkpointer = Checkpointer(self.path, self.guard)
         if self.read_only:
             self.readers.add(self.connection)
@@ -120,8 +120,8 @@ class ConnectionSet:
     def open_scoped_reader(self) -> ScopedConnection:
         from hermes.store.sqlite.scope import ScopedConnection
 
-        # Not `query_only`, which would also forbid to say whose turn it is. Without a log, who may only read could not
-        # take back what a crash left half written.
+        # Not `query_only`, which would also forbid changing the scope. In a rollback-journal store, a read-only
+        # connection could not roll back a transaction that a crash left unfinished.
         try:
             if self.journal == "wal" and not self.read_only:
                 connection = connect(self.path, read_only=True)
@@ -141,7 +141,7 @@ class ConnectionSet:
             raise self.translate_error(problem) from problem
 
     def _prepare(self, connection: apsw.Connection, how: LiteralString) -> None:
-        """Opening may have left it to the first who reads the schema to look at the version."""
+        """Check the version and run the pragmas of a new connection. Opening leaves the version check to here."""
         try:
             check_documented_version(connection, self.path)
             run(connection, how)
@@ -150,31 +150,37 @@ class ConnectionSet:
             raise
 
     def ensure_durable(self) -> None:
-        """Not when a store is opened: a store that is only read need not."""
+        """Configure the writing connection for durable commits before the first write. Reads do not need it."""
         if not self.is_durable:
             make_durable(self.path, self.connection, self.synchronous)
             self.is_durable = True
 
     def share_log(self, seconds: float) -> bool:
-        """Wait for other processes that open the store or save a removed log. False if this one does the latter."""
+        """Wait for other processes that are opening the store or saving a removed log.
+
+        Return False if this process is saving the log itself.
+        """
         until = time.monotonic() + seconds
         while not self.log_lock.share():
             if self.guard.recovering is not None:
                 return False
             if time.monotonic() >= until:
-                raise apsw.BusyError("another program opens the store, or saves its write-ahead log")
+                raise apsw.BusyError("another program is opening the store or saving its write-ahead log")
             time.sleep(NAP_S)
         return True
 
     def has_lasted(self) -> bool:
-        """Whether what was just committed is where other processes will read it."""
+        """Return whether the last commit is in the log that other processes read."""
         return self.journal != "wal" or self.guard.is_log_in_place()
 
-    # ---------------------------------------------------------------- a log that was removed; see `log_recovery`
+    # ---------------------------------------------------------------- a removed log; see `log_recovery`
 
     def settle_log(self, *, reading: bool = False) -> None:
-        """If the log was removed, save what it held and go on with a new one. A read goes on with the old one if that
-        is not possible now and everybody else would read the same."""
+        """If the log was removed, save its content and continue with a new log.
+
+        If that is not possible now, a read continues with the old log, provided that all other processes read the
+        same data.
+        """
         self.check_loss()
 
         def settle(_: object) -> None:
@@ -191,18 +197,18 @@ class ConnectionSet:
                 raise
 
     def check_loss(self) -> None:
-        """Raise a new error that says what was lost: an error that is raised again and again collects tracebacks."""
+        """Raise a new error if changes were lost. Raising the same error again would accumulate tracebacks."""
         if self.loss is not None:
             raise errors.make_error(errors.StoreFailed, str(self.loss))
 
     def restore_log(self, *, committed: bool = False, wait: float = log_recovery.STOP_S) -> bool:
-        """False if what was just committed has to be written again."""
+        """Recover the removed log. Return False if the last commit has to be repeated."""
         self.log_lock.release()
         if self.guard.is_store_exchanged():
             self.damage = errors.make_error(
                 errors.StoreFailed,
-                f"{self.path} was moved, deleted or replaced while it was open here; the last change may not have"
-                " lasted. Close this SessionDB and open the store again where it is now",
+                f"{self.path} was moved, deleted or replaced while it was open here; the last change may be lost."
+                " Close this SessionDB and open the store again at its new place",
             )
             raise self.damage
         self._has_recovered = True
@@ -216,8 +222,11 @@ class ConnectionSet:
             raise descriptor_error(self.path) from problem
 
     def _do_beside_signals(self, work: Callable[[], bool]) -> bool:
-        """A signal handler may raise in the main thread, also after connections were closed and before others are
-        open. So another thread does it, and is waited for."""
+        """Run the work in another thread and wait for it, if this is the main thread.
+
+        A signal handler may raise in the main thread at any point, for example after connections were closed and
+        before they are open again.
+        """
         if not is_main_thread():
             return work()
         outcome: list[bool | BaseException] = []
@@ -227,7 +236,7 @@ class ConnectionSet:
         def do() -> None:
             try:
                 outcome.append(work())
-            except BaseException as problem:  # noqa: BLE001 - raised in the thread that asked
+            except BaseException as problem:  # noqa: BLE001 - raised in the waiting thread
                 outcome.append(problem)
             finally:
                 over.release()
@@ -235,7 +244,7 @@ class ConnectionSet:
         self._recovery = over
         try:
             start_new_thread(do, ())
-        except RuntimeError:  # no more threads
+        except RuntimeError:  # no more threads can be started
             do()
         self.await_recovery()
         result = outcome[0]
@@ -244,22 +253,23 @@ class ConnectionSet:
         return result
 
     def await_recovery(self) -> None:
-        """Wait until connections can be used again, which a thread that was interrupted may have left behind."""
+        """Wait for a recovery that another thread runs for an interrupted main thread."""
         over = self._recovery
         if over is not None:
             with over:
                 self._recovery = None
 
     def renew_checkpointer(self) -> None:
-        self.checkpointer.stop()
-        self.checkpointer = Checkpointer(self.path, self.guard)
+        """Replace a stopped checkpointer. `open` creates a new one, so this is needed only without a reopening."""
+        if not self.is_closed and self.checkpointer.is_stopped:
+            self.checkpointer = Checkpointer(self.path, self.guard)
 
     def stop_reads(self, until: float) -> bool:
-        """Wait for running reads to end, and let no new one begin until `readers.release()`."""
+        """Wait for running reads to end, and block new ones until `readers.release()`. Return whether all ended."""
         return self.readers.hold(until) and all(side.is_idle(until) for side in [*self.raw_connections])
 
     def checkpoint_all(self, seconds: float) -> tuple[int, int, int]:
-        """Empty the log; whether somebody is in the way, the number of its frames, and how many were moved."""
+        """Empty the log. Return SQLite's busy flag, the number of frames, and how many of them were copied."""
         self.patience.seconds = seconds
         try:
             busy, frames, moved = run(self.connection, "PRAGMA wal_checkpoint(TRUNCATE)")[0]
@@ -268,7 +278,7 @@ class ConnectionSet:
         return busy, frames, moved
 
     def leave_log_alone(self, alone: bool) -> None:
-        """Whether closing leaves log and file as they are. Otherwise the last connection checkpoints, and cleans up."""
+        """Set whether closing leaves the log and the file unchanged, or checkpoints and removes the log."""
         for connection in (
             *self.readers.get_idle(),
             *(side.connection for side in self.raw_connections),
@@ -282,7 +292,7 @@ class ConnectionSet:
     def close_connections(self) -> None:
         sides = [*self.raw_connections]
         self._close_all()
-        self.raw_connections.extend(sides)  # opened anew when they are next used
+        self.raw_connections.extend(sides)  # they open again at their next use
 
     def reopen(self, lock: LogLock | None) -> None:
         try:
@@ -292,7 +302,7 @@ class ConnectionSet:
             self._why_closed = f": it could not be opened again after its log was removed ({problem})"
             raise
 
-    # ---------------------------------------------------------------- closing, and what keeps others out
+    # ---------------------------------------------------------------- closing and checks
 
     def close(self) -> None:
         if self.is_closed:
@@ -306,15 +316,15 @@ class ConnectionSet:
             self._close_now()
 
     def _close_now(self) -> None:
-        self.checkpointer.stop()  # outside: it may have to wait for a fork, which waits for who is inside
-        # In the queue, so that a commit that is on its way comes first.
+        self.checkpointer.stop()  # outside the queue: it may wait for a fork, which waits for the queue
+        # In the queue, so that a commit in progress ends first.
         self.queue.do(Ticket(lambda _: self._shut(), outside=True))
 
     def _close_later(self) -> None:
-        """A signal handler closes the store while it interrupts a write: that is finished, or given up, first."""
+        """Close the store in another thread, after the write that a signal handler interrupted."""
         try:
             start_new_thread(self._close_now, ())
-        except RuntimeError:  # no more threads
+        except RuntimeError:  # no more threads can be started
             raise errors.make_error(
                 errors.StoreBusy,
                 f"{self.path}: a signal handler interrupted a write of the same thread; the store is not closed."
@@ -335,7 +345,7 @@ class ConnectionSet:
             if self.journal == "wal" and self.damage is None and was_removed:
                 problem = log_recovery.save_before_close(self)
             elif self._has_recovered and self.journal == "wal" and self.damage is None:
-                # A program that still has the removed log open deletes, when it closes, the one in its place.
+                # A program that still has the removed log open deletes the current log when it closes.
                 with suppress(apsw.Error):
                     if self.log_lock.share() and self.guard.is_log_in_place():
                         self.checkpoint_all(log_recovery.STOP_FOR_READ_S)
@@ -362,12 +372,12 @@ class ConnectionSet:
                 take_log_away(self.path)
 
     def _abandon(self) -> None:
-        """In a forked child: the connections are the parent's. Keep them alive untouched, for closing would hurt it."""
+        """Keep the connections of the parent alive in a forked child. Closing them would affect the parent."""
         self.is_closed = True
         _PARENTS.append((self.connection, *self.readers.empty(), *self.raw_connections))
 
     def close_at_exit(self) -> None:
-        """The program ends without closing the store. A thread that does not finish its write is not waited for."""
+        """Close the store at program exit. Do not wait longer than `EXIT_S` for the write of another thread."""
         until = time.monotonic() + EXIT_S
         while not self.queue.is_idle and time.monotonic() < until:
             time.sleep(EXIT_NAP_S)
@@ -375,7 +385,7 @@ class ConnectionSet:
             self._close_now()
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        """A store that was left open is closed without more ado; its index catches up when it is next used."""
+        """Close a store that was left open. Its search index is completed at the next use."""
         try:
             if os.getpid() == self.pid:
                 self._shut()
@@ -383,7 +393,7 @@ class ConnectionSet:
                 self._abandon()
         except Exception as problem:
             if is_finalizing():
-                return  # no module can be relied on any more; see `_close_at_exit`
+                return  # modules can no longer be relied on; see `_close_at_exit`
             if self.loss is not None or isinstance(problem, errors.StoreError):
                 log.error("%s: a store was left open: %s", self.path, problem)
             else:
@@ -410,14 +420,14 @@ class ConnectionSet:
             raise self.damage
 
     def translate_error(self, problem: Exception) -> errors.HermesError:
-        """The documented error for one of SQLite. Damage stops all further writes."""
+        """Return the documented error for an error of SQLite. Damage stops all further writes."""
         if isinstance(problem, Unreachable):
             return self._stop_writing(damage_error(self.path, str(problem)), problem)
         if not isinstance(problem, apsw.Error):
-            sentence = f"{self.path} holds text that is not UTF-8, written by another program"
+            sentence = f"{self.path} contains text that is not UTF-8, written by another program"
             command = upkeep_command(self.path, "repair")
             return errors.make_error(
-                errors.StoreDamaged, f"{sentence}; `{command}` puts U+FFFD in place of each broken byte"
+                errors.StoreDamaged, f"{sentence}; `{command}` replaces each broken byte by U+FFFD"
             )
         if self.loss is not None:
             return self.loss
@@ -439,11 +449,11 @@ class ConnectionSet:
 
         if index_damage.is_only_index_broken(self.path):
             sentence = f"the search index of {self.path} is damaged; messages are not. It is rebuilt when the store is"
-            return errors.make_error(errors.IndexDamaged, f"{sentence} next open for writing")
+            return errors.make_error(errors.IndexDamaged, f"{sentence} next opened for writing")
         return self._stop_writing(error, problem)
 
     def _stop_writing(self, error: errors.HermesError, problem: Exception) -> errors.HermesError:
-        """Mark the file as damaged, so that no process writes to it any more."""
+        """Mark the file as damaged, so that no process writes to it any more. Return the error."""
         if self.damage is None:
             self.damage = error
             mark_damaged(self.path, str(problem))
@@ -454,7 +464,7 @@ _PARENTS: list[Any] = []
 
 
 def _close_at_exit() -> None:
-    """What a removed log holds is saved, or said to be lost, while the modules that do so still work."""
+    """Save removed logs, or report their loss, while the required modules still work."""
     for store in file_guard.list_endangered_stores():
         try:
             store.close_at_exit()

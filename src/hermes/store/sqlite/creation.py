@@ -1,4 +1,4 @@
-"""A new, complete store in an empty file."""
+"""Creation of a new, complete store in an empty file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WRITE_MARKS = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={LAY
 
 
 def build_store(path: Path) -> None:
-    """Fill an empty file with a complete, current store, durably."""
+    """Fill an empty file with a complete, current store, and flush it to disk."""
     connection = connect(path)
     try:
         run(connection, "PRAGMA synchronous=OFF")  # one fsync at the end instead of one per statement
@@ -43,13 +43,13 @@ def fill(connection: apsw.Connection) -> None:
 
 
 def publish(fresh: Path, path: Path) -> None:
-    """Give the finished file its name, without ever replacing one that came in between."""
+    """Give the finished file its final name, without replacing a file that was created in the meantime."""
     try:
         os.link(fresh, path)
     except FileExistsError:
         return
     except OSError:
-        os.rename(fresh, path)  # no hard links here; the lock keeps our own kind away
+        os.rename(fresh, path)  # no hard links on this file system; the lock excludes other Hermes processes
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

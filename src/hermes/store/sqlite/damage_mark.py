@@ -1,4 +1,4 @@
-"""The mark beside a file in which some process has seen damage: nobody writes to the file before it is repaired."""
+"""The mark beside a database file in which a process has found damage. Nothing is written until it is repaired."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from hermes.atomic_files import DAMAGE_MARK
 from hermes.store.sqlite.connection import damage_error
 
 SHORTEST = 100
-"""The header alone of a database takes so many bytes."""
+"""The length of a database header in bytes. A shorter file cannot be a store."""
 
 
 def describe_short_file(size: int) -> str | None:
-    """What is wrong with a file that is too short for a store; None if it is long enough."""
+    """Describe the problem of a file that is too short for a store. Return None if it is long enough."""
     if not size:
         return "the file is empty"
     return f"the file was cut to a length of {size}" if size < SHORTEST else None
 
 
 def mark_damaged(path: Path, problem: str) -> None:
-    """Leave a mark that every later opener sees. Best effort: the disk may be the one that failed."""
+    """Write a mark that every later opener sees. Ignore write errors, because the disk may have failed."""
     try:
         descriptor = home.open_private_file(
             f"{path}{DAMAGE_MARK}",
@@ -39,10 +39,10 @@ def clear_damage_mark(path: Path) -> None:
 
 
 def read_damage_mark(path: Path) -> errors.HermesError | None:
-    """The error to raise if some process has seen damage in this file."""
+    """Return the error to raise if a process has found damage in this file, or None."""
     try:
         with open(f"{path}{DAMAGE_MARK}", encoding="utf-8", errors="replace") as mark:
             problem = mark.read().strip()
     except OSError:
         return None
-    return damage_error(path, problem or "damage was seen in it")
+    return damage_error(path, problem or "damage was found in it")

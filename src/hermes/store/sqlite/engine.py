@@ -1,7 +1,8 @@
-"""The SQLite engine: transactions, search that is always exact, and the upkeep of the file.
+"""The SQLite engine: transactions, exact search, and the upkeep of the file.
 
-It is composed of `Transactions` (with the connections and the commit queue) and an `Indexer`. Modules that only search,
-upkeep or damage need are imported where they are used: opening a store and listing its sessions stay light.
+It consists of `Transactions` (with the connections and the commit queue) and an `Indexer`. Modules that are needed
+only for search, upkeep or damage are imported where they are used, so that opening a store and listing its sessions
+stay light.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ if TYPE_CHECKING:
         Hit,
         MessageFilter,
         Optimized,
-        Order,
         ScrubReceipt,
         SearchAnswer,
+        SearchRequest,
     )
 
 log = get_logger(__name__)
@@ -62,16 +63,17 @@ T = TypeVar("T")
 CLOSE_CATCH_UP_S = 0.25
 SEARCH_CATCH_UP_S = 2.0
 RANKING_CATCH_UP_S = 0.25
-"""Blocks can wait: a store that has just been given them is searched by its messages until they are there."""
+"""Blocks can wait. While a store does not have all its blocks yet, its messages are searched instead."""
 UPKEEP_S = 3600.0
 TRUNCATE_S = 1.0
+TRUNCATE_NAP_S = 0.01
 
 
 class SqliteEngine:
-    """See `hermes.store.engine.Engine`."""
+    """The engine for a SQLite file. See `hermes.store.engine.Engine`."""
 
     def __init__(self, path: Path, *, read_only: bool = False, **figures: Any) -> None:
-        """`figures` are those of `Transactions`."""
+        """Open or create the store. `figures` are keyword arguments of `Transactions`."""
         self.path = path
         self.read_only = read_only
         self._transactions = Transactions(path, read_only=read_only, **figures)
@@ -79,11 +81,11 @@ class SqliteEngine:
         self._queue = self._transactions.queue
         self._indexer = Indexer(self._transactions)
         self._deadlines: dict[int, Deadline] = {}
-        """Of searches that several others belong to, by thread."""
+        """The deadline that all searches within `share_deadline` share, by thread."""
 
     @property
     def spool_allowed(self) -> bool:
-        """An encrypted store has no plain text beside it, unless the configuration asks for it."""
+        """Whether plain-text spooling is allowed. For an encrypted store this needs the setting `sessions.spool`."""
         return not encryption.is_encrypted(self.path) or config_file.read_setting("sessions", "spool") is True
 
     def close(self) -> None:
@@ -93,7 +95,7 @@ class SqliteEngine:
             try:
                 self.catch_up(CLOSE_CATCH_UP_S)
             except errors.StoreError as problem:
-                log.debug("closing %s with its index behind: %s", self.path, problem)
+                log.debug("%s: closed before its search index was complete: %s", self.path, problem)
         connections.close()
 
     # ---------------------------------------------------------------- reading and writing
@@ -118,7 +120,7 @@ class SqliteEngine:
     def _repair_and_write(
         self, problem: Exception, work: Callable[[Writer], T], *, share: bool, repeatable: bool
     ) -> T:
-        """Repair what prevented the write, and make it."""
+        """Repair the condition that prevented the write, and repeat the write."""
 
         def write() -> T:
             self._connections.check_writable()
@@ -135,7 +137,7 @@ class SqliteEngine:
         return write()
 
     def _make_room_for_ids(self) -> bool:
-        """If no id is left above those that another program stored, give its rows lower ones. False if there is."""
+        """Move rows to lower ids if another program stored the highest possible one. Return whether it had."""
         from hermes.store.sqlite.upkeep import row_ids
 
         with self.read() as reader:
@@ -172,41 +174,22 @@ class SqliteEngine:
 
         return self._deadlines.get(get_ident()) or Deadline.after(self._connections.deadline, self.path)
 
-    def search(
-        self,
-        tree: Node,
-        wanted: MessageFilter,
-        limit: int,
-        offset: int,
-        order: Order = "relevance",
-        *,
-        once: bool = False,
-        owners: Owners | None = None,
-    ) -> SearchAnswer:
+    def search(self, tree: Node, request: SearchRequest, *, owners: Owners | None = None) -> SearchAnswer:
         from hermes.store.sqlite.search import exact_search, index, substring
 
         deadline = self._search_deadline()
         if not self.read_only and owners is None and substring.has_part(tree):
             self._indexer.list_terms()
 
-        def look(whatever: bool) -> SearchAnswer | None:
+        def look(ignore_lag: bool) -> SearchAnswer | None:
             with self.read(owners=owners) as reader:
                 snapshot = cast(SqliteReader, reader)
                 standing = index.measure_lag(snapshot, SHORT_TAIL + 1)
-                if not whatever and self._indexer.is_worth_indexing(snapshot, standing):
+                if not ignore_lag and self._indexer.is_worth_indexing(snapshot, standing):
                     return None
                 known = substring.expand_parts(snapshot, tree, own=owners is not None)
                 answer = exact_search.search(
-                    snapshot,
-                    known,
-                    wanted,
-                    limit,
-                    offset,
-                    order,
-                    standing,
-                    self._indexer.texts,
-                    deadline,
-                    once=once,
+                    snapshot, known, request, standing, self._indexer.texts, deadline
                 )
                 return answer._replace(cut=substring.find_cut(known))
 
@@ -262,7 +245,7 @@ class SqliteEngine:
         self._rewrite_file()
 
     def _rewrite_file(self) -> bool:
-        """Rewrite index and file; whether nothing of the old ones is left in the log, which readers can hold up."""
+        """Rewrite the index and the file. Return False if readers kept old content in the log."""
         from hermes.store.sqlite.search import blocks, index, substring
 
         Blobs(self).collect()
@@ -283,9 +266,10 @@ class SqliteEngine:
         return self._transactions.run_alone(work)
 
     def optimize(self) -> Optimized:
-        """Merge the index and give free pages back: for quiet moments.
+        """Merge the index and return free pages to the file system. Use this when the store is idle.
 
-        No ANALYZE: its samples would keep titles of deleted sessions, and every query here names its own index order.
+        ANALYZE is not run: its samples would keep titles of deleted sessions, and every query here fixes its own
+        plan.
         """
         from hermes.store.sqlite.migrations.runner import shrink
         from hermes.store.sqlite.search import blocks, index, substring
@@ -301,7 +285,7 @@ class SqliteEngine:
             substring.forget(connection)
             run(connection, index.MERGE)
             run(connection, blocks.MERGE)
-            if pragma(connection, "PRAGMA auto_vacuum") == 0:  # a migration that was not let finish
+            if pragma(connection, "PRAGMA auto_vacuum") == 0:  # an interrupted migration
                 shrink(connection)
             run(connection, "PRAGMA incremental_vacuum")
             if self._connections.journal == "wal":
@@ -335,10 +319,13 @@ class SqliteEngine:
         return Optimized(before, self._size())
 
     def _truncate_log(self, connection: apsw.Connection) -> None:
-        """Not worth waiting long for: what readers keep from being cut now, a later checkpoint cuts."""
+        """Truncate the log, with a short wait. If readers prevent it, a later checkpoint truncates the log."""
+        until = time.monotonic() + TRUNCATE_S
         self._connections.patience.seconds = TRUNCATE_S
         try:
-            run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
+            # SQLite does not wait for a checkpoint of another connection, such as the one in the background.
+            while run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")[0][0] and time.monotonic() < until:
+                time.sleep(TRUNCATE_NAP_S)
         finally:
             self._connections.patience.seconds = self._connections.deadline
 
@@ -363,14 +350,14 @@ class SqliteEngine:
 
         done, left, unfinished = CopyEraser(self.path, gone).erase()
         for line in (*done, *left):
-            log.warning("%s: purge of %s sessions: %s", self.path, len(gone), line)
+            log.warning("%s: while purging %s session(s): %s", self.path, len(gone), line)
         if not self._rewrite_file():
-            unfinished = (f"{self.path} (another program reads it)", *unfinished)
+            unfinished = (f"{self.path} (another program is reading it)", *unfinished)
         if unfinished:
             sentence = f"deleted, but its bytes may stay in {', '.join(unfinished)}"
             raise errors.make_error(
                 errors.StoreBusy,
-                f"{sentence}; run `{upkeep_command(self.path, 'optimize')}` when that has ended",
+                f"{sentence}; run `{upkeep_command(self.path, 'optimize')}` when no other program uses it",
             )
 
     def scrub(self, secret: Secret, *, dry_run: bool) -> ScrubReceipt:
@@ -381,7 +368,7 @@ class SqliteEngine:
     def verify(self) -> Health:
         from hermes.store.sqlite.upkeep import integrity
 
-        with self.read() as reader:  # derived columns can only be settled once all columns are there
+        with self.read() as reader:  # derived columns can be settled only if no column is missing
             if (lacking := integrity.find_missing(cast(SqliteReader, reader), self.path)) is not None:
                 return lacking
         with self.read(settled=True) as reader:
@@ -405,7 +392,7 @@ class SqliteEngine:
         return backup_file(self.path, target)
 
     def raw(self) -> RawConnection:
-        """A connection of its own for plain SQL, closed with the store."""
+        """Return a separate connection for plain SQL. It is closed with the store."""
         from hermes.store.sqlite.raw import RawConnection
 
         self._connections.check_usable()
@@ -435,7 +422,7 @@ class SqliteEngine:
             self._connections.settle_log(reading=self.read_only)
 
     def _hold_log(self) -> LogLock:
-        """The log is in its place, and no other process begins another one until the lock is closed."""
+        """Return a shared log lock, with the log in place. Until it is closed, no process can start a new log."""
         until = time.monotonic() + self._connections.deadline
         while True:
             self._settle_removed_log()
@@ -456,7 +443,7 @@ class SqliteEngine:
 
 
 class CopyEngine(SqliteEngine):
-    """Reads a store of another version through a copy in our layout; see `upkeep.readable_copy`."""
+    """Reads a store of another version through a copy in the current layout. See `upkeep.readable_copy`."""
 
     def __init__(self, path: Path, **figures: Any) -> None:
         from hermes.store.sqlite.upkeep.readable_copy import open_copy
@@ -479,7 +466,7 @@ class CopyEngine(SqliteEngine):
             copy_cache.remove_outdated()
 
     def verify(self) -> Health:
-        """The pages of the file itself were checked when it was copied."""
+        """Verify the copy. The pages of the original were checked when it was copied."""
         return super().verify()._replace(path=self._original)
 
     def backup(self, target: Path | None) -> Backup:

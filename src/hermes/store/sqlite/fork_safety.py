@@ -1,10 +1,12 @@
-"""A fork copies SQLite as it is at that moment, in the midst of what other threads do with it.
+"""Coordination of forks with SQLite: a fork waits until no other thread of this process is inside SQLite.
 
-What they hold is then held in the child for ever, for nobody there lets go of it: SQLite's mutexes and, in its table of
-open files, which knows nothing of processes, the write lock or a place among the readers. So a fork waits until no
-thread of ours is inside SQLite. Where that takes too long, the child is told that it cannot open a store.
+A fork copies SQLite's state while other threads use it. Everything that these threads hold would stay locked in the
+child forever, because the threads do not exist there: SQLite's mutexes, and the write lock or a reader slot in its
+table of open files, which does not record processes. If the wait takes too long, the child is marked as unable to
+open a store.
 
-Locks on open files are shared with a child for as long as it lives; it lets go of its share at once.
+A child shares the locks on open file descriptions with its parent as long as it has the descriptors open. It closes
+them at once.
 """
 
 from __future__ import annotations
@@ -16,21 +18,21 @@ from _thread import interrupt_main
 
 WAIT_S, NAP_S = 2.0, 0.0005
 ANY = 0
-"""No thread has this number."""
+"""Stands for every thread. No thread has this number."""
 
 _inside: dict[object, int] = {}
-"""Each way into SQLite that is being gone, and the thread that goes it."""
+"""Each running call into SQLite, and the thread that makes it."""
 _shared: set[int] = set()
 _forking = False
 _one_fork = threading.RLock()
 _forker, _forks = ANY, 0
-"""The thread that forks, and how often at once: a signal handler may interrupt a fork and fork itself."""
+"""The forking thread, and its nested forks: a signal handler may interrupt a fork and fork itself."""
 _was_torn = False
 _interrupted = False
 
 
 class Inside:
-    """While a thread is inside SQLite: `with Inside():`. Ways in may be nested, and left in another thread."""
+    """Marks a thread as inside SQLite: `with Inside():`. Uses may be nested, and may end in another thread."""
 
     __slots__ = ()
 
@@ -41,7 +43,10 @@ class Inside:
         self.leave()
 
     def enter(self, thread: int = ANY) -> None:
-        """For `ANY` thread where another may go on with it: then a fork of this one waits for it, too."""
+        """Mark a thread as inside SQLite. Use `ANY` for a call that another thread may continue.
+
+        A fork waits until all other threads have left SQLite. It also waits for every call of `ANY`.
+        """
         _inside[self] = thread
         if _forking:
             self._wait_outside(thread)
@@ -52,7 +57,7 @@ class Inside:
     def _wait_outside(self, thread: int) -> None:
         me = threading.get_ident()
         if me == _forker or any(thread == me for way, thread in list(_inside.items()) if way is not self):
-            return  # the fork waits for this thread, or for a signal handler in it, so that it must get on
+            return  # the fork waits for this thread, or for a signal handler in it, so it must continue
         while _forking:
             _inside.pop(self, None)
             _wait_for_fork()
@@ -65,12 +70,12 @@ def _wait_for_fork() -> None:
 
 
 def was_torn() -> bool:
-    """Whether this process was forked while somebody was inside SQLite, so that it may not use it."""
+    """Return whether this process was forked while a thread was inside SQLite. It must not use SQLite then."""
     return _was_torn
 
 
 def share(descriptor: int) -> None:
-    """A file on which locks are held: a child closes it."""
+    """Register a descriptor with locks. A forked child closes it."""
     _shared.add(descriptor)
 
 
@@ -79,7 +84,10 @@ def unshare(descriptor: int) -> None:
 
 
 def _before() -> None:
-    """Wait, whatever Ctrl-C says meanwhile: a fork cannot be given up any more here, and is told of it afterwards."""
+    """Wait for other threads to leave SQLite.
+
+    A KeyboardInterrupt is deferred, because the fork cannot be cancelled.
+    """
     global _forking, _forker, _forks, _interrupted
     _one_fork.acquire()
     _forker = threading.get_ident()
@@ -112,7 +120,7 @@ def _in_child() -> None:
         os.close(descriptor)
     _shared.clear()
     _forking, _forker, _forks, _interrupted = False, ANY, 0, False
-    _one_fork = threading.RLock()  # made anew: another thread may wait for it
+    _one_fork = threading.RLock()  # replaced, because another thread may have held the old one
 
 
 os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_in_child)

@@ -1,19 +1,19 @@
 """Group commit: a leader thread commits the queued writes of the others.
 
-An fsync costs the same for one row as for sixteen. The leader takes the waiting writes, runs each in its own savepoint,
-and commits once. A write that fails does so alone; if the commit fails, all fail. A thread that finds no leader leads
-at once, so that a single writer pays for a mutex and nothing more.
+An fsync costs the same for one row as for sixteen. The leader takes the waiting writes, runs each in its own
+savepoint, and commits once. If a single write fails, only that write fails. If the commit fails, all of them fail. A
+thread that finds no leader becomes the leader at once, so that a single writer pays only for a mutex.
 
-Followers whose writes are done wake each other one after the other. Woken all at once they would compete for the
-interpreter's lock.
+Followers whose writes are done wake each other one after the other. If all were woken at once, they would compete for
+the interpreter's lock.
 
-A signal handler runs in the main thread, between any two instructions, and may raise anything: Ctrl-C, a timeout. It
-may raise again while the first exception is handled. So undoing and handing over is done from the state kept here,
-under the mutex, in a thread that no signal reaches. The main thread commits its own write only: an exception of a
-handler can then not be mistaken for one of another thread's write.
+A signal handler runs in the main thread, between any two instructions, and may raise any exception: Ctrl-C, a
+timeout. It may raise again while the first exception is handled. So rollback and handover use only the state kept
+here, under the mutex, and run in a thread that receives no signals. The main thread commits only its own write, so
+that an exception of a signal handler cannot be mistaken for an error of another thread's write.
 
-A handler may also use the store while the interrupted frame holds the mutex or leads. `do` recognises that by the
-thread. The owner of the queue decides how such a write is made without the queue.
+A signal handler may also use the store while the interrupted frame holds the mutex or leads. `do` recognises this
+case by the thread. The owner of the queue decides how to make such a write without the queue.
 """
 
 from __future__ import annotations
@@ -35,12 +35,14 @@ from hermes.store.sqlite.fork_safety import Inside
 MOST_IN_ONE_COMMIT = 64
 
 GATHER_S = 0.0001
-"""How long a leader waits, at most and for each, until as many have come as its predecessor had with it. Without it the
-first thread of a crowd to come back leads alone, and those who come while it is at work are in its way."""
+"""Per thread of the last group: how long a new leader waits at most for the same number of threads to return.
+
+Without this wait the first returning thread leads alone, and delays the threads that arrive during its commit.
+"""
 
 
 class Ticket:
-    """One caller's work on its way through a commit."""
+    """A write of one caller in the commit queue."""
 
     __slots__ = (
         *("work", "share", "repeatable", "impatient", "outside"),
@@ -58,53 +60,56 @@ class Ticket:
         outside: bool = False,
     ) -> None:
         self.work = work
-        self.share = share  # may join a commit with others
-        self.repeatable = repeatable  # may be done again after a lost commit
-        self.impatient = impatient  # gives up at once if another process holds the lock
-        self.outside = outside  # is done outside any transaction, while nobody else of this process writes
+        self.share = share  # may share a commit with other writes
+        self.repeatable = repeatable  # may be repeated after a lost commit
+        self.impatient = impatient  # fails at once if another process holds the lock
+        self.outside = outside  # runs outside any transaction, while no other thread of this process writes
         self.result: Any = None
         self.error: BaseException | None = None
         self.finished = False
-        self.turn: threading.Lock | None = None  # what a follower waits on
-        self.along: list[Ticket] = []  # whom it takes along when it leads
-        self.next: Ticket | None = None  # whom it wakes when it is woken
-        self.way = Inside()  # into SQLite, whichever thread goes it
-        self.gone = False  # nobody waits for it any more
+        self.turn: threading.Lock | None = None  # a follower waits on it
+        self.along: list[Ticket] = []  # the followers in its commit, if it leads
+        self.next: Ticket | None = None  # the follower that it wakes after it was woken
+        self.way = Inside()  # marks the call into SQLite, in whichever thread it runs
+        self.gone = False  # no thread waits for it any more
         self.queue: CommitQueue | None = None
         self.outer: Ticket | None = None  # the write of the same thread that a signal handler has interrupted
-        self.settled = False  # interrupted, and from now on it is certain whether it is stored
+        self.settled = False  # interrupted, and it is now final whether it is stored
 
 
 class Owner(Protocol):
-    """Makes the transactions of a queue."""
+    """Runs the transactions of a queue."""
 
     def transact(self, batch: list[Ticket]) -> None:
-        """Leave every ticket finished, with a result or an error. Raise if the leading thread is interrupted."""
+        """Finish every ticket with a result or an error. Raise if the leading thread is interrupted."""
 
     def undo(self, batch: list[Ticket]) -> None:
-        """After an interrupt: mark as finished what is committed, and roll the rest back."""
+        """After an interrupt, mark the committed tickets as finished and roll back the others."""
 
     def find_way_past(self, ticket: Ticket, interrupted: list[Ticket]) -> Callable[[Ticket], Any] | None:
-        """How to make a write that a signal handler asks for while these writes of its thread are interrupted.
+        """Return a function that makes the write of a signal handler without the queue of the interrupted writes.
 
-        None if none of them is in the way; an error if the write cannot be made before one of them ends.
+        Return None if none of them blocks the write. Raise an error if the write has to wait for one of them to end.
         """
 
 
 writes_at_work: dict[int, Ticket] = {}
-"""The write that each thread is in the midst of, in any store. What is left here by a write that was interrupted is
-recognised: `CommitQueue.do` is not on the stack for it."""
+"""The running write of each thread, in any store.
 
-os.register_at_fork(after_in_child=writes_at_work.clear)  # the threads are the parent's
+Entries that an interrupted write left behind are recognised, because their call of `CommitQueue.do` is not on the
+stack.
+"""
+
+os.register_at_fork(after_in_child=writes_at_work.clear)  # these threads do not exist in the child
 
 _NAP_S, _MOST_NAPS = 0.0002, 200_000
 
 
 def interrupted_writes(thread: int) -> list[Ticket]:
-    """The writes of this thread that are on its stack below the caller, the innermost first.
+    """Return the writes of this thread that are on its stack below the caller, the innermost first.
 
-    A write that was left by an exception may still be under way in another thread. That is waited for, so that whoever
-    looks whether it was stored gets the final answer.
+    A write that an exception has ended may still be running in another thread. Wait for it, so that its outcome is
+    final when the caller checks whether it was stored.
     """
     found: list[Ticket] = []
     ticket = writes_at_work.get(thread)
@@ -187,7 +192,7 @@ class CommitQueue:
                     if len(self._waiting) == self._awaited and self._all_there.locked():
                         self._all_there.release()
             if ticket.turn is not None:
-                ticket.turn.acquire()  # released when the work is done, or when it is our turn to lead
+                ticket.turn.acquire()  # released when the write is done, or when this thread is to lead
                 _wake(ticket.next)
             if not ticket.finished:
                 self._lead(ticket)
@@ -197,17 +202,17 @@ class CommitQueue:
             else:
                 _forget(thread, ticket)
         except BaseException:
-            # Another exception may come at any moment. Up to this one call into C none is noticed, and what runs in
-            # another thread none can strike.
+            # Another exception may be raised at any moment, but not before this single call into C. The new thread
+            # receives no signals.
             try:
                 start_new_thread(self._leave, (ticket,))
-            except RuntimeError:  # no more threads
+            except RuntimeError:  # no more threads can be started
                 self._leave(ticket)
             raise
         return ticket.result if ticket.error is None else _outcome(ticket)
 
     def _leave(self, ticket: Ticket) -> None:
-        """After an interrupt: undo what was begun, if anything was, and go on without this one."""
+        """After an interrupt, undo the transaction of this ticket if it has begun, and remove the ticket."""
         try:
             if self._leader is ticket:
                 self.owner.undo([ticket, *ticket.along])
@@ -221,14 +226,14 @@ class CommitQueue:
                 self._gather()
             with self._mutex:
                 while self._waiting and self._waiting[0].share and len(ticket.along) < MOST_IN_ONE_COMMIT - 1:
-                    ticket.along.append(self._waiting[0])  # at no moment in neither
+                    ticket.along.append(self._waiting[0])  # appended first: it is always in at least one list
                     self._waiting.popleft()
             self._crowd = 1 + len(ticket.along)
         self.owner.transact([ticket, *ticket.along])
         self._settle(ticket)
 
     def _gather(self) -> None:
-        """Wait for company: until all have come back that there were the last time, or for a while."""
+        """Wait until as many followers as last time have arrived, or until the time is up."""
         with self._mutex:
             if len(self._waiting) >= self._crowd - 1:
                 return
@@ -236,22 +241,22 @@ class CommitQueue:
         self._all_there.acquire(timeout=GATHER_S * self._crowd)
         with self._mutex:
             self._awaited = 0
-            self._all_there.acquire(blocking=False)  # they may have come in the very last moment
+            self._all_there.acquire(blocking=False)  # it may have been released just after the timeout
 
     def _settle(self, ticket: Ticket) -> None:
-        """Leave the queue for good: tell the followers, hand unfinished ones on, and let the next one lead."""
+        """Remove the ticket from the queue, wake its followers, requeue unfinished ones, and choose a leader."""
         with self._mutex:
             ticket.gone = True
             _wake(ticket.next)
             if self._leader is ticket:
                 ticket.settled = True
             if self._leader is ticket and not self._waiting and not ticket.along:
-                self._leader = None  # nobody came along, and nobody waits
+                self._leader = None  # no followers, and no waiting writes
                 return
             if self._leader is not ticket:
-                if ticket in self._waiting:  # nobody has taken it up, and nobody shall
+                if ticket in self._waiting:  # no leader has taken it, and none may
                     self._waiting.remove(ticket)
-                # A follower whose leader is at work is settled by that leader.
+                # If the leader of this follower is running, the leader settles it.
                 ticket.settled = self._leader is None or ticket not in self._leader.along
                 self._hand_over()
                 return
@@ -268,7 +273,7 @@ class CommitQueue:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Let the one lead whose turn it is, if that was not done to its end already."""
+        """Wake the next leader, unless an earlier, interrupted call has already done so."""
         if self._waiting and self._waiting[0] is self._leader:
             self._waiting.popleft()
         _wake(self._leader)
@@ -284,19 +289,19 @@ def _outcome(ticket: Ticket) -> Any:
         try:
             raise ticket.error
         finally:
-            ticket.error = None  # no reference cycle through the traceback
+            ticket.error = None  # avoids a reference cycle through the traceback
     return ticket.result
 
 
 def _do_in_other_thread(ticket: Ticket, thread: int, make: Callable[[Ticket], Any]) -> Any:
-    """Make a write where no further signal can strike it, and wait for it."""
+    """Make a write in a thread that receives no signals, and wait for it."""
     over = threading.Lock()
     over.acquire()
 
     def work() -> None:
         try:
             ticket.result = make(ticket)
-        except BaseException as problem:  # noqa: BLE001 - raised in the thread that asked
+        except BaseException as problem:  # noqa: BLE001 - raised in the waiting thread
             ticket.error = problem
         finally:
             ticket.settled = True
@@ -305,7 +310,7 @@ def _do_in_other_thread(ticket: Ticket, thread: int, make: Callable[[Ticket], An
     writes_at_work[thread] = ticket
     try:
         start_new_thread(work, ())
-    except RuntimeError:  # no more threads
+    except RuntimeError:  # no more threads can be started
         work()
     over.acquire()
     _forget(thread, ticket)
@@ -313,7 +318,7 @@ def _do_in_other_thread(ticket: Ticket, thread: int, make: Callable[[Ticket], An
 
 
 def is_main_thread() -> bool:
-    """Whether signal handlers may interrupt this thread."""
+    """Return whether signal handlers may interrupt this thread."""
     return get_ident() == _main_thread
 
 
@@ -325,13 +330,13 @@ def _note_main_thread() -> None:
     _main_thread = get_ident()
 
 
-os.register_at_fork(after_in_child=_note_main_thread)  # the thread that forked is the only one there
+os.register_at_fork(after_in_child=_note_main_thread)  # a child has only the thread that forked
 
 
 def is_from_signal_handler(problem: BaseException) -> bool:
-    """Whether a signal handler of the interrupted thread raised it, rather than the code that was running.
+    """Return whether a signal handler of the interrupted thread raised the exception, not the running code.
 
-    A handler is called with the frame that it interrupts, which is also the frame below its own.
+    A handler is called with the frame that it interrupts. The same frame is the caller of its own frame.
     """
     trace = problem.__traceback__
     while trace is not None:

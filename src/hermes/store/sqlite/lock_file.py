@@ -1,7 +1,7 @@
-"""One process at a time may create, migrate or replace a store: a lock on a file beside it.
+"""The lock for creating, migrating or replacing a store: one process at a time.
 
-The lock is on `<store>.lock`, never on the store itself, whose own locks are SQLite's. It is released by the kernel
-when its holder dies, so that a killed migration is taken up by whoever comes next.
+The lock is on `<store>.lock`, never on the store itself, because SQLite has its own locks there. The kernel releases
+it when its holder dies, so that the next process can continue a killed migration.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from hermes.store.sqlite.wal.file_identity import NO_DESCRIPTORS
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 LONGEST_WAIT_S = 900.0
-"""A migration of a large store takes minutes; whoever opens it meanwhile waits for it."""
+"""The migration of a large store takes minutes. Other openers wait for it."""
 
 _holders: dict[str, int] = {}
-"""Which thread of this process has the lock."""
+"""The thread of this process that holds each lock."""
 
 
 @contextmanager
 def exclusive(path: Path, *, wait: float = LONGEST_WAIT_S) -> Iterator[None]:
     name = f"{path}.lock"
     try:
-        owners = home.get_owners(path, path.parent)  # whose store it is may have made the lock, too
+        owners = home.get_owners(path, path.parent)  # the store's owner may have created the lock file
         descriptor = home.open_private_file(name, os.O_RDWR | os.O_CREAT, owners)
     except OSError as problem:
         if problem.errno in NO_DESCRIPTORS:
@@ -67,5 +67,7 @@ def exclusive(path: Path, *, wait: float = LONGEST_WAIT_S) -> Iterator[None]:
             _holders.pop(name, None)
     finally:
         fork_safety.unshare(descriptor)
-        fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing would not do, where a fork has it open, too
+        fcntl.flock(
+            descriptor, fcntl.LOCK_UN
+        )  # closing is not enough if a forked child has the file open too
         os.close(descriptor)

@@ -1,7 +1,7 @@
-"""From a path to an open database: create it, recognise it, migrate it, or refuse it with one clear sentence.
+"""Opening of a database by path: create, recognise or migrate it, or refuse it with a clear error.
 
-A store comes into being under its name complete, never as an empty file: an empty file in its place is damage, and an
-empty history must not be shown where there was one.
+A new store gets its name only when it is complete, so an empty file in its place is damage. It must not be opened as
+an empty history.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ log = get_logger(__name__)
 
 RETRY_S = 0.005
 JOIN_S = 1.0
-"""How long to wait for a moment in which nobody writes. A store that others are using can be opened without one."""
+"""How long to wait until no other process writes. After that, a store that others use is opened while they write."""
 
 BACKSTOP_PAGES = 4000
-"""SQLite's own checkpoint, on the writing path, only if ours has not run for this long."""
+"""The log length at which SQLite checkpoints in the writing thread. Reached only if our checkpoints do not run."""
 
 
 MOST_REPLACEMENTS = 10
-"""How often the file may be replaced while it is being opened."""
+"""How often the file may be replaced while it is opened."""
 
-# Not search tables of an older form, which are made anew: they had to be given terms, of ASCII too. Asked of the
-# schema, which can be read also where the tables cannot.
+# Search tables of an older form are excluded and made again: they had to be filled with terms, ASCII text too. The
+# query uses only the schema, which is readable even if the tables are not.
 KEPT_UP = """SELECT name FROM sqlite_master WHERE name IN ('messages_fts_words', 'index_progress',
     'messages_fts_blocks', 'messages_fts_ranges', 'messages_fts_members') AND sql NOT LIKE '%tokenchars%'"""
 INDEX_TABLES = {"messages_fts_words", "index_progress"}
@@ -75,7 +75,7 @@ SEARCH_TABLES = INDEX_TABLES | {"messages_fts_blocks", "messages_fts_ranges", "m
 
 JOURNAL_AT = 18
 IS_WAL = b"\2\2"
-"""Where the header of the file says which journal it has, and how it says so."""
+"""The offset of the journal mode in the file header, and its value for WAL."""
 
 Opened = tuple[apsw.Connection, file_guard.Guard, Journal]
 
@@ -83,9 +83,10 @@ Opened = tuple[apsw.Connection, file_guard.Guard, Journal]
 def open_database(
     path: Path, *, read_only: bool = False, deadline: float = DEADLINE_S, lock: LogLock | None = None
 ) -> Opened:
-    """Wait for other programs as a write does, at every statement, before the deadline.
+    """Open the store. Wait for other programs until the deadline, as a write does.
 
-    `lock` is claimed already: this process has just emptied a log that was removed. Others may still hold it.
+    `lock` is set if this process has just emptied a removed log. It is already acquired exclusively. Other processes
+    may still have the old log open.
     """
 
     def attempt() -> Opened:
@@ -96,7 +97,7 @@ def open_database(
         raise errors.make_error(
             errors.StoreFailed,
             f"{path} cannot be opened: this process was forked while another thread of its parent used a store."
-            " Start it anew instead (of multiprocessing: the method `spawn`)",
+            " Start a new process instead (with multiprocessing, use the `spawn` method)",
         )
     try:
         for _ in range(MOST_REPLACEMENTS):
@@ -111,7 +112,7 @@ def open_database(
                     continue
                 from hermes.store.sqlite.encryption import recognition
 
-                # It may be encrypted and have come here without its note.
+                # It may be encrypted, but was copied here without its note.
                 if not isinstance(problem, apsw.NotADBError) or not recognition.adopt_encrypted(
                     path, read_only=read_only
                 ):
@@ -128,7 +129,10 @@ def open_database(
 
 
 def _attempt_in_turn(path: Path, *, read_only: bool, until: float, lock: LogLock | None) -> Opened:
-    """Some statements are refused without asking the busy handler, `PRAGMA journal_mode` for one."""
+    """Retry until the deadline.
+
+    Some statements fail without calling the busy handler, such as `PRAGMA journal_mode`.
+    """
     line = None
     open_once = _open_read_only if read_only else _open
     joins_from = time.monotonic() + JOIN_S
@@ -140,7 +144,7 @@ def _attempt_in_turn(path: Path, *, read_only: bool, until: float, lock: LogLock
             except apsw.BusyError:
                 if time.monotonic() >= until:
                     raise
-            # Those who write let somebody pass who stands in line.
+            # Writers let a process in the queue go first.
             line = line or WriterQueue(path)
             if not read_only and not line.is_occupied():
                 line.join(min(until, time.monotonic() + PATIENCE_S))
@@ -152,11 +156,11 @@ def _attempt_in_turn(path: Path, *, read_only: bool, until: float, lock: LogLock
 
 
 class _Replaced(OSError):
-    """The log that SQLite has opened is not the one that is in its place."""
+    """The log that SQLite opened is not the log that is in its place."""
 
 
 def _wait_for_replacement(path: Path, *, read_only: bool) -> None:
-    """A repair or a conversion has replaced the file while we opened it, and may be about to do so again."""
+    """Wait for a repair or a conversion that replaced the file during the open, and may replace it again."""
     if not read_only:
         with lock_file.exclusive(path):
             pass
@@ -181,10 +185,10 @@ def _open(path: Path, claimed: LogLock | None, *, joins: bool) -> Opened:
             in_use = enter_log(guard, lock, joins=joins)
         connection = connect(path)
         _make_current(path, connection, guard, lock)
-        _make_private(path)  # now that it is known to be a store: a name typed wrong may be anybody's file
+        _make_private(path)  # only now that it is known to be a store: a mistyped path may be any file
         if encryption.is_expected(path):
             _warn_once(
-                path, f"{path} is not encrypted, though a key is set: `hermes store encrypt` does that"
+                path, f"{path} is not encrypted although a key is set; `hermes store encrypt` encrypts it"
             )
         journal = _set_journal(path, connection)
         if journal == "wal":
@@ -203,10 +207,10 @@ def _open(path: Path, claimed: LogLock | None, *, joins: bool) -> Opened:
 
 
 def _make_current(path: Path, connection: apsw.Connection, guard: file_guard.Guard, lock: LogLock) -> None:
-    """Bring a file of an earlier version up to date, and add what a current one lacks."""
+    """Migrate a file of an earlier version, and add missing parts to a current one."""
     application, layout, cookie = _read_marks(connection)
     if (application, layout) != (APPLICATION_ID, LAYOUT):
-        lock.release()  # a migration takes long, and keeps others out by its own means
+        lock.release()  # a migration takes long, and has its own lock
         with lock_file.exclusive(path):
             if not is_current(connection):
                 _bring_up_to_date(path, connection)
@@ -236,7 +240,7 @@ def _open_read_only(path: Path, claimed: LogLock | None, *, joins: bool) -> Open
         if unreadable := find_schema_gaps(SqliteReader(connection, {})).unreadable:
             raise errors.make_error(
                 errors.StoreReadOnly,
-                f"{path} lacks {', '.join(unreadable)}; open it once for writing to add that",
+                f"{path} lacks {', '.join(unreadable)}; open it once for writing to add them",
             )
         journal: Journal = "wal" if _is_wal(connection) else "delete"
         if journal == "wal":
@@ -256,10 +260,10 @@ def _open_read_only(path: Path, claimed: LogLock | None, *, joins: bool) -> Open
 
 
 def _has_log_to_keep(path: Path) -> bool:
-    """Whether the file has a log. Of a store that is refused it must stay as it is, and so must what is beside it.
+    """Return whether the file has a log, which must stay unchanged if the store is refused.
 
-    Where a log has lost its index (it was copied, with its file) whoever opens the file makes a new one. So somebody
-    who needs none, because he keeps everybody else out for that moment, first looks whether we may have the file.
+    A log that was copied with its file may lack an index. Opening the file would create one. So the version is first
+    checked in exclusive locking mode, in which SQLite needs no index.
     """
     if not os.path.exists(f"{path}-wal"):
         return False
@@ -272,29 +276,34 @@ def _has_log_to_keep(path: Path) -> bool:
         run(connection, "PRAGMA locking_mode=EXCLUSIVE")
         check_version(connection, path)
     except (apsw.BusyError, apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError):
-        pass  # others are here, or nothing may be written: then it is seen on the usual way
+        pass  # other processes use the file, or it is not writable: the usual open detects that
     finally:
         connection.close()
     return True
 
 
 def take_log_away(path: Path) -> None:
-    """SQLite makes a log beside what it only reads, and leaves it: the last to close must be one who may write."""
+    """Remove the log that SQLite created beside a store that was only read.
+
+    A read-only connection leaves the log behind. The last connection to close must be a writable one.
+    """
     with suppress(apsw.Error, OSError, errors.StoreError):
         connection = connect(path)
         try:
             run(connection, "SELECT 1 FROM sqlite_master LIMIT 1")
         finally:
             connection.close()
-    sidecars.mend_modes(path, always=True)  # where the store may not be written, they stay
+    sidecars.mend_modes(path, always=True)  # if the store is not writable, the files are still there
 
 
 def _hold(guard: file_guard.Guard, in_use: FoundFiles | None, *, writes: bool) -> None:
-    """Take the guard's locks after SQLite has set its shared memory up, which it does when something is read: a lock
-    on a stale -shm, left beside the file by a crash, would make SQLite take what is in it for current. `in_use` are the
-    files that others have open."""
+    """Acquire the guard's locks and check that SQLite has opened the right log.
+
+    `in_use` are the files that other processes use. SQLite must have set up its shared memory before, which it does at
+    the first read. With a lock on a stale `-shm` from a crash, SQLite would take its content for current.
+    """
     guard.hold()
-    guard.observe_log()  # from now on this is the log that commits must go to
+    guard.observe_log()  # from now on commits must go to this log
     opened = guard.identify_files()
     is_other = in_use is not None and any(
         was not in (None, now) for was, now in zip(in_use, opened, strict=True)
@@ -309,7 +318,7 @@ def _create(path: Path) -> None:
         if _has_file(path):
             return
         if has_log(path):
-            raise damage_error(path, "the file is gone, but its write-ahead log is there")
+            raise damage_error(path, "the file is missing, but its write-ahead log exists")
         for stale in path.parent.glob(path.name + ".new-*"):
             stale.unlink(missing_ok=True)
         fresh = path.with_name(f"{path.name}.new-{os.getpid()}-{os.urandom(4).hex()}")
@@ -333,7 +342,7 @@ def is_current(connection: apsw.Connection) -> bool:
 
 
 def _read_marks(connection: apsw.Connection) -> tuple[int, int, int]:
-    """The application id, the layout and the schema cookie, in one transaction: each would take the locks anew."""
+    """Return application id, layout and schema cookie. One transaction acquires the locks only once."""
     (application,), (layout,), (cookie,) = run(connection, _READ_MARKS)
     return application, layout, cookie
 
@@ -349,17 +358,18 @@ def _bring_up_to_date(path: Path, connection: apsw.Connection) -> None:
 
 
 def _check_schema(path: Path, connection: apsw.Connection, identity: tuple[int, int]) -> None:
-    """Undo what another program did to the search tables, and add what the store lacks of `schema.sql`.
+    """Undo changes of other programs to the search tables, and add parts of `schema.sql` that the store lacks.
 
-    To be called only when the schema has changed. The version that stands in a row is otherwise looked at by whoever
-    first reads or writes.
+    Call this only if the schema has changed. Otherwise the first read or write checks the documented version.
     """
     check_documented_version(connection, path)
     for name in drop_foreign_search(connection):
-        log.warning("%s: removed %s, which another program had made; ours replaces it", path, name)
+        log.warning(
+            "%s: removed %s, which another program created; the built-in index replaces it", path, name
+        )
     if any(find_schema_gaps(SqliteReader(connection, {}))):
         _complete(path, connection)
-    # Another program may have dropped our index: the next search fills a new one.
+    # Another program may have dropped the index. The next search fills a new one.
     there = {row[0] for row in run(connection, KEPT_UP)}
     if not there >= SEARCH_TABLES:
         from hermes.store.sqlite.search import index
@@ -377,7 +387,7 @@ def _complete(path: Path, connection: apsw.Connection) -> None:
     with transaction(connection):
         added = complete(connection, path).unreadable
     if added:
-        log.warning("%s lacked %s; added with the values that follow from other rows", path, ", ".join(added))
+        log.warning("%s lacked %s; added, with values derived from other rows", path, ", ".join(added))
 
 
 _checked_schemas: dict[tuple[int, int], int] = {}
@@ -403,18 +413,22 @@ def _set_journal(path: Path, connection: apsw.Connection) -> Journal:
 
 
 def _is_wal(connection: apsw.Connection) -> bool:
-    """From the header of the file, through SQLite, after something was read: `PRAGMA journal_mode` parses the schema
-    to say the same."""
+    """Return whether the file header, which SQLite has read before, names WAL as the journal mode.
+
+    `PRAGMA journal_mode` would parse the schema first.
+    """
     return connection.read("main", 0, JOURNAL_AT, len(IS_WAL)) == (True, IS_WAL)
 
 
 def make_durable(path: Path, connection: apsw.Connection, synchronous: str) -> None:
-    """To be called before the connection writes."""
+    """Configure durable commits. Call this before the connection writes."""
     check_documented_version(connection, path)
     run(connection, "PRAGMA synchronous=NORMAL" if synchronous == "NORMAL" else "PRAGMA synchronous=FULL")
     level = pragma(connection, "PRAGMA synchronous")
     if level != (1 if synchronous == "NORMAL" else 2):
-        raise errors.make_error(errors.StoreFailed, f"{path}: SQLite did not take synchronous={synchronous}")
+        raise errors.make_error(
+            errors.StoreFailed, f"{path}: SQLite did not accept synchronous={synchronous}"
+        )
 
 
 def _try_wal(path: Path, connection: apsw.Connection) -> str:
@@ -441,25 +455,27 @@ def _warn_once(path: Path, sentence: str) -> None:
 
 
 def _make_private(path: Path) -> None:
-    """What an older installation left for others to read is made private, with one notice."""
+    """Make files private that an older installation left readable by others, with one notice."""
     names = [str(path), f"{path}-wal", f"{path}-shm", f"{path}.lock", f"{path}{encryption.NOTE}"]
     inside, folders = [f"{path}{BACKUPS}"], []
     folder = path.parent
     if folder == home.get_hermes_home():
         inside.append(f"{folder}/sessions")
         folders.append(str(folder))
-    for below in filter(home.is_loose, inside):  # in a private folder nobody gets at the files
+    for below in filter(home.is_loose, inside):  # in a private folder others cannot reach the files
         names += [entry.path for entry in os.scandir(below) if entry.is_file()]
         folders.append(below)
     made = [name for name in names if home.tighten(name, home.PRIVATE_FILE)]
     made += [name for name in folders if home.tighten(name, home.PRIVATE_FOLDER)]
     if made:
-        log.warning("made private (they could be read by others): %s", ", ".join(made))
+        log.warning("removed the access of other users to: %s", ", ".join(made))
 
 
 def _has_file(path: Path) -> bool:
-    """Whether there is a file to open. SQLite takes an empty one, and one of a single byte, for new: what was in it
-    would look as if it had never been."""
+    """Return whether there is a file to open. Raise `StoreDamaged` if it is too short.
+
+    SQLite treats a file of zero or one byte as a new database, so its lost content would not be noticed.
+    """
     try:
         status = os.stat(path)
     except FileNotFoundError:

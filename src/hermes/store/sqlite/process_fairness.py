@@ -1,12 +1,14 @@
-"""Processes take turns: whoever has waited for the write lock for a while is the next to get it.
+"""Fairness between processes: a process that has waited long for the write lock gets it next.
 
-SQLite's lock goes to whoever asks first after it is free, and a process in a hot loop asks sooner than one that wakes
-from a nap on a busy machine: one of eight writers was seen to get a hundredth of its share. So a process that has
-waited too long holds a lock on one byte of `<store>.lock`, and others look at it before they begin, and let it pass.
-The lock belongs to the open file, so that it is gone when its holder is. Another byte is held by who is indexing.
+SQLite's lock goes to the first process that requests it after its release. A process in a busy loop requests it
+sooner than one that wakes from a sleep on a loaded machine: in a test, one of eight writers got a hundredth of its
+share. So a process that has waited too long locks one byte of `<store>.lock`, the queue byte. Other processes check
+this byte before they begin a write, and let the waiting process go first. The lock belongs to the open file
+description, so it ends when its holder ends. The indexing process locks another byte.
 
-A process that is stopped while it stands in line keeps the lock. Whoever stands in line writes a stamp into the file.
-By the stamp others recognise a holder that they have waited for in vain, and do not wait for it again.
+A process that is stopped while it holds the queue byte keeps the lock. For this case, each holder writes a random
+stamp into the file. If others have waited too long for a holder, they recognise it by its stamp, and do not wait for
+it again.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from hermes.store.sqlite import fork_safety
 
 WAIT_IN_LINE_S = 0.0005
 PATIENCE_S = 1.0
-"""How long a process lets another go first that does not go."""
+"""How long a process waits for the holder of the queue byte to begin its write."""
 _STAMP_AT, _STAMP_BYTES = 0, 8
 
 _F_OFD_GETLK, _F_OFD_SETLK = 36, 37
@@ -38,13 +40,16 @@ _MINE, _NOBODYS, _INDEXER, _NO_INDEXER = (
 
 
 class WriterQueue:
-    """Without such locks (not on Linux, or a file system that has none) nobody ever stands in line."""
+    """The queue of processes that wait for the write lock.
+
+    Without these locks (on platforms other than Linux, and on some file systems) the queue is always empty.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path, self._name = path, f"{path}.lock"
         self._descriptor = -1
         self._usable = sys.platform.startswith("linux")
-        self._seen, self._seen_at = b"", 0.0  # the stamp of the holder, and since when it is the same
+        self._seen, self._seen_at = b"", 0.0  # the stamp of the holder, and when it was first seen
         self._skipped: bytes | None = None
 
     def is_occupied(self) -> bool:
@@ -58,7 +63,7 @@ class WriterQueue:
             return False
 
     def wait_until_free(self, until: float) -> bool:
-        """Wait while somebody stands in line; whether nobody did any more before the time was up."""
+        """Wait while another process is in the queue. Return whether the queue became free in time."""
         while self.is_occupied():
             if self._is_stuck():
                 return True
@@ -68,7 +73,7 @@ class WriterQueue:
         return True
 
     def join(self, until: float) -> None:
-        """Stand in line until it is our turn, or until the time is up."""
+        """Wait until this process is next in the queue, or until the time is up."""
         while self._usable and self._descriptor >= 0 and time.monotonic() < until:
             try:
                 fcntl.fcntl(self._descriptor, _F_OFD_SETLK, _MINE)
@@ -82,7 +87,7 @@ class WriterQueue:
             return
 
     def _is_stuck(self) -> bool:
-        """Whether the holder of the line is one that this process has waited for long enough."""
+        """Return whether this process has waited long enough for the current holder of the queue byte."""
         try:
             stamp = os.pread(self._descriptor, _STAMP_BYTES, _STAMP_AT)
         except OSError:
@@ -98,7 +103,10 @@ class WriterQueue:
         self._let_go(_NOBODYS)
 
     def start_indexing(self) -> bool:
-        """Whether no other process is indexing; then it is us, until we stop. Two would do the same work."""
+        """Return True if no other process is indexing, and mark this process as the indexer until `stop_indexing`.
+
+        Two indexers would do the same work twice.
+        """
         if not self._usable or (self._descriptor < 0 and not self._open()):
             return True
         try:

@@ -1,7 +1,7 @@
-"""Plain SQL on the store's own library, for scripts that were written against a `sqlite3` connection.
+"""Plain SQL with the store's own SQLite library, for scripts that were written for a `sqlite3` connection.
 
-It is a connection of its own, so that a script's transaction never mixes with the store's. Every statement commits
-by itself unless the script says BEGIN; `commit()` does no harm.
+It uses a separate connection, so that a transaction of a script never mixes with one of the store. Every statement
+commits by itself unless the script executes BEGIN. Outside a transaction `commit()` does nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Parameters = Sequence[object] | Mapping[str, object]
 
 
 class Row(tuple[Any, ...]):
-    """A row by index and by name, as `sqlite3.Row` is."""
+    """A row with access by index and by column name, like `sqlite3.Row`."""
 
     _names: tuple[str, ...]
 
@@ -48,7 +48,7 @@ class Row(tuple[Any, ...]):
 
 
 class Cursor:
-    """Runs a statement and holds its rows, already read."""
+    """Runs a statement and holds its rows. All rows are read at once."""
 
     arraysize = 1
 
@@ -73,7 +73,7 @@ class Cursor:
             try:
                 with Inside():
                     cursor = connection.cursor()
-                    # The only moment at which a statement without rows names its columns.
+                    # Only during this callback are the column names of a statement without rows available.
                     cursor.exec_trace = note_columns
                     rows = cursor.execute(sql, parameters).fetchall()
             except apsw.Error as problem:
@@ -124,21 +124,24 @@ class RawConnection:
         closed: Callable[[RawConnection], None],
         hold_log: Callable[[], LogLock],
     ) -> None:
-        """`settle` makes sure that the write-ahead log is in its place, after a transaction. `hold_log` does so before
-        one, and keeps other processes from beginning another log until it is closed."""
+        """`settle` checks after a transaction that the write-ahead log is in its place.
+
+        `hold_log` does so before a transaction, and returns a lock that keeps other processes from starting a new
+        log.
+        """
         self._connect = connect
         self._path = path
         self.settle = settle
         self._forget = closed
         self._hold_log = hold_log
-        self._lock: LogLock | None = None  # held by the transaction that is open
+        self._lock: LogLock | None = None  # held during an open transaction
         self._mutex = threading.RLock()
         self._is_closed = False
         self._opened: apsw.Connection | None = connect()
 
     @property
     def connection(self) -> apsw.Connection:
-        """Opened anew if the store had to close it."""
+        """The connection. It is opened again if the store had to close it."""
         if self._opened is None:
             if self._is_closed:
                 raise errors.make_error(errors.StoreClosed, f"{self._path}: this connection is closed")
@@ -165,7 +168,7 @@ class RawConnection:
             lock.close()
 
     def is_idle(self, until: float) -> bool:
-        """Whether no statement runs and no transaction is open; a statement that runs is waited for."""
+        """Wait for a running statement. Return whether no statement is running and no transaction is open."""
         if not self._mutex.acquire(timeout=max(0.0, until - time.monotonic())):
             return False
         try:

@@ -1,11 +1,11 @@
-"""The pool of reading connections of one store: bounded, shrinking, and closable as a whole.
+"""The pool of reading connections of one store. It is bounded, closes idle connections, and can be closed as a whole.
 
 A connection costs two file descriptors. Without a bound, a program with many threads would run out of them. A thread
-that finds every connection in use waits for one. A thread that already holds a connection never waits for a second
-one: it might wait for itself.
+waits if every connection is in use. A thread that already holds a connection never waits for a second one, because it
+might wait for itself.
 
-The main thread has connections of its own and takes no lock for them. A signal handler may interrupt it anywhere, and
-read itself, or raise: it would find the lock held, or leave it so.
+The main thread has its own connections and uses them without the lock. A signal handler may interrupt it anywhere,
+and may then read or raise. With a lock, the handler could deadlock or leave the lock acquired.
 """
 
 from __future__ import annotations
@@ -32,43 +32,45 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_OPEN = 16
-"""Connections per store, plain and scoped together. More threads than this share them in turn."""
+"""The limit of connections per store, plain and scoped together. More threads than this share them in turn."""
 IDLE_S = 5.0
-"""A connection that nobody has used for so long is closed when another one is given back."""
+"""A connection that was idle for this long is closed when another one is given back."""
 
 MOST_IDLE_IN_MAIN = 2
 HELD_NAP_S = 0.001
 
-_UNREFERENCED = 3  # the dictionary, the loop variable, and the argument of getrefcount
+_UNREFERENCED = 3  # references: the dictionary, the loop variable, the argument of getrefcount
 
 
 class ReaderPool:
-    """`take` a connection, `give_back` it. `ScopedConnection` objects are kept apart from plain connections."""
+    """Lends connections: `take` one, then `give_back` it. Scoped connections are kept apart from plain ones."""
 
     def __init__(self, path: Path, deadline: float) -> None:
         self._path = path
         self._deadline = deadline
-        # The main thread enters the lock itself: an exception may strike inside a Condition after it took the lock.
+        # The main thread does not use the Condition: an exception may be raised inside it after it acquired the lock.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._waiting = 0  # threads that wait for a change
+        self._waiting = 0  # number of threads that wait for a change
         self._plain: deque[tuple[float, apsw.Connection]] = deque()
         self._scoped: deque[tuple[float, ScopedConnection]] = deque()
-        self._in_use: dict[apsw.Connection, int] = {}  # and the thread that took it
+        self._in_use: dict[apsw.Connection, int] = {}  # the thread that took each connection
         self._opening = 0
-        self._stopped_by: int | None = None  # the thread that lets no read begin
+        self._stopped_by: int | None = None  # the thread that blocks new reads
         self._generation = 0
         self._is_open = True
-        self._is_scarce = False  # several who open at once may all fail where one would not
+        self._is_scarce = (
+            False  # descriptors are scarce: several simultaneous opens may all fail where one would not
+        )
         self._open_serially = threading.Lock()
-        self._taking_in_main = 0  # how deep the main thread, and handlers that interrupt it, are in `take`
+        self._taking_in_main = 0  # nesting depth of `take` in the main thread and its signal handlers
         self._main_plain: deque[apsw.Connection] = deque()
         self._main_scoped: deque[ScopedConnection] = deque()
 
     # ---------------------------------------------------------------- taking and giving back
 
     def take(self, make: Callable[[], apsw.Connection]) -> tuple[apsw.Connection, int]:
-        """A plain connection for one snapshot, and the pool's generation, for `give_back`."""
+        """Return a plain connection for one snapshot, and the pool's generation for `give_back`."""
         if is_main_thread():
             return self._take_in_main(self._main_plain, make, _itself)
         while True:
@@ -107,7 +109,9 @@ class ReaderPool:
     ) -> tuple[T, int]:
         thread = threading.get_ident()
         while True:
-            self._taking_in_main += 1  # whoever stops all reads sees this, or is seen by us
+            self._taking_in_main += (
+                1  # before the check of `_stopped_by`, so that one thread always sees the other
+            )
             try:
                 generation = self._generation
                 if self._stopped_by is None or self._stopped_by == thread:
@@ -145,7 +149,7 @@ class ReaderPool:
         else:
             connection.close(True)
         self._in_use.pop(connection, None)
-        if not self._is_open or generation != self._generation:  # closed by another thread just now
+        if not self._is_open or generation != self._generation:  # closed by another thread in the meantime
             self._main_plain.clear()
             self._main_scoped.clear()
             connection.close(True)
@@ -160,7 +164,7 @@ class ReaderPool:
         now = time.monotonic()
         with self._lock:
             if self._in_use.pop(connection, None) is None or not self._may_go_on(generation):
-                too_old = [connection]  # the store was closed or opened anew meanwhile
+                too_old = [connection]  # the store was closed or reopened in the meantime
             else:
                 if scope is None:
                     self._plain.append((now, connection))
@@ -168,7 +172,7 @@ class ReaderPool:
                     self._scoped.append((now, scope))
                 too_old = self._pop_idle(now - IDLE_S)
             if too_old:
-                self._opening += 1  # whoever closes the store waits until they are closed
+                self._opening += 1  # closing the store waits until these are closed
             elif self._waiting:
                 self._changed.notify()
         if too_old:
@@ -184,7 +188,7 @@ class ReaderPool:
                 self._changed.notify()
 
     def _note_new(self, connection: apsw.Connection, generation: int) -> bool:
-        """Whether it can be used; if not, the store was opened anew meanwhile."""
+        """Register a new connection. Return False if the store was reopened in the meantime."""
         with self._changed:
             self._opening -= 1
             if self._may_go_on(generation):
@@ -196,14 +200,17 @@ class ReaderPool:
         return False
 
     def _may_go_on(self, generation: int) -> bool:
-        """Whether the store was neither closed nor opened anew meanwhile."""
+        """Return whether the store was neither closed nor reopened since this generation."""
         return self._is_open and generation == self._generation
 
     def _closed(self) -> errors.HermesError:
         return errors.make_error(errors.StoreClosed, f"{self._path}: this SessionDB is closed")
 
     def _make(self, make: Callable[[], T]) -> T | None:
-        """Open a connection outside the lock. None if there are no descriptors, and one of ours will be free."""
+        """Open a connection outside the lock.
+
+        Return None if descriptors are scarce and a connection of the pool will become free. The caller tries again.
+        """
         was_scarce = self._is_scarce
         try:
             with self._open_serially if was_scarce else nullcontext():
@@ -234,7 +241,7 @@ class ReaderPool:
                 self._wait(self._deadline)
 
     def _wait(self, seconds: float) -> bool:
-        """For a change, or until the time is up. The lock is held."""
+        """Wait for a change, or until the time is up. The caller holds the lock."""
         self._waiting += 1
         try:
             return self._changed.wait(seconds)
@@ -244,7 +251,7 @@ class ReaderPool:
     def _wait_for_room(
         self, idle: deque[tuple[float, apsw.Connection]] | deque[tuple[float, ScopedConnection]]
     ) -> None:
-        """Wait until there is an idle connection of this kind, or room for a new one. The lock is held."""
+        """Wait until there is an idle connection of this kind, or room for a new one. The caller holds the lock."""
         if self._stopped_by is None and (idle or self._count() < MOST_OPEN):
             return
         if threading.get_ident() in self._in_use.values():
@@ -267,20 +274,23 @@ class ReaderPool:
         return len(self._in_use) + self._opening + len(self._plain) + len(self._scoped)
 
     def _close_idle(self) -> bool:
-        """Make room by closing an idle connection; False if there is none. Each step is atomic."""
+        """Make room by closing an idle connection. Return False if there is none. Each step is atomic."""
         for connection in self._pop_idle(time.monotonic(), most=1):
             connection.close(True)
             return True
         return False
 
     def _forget_unreferenced(self) -> None:
-        """Ctrl-C may strike between taking a connection and noting it: nobody will give that one back."""
+        """Forget connections whose taker was interrupted before it could record them. They are never given back."""
         for connection in list(self._in_use):
-            if sys.getrefcount(connection) <= _UNREFERENCED + 1:  # and the list
+            if sys.getrefcount(connection) <= _UNREFERENCED + 1:  # plus the list
                 del self._in_use[connection]
 
     def _pop_idle(self, since: float, most: int | None = None) -> list[apsw.Connection]:
-        """Those that nobody has used since, the oldest first. The main thread comes here without the lock."""
+        """Remove and return connections that were not used since this time, the oldest first.
+
+        The main thread calls this without the lock.
+        """
         found: list[apsw.Connection] = []
         while self._plain and (most is None or len(found) < most):
             with suppress(IndexError):
@@ -298,14 +308,14 @@ class ReaderPool:
                 found.append(scope.connection)
         return found
 
-    # ---------------------------------------------------------------- all of them
+    # ---------------------------------------------------------------- the whole pool
 
     @property
     def busy(self) -> bool:
         return bool(self._in_use) or bool(self._opening) or bool(self._taking_in_main)
 
     def hold(self, until: float) -> bool:
-        """Let no new read begin, and wait for the running ones to end; False if they do not in time."""
+        """Block new reads and wait for running ones to end. Return False if they do not end in time."""
         self._stopped_by = threading.get_ident()
         while self.busy and time.monotonic() < until:
             self._forget_unreferenced()
@@ -318,11 +328,11 @@ class ReaderPool:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """From now on every connection is closed that is given back, and none is handed out."""
+        """Close the pool: connections that are given back are closed, and no more are lent."""
         self._is_open = False
 
     def empty(self) -> list[apsw.Connection]:
-        """The idle connections, to be closed. Those in use are closed when they are given back."""
+        """Remove and return the idle connections, for closing. Those in use are closed when they are given back."""
         with self._lock:
             self._generation += 1
             found = self._get_idle()
@@ -341,7 +351,7 @@ class ReaderPool:
         return [*plain, *(scope.connection for scope in scoped)]
 
     def add(self, connection: apsw.Connection) -> None:
-        """A connection that was opened elsewhere: that of a store which is only read."""
+        """Add a connection that was opened elsewhere, for a read-only store."""
         if is_main_thread():
             self._main_plain.append(connection)
         else:
@@ -353,7 +363,7 @@ def _is_lack_of_descriptors(problem: BaseException) -> bool:
     if isinstance(problem, OSError) and problem.errno in NO_DESCRIPTORS:
         return True
     if isinstance(problem, errors.StoreError) and TOO_MANY_FILES in str(problem):
-        return True  # another thread may have given some back by now
+        return True  # checked by the text: another thread may have closed files since
     return isinstance(problem, errors.StoreError | apsw.Error | OSError) and is_out_of_descriptors()
 
 

@@ -1,6 +1,7 @@
-"""What `schema.sql` declares, and which of it a database lacks.
+"""The names that `schema.sql` declares, and the ones that a database lacks.
 
-This runs at every open, so it reads names only: building the schema in memory takes ten times as long.
+The check runs when a store is opened, so it compares names only. Building the schema in memory takes ten times as
+long.
 """
 
 from __future__ import annotations
@@ -28,29 +29,30 @@ TOPIC_COLUMNS = {
         ]
     ),
 }
-"""The tables that `store.chats.telegram_topics` makes when topics are turned on, for a store in which that was done."""
+"""The columns of the tables that `store.chats.telegram_topics` creates when topics are enabled. A store in which topics
+were never enabled does not have them."""
 HAS_TOPICS = "SELECT 1 FROM state_meta WHERE key = 'telegram_dm_topic_columns'"
 CONSTRAINTS = ("FOREIGN", "PRIMARY", "UNIQUE", "CHECK", "CONSTRAINT")
-"""How lines of a table begin that declare no column."""
+"""The first words of lines in a table definition that declare no column."""
 
 
 class Declared(NamedTuple):
     columns: dict[str, frozenset[str]]
     """The columns of each table."""
     rules: dict[str, str]
-    """Indexes, views and triggers by name, with their kind."""
+    """The kind of each index, view and trigger, by name."""
 
 
 class Missing(NamedTuple):
     tables: tuple[str, ...] = ()
     columns: tuple[tuple[str, str], ...] = ()
-    """(table, column)"""
+    """Pairs of table and column."""
     rules: tuple[str, ...] = ()
-    """Indexes, views and triggers."""
+    """The names of indexes, views and triggers."""
 
     @property
     def unreadable(self) -> list[str]:
-        """The names of missing tables and columns, without which statements fail."""
+        """The missing tables and columns, described for a message. Statements fail without them."""
         return [f"the table {table}" for table in self.tables] + [
             f"the column {table}.{column}" for table, column in self.columns
         ]
@@ -67,7 +69,7 @@ def schema_sql() -> str:
 
 @cache
 def read_declared() -> Declared:
-    """The names in `schema.sql`, which has one column to a line."""
+    """Return the names in `schema.sql`, which declares one column per line."""
     columns: dict[str, set[str]] = {}
     rules: dict[str, str] = {}
     table: set[str] | None = None
@@ -80,7 +82,7 @@ def read_declared() -> Declared:
                 rules[name] = kind
                 continue
             table = columns[name] = set()
-            if at < len(words):  # all of it on one line
+            if at < len(words):  # the whole table is on one line
                 table.add(words[at].lstrip("("))
                 table = None
         elif line.startswith(")"):
@@ -91,13 +93,13 @@ def read_declared() -> Declared:
 
 
 def _name_in(words: list[str]) -> tuple[str, int]:
-    """The name that a CREATE statement gives, and where its columns begin."""
+    """Return the name in a CREATE statement, and the index of the word at which its columns begin."""
     at = words.index("EXISTS") + 1
     return words[at], at + (2 if words[at + 1 :] == ["("] else 1)
 
 
 def find_schema_gaps(reader: SqliteReader) -> Missing:
-    """What a store of ours lacks of `schema.sql`. The search index is looked after elsewhere."""
+    """Return the parts of `schema.sql` that a store lacks. The search index is checked elsewhere."""
     columns, rules = read_declared()
     there = {(kind, name) for kind, name in reader.rows(OBJECTS)}
     have: dict[str, set[str]] = {}

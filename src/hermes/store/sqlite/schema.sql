@@ -1,7 +1,7 @@
--- What a new store gets. The first four tables are the documented ones, names and columns unchanged, because
--- people, scripts and other programs read and write them with plain SQL; what follows a "-- ours" line is ours.
--- Everything here parses in SQLite 3.31, so that an old library can read, write, vacuum and check the file.
--- The full-text table is newer SQL and lives in index.sql.
+-- The schema of a new store. The first four tables are documented. Their names and documented columns never change,
+-- because people, scripts and other programs read and write them with plain SQL. "-- ours" marks additional columns and
+-- tables. All statements parse in SQLite 3.31, so that an old library can read, write, vacuum and check the file.
+-- The full-text tables need a newer SQLite and are defined in index.sql.
 
 CREATE TABLE IF NOT EXISTS schema_version (
     version INTEGER NOT NULL
@@ -38,18 +38,18 @@ CREATE TABLE IF NOT EXISTS sessions (
     handoff_state TEXT,
     handoff_platform TEXT,
     handoff_error TEXT,
-    -- ours: the family. What this session is to its parent (compression, branch, reset, delegate; NULL where nobody
-    -- said), and the first session of its conversation, the family joined by compression.
+    -- ours: the family. `relation` to the parent is compression, branch, reset or delegate; NULL if it is unknown.
+    -- `root_id` is the first session of the conversation, which consists of the sessions joined by compression.
     relation TEXT,
     root_id TEXT,
-    -- ours: derived from the messages by the verb that writes them, recomputed after foreign writes.
+    -- ours: derived from the messages by the method that writes them, recomputed after writes of other programs.
     last_active REAL,
     last_person_at REAL,
     preview TEXT,
-    -- ours: derived, on the first session of a conversation only. `listed` is 1 where lists show a row for it.
+    -- ours: derived, on the first session of a conversation only. `listed` is 1 if lists show a row for it.
     conversation_active REAL,
     listed INTEGER,
-    -- ours: what it is and whose.
+    -- ours: the kind of the session, its owner and its origin.
     kind TEXT NOT NULL DEFAULT 'chat',
     title_by TEXT,
     owner TEXT NOT NULL DEFAULT '',
@@ -63,12 +63,12 @@ CREATE TABLE IF NOT EXISTS sessions (
     cwd TEXT,
     git_branch TEXT,
     process TEXT,
-    -- ours: what the person did with it.
+    -- ours: actions of the user.
     pinned_at REAL,
     archived INTEGER NOT NULL DEFAULT 0,
     trashed_at REAL,
     rewind_count INTEGER NOT NULL DEFAULT 0,
-    -- ours: the fence. A writer whose lease has an older epoch is refused inside its own append.
+    -- ours: the fencing token. An append under a lease with an older epoch is refused.
     lease_epoch INTEGER NOT NULL DEFAULT 0,
     FOREIGN KEY (parent_session_id) REFERENCES sessions(id)
 );
@@ -89,9 +89,9 @@ CREATE TABLE IF NOT EXISTS messages (
     reasoning_details TEXT,
     codex_reasoning_items TEXT,
     codex_message_items TEXT,
-    -- ours: identity across machines (uuid7 as 32 hexadecimal digits; NULL says that another program wrote the row),
-    -- what `content` holds (text or json), whether a rewind took the row out of the conversation, and what became of
-    -- large bodies.
+    -- ours: an identity across machines (uuid7 as 32 hexadecimal digits; NULL if another program wrote the row),
+    -- the format of `content` (text or json), whether a rewind removed the row from the conversation, and the number
+    -- of bytes removed from a large body.
     uid TEXT,
     content_kind TEXT,
     active INTEGER NOT NULL DEFAULT 1,
@@ -109,10 +109,10 @@ CREATE INDEX IF NOT EXISTS idx_sessions_source ON sessions(source);
 CREATE INDEX IF NOT EXISTS idx_sessions_parent ON sessions(parent_session_id);
 CREATE INDEX IF NOT EXISTS idx_sessions_started ON sessions(started_at DESC);
 CREATE INDEX IF NOT EXISTS idx_messages_session ON messages(session_id, timestamp);
--- The documented name on our rule: a title is unique among one owner's sessions. All local sessions are one owner.
+-- The documented name, with a different rule: a title is unique per owner. All local sessions have the same owner.
 CREATE UNIQUE INDEX IF NOT EXISTS idx_sessions_title_unique ON sessions(title, owner) WHERE title IS NOT NULL;
 
--- ours: history in the order it was written, and lists that read no more rows than they show.
+-- ours: message order, and lists that read only the rows that they show.
 CREATE INDEX IF NOT EXISTS idx_messages_order ON messages(session_id);
 CREATE INDEX IF NOT EXISTS idx_messages_platform ON messages(session_id, platform_message_id)
     WHERE platform_message_id IS NOT NULL;
@@ -128,12 +128,12 @@ CREATE INDEX IF NOT EXISTS idx_sessions_listed_source_active
     ON sessions(source, conversation_active DESC, started_at DESC, id DESC) WHERE listed = 1;
 CREATE INDEX IF NOT EXISTS idx_sessions_listed_source_started
     ON sessions(source, started_at DESC, id DESC) WHERE listed = 1;
--- How many conversations there are of each kind, without reading their rows.
+-- Counts conversations of each kind without reading their rows.
 CREATE INDEX IF NOT EXISTS idx_sessions_counted ON sessions(kind, archived, source)
     WHERE root_id = id AND trashed_at IS NULL;
 CREATE INDEX IF NOT EXISTS idx_sessions_last_active ON sessions(last_active DESC, started_at DESC, id DESC);
 
--- ours: which earlier messages are live in a continuation or branch, as ranges of ids, in order. Nothing is copied.
+-- ours: earlier messages in the context of a continuation or branch, as ordered ranges of ids. Nothing is copied.
 CREATE TABLE IF NOT EXISTS carried_context (
     session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
     position INTEGER NOT NULL,
@@ -142,7 +142,7 @@ CREATE TABLE IF NOT EXISTS carried_context (
     PRIMARY KEY (session_id, position)
 );
 
--- ours: which chat is in which session. One row per chat, thread and participant.
+-- ours: the session of each chat. One row per chat, thread and participant.
 CREATE TABLE IF NOT EXISTS routing (
     session_key TEXT PRIMARY KEY,
     platform TEXT NOT NULL,
@@ -158,7 +158,7 @@ CREATE TABLE IF NOT EXISTS routing (
 );
 CREATE INDEX IF NOT EXISTS idx_routing_session ON routing(session_id);
 
--- ours: who is working in a conversation. `epoch` only grows; it is the fence copied to the session row.
+-- ours: the process that works in a conversation. `epoch` only grows; it is copied to the session row as fencing token.
 CREATE TABLE IF NOT EXISTS leases (
     conversation_id TEXT PRIMARY KEY,
     epoch INTEGER NOT NULL,
@@ -170,7 +170,7 @@ CREATE TABLE IF NOT EXISTS leases (
     expires_at REAL
 );
 
--- ours: one row per model call; the documented counters of `sessions` are their sums.
+-- ours: one row per model call. The documented counters of `sessions` are sums of these rows.
 CREATE TABLE IF NOT EXISTS model_usage (
     id INTEGER PRIMARY KEY,
     session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
@@ -192,7 +192,7 @@ CREATE TABLE IF NOT EXISTS model_usage (
 );
 CREATE INDEX IF NOT EXISTS idx_model_usage_session ON model_usage(session_id);
 
--- ours: large attachments, stored once by their hash, referenced from messages.
+-- ours: large attachments, stored once by their hash, and referenced by messages.
 CREATE TABLE IF NOT EXISTS blobs (
     hash BLOB PRIMARY KEY,
     media_type TEXT,
@@ -214,7 +214,7 @@ CREATE TABLE IF NOT EXISTS tags (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS idx_tags_tag ON tags(tag);
 
--- ours: accepted from a platform but not yet worked on; written for a platform but not yet known to have arrived.
+-- ours: messages accepted from a platform but not processed yet, and messages for a platform not confirmed yet.
 CREATE TABLE IF NOT EXISTS inbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     session_key TEXT NOT NULL,
@@ -246,17 +246,17 @@ CREATE TABLE IF NOT EXISTS outbox (
 );
 CREATE INDEX IF NOT EXISTS idx_outbox_waiting ON outbox(session_key, id) WHERE state <> 'sent';
 
--- ours: what other programs changed. Triggers only note the id; the next list or search recomputes from the rows.
--- NOT EXISTS instead of OR IGNORE, because the conflict clause of the foreign statement would override the latter.
+-- ours: changes by other programs. Triggers only record the id; the next list or search recomputes from the rows.
+-- NOT EXISTS is used instead of OR IGNORE, because the conflict clause of the outer statement would override OR IGNORE.
 CREATE TABLE IF NOT EXISTS changed_messages (message_id INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS changed_sessions (session_id TEXT PRIMARY KEY) WITHOUT ROWID;
 
--- Noting stands once, behind a view that shows nothing: each statement in the body of a trigger of `messages` costs
--- every append, reached or not. A message is noted with the session of whatever has its id now, which an OR REPLACE is
--- about to displace without any DELETE trigger. If it is not `sure` that the index has to be told of it, it is told of
--- ids that were in use before; what is above them it finds itself.
+-- The recording is defined once, behind an empty view: each statement in the body of a trigger on `messages` makes every
+-- append slower, even if it is not executed. The session that has the message now is recorded too, because an OR REPLACE
+-- is about to displace its row without a DELETE trigger. With `sure`, the message is always recorded for the index.
+-- Otherwise it is recorded only if its id was used before, because the index finds higher ids by itself.
 CREATE VIEW IF NOT EXISTS hermes_changed (message_id, session_id, sure) AS SELECT NULL, NULL, NULL WHERE 0;
--- A row whose uid is bytes comes from a copy in layout 1, or from a program that still writes that layout.
+-- A uid that is stored as bytes comes from a copy in layout 1, or from a program that still writes that layout.
 CREATE TRIGGER IF NOT EXISTS hermes_change_noted INSTEAD OF INSERT ON hermes_changed BEGIN
     INSERT INTO changed_sessions SELECT m.session_id FROM messages m WHERE m.id = new.message_id
         AND NOT EXISTS (SELECT 1 FROM changed_sessions c WHERE c.session_id = m.session_id);
@@ -269,11 +269,10 @@ CREATE TRIGGER IF NOT EXISTS hermes_change_noted INSTEAD OF INSERT ON hermes_cha
     UPDATE messages SET uid = lower(hex(uid)) WHERE id = new.message_id AND typeof(uid) = 'blob';
 END;
 
--- A trigger whose text changes gets another name: by their names an opener sees whether a store has all of them as
--- they are here.
--- Our own inserts carry a uid and update their session in the same transaction. They also leave the id to SQLite, which
--- BEFORE sees as -1: whoever names one puts rows back from a copy, uid and all, or writes over those that are there.
--- Attachments may have come without their references, for which the index looks, too.
+-- A trigger whose text changes gets a new name, because an opener checks triggers by name only.
+-- Inserts of this program have a uid and update their session in the same transaction. They let SQLite choose the id,
+-- which a BEFORE trigger sees as -1. An insert with an id restores a row from a copy, with its uid, or replaces a row.
+-- Its attachments may lack their references, which the indexer restores.
 CREATE TRIGGER IF NOT EXISTS hermes_message_placed BEFORE INSERT ON messages WHEN new.id <> -1 BEGIN
     INSERT INTO hermes_changed VALUES (new.id, new.session_id, new.content_kind = 'blobs');
 END;
@@ -286,7 +285,7 @@ END;
 CREATE TRIGGER IF NOT EXISTS hermes_message_renumbered BEFORE UPDATE OF id ON messages WHEN new.id <> old.id BEGIN
     INSERT INTO hermes_changed VALUES (new.id, NULL, 1);
 END;
--- Those of many rows at once, ours too, note for themselves: what stands behind a view costs more where it is reached.
+-- These triggers fire for many rows at once, so they record changes directly: the view would be slower.
 CREATE TRIGGER IF NOT EXISTS hermes_message_updated
 AFTER UPDATE OF id, session_id, role, content, tool_name, tool_calls, timestamp ON messages BEGIN
     INSERT INTO changed_messages SELECT old.id
@@ -305,8 +304,8 @@ CREATE TRIGGER IF NOT EXISTS hermes_message_deleted AFTER DELETE ON messages BEG
         WHERE NOT EXISTS (SELECT 1 FROM changed_sessions WHERE session_id = old.session_id);
 END;
 
--- A session that another program made has no root yet. One that was put back from a copy has one, and with it what
--- belonged to that copy: an activity and a preview, or a place in its family, that a new one of ours would not have.
+-- A session that another program created has no root yet. A session that was restored from a copy has one, with an
+-- activity, a preview or a place in its family that a new session of this program would not have.
 CREATE TRIGGER IF NOT EXISTS hermes_session_placed AFTER INSERT ON sessions
 WHEN new.root_id IS NULL OR new.preview IS NOT NULL OR new.last_person_at IS NOT NULL
     OR new.last_active IS NOT new.started_at
@@ -320,7 +319,7 @@ WHEN new.root_id IS NULL OR new.preview IS NOT NULL OR new.last_person_at IS NOT
     OR EXISTS (SELECT 1 FROM sessions c WHERE c.parent_session_id = new.id) BEGIN
     INSERT INTO hermes_changed VALUES (NULL, new.id, 0);
 END;
--- What an INSERT OR REPLACE displaces, by its id or by its title. Ours asks for a row that is there, too, and gets none.
+-- Sessions that an INSERT OR REPLACE displaces by id or title. Inserts of this program check too, and displace none.
 CREATE TRIGGER IF NOT EXISTS hermes_session_replaced BEFORE INSERT ON sessions
 WHEN new.root_id IS NULL OR new.title IS NOT NULL
     OR EXISTS (SELECT 1 FROM sessions s WHERE s.id = new.id AND s.root_id <> new.root_id) BEGIN
@@ -328,7 +327,7 @@ WHEN new.root_id IS NULL OR new.title IS NOT NULL
         UNION ALL SELECT NULL, s.id, 0 FROM sessions s WHERE s.title = new.title AND s.owner = new.owner
         UNION ALL SELECT NULL, s.root_id, 0 FROM sessions s WHERE s.title = new.title AND s.owner = new.owner;
 END;
--- The same for an UPDATE OR REPLACE that takes another session's title, and the session with it.
+-- The same for an UPDATE OR REPLACE that takes the title of another session and thereby displaces it.
 CREATE TRIGGER IF NOT EXISTS hermes_session_renamed BEFORE UPDATE OF title, owner ON sessions
 WHEN new.title IS NOT NULL AND EXISTS
     (SELECT 1 FROM sessions s WHERE s.title = new.title AND s.owner = new.owner AND s.id <> old.id) BEGIN

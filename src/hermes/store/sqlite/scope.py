@@ -1,8 +1,8 @@
-"""The store as one person sees it: other people's rows do not exist.
+"""The store in the scope of one person: rows of other owners do not exist.
 
-Reading, the scope is in the SQL of every statement: on a scoped connection views stand in the place of the tables (see
-scope.sql), so that no query can forget it. Writing, the sessions that a verb names are looked up under their owner
-first, in the same transaction; what is not there for this person is not there.
+For reads, the scope is part of every statement: on a scoped connection, views replace the tables (see scope.sql), so
+that no query can omit it. For writes, the sessions that a method names are first looked up by their owner, in the same
+transaction. A session of another owner counts as not existing.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from hermes.store.sqlite.connection import run
 if TYPE_CHECKING:
     from hermes.store.query_tree import Node
     from hermes.store.sqlite.engine import SqliteEngine
-    from hermes.store.values import Candidates, Hit, MessageFilter, Order, SearchAnswer
+    from hermes.store.values import Candidates, Hit, MessageFilter, SearchAnswer, SearchRequest
 
 T = TypeVar("T")
 Owners = tuple[str, ...]
 
 MOST_OWNERS = 2
-"""A person and the room they speak in."""
+"""A person, and the room in which they write."""
 
 SET_OWNERS = "UPDATE hermes_scope SET owner = CASE place WHEN 0 THEN ? ELSE ? END"
 OWNED = "SELECT 1 FROM sessions WHERE id = ? AND owner IN (?, ?) AND owner <> ''"
@@ -38,7 +38,7 @@ def _pad_owners(owners: Owners) -> tuple[str | None, ...]:
 
 
 class ScopedConnection:
-    """A reading connection on which only some owners' rows exist; whose, is said before each use."""
+    """A reading connection on which only the rows of some owners exist. The owners are set before each use."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
@@ -46,19 +46,21 @@ class ScopedConnection:
         run(connection, Path(__file__).with_name("scope.sql").read_text(encoding="utf-8"))
 
     def is_for(self, owners: Owners) -> None:
-        """From now on theirs are the rows that exist."""
+        """Limit the connection to the rows of these owners."""
         if owners != self._owners:
-            self._owners = None  # should this be interrupted, nobody knows
+            self._owners = None  # if the update is interrupted, the owners are unknown
             run(self.connection, SET_OWNERS, *_pad_owners(owners))
             self._owners = owners
 
 
 class ScopedEngine:
-    """See `hermes.store.engine.Scoped`."""
+    """An engine limited to the rows of some owners. See `hermes.store.engine.Scoped`."""
 
     def __init__(self, engine: SqliteEngine, owners: Owners, sessions: tuple[str, ...] = ()) -> None:
         if len(owners) > MOST_OWNERS or "" in owners:
-            raise errors.make_error(errors.InvalidArgument, f"not owners a person can be: {owners!r}")
+            raise errors.make_error(
+                errors.InvalidArgument, f"these are not valid owners for a scope: {owners!r}"
+            )
         self._engine = engine
         self._owners = owners
         self._sessions = sessions
@@ -79,7 +81,9 @@ class ScopedEngine:
 
     def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
         if not self._sessions:
-            raise errors.make_error(errors.InvalidArgument, "a scoped write names the sessions it changes")
+            raise errors.make_error(
+                errors.InvalidArgument, "a scoped write must name the sessions that it changes"
+            )
         allowed = _pad_owners(self._owners)
 
         def work_if_owned(writer: Writer) -> T:
@@ -93,17 +97,8 @@ class ScopedEngine:
     def share_deadline(self) -> AbstractContextManager[None]:
         return self._engine.share_deadline()
 
-    def search(
-        self,
-        tree: Node,
-        wanted: MessageFilter,
-        limit: int,
-        offset: int,
-        order: Order = "relevance",
-        *,
-        once: bool = False,
-    ) -> SearchAnswer:
-        return self._engine.search(tree, wanted, limit, offset, order, once=once, owners=self._owners)
+    def search(self, tree: Node, request: SearchRequest) -> SearchAnswer:
+        return self._engine.search(tree, request, owners=self._owners)
 
     def hits_of(self, ids: Sequence[int]) -> list[Hit]:
         return self._engine.hits_of(ids, owners=self._owners)

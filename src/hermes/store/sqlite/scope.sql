@@ -1,7 +1,7 @@
--- What one person may see. These views stand before the tables of the same name, so that every statement that runs on
--- such a connection is scoped, whoever wrote it. `hermes_scope` says whose turn it is: 0 is the person, 1 the room they
--- speak in. (A function in Python would have to wait for the interpreter's lock in the middle of each statement.)
--- `owner <> ''` lets SQLite use the index of owners; the local machine's sessions are nobody's here.
+-- The scope of one person. These views replace the tables of the same name, so that every statement on a scoped
+-- connection is limited to the scope. `hermes_scope` holds the owners: place 0 is the person, place 1 the room in which
+-- they write. (A function in Python would have to wait for the interpreter's lock in the middle of each statement.)
+-- `owner <> ''` lets SQLite use the index of owners. It also excludes the sessions of the local machine.
 PRAGMA temp_store = MEMORY;
 CREATE TEMP TABLE hermes_scope (place INTEGER PRIMARY KEY, owner TEXT);
 INSERT INTO hermes_scope VALUES (0, NULL), (1, NULL);
@@ -30,10 +30,10 @@ CREATE TEMP VIEW blobs AS SELECT * FROM main.blobs b
     WHERE EXISTS (SELECT 1 FROM blob_refs r WHERE r.hash = b.hash);
 CREATE TEMP VIEW messages_fts_ranges AS SELECT * FROM main.messages_fts_ranges r
     WHERE EXISTS (SELECT 1 FROM sessions s WHERE s.id = r.session_id);
--- The title of a session in the trash is set aside here.
+-- The titles of sessions in the trash are stored here.
 CREATE TEMP VIEW state_meta AS SELECT key, value FROM main.state_meta m
     WHERE key LIKE 'trashed_title:%' AND EXISTS (SELECT 1 FROM sessions s WHERE s.id = substr(m.key, 15));
--- What belongs to the installation and not to a person is not there at all.
+-- Tables that belong to the installation, not to a person, are empty in a scope.
 CREATE TEMP VIEW telegram_dm_topic_mode AS SELECT NULL AS chat_id, NULL AS user_id, NULL AS enabled WHERE 0;
 CREATE TEMP VIEW telegram_dm_topic_bindings AS
     SELECT NULL AS chat_id, NULL AS thread_id, NULL AS user_id, NULL AS session_key, NULL AS session_id WHERE 0;

@@ -1,6 +1,6 @@
-"""SQL functions that every connection has: to fold a text in any script, and to recognise the output of a failed tool.
+"""SQL functions of every connection: `hermes_folded` folds text of any script, `hermes_failed` detects tool failures.
 
-Filters call them only where they ask for that; see `search.row_filters`.
+Only some filters call them; see `search.row_filters`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import apsw
 
-# How tools say that something went wrong, in lower case: fields of a JSON answer, and the beginnings of lines. Each is
-# first looked for by its letters, which takes a hundredth of the time that a pattern of them all would.
+# Signs of a failure in the output of a tool, in lower case: fields of a JSON result, and beginnings of lines. The
+# literal part is searched first, which takes a hundredth of the time of one pattern for all signs.
 _TRUE, _FALSE = r'\\?"\s*:\s*true', r'\\?"\s*:\s*false'
 _SOMETHING = r'\\?"\s*:\s*(?!null|false|0\b|\\?"\\?"|\{\s*\}|\[\s*\])\S'
 _NOT_ZERO = r'\\?"\s*:\s*-?[1-9]'
@@ -36,7 +36,7 @@ _SIGNS = (
 _WORDS = ("error", "exception", "failure", "failed", "fatal", "panic")
 _BEFORE_WORD, _AFTER_WORD = r"(?:e +)?\W{0,4}[\w.]*", r"\s?[:\[(!]"
 _EDGE = 4_000
-"""Tools say it at the beginning of what they say, or at the end."""
+"""How many characters at each end of a long text are checked. Tools report errors at the beginning or the end."""
 
 
 def add_functions(connection: apsw.Connection) -> None:
@@ -46,7 +46,7 @@ def add_functions(connection: apsw.Connection) -> None:
 
 
 def _fold_text(*value: Any) -> str | None:
-    from hermes.terms import fold  # not when a store is opened
+    from hermes.terms import fold  # imported late to keep opening a store fast
 
     return fold(value[0]) if isinstance(value[0], str) else None
 
@@ -65,7 +65,7 @@ def is_failure(*value: Any) -> bool:
     )
 
 
-@cache  # not when a store is opened
+@cache  # compiled late to keep opening a store fast
 def _patterns() -> tuple[list[tuple[str, re.Pattern[str]]], re.Pattern[str], re.Pattern[str]]:
     signs = [(letters, re.compile(re.escape(letters) + more)) for letters, more in _SIGNS]
     return signs, re.compile(_BEFORE_WORD), re.compile(_AFTER_WORD)

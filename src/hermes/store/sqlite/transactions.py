@@ -33,14 +33,14 @@ T = TypeVar("T")
 SETTLE_ROUNDS = 1000
 COMMIT = ("COMMIT",)
 FILE_PROBLEMS = (apsw.Error, UnicodeDecodeError, Unreachable)
-"""What is wrong with the file, and not with what was asked of it."""
+"""Errors of the file, as opposed to errors of the caller."""
 MOST_RECOVERIES = 10
 AT_FIRST_S = 0.100
-"""How long a writer tries on its own before it stands in line."""
+"""How long a writer tries by itself before it joins the queue of processes."""
 
 
 class Transactions:
-    """Reads and writes of one store through its connections. It owns the commit queue."""
+    """The reads and writes of one store through its connections. Owns the commit queue."""
 
     def __init__(
         self,
@@ -54,15 +54,18 @@ class Transactions:
         write_retry_s: tuple[float, float] = (0.020, 0.150),
         recovers: bool = True,
     ) -> None:
-        """The retries are for the few refusals that SQLite gives without asking the busy handler. `recovers`: first
-        let the other stores of this process save a log that was removed."""
+        """Open the store.
+
+        The retries are for the few errors that SQLite returns without calling the busy handler. With `recovers`, the
+        other stores of this process first save a removed log.
+        """
         self._checkpoint_every = checkpoint_every_n_writes
         self._max_retries = write_max_retries
         self._retry_s = write_retry_s
         self.writes = 0
-        self._at_work = False  # whether the leader's batch has the lock, or is being undone
+        self._at_work = False  # whether the leader's batch has the write lock, or is being undone
         self._is_committing = False
-        self._committed: list[object] = []  # holds something once the batch under way is committed
+        self._committed: list[object] = []  # not empty once the current batch is committed
         self.queue = CommitQueue(self)
         self.connections = ConnectionSet(
             path, self.queue, read_only=read_only, synchronous=synchronous, deadline=deadline
@@ -77,7 +80,10 @@ class Transactions:
         return Snapshot(self)
 
     def refuse_locked_read(self) -> None:
-        """Without a log nobody reads while a commit waits for other readers: a handler would wait for itself."""
+        """Raise `StoreBusy` if a signal handler reads while it interrupts a commit without a write-ahead log.
+
+        With a rollback journal a commit blocks new readers, so the handler would wait for its own thread.
+        """
         for outer in interrupted_writes(get_ident()):
             owner = None if outer.queue is None else outer.queue.owner
             if self.connections.journal == "wal" or not isinstance(owner, Transactions):
@@ -92,22 +98,22 @@ class Transactions:
     # ---------------------------------------------------------------- writing
 
     def count_write(self) -> None:
-        """After each committed write: ask for a checkpoint now and then."""
+        """Count a committed write. Request a checkpoint at regular intervals."""
         self.writes += 1
         if self.writes % self._checkpoint_every == 0:
             connections = self.connections
             if connections.journal == "wal":
                 connections.checkpointer.ask()
-            # Another process may have seen damage.
+            # Another process may have found damage.
             connections.damage = connections.damage or read_damage_mark(connections.path)
 
     def write_if_free(self, work: Callable[[Writer], T]) -> T:
-        """A transaction if the lock can be had at once; else `StoreBusy`."""
+        """Run a transaction if the write lock is free now. Raise `StoreBusy` otherwise."""
         self.connections.check_writable()
         return cast(T, self.queue.do(Ticket(work, impatient=True)))
 
     def refresh_derived(self, *, wait: bool) -> None:
-        """Bring derived columns up to date. Without `wait` only if the lock can be had at once."""
+        """Bring derived columns up to date. Without `wait`, do so only if the write lock is free now."""
         if not wait:
             self.queue.do(Ticket(derived.refresh, impatient=True))
             return
@@ -116,7 +122,7 @@ class Transactions:
         self.count_write()
 
     def run_alone(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Do something with the writing connection that no transaction allows, while nobody else writes."""
+        """Run work that is not allowed in a transaction on the writing connection, while no other thread writes."""
         connections = self.connections
         connections.check_writable()
 
@@ -135,7 +141,7 @@ class Transactions:
         return cast(T, self.queue.do(Ticket(durably, outside=True)))
 
     def transact(self, batch: list[Ticket]) -> None:
-        """One commit for the whole batch; see `group_commit.Owner`."""
+        """Commit the whole batch once. See `group_commit.Owner`."""
         connections = self.connections
         committed = self._committed = []
         self._is_committing = False
@@ -152,35 +158,35 @@ class Transactions:
                     batch[0].result = batch[0].work(connections.writer)
                 else:
                     self._run_all(batch)
-                # In one step of C, so that no exception of a signal handler comes between the commit and its note.
+                # One step in C, so that no exception of a signal handler can come between the commit and its record.
                 self._is_committing = True
                 committed.extend(map(connections.connection.execute, COMMIT))
                 self._is_committing = False
                 if connections.journal == "wal" and not connections.guard.is_log_in_place():
-                    committed.clear()  # it is as if it had never been, until it is written again
+                    committed.clear()  # until it is written again, the commit counts as not made
                     self._write_again(batch)
                     committed.append(None)
                 connections.log_lock.release()
             for ticket in batch:
                 ticket.finished = True
             self._at_work = False
-            committed.clear()  # while the cursor lives, its statement must be prepared anew for the next commit
+            committed.clear()  # a live cursor would force a new prepare of the statement at the next commit
         except Exception as problem:
             if committed:
-                raise  # from a signal handler: `undo` tells the others that their writes are stored
+                raise  # raised by a signal handler: `undo` marks the writes of the others as stored
             self._roll_back()
             self._fail(batch, self._translate(problem))
             self._at_work = False
 
     def undo(self, batch: list[Ticket]) -> None:
-        """Before the commit it is as if nothing had been asked; after it the followers have theirs."""
+        """Roll back an uncommitted batch. If the batch was committed, mark its tickets as finished."""
         while True:
             try:
                 self.connections.await_recovery()
                 committed = bool(self._committed) and self.connections.has_lasted()
                 self._roll_back()
                 break
-            except apsw.ThreadingViolationError:  # the interrupted thread still lets go of its cursors
+            except apsw.ThreadingViolationError:  # the interrupted thread is still releasing its cursors
                 time.sleep(0.0001)
         for ticket in batch:
             ticket.finished = ticket.finished or committed
@@ -188,8 +194,11 @@ class Transactions:
         self._at_work = False
 
     def find_way_past(self, ticket: Ticket, interrupted: list[Ticket]) -> Callable[[Ticket], object] | None:
-        """A write of a signal handler. The queue may be held by the frame it interrupts, so it takes another way into
-        the file, unless that frame holds the lock on it."""
+        """Return how to make a write of a signal handler. See `group_commit.Owner`.
+
+        The interrupted frame may hold the queue, so the write uses a separate store. That is not possible if the
+        frame holds the write lock.
+        """
         owners = [outer.queue.owner for outer in interrupted if outer.queue is not None]
         for outer in interrupted:
             owner = None if outer.queue is None else outer.queue.owner
@@ -220,9 +229,9 @@ class Transactions:
         )
 
     def _write_beside(self, ticket: Ticket) -> object:
-        """By a store of its own, for this one write."""
+        """Make this one write with a separate store on the same file."""
         connections = self.connections
-        if connections.guard.is_log_removed():  # it is saved through the connection of the interrupted frame
+        if connections.guard.is_log_removed():  # only the connection of the interrupted frame could save it
             raise self._make_nested_error()
         beside = Transactions(
             connections.path,
@@ -245,19 +254,19 @@ class Transactions:
             ticket.finished = True
 
     def _begin(self, *, impatient: bool = False) -> None:
-        """Take the write lock, in turn with other processes, before the deadline."""
+        """Acquire the write lock before the deadline, in turn with other processes."""
         connections = self.connections
         if not connections.is_durable:
             connections.ensure_durable()
         if impatient:
             if connections.writer_queue.is_occupied():
-                raise apsw.BusyError("others are waiting")
+                raise apsw.BusyError("other processes are waiting")
             self._begin_within(0)
             return
         started = time.monotonic()
         until, alone = started + connections.deadline, started + min(AT_FIRST_S, connections.deadline)
-        # Somebody who has waited long goes first. Only who has waited as long joins the line: a line that everybody
-        # stood in would never end, and each handing-over costs a nap.
+        # A process that has waited long goes first. A process joins the queue only after a long wait: if all joined
+        # at once, the queue would never be empty, and each handover costs a sleep.
         if connections.writer_queue.wait_until_free(alone):
             try:
                 self._begin_within(alone - time.monotonic())
@@ -283,7 +292,7 @@ class Transactions:
         for _ in range(MOST_RECOVERIES):
             connections.patience.seconds = seconds
             try:
-                # From here on the log stays the one that others use, until the lock is released.
+                # From here until the lock is released, all processes use the same log.
                 if connections.log_lock.share() or connections.share_log(seconds):
                     connections.connection.execute("BEGIN IMMEDIATE")
                     if connections.journal != "wal" or connections.guard.is_log_in_place(to_begin=True):
@@ -294,7 +303,7 @@ class Transactions:
                     raise
             finally:
                 connections.patience.seconds = connections.deadline
-            # The log was removed. Nothing was read through the connection that this transaction could be based on.
+            # The log was removed. The transaction has not read anything yet, so it can start again.
             connections.restore_log()
             connections.ensure_durable()
         raise self._make_removed_again_error()
@@ -302,7 +311,7 @@ class Transactions:
     def _make_removed_again_error(self) -> errors.HermesError:
         return errors.make_error(
             errors.StoreFailed,
-            f"the write-ahead log of {self.connections.path} was removed again and again; nothing was written",
+            f"the write-ahead log of {self.connections.path} was removed repeatedly; nothing was written",
         )
 
     def _run_all(self, batch: list[Ticket]) -> None:
@@ -316,7 +325,7 @@ class Transactions:
                 ticket.result = ticket.work(connections.writer)
             except Exception as problem:
                 if not connections.connection.in_transaction:
-                    raise  # SQLite gave the whole transaction up (a full disk, a failing one): all fail with it
+                    raise  # SQLite rolled back the whole transaction (for example, a full disk): all writes fail
                 connections.connection.execute("ROLLBACK TO follower")
                 ticket.error = self._translate(problem)
             connections.connection.execute("RELEASE follower")
@@ -329,17 +338,14 @@ class Transactions:
         connections.log_lock.release()
 
     def _write_again(self, batch: list[Ticket]) -> None:
-        """The log was removed during a commit: write its changes again if they are neither in the file nor in the log
-        that is in its place."""
+        """Recover from a log that was removed during a commit, and repeat the commit if its changes were lost."""
         connections = self.connections
         for _ in range(MOST_RECOVERIES):
             if connections.restore_log(committed=True):
                 return
             for ticket in batch:
                 if ticket.error is None and not ticket.repeatable:
-                    sentence = (
-                        f"{connections.path} was replaced under the store; the change may not have lasted"
-                    )
+                    sentence = f"{connections.path} was replaced under the store; the change may be lost"
                     ticket.error = errors.make_error(errors.StoreFailed, sentence)
             self._begin()
             connections.writer.repeating = True
@@ -354,7 +360,7 @@ class Transactions:
 
 
 class Snapshot:
-    """The context of one read: see `Access.read`. A class, because a generator costs a tenth of a short read."""
+    """The context manager of one read: see `Access.read`. A generator would make a short read 10 % slower."""
 
     __slots__ = (
         *("_connection", "_generation", "_owners", "_scope"),
@@ -386,7 +392,7 @@ class Snapshot:
             connections.check_usable()
             if connections.loss is not None:
                 connections.check_loss()
-            # Only a missing log: a read of a log that was cut fails by itself (see `translate_error`).
+            # Check only for a missing log. A read of a cut log fails by itself (see `translate_error`).
             if connections.guard.is_log_missing():
                 connections.settle_log(reading=True)
             if self._owners is None:
@@ -411,15 +417,15 @@ class Snapshot:
         return reader
 
     def _settle(self, connection: apsw.Connection, reader: SqliteReader) -> None:
-        """Bring derived columns up to date, and begin the snapshot anew after that."""
+        """Bring derived columns up to date, and then begin a new snapshot."""
         for _ in range(SETTLE_ROUNDS):
             connection.execute("COMMIT")
             try:
                 self._transactions.refresh_derived(wait=self._wait)
-            except errors.StoreError as problem:  # a list a little out of date is better than none
+            except errors.StoreError as problem:  # a slightly outdated list is better than an error
                 if self._wait:
                     path = self._transactions.connections.path
-                    log.warning("%s: changes by other programs are not taken in yet: %s", path, problem)
+                    log.warning("%s: changes by other programs are not included yet: %s", path, problem)
                 connection.execute("BEGIN")
                 return
             connection.execute("BEGIN")
@@ -449,6 +455,6 @@ class Snapshot:
             self._way = None
 
     def __del__(self) -> None:
-        """A signal handler may raise as `__exit__` begins."""
+        """End the read if a signal handler raised at the beginning of `__exit__`."""
         if self._way is not None:
             self.__exit__(None, None, None)

@@ -1,8 +1,8 @@
-"""Sessions out of the store, and into it again.
+"""Export of sessions, and the entry points of the import.
 
-An export reads one session at a time, in short snapshots, so that it neither fills the memory nor keeps the log from
-being checkpointed. What a session carries of others is exported as ranges of message ids with their owner, and
-translated by `importer` when the ids here are known.
+An export reads one session at a time, in short snapshots. It therefore needs little memory and does not hold
+up the checkpoint of the log. Carried messages are exported as ranges of message ids with the session that
+contains them. `importer` translates the ids.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ class Transfer:
         self._engine = engine
 
     def export(self, session_id: str, redact: bool = False) -> dict[str, Any] | None:
-        """A session with all its messages, rewound ones too, what it carries and its model calls.
+        """Export a session with all its messages, including rewound ones, its carried context and its model
+        calls.
 
-        The tags of a conversation are with its first session. None if there is no such session. With `redact` the
-        secrets that people paste are masked; such an export is for showing, and stays as masked when imported.
+        The tags of a conversation are exported with its first session. Return None if the session does not
+        exist. With `redact`, recognised secrets are masked; an import cannot restore them.
         """
         with self._engine.read(settled=True) as reader:
             session = reader.dict(SESSION, session_id)
@@ -74,14 +75,14 @@ class Transfer:
         return exported
 
     def export_all(self, source: str | None = None, redact: bool = False) -> list[dict[str, Any]]:
-        """Every session but the trash, newest activity first, all of them in memory."""
+        """Export every session outside the trash, newest activity first, as a list in memory."""
         return list(self.export_each(source, redact))
 
     def export_each(self, source: str | None = None, redact: bool = False) -> Iterator[dict[str, Any]]:
-        """The same sessions, read one at a time.
+        """Yield the sessions of `export_all` one at a time.
 
-        Which sessions they are is fixed by this call, not by the first step. A session that is deleted before its
-        turn is left out.
+        The set of sessions is fixed when this is called, not at the first iteration step. A session that is
+        deleted before it is reached is left out.
         """
         name = None if source is None else check_source(source)
         with self._engine.read(settled=True) as reader:
@@ -95,14 +96,14 @@ class Transfer:
                 yield session
 
     def import_sessions(self, sessions: Iterable[Mapping[str, Any]], *, trusted: bool = False) -> Imported:
-        """Take exported sessions in. Bad input stops it with one clear error; what came before it stays."""
+        """Import exported sessions. Invalid input raises an error; the sessions before it stay imported."""
         with self.importing(trusted=trusted) as taking:
             for session in check_iterable("sessions", sessions):
                 taking.take(session)
         return taking.make_result()
 
     def importing(self, dry_run: bool = False, *, trusted: bool = False) -> Import:
-        """An import that is given one session after the other, and can go on after a bad one."""
+        """Return an import that takes one session at a time and can continue after an invalid one."""
         return Import(self._engine, dry_run, trusted=trusted)
 
 
@@ -112,7 +113,7 @@ def _read_page(reader: Reader, session_id: str, after: int, newest: int) -> list
 
 
 def _read_carried(reader: Reader, sql: LiteralString, session_id: str) -> list[dict[str, Any]]:
-    """The ranges a session carries, each within one owner."""
+    """Return the ranges that a session carries, split so that each contains messages of one session."""
     entries: list[dict[str, Any]] = []
     for first, last in reader.rows(sql, session_id):
         for owner, group in groupby(reader.rows(IN_RANGE, first, last), key=lambda row: row[0]):

@@ -1,7 +1,7 @@
-"""Join the sessions of an import to their parents, and restore what they carry.
+"""Links of imported sessions: their parents and their carried messages.
 
-Parents and carried messages may come later in an import than the sessions that refer to them. So this is done at the
-end, when the ids of all sessions and messages are known.
+A parent or carried message can follow in the file after the session that refers to it. Links are therefore
+made at the end of an import, when the ids of all sessions and messages are known.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SAME_OWNER = """SELECT 1 FROM sessions s, messages m JOIN sessions o ON o.id = m
     WHERE s.id = ? AND m.id = ? AND o.owner = s.owner"""
 IS_OWN = "SELECT 1 FROM messages WHERE id = ? AND session_id = ?"
 Run = tuple[int, int, int]
-"""Neighbouring messages of one session: (first id there, first id here, how many)."""
+"""Consecutive messages of one session: (first id in the file, first id in this store, count)."""
 
 IDS_BETWEEN = "SELECT id FROM messages WHERE session_id = ? AND id BETWEEN ? AND ? ORDER BY id"
 BY_UID = "SELECT id FROM messages WHERE session_id = ? AND uid = ?"
@@ -55,10 +55,11 @@ class _PendingLink(NamedTuple):
     context: list[Mapping[str, Any]]
     rewound: list[Mapping[str, Any]]
     own: list[int]
-    """If other sessions here hold some of its own live messages, all of those in order."""
+    """All own live messages in order, if other sessions in this store contain some of them. Otherwise empty.
+    """
     is_new: bool
     is_newer: bool
-    """Whether the given copy is newer than the one that is here."""
+    """Whether the incoming copy is newer than the stored one."""
 
 
 class Links:
@@ -68,16 +69,16 @@ class Links:
         self._trusted = trusted
         self._waiting: list[_PendingLink] = []
         self._new: set[str] = set()
-        """The sessions that this import made."""
+        """The sessions that this import created."""
         self._runs: dict[str, list[Run]] = {}
-        """Where the messages of each given session are."""
+        """The positions of the messages of each incoming session, by its id in the file."""
         self.here: dict[str, str] = {}
-        """The id here of each given session."""
+        """The stored id of each incoming session, by its id in the file."""
         self.joinable: set[str] = set()
-        """Without trust, the only sessions that get parents, children or carried messages."""
+        """The only sessions that an untrusted import can link to parents, children or carried messages."""
 
     def add(self, incoming: IncomingSession, outcome: Outcome) -> None:
-        """Note where a given session is."""
+        """Record where an incoming session is stored, and queue its links."""
         self.here[incoming.id] = outcome.here
         if outcome.kind in ("new", "restored", "branched"):
             self.joinable.add(outcome.here)
@@ -112,13 +113,13 @@ class Links:
         return self._trusted or session_id in self.joinable
 
     def find_parent(self, incoming: IncomingSession) -> str | None:
-        """The parent of a given session, if that was given before it."""
+        """Return the parent of an incoming session if it was imported before."""
         parent = None if incoming.parent is None else self.here.get(incoming.parent)
         return parent if parent is not None and self.can_join(parent) else None
 
     def make(self, *, dry_run: bool) -> None:
-        """Join what was added."""
-        self._waiting.reverse()  # parents were mostly given after their children
+        """Make the queued links. A dry run only reports the sessions that would be detached."""
+        self._waiting.reverse()  # parents mostly follow their children in a file
         for at in range(0, len(self._waiting), LINKS_AT_ONCE):
             batch = self._waiting[at : at + LINKS_AT_ONCE]
             if dry_run:
@@ -131,12 +132,13 @@ class Links:
         self._waiting = []
 
     def _is_alone(self, reader: Reader, pending: _PendingLink) -> bool:
-        """Whether a new session has a parent that is neither here nor was given."""
+        """Return whether a new session has a parent that is neither stored nor part of the import."""
         is_joined = self._find_parent(reader, pending) is not None or pending.id in self._report.unjoined
         return pending.is_new and pending.parent is not None and not is_joined
 
     def _find_parent(self, reader: Reader, pending: _PendingLink) -> str | None:
-        """The parent that a session gets. Without trust nothing joins a family that was here before."""
+        """Return the stored parent of a session. An untrusted import does not link to sessions that it did
+        not add."""
         if pending.parent is None:
             return None
         parent = self.here.get(pending.parent, pending.parent)
@@ -160,7 +162,7 @@ class Links:
         return alone
 
     def _join(self, writer: Writer, pending: _PendingLink, parent: str) -> None:
-        """Give a session its parent. A second continuation of a conversation is a branch of it."""
+        """Set the parent of a session. A second continuation of the same parent becomes a branch."""
         if writer.value(HAS_PARENT, pending.id):
             return
         relation = pending.relation
@@ -175,13 +177,16 @@ class Links:
         writer.run(SET_PARENT, parent, relation, pending.id)
 
     def _carry(self, writer: Writer, pending: _PendingLink) -> None:
-        """Restore what a session carries, and complete what an earlier import could not."""
+        """Restore the carried messages of a session, and complete those that an earlier import could not
+        find."""
         carried = self._find_ids(writer, pending, pending.context)
         live = [row[0] for row in writer.rows(LIVE, pending.id)]
         is_whole = len(carried) == sum(_count_carried(entry) for entry in pending.context)
         if pending.own:
             carried = _add_own(writer, pending, carried if pending.is_new else [*live, *carried])
-        is_rewound = not pending.is_new and writer.rows(SET_ASIDE, pending.id)  # on purpose, here
+        is_rewound = not pending.is_new and writer.rows(
+            SET_ASIDE, pending.id
+        )  # a person rewound it in this store
         if (pending.is_newer and is_whole) or (len(carried) > len(live) and not is_rewound):
             carry_messages(writer, pending.id, carried)
             live = carried
@@ -198,25 +203,29 @@ class Links:
     def _find_ids(
         self, reader: Reader, pending: _PendingLink, ranges: Sequence[Mapping[str, Any]]
     ) -> list[int]:
-        """The ids here of carried messages, of those that have the same owner as the session."""
+        """Return the stored ids of carried messages that belong to the same owner as the session."""
         here = _translate_ranges(reader, self._runs, ranges, only_known=not self._trusted)
         ids = (message_id for first, last in here for message_id in range(first, last + 1))
         return [message_id for message_id in ids if reader.value(SAME_OWNER, pending.id, message_id)]
 
 
 def _add_own(reader: Reader, pending: _PendingLink, carried: Sequence[int]) -> list[int]:
-    """Carried messages and, behind them, the others of the session. Its own at the end need not be carried."""
+    """Return the carried messages, followed by the session's own.
+
+    Own messages at the end are left out, because they follow the carried ones anyway.
+    """
     ids = list(dict.fromkeys([*carried, *pending.own]))
     while len(ids) > len(carried) and reader.value(IS_OWN, ids[-1], pending.id):
         ids.pop()
     return ids
 
 
-# -------------------------------------------------------------------- ids of the file as ids of this store
+# -------------------------------------------------------------------- translation of message ids
 
 
 def _make_runs(pairs: Iterable[tuple[Any, int]]) -> list[Run]:
-    """Pairs of (id there, id here) as runs; 0 is for a message that is not here."""
+    """Group pairs of (id in the file, stored id) into runs. A stored id of 0 means that the message is not
+    stored."""
     result: list[Run] = []
     for there, here in pairs:
         if not isinstance(there, int) or not here:
@@ -235,9 +244,9 @@ def _translate_ranges(
     *,
     only_known: bool = False,
 ) -> list[tuple[int, int]]:
-    """What an export says is carried, in the ids of this store, joined where ranges touch.
+    """Translate carried ranges from the ids of the file to those of this store. Adjacent ranges are joined.
 
-    With `only_known`, messages of sessions that are in the store but not in `known` are not carried.
+    With `only_known`, messages of stored sessions that are not in `known` are left out.
     """
     joined: list[tuple[int, int]] = []
     for entry in context:
@@ -249,7 +258,7 @@ def _translate_ranges(
         else:
             start = _find_message(reader, owner, entry.get("first"), entry.get("first_uid"))
             end = _find_message(reader, owner, entry.get("last"), entry.get("last_uid"))
-            # Others write between the rows of a session: only its own are carried.
+            # Messages of other sessions can have ids in between, so only the session's own are selected.
             ids = () if start is None or end is None else reader.rows(IDS_BETWEEN, owner, start, end)
             parts = make_ranges(row[0] for row in ids)
         for first, last in parts:
@@ -261,7 +270,7 @@ def _translate_ranges(
 
 
 def _count_carried(entry: Mapping[str, Any]) -> int:
-    """How many messages a range of an export held, as far as it says so."""
+    """Return the number of messages in an exported range. Older exports have no count."""
     count = entry.get("count")
     return count if isinstance(count, int) else 1
 
@@ -274,7 +283,7 @@ def _translate_range(known: list[Run], first: Any, last: Any) -> list[tuple[int,
 
 
 def _find_message(reader: Reader, session_id: str, message_id: Any, uid: Any) -> int | None:
-    """A message of a session that is here but was not in the import."""
+    """Return the id of a message in a stored session that is not part of the import. None if it is not found."""
     if isinstance(uid, str):
         try:
             return reader.value(BY_UID, session_id, bytes.fromhex(uid).hex())  # type: ignore[no-any-return]

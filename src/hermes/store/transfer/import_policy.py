@@ -1,8 +1,9 @@
-"""What an import takes from a file, and what only from a trusted one.
+"""Import policy: the values that an import accepts from any file, and those only from a trusted one.
 
-A file can come from anybody. Some columns are data: messages, titles, times, counts. The others steer what this
-installation does: under which prompt a model works, in which directory, at which address, in whose chat. Without trust
-a session keeps its data and belongs to the local owner. Columns that are in neither list are left out, too.
+A file can come from an unknown person. Some columns are data: messages, titles, times, counts. Others control
+the behaviour of this installation: the system prompt, the directory, the model's address, the chat. From an
+untrusted file, a session keeps only its data and belongs to the local owner. Columns in neither list are left
+out too.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from hermes.store.columns import MESSAGES, SESSIONS, list_message_names, list_se
 from hermes.store.engine import Reader
 from hermes.store.sessions.titles import MAX_TITLE_LENGTH
 
-# `parent_session_id` and `relation` count only among the sessions that one import adds.
+# An untrusted import uses `parent_session_id` and `relation` only between sessions that it adds.
 SESSION_DATA = frozenset(list_session_names(lambda column: column.is_imported and not column.steers))
 BESIDE_SESSION = frozenset(("messages", "context", "rewound_context", "tags", "model_calls"))
 SESSION_STEERING = {column.name: column.steers for column in SESSIONS if column.steers}
-"""Column to the name under which it is counted."""
+"""Maps a column to its name in the report."""
 MESSAGE_DATA = frozenset(list_message_names(lambda column: not column.steers))
 MESSAGE_STEERING = {column.name: column.steers for column in MESSAGES if column.steers}
 SYSTEM_MESSAGE = "system message"
@@ -39,15 +40,16 @@ PLURALS = {
 UNFINISHED_HANDOFFS = ("pending", "running")
 
 UNTRUSTED_CONFIG = {"imported": True}
-"""The `model_config` of a session from an untrusted file: its model is a record, and is not chosen again.
+"""The `model_config` of a session from an untrusted file. Its model is only a record and is not used again.
 
-By it such a session is known again, too."""
+This value also marks the session as untrusted.
+"""
 
 LATEST_TIME = 2**63
-"""Beyond it, an import is refused."""
+"""An import with a later time is refused."""
 
 RESERVED_NAMES = frozenset(("latest",))
-"""Names that mean something else to `--resume`."""
+"""Names with a special meaning for `--resume`."""
 
 LATER_IN_LINEAGE = """SELECT id FROM sessions WHERE lower(title) >= lower(?) AND lower(title) < lower(?)
     AND title IS NOT NULL"""
@@ -58,7 +60,8 @@ HIGHEST_CHARACTER = "\U0010ffff"
 
 
 def restrict(session: Any) -> Any:
-    """A session of a file, with what is data. What is no session is returned as it is, to be refused later."""
+    """Return an incoming session with only its data columns. A value that is not a mapping is returned
+    unchanged and refused later."""
     if not isinstance(session, Mapping):
         return session
     now = clock.now()
@@ -89,11 +92,12 @@ def _restrict_call(call: Mapping[str, Any], now: float) -> dict[str, Any]:
 
 
 def count_steering(session: Mapping[str, Any]) -> Counter[str]:
-    """What of a session steers behaviour, counted: what trust takes over and what is left out without it."""
+    """Count the values of a session that control behaviour. They are imported with trust and left out without
+    it."""
     now = clock.now()
     found = Counter({name: 1 for column, name in SESSION_STEERING.items() if session.get(column)})
-    del found["process"]  # every session has one, and nobody cares
-    if session.get("handoff_state") in UNFINISHED_HANDOFFS:  # taken over by nobody
+    del found["process"]  # every session has one; not worth reporting
+    if session.get("handoff_state") in UNFINISHED_HANDOFFS:  # never imported
         del found["handoff"]
     times = [session.get("started_at"), session.get("ended_at")]
     for message in _list_rows(session, "messages"):
@@ -120,7 +124,7 @@ def _is_later(time: Any, now: float) -> bool:
 
 
 def is_misleading_id(reader: Reader, session_id: str) -> bool:
-    """Whether a person who types this id means another session today, by its title or the beginning of its id."""
+    """Return whether this text already refers to another session, by its title or as a prefix of its id."""
     return bool(
         reader.value(HAS_TITLE, session_id)
         or reader.value(STARTS_SO, session_id, session_id + HIGHEST_CHARACTER)
@@ -128,9 +132,9 @@ def is_misleading_id(reader: Reader, session_id: str) -> bool:
 
 
 def clear_title(reader: Reader, title: str, added: set[str]) -> str:
-    """The title, or another one where it would join the lineage of a title that others hold.
+    """Return the title, or a changed one if it would join the lineage of another session's title.
 
-    `title #2` continues `title` for whoever asks for that name. `added` are the sessions of the same import.
+    A lookup of `title` also finds `title #2`. `added` are the sessions of the same import.
     """
     number, chosen = 1, title
     while chosen.lower() in RESERVED_NAMES or _is_in_lineage(reader, chosen, added):

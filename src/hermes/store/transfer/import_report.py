@@ -1,4 +1,4 @@
-"""Collect what an import does with each session, for its report."""
+"""Results of an import, collected for its report."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from hermes.store.values import Imported
 
 
 class Outcome(NamedTuple):
-    """What was done with a given session, or what would be in a dry run."""
+    """The result for one incoming session, or the predicted result in a dry run."""
 
     here: str
-    """Its id in this store."""
+    """The id of the session in this store."""
     kind: Literal["new", "restored", "grown", "branched", "unchanged", "in use"]
     added: int
-    """How many messages."""
+    """The number of added messages."""
     ids: Sequence[int]
-    """The id here of each of its messages; 0 if not known."""
+    """The stored id of each message. 0 if unknown."""
     merge: Merge | None = None
     is_changed: bool = False
-    """Whether anything but messages changed in a session that was here."""
+    """Whether anything except messages changed in a session that already existed."""
     restored: Sequence[str] = ()
-    """The sessions that came back from the trash."""
+    """The sessions that were restored from the trash."""
     has_moved: bool = False
-    """Whether messages of its own are in other sessions here."""
+    """Whether some of its own messages are stored in other sessions."""
 
     @property
     def is_itself(self) -> bool:
-        """Whether the session here is the given one, and no branch or other session that has its messages."""
+        """Return whether the stored session is the incoming one, not a branch or another session with its
+        messages."""
         return self.merge is None or not (self.merge.is_branched or self.merge.is_alias)
 
 
 class Report:
     def __init__(self) -> None:
         self.count = 0
-        """How many sessions were given."""
+        """The number of incoming sessions."""
         self.messages = 0
         self.steering: Counter[str] = Counter()
         self.added: list[str] = []
@@ -57,7 +58,7 @@ class Report:
         self.incomplete: list[str] = []
 
     def add(self, session: Mapping[str, Any], incoming: IncomingSession, outcome: Outcome) -> None:
-        """Note what became of a session."""
+        """Record the result for one session."""
         merge = outcome.merge
         self.count += 1
         self.messages += outcome.added

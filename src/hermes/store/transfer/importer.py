@@ -1,17 +1,18 @@
-"""Sessions into the store, without loss: one per transaction, and doing it again adds nothing.
+"""Import of sessions: one transaction per session, idempotent, without loss.
 
-A session of which a copy is here is merged with that copy; see `merge`. A message is stored once: one that moved to
-another session, there or here, stays where it is, and the given session carries it.
+A session of which the store has a copy is merged with that copy; see `merge`. A message is stored only once.
+If it is already in another session, it stays there, and the imported session carries it.
 
-Parents and carried messages may come later in an import than what refers to them, so they are joined at the end; see
-`import_links`.
+A parent or carried message can follow in the file after the session that refers to it. Such links are made at
+the end; see `import_links`.
 
-Messages of a new session keep their ids where those are free and higher than any that the store held when the import
-began, so that what is exported from an empty store that took an export in is that export again. A number that was ever
-another message's here is not used again: somebody may still refer to it.
+The messages of a new session keep their ids if the ids are free and higher than any in the store when the
+import began. After an import into an empty store, an export therefore gives the same file again. An id that
+another message had before is not reused, because something may still refer to it.
 
-Without trust an import only adds: it takes over what `import_policy` calls data, joins the new sessions to each other
-alone, and changes nothing that was in the store before, but sessions of such imports in which nothing was said since.
+An untrusted import only adds data. It imports the columns that `import_policy` lists as data and links new
+sessions only to each other. It changes no existing session, except the sessions of earlier untrusted imports
+that nobody has written to since.
 """
 
 from __future__ import annotations
@@ -50,39 +51,40 @@ PLACE = "SELECT source, started_at, owner FROM sessions WHERE id = ?"
 HIGHEST = "SELECT coalesce(max(id), 0) FROM messages"
 IS_TRASHED = "SELECT trashed_at IS NOT NULL FROM sessions WHERE id = ?"
 IS_TAKEN = "SELECT 1 FROM messages WHERE id = ?"
-# The index goes on above the highest row it has seen; what comes in below is told to it.
+# The search index continues above the highest id it has seen. Lower ids must be noted.
 NOTE_BELOW = "INSERT INTO changed_messages (message_id) VALUES (?) ON CONFLICT DO NOTHING"
 
 HIGHEST_KEPT = 2**40
-"""A file may name any number; one near the largest would leave no room for the messages to come."""
+"""The limit for ids kept from a file. A higher id could leave no room for later messages."""
 
 Moved = Mapping[int, Stored]
-"""The messages of a given session that another session here holds, by their place."""
+"""The messages of an incoming session that another stored session contains, by their position."""
 
 
 class _Place(NamedTuple):
-    """Where a given session is in the store."""
+    """The stored counterpart of an incoming session."""
 
     merge: Merge | None = None
-    """How it is merged with the copy that is here, if there is one."""
+    """The merge with the stored copy. None if there is no copy."""
     taken: bool = False
-    """Whether its own id belongs to a different session."""
+    """Whether the id belongs to a different stored session."""
 
 
 class ImportedSession(NamedTuple):
-    """What became of one session of an import."""
+    """The result for one session of an import."""
 
     id_in_file: str
     here: str
-    """Its id in this store; another one if `id_in_file` belonged to a different session."""
+    """The id in this store. It differs from `id_in_file` if that belonged to a different session."""
     messages: int | None
-    """How many it added; None if all of it was here already, and 0 if it came back from the trash."""
+    """The number of added messages. None if the session was already complete, 0 if it only came back from the
+    trash."""
 
 
 class Import:
-    """One import on its way. Leaving it as a context joins what was taken, also when it is broken off.
+    """An import in progress. Leaving its context links the imported sessions, also after an error.
 
-    A dry run reads and says what would happen. `trusted` takes over what steers behaviour, too.
+    A dry run only reads and reports. With `trusted`, values that control behaviour are imported too.
     """
 
     def __init__(self, engine: Access, dry_run: bool = False, *, trusted: bool = False) -> None:
@@ -93,11 +95,11 @@ class Import:
         self._links = Links(engine, self._report, trusted=trusted)
         self._stored = StoredMessages()
         self._carried: set[int] = set()
-        """Ids here of messages that a given session holds and also carries."""
+        """Stored ids of messages that an incoming session both contains and carries."""
         self._retitled: dict[str, Retitled] = {}
-        """Sessions that could not have their title because another session held it."""
+        """Sessions that did not get their title because another session has it."""
         self._would_be_here: dict[str, Transcript] = {}
-        """In a dry run, the messages of the sessions that would be new."""
+        """In a dry run, the messages of the sessions that would be created."""
         with engine.read(settled=True) as reader:
             self._floor: int = reader.value(HIGHEST)
             self._stored.refresh(reader)
@@ -110,16 +112,17 @@ class Import:
 
     @property
     def count(self) -> int:
-        """How many sessions were given."""
+        """Return the number of incoming sessions so far."""
         return self._report.count
 
     @property
     def in_use(self) -> Sequence[str]:
-        """Sessions that were not grown because somebody is working in them."""
+        """Return the sessions that were not extended because another process is working in them."""
         return self._report.in_use
 
     def take(self, session: Mapping[str, Any]) -> ImportedSession:
-        """Take one session in, whole or, with a clear error, not at all; more may be taken after that."""
+        """Import one session atomically. If it is invalid, raise an error; further sessions can still be
+        imported."""
         incoming = self._parse(session)
         spare = new_session_id()
         if self.dry_run:
@@ -135,7 +138,7 @@ class Import:
         return ImportedSession(incoming.id, outcome.here, None if is_here else outcome.added)
 
     def link(self) -> None:
-        """Join what was taken, and give titles that are free by now."""
+        """Link the imported sessions, and set titles that have become free."""
         self._links.make(dry_run=self.dry_run)
         if self._retitled:
             self.engine.write(self._retitle, share=False)
@@ -147,7 +150,7 @@ class Import:
         if self.trusted:
             return IncomingSession.parse(session)
         incoming = IncomingSession.parse(import_policy.restrict(session))
-        # A start in the future became the time of the import, which is another one the next time.
+        # A start in the future was replaced by the time of the import, which differs between imports.
         return (
             incoming
             if incoming.started_at == session.get("started_at")
@@ -155,7 +158,7 @@ class Import:
         )
 
     def _preview(self, incoming: IncomingSession, spare: str) -> Outcome:
-        """What `_store` would do; ids that messages would be given are not known."""
+        """Return the result that `_store` would have. The ids of new messages are unknown."""
         nowhere = [0] * len(incoming.old_ids)
         earlier = self._would_be_here.get(incoming.id)
         transcript = _compact_transcript(incoming.make_transcript())
@@ -195,10 +198,10 @@ class Import:
         return Outcome(session_id, "new", len(ids) - len(moved), ids, has_moved=bool(moved))
 
     def _find_moved(self, reader: Reader, incoming: IncomingSession) -> Moved:
-        """The messages that another session here holds.
+        """Return the messages that another stored session contains.
 
-        A message moves to a session that carries it when its own session loses it. Equal uids in other sessions are
-        copies that a person made of a file.
+        A message moves to a session that carries it when its own session is deleted or replaced. All other
+        equal uids come from copies of a file that a person made. They are ignored.
         """
         self._stored.refresh(reader)
         carried = incoming.find_carried()
@@ -217,7 +220,7 @@ class Import:
         return moved
 
     def _note_messages(self, incoming: IncomingSession, outcome: Outcome) -> None:
-        """Remember the messages of a session that was taken, for the sessions that follow."""
+        """Record the messages of an imported session for the sessions that follow."""
         self._carried.update(filter(None, (outcome.ids[place] for place in incoming.find_carried())))
         if outcome.kind == "new":
             messages = zip(incoming.messages, outcome.ids, strict=True)
@@ -225,7 +228,7 @@ class Import:
             self._stored.add((row[TIMESTAMP], number) for row, number in messages if 0 < number <= highest)
 
     def _merge(self, writer: Writer, incoming: IncomingSession, merge: Merge, moved: Moved) -> Outcome:
-        """Merge a session with the copy that is here."""
+        """Merge a session with its stored copy."""
         kind = self._find_kind(writer, merge)
         restored: list[str] = []
         if kind == "restored":
@@ -250,17 +253,17 @@ class Import:
     def _find_kind(
         self, reader: Reader, merge: Merge
     ) -> Literal["restored", "grown", "branched", "unchanged", "in use"]:
-        """What a merge comes to."""
+        """Return the kind of result of a merge."""
         if any(copy.row["trashed_at"] is not None for copy in (merge.session, merge.target)):
             if self.trusted:
                 return "restored"
-            self._report.in_trash.add(merge.session.id)  # a person put it there
+            self._report.in_trash.add(merge.session.id)  # a person moved it to the trash
             return "unchanged"
         if not merge.missing:
             return "unchanged"
         if merge.branch is not None:
             return "branched"
-        # Whoever works in it may be between a tool call and its result.
+        # The other process may be between a tool call and its result.
         return "in use" if leases.find_live_lease(reader, merge.target.id) is not None else "grown"
 
     def _insert(self, writer: Writer, incoming: IncomingSession, session_id: str, moved: Moved) -> list[int]:
@@ -291,7 +294,7 @@ class Import:
         return ids
 
     def _note_title(self, session_id: str, retitled: Retitled | None) -> None:
-        """Note a title that may be free at the end of the import."""
+        """Record a title that may become free by the end of the import."""
         if retitled is not None and self.trusted:
             self._retitled[session_id] = retitled
 
@@ -315,7 +318,7 @@ class Import:
         return incoming.old_ids
 
     def _can_keep_ids(self, reader: Reader, ids: Sequence[Any]) -> bool:
-        """Whether the messages can have the ids that they have in the file, in the order of the file."""
+        """Return whether the messages can keep their ids from the file, in the order of the file."""
         before = self._floor
         for message_id in ids:
             if type(message_id) is not int or not before < message_id < HIGHEST_KEPT:
@@ -324,7 +327,7 @@ class Import:
         return not any(reader.value(IS_TAKEN, message_id) for message_id in ids)
 
     def _retitle(self, writer: Writer) -> None:
-        """Give titles that are free by now: a title moves from a session to what continues it."""
+        """Set titles that have become free, because a title moves from a session to its continuation."""
         for session_id, (labels, incoming) in self._retitled.items():
             place = writer.row(OWNER, session_id)
             if labels.title is None or place is None:
@@ -335,15 +338,15 @@ class Import:
                 note_labels(writer, session_id, labels, incoming)
 
     def _allow_joins(self, merge: Merge) -> None:
-        """What an earlier import added can be completed, while nothing was said in it since."""
+        """Allow links to a session of an earlier untrusted import that nobody has written to since."""
         if not self.trusted and merge.target.is_untrusted and not merge.plan.newer_here:
             self._links.joinable.add(merge.target.id)
 
     def _find_place(self, reader: Reader, incoming: IncomingSession, moved: Moved) -> _Place:
-        """Where a given session is.
+        """Find the stored counterpart of an incoming session.
 
-        A session that went on since, or got another id the last time, is recognised by its messages. Without trust it
-        gets no id by which a person means another one.
+        A session that was continued since, or that got another id in an earlier import, is recognised by its
+        messages. An untrusted session does not get an id that already refers to another session.
         """
         row = reader.row(PLACE, incoming.id)
         merge = None
@@ -370,13 +373,13 @@ class Import:
 
 
 def _compact_transcript(transcript: Transcript) -> Transcript:
-    """The same messages, without holding their contents in memory."""
+    """Return the transcript with hashes of the contents, to save memory."""
     contents = [hash(content) for content in transcript.read_contents()]
     return transcript._replace(read_contents=lambda: contents)
 
 
 def _find_trashed(reader: Reader, merge: Merge) -> list[str]:
-    """The sessions in the trash to which a merge leads."""
+    """Return the sessions of a merge that are in the trash."""
     return [name for name in merge.visited if reader.value(IS_TRASHED, name)]
 
 

@@ -1,4 +1,4 @@
-"""One session of an import: checked, and in the form of columns. Nothing here touches the store."""
+"""Incoming sessions: checked and converted to column values. This module does not access the store."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ START = (
     *("id", "source", "started_at", "title", "owner", "parent_session_id", "relation"),
     *("message_count", "tool_call_count"),
 )
-"""Columns of `sessions` that an import settles itself."""
+"""Columns of `sessions` that the import sets itself."""
 REST_COLUMNS = tuple(column for column in SESSIONS if column.is_imported and column.name not in START)
 REST = tuple(column.name for column in REST_COLUMNS)
-"""The columns of `IncomingSession.rest`: they are taken as they are."""
+"""The columns of `IncomingSession.rest`. Their values are stored unchanged."""
 RELATIONS = ("compression", "branch", "reset", "delegate")
 
 SHAPE = ("role", "content", "content_kind", "tool_call_id", "tool_calls", "tool_name", "timestamp")
@@ -40,7 +40,7 @@ INSERT_MESSAGE = make_insert("messages", ("session_id", *MESSAGE_ROW))
 INSERT_WITH_ID = make_insert("messages", ("id", "session_id", *MESSAGE_ROW))
 TIMESTAMP, REWOUND_AT, ACTIVE = map(MESSAGE_ROW.index, ("timestamp", "rewound_at", "active"))
 
-# The columns of `usage.INSERT`, without the session.
+# The columns of `usage.INSERT` without the session.
 CALL_TEXTS = ("model", "provider", "base_url", "purpose")
 CALL_NUMBERS = (
     *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
@@ -52,7 +52,7 @@ FILE_ROLES = {here: in_file for in_file, here in IMPORTED_ROLES.items()}
 
 
 class IncomingSession(NamedTuple):
-    """One session of an import, checked and in the form of columns."""
+    """A session of an import, checked and converted to column values."""
 
     id: str
     source: str
@@ -80,12 +80,12 @@ class IncomingSession(NamedTuple):
         session_id = session.get("id")
         if not isinstance(session_id, str) or not session_id:
             raise _build_error(f"an imported session must have an id, got {session_id!r}")
-        # A handoff that was under way elsewhere was not asked for here.
+        # A handoff that was in progress in another store does not continue here.
         if session.get("handoff_state") in UNFINISHED_HANDOFFS:
             session = {**session, "handoff_state": None, "handoff_platform": None, "handoff_error": None}
         column = _Columns(f"session {session_id!r}", session)
         title = make_one_line(column.read_text("title") or "")[:MAX_TITLE_LENGTH].rstrip() or None
-        # Earlier releases stored another note in `title_by`.
+        # Earlier releases stored a different value in `title_by`.
         if title is None and session.get("title_by") is not None:
             column = _Columns(column.name, {**session, "title_by": None})
         objects = _read_objects(column, "messages", "a message")
@@ -128,11 +128,11 @@ class IncomingSession(NamedTuple):
         )
 
     def get_column(self, name: str) -> Any:
-        """One of the columns in `rest`."""
+        """Return the value of a column in `rest`."""
         return self.rest[REST.index(name)]
 
     def make_transcript(self) -> Transcript:
-        """Its messages, for a comparison with another copy."""
+        """Return the messages for a comparison with another copy."""
         return Transcript(
             [format_uid(row[-1]) for row in self.messages],
             [bool(row[-2]) for row in self.messages],
@@ -142,7 +142,7 @@ class IncomingSession(NamedTuple):
         )
 
     def find_carried(self) -> set[int]:
-        """The places of its own messages that it also carries."""
+        """Return the positions of the session's own messages that it also carries."""
         entries = [entry for entry in (*self.context, *self.rewound) if entry.get("session_id") == self.id]
         spans = [(entry.get("first"), entry.get("last")) for entry in entries]
         whole = [(first, last) for first, last in spans if isinstance(first, int) and isinstance(last, int)]
@@ -153,7 +153,7 @@ class IncomingSession(NamedTuple):
         }
 
     def make_labels(self) -> Labels:
-        """Its title, tags and end, for a comparison with another copy."""
+        """Return the labels for a comparison with another copy."""
         return Labels(
             self.title,
             self.get_column("title_by") if self.title is not None else None,
@@ -164,16 +164,16 @@ class IncomingSession(NamedTuple):
         )
 
     def list_note_keys(self) -> list[str]:
-        """The names under which `state_meta` may hold the other id that this session was given here.
+        """Return the keys in `state_meta` that can contain the stored id of this session.
 
-        The first is the current one. It depends on the first message, so that a session is known again when it has
-        grown. The next is for a session that was empty then. The last is the name that earlier releases used.
+        The first is the current key. It depends on the first message, so it does not change when the session
+        grows. The second is for a session that was empty then. The last is the key of earlier releases.
         """
         first = [format_uid(self.messages[0][-1]) or self.likes[0]] if self.messages else []
         return [self._make_key(first), self._make_key([]), self.make_note_key()]
 
     def make_note_key(self) -> str:
-        """A name for this session with exactly these messages."""
+        """Return a key for this session with exactly these messages."""
         return self._make_key(self.likes)
 
     def _make_key(self, parts: Sequence[Any]) -> str:
@@ -185,7 +185,7 @@ class IncomingSession(NamedTuple):
 
 
 class _Columns:
-    """Values of one object of an import, as columns take them."""
+    """The values of one object of an import, converted for their columns."""
 
     def __init__(self, name: str, value: object) -> None:
         if not isinstance(value, Mapping):
@@ -209,7 +209,7 @@ class _Columns:
         raise _build_error(f"{name} of {self.name} must be text, got {type(value).__name__}")
 
     def read_json(self, name: str) -> str | None:
-        """JSON text as it is, any other value as JSON."""
+        """Return JSON text unchanged, and any other value as JSON."""
         value = self.values.get(name)
         if isinstance(value, str):
             return replace_surrogates(value)
@@ -253,15 +253,16 @@ def _read_call(column: _Columns, started_at: float) -> tuple[Any, ...]:
 
 
 def _read_shape(row: _Columns) -> tuple[tuple[Any, ...], Iterable[Attachment], int, int]:
-    """(role, content, its kind, call id, tool calls, tool name), attachments, how many calls, whether it is live."""
+    """Return the columns in `SHAPE` except the timestamp, the attachments, the number of tool calls, and 1 if
+    active."""
     role = row.read_text("role") or "unknown"
     calls = row.values.get("tool_calls")
-    if isinstance(calls, str):  # as stored, or a string that was the JSON
+    if isinstance(calls, str):  # stored JSON, or a value that is a string
         calls = from_json(calls, calls)
     stored = to_json(calls) if calls else None
     active = 1 if row.values.get("active", 1) else 0
     content = row.values.get("content")
-    if isinstance(content, int | float):  # a text column makes text of it, and it is compared with that
+    if isinstance(content, int | float):  # a text column converts it to text, which is what is compared
         content = row.read_text("content")
     text, kind, attached = attachments.encode(content)
     shape = (role, text, kind, row.read_text("tool_call_id"), stored, row.read_text("tool_name"))
@@ -280,7 +281,7 @@ def _read_tail(row: _Columns, active: int) -> tuple[Any, ...]:
 def make_comparable(
     role: Any, content: Any, kind: Any, call_id: Any, calls: Any, tool: Any
 ) -> tuple[Any, ...]:
-    """What makes two messages the same, however another program may have spelt its JSON, and trusted or not."""
+    """Return a key that is equal for equal messages, whatever the JSON formatting and the trust in the file."""
     called = from_json(calls, None) if calls else None
     return (
         FILE_ROLES.get(role, role),

@@ -1,9 +1,11 @@
-"""Merge an incoming copy of a session into the copy that is here.
+"""Merge of an incoming copy of a session into the stored copy.
 
-`session_copies` compares the copies and decides. `apply_merge` carries the decision out in the caller's transaction.
+`session_copies` compares the copies and decides what to do. `apply_merge` applies the decision in the
+caller's transaction.
 
-Where the copies diverged, the incoming messages become a branch: a session of its own that holds only the messages that
-are new here, and carries the others. If the branch is here already, the rest is merged into it in the same way.
+If the copies have diverged, the incoming messages become a branch. This is a separate session that contains
+only the messages that are new here and carries the others. If the branch already exists, the remaining
+messages are merged into it in the same way.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ RESTORE = "UPDATE messages SET active = 1, rewound_at = NULL WHERE id = ?"
 SET_LABELS = "UPDATE sessions SET ended_at = ?, end_reason = ?, archived = ?, pinned_at = ? WHERE id = ?"
 COUNTER_COLUMNS = list_session_names(lambda column: column.merge == "higher")
 SET_COUNTERS = make_update("sessions", COUNTER_COLUMNS)
-# What a session worked with last. What the incoming copy does not tell stays.
+# The latest model settings of the session. A value that the incoming copy lacks is kept.
 DATA_COLUMNS = list_session_names(lambda column: column.merge == "newer" and not column.steers)
 SET_DATA = make_completion("sessions", DATA_COLUMNS)
 STEERING_COLUMNS = list_session_names(lambda column: column.merge == "newer" and column.steers)
@@ -65,43 +67,45 @@ COSTS = ("estimated_cost_usd", "actual_cost_usd")
 NOT_OF_A_BRANCH = {
     column.name: 0 if column.kind == "counter" else None for column in SESSIONS if not column.in_branch
 }
-"""Columns that a branch does not get from the session that it branches from, with what it gets."""
+"""Columns that a branch does not copy from its session, with the values it gets instead."""
 
 BASE_KEY = "merged:"
-"""Before a session's id, the key in `state_meta` of the labels at its last merge."""
+"""The prefix of the key in `state_meta` with the labels at the last merge. The session id follows."""
 
 
 class Retitled(NamedTuple):
-    """A session that did not get the wanted title because another session holds it."""
+    """A session that did not get its merged title because another session has it."""
 
     chosen: Labels
-    """Its labels, with the wanted title."""
+    """The merged labels, with the title that was not available."""
     incoming: Labels
 
 
 class Applied(NamedTuple):
-    """What a merge did."""
+    """The result of a merge."""
 
     ids: list[int]
-    """The ids here of all incoming messages."""
+    """The stored ids of all incoming messages."""
     is_changed: bool
-    """Whether anything but messages changed."""
+    """Whether anything except messages changed."""
     retitled: Retitled | None
 
 
 def apply_merge(
     writer: Writer, merge: Merge, incoming: IncomingSession, *, trusted: bool, added: set[str]
 ) -> Applied:
-    """Carry a merge out.
+    """Apply a merge in the caller's transaction.
 
-    `added` are the sessions that this import brought; without trust, titles stay clear of all others.
+    `added` are the sessions of this import. In an untrusted import, titles avoid the lineages of all other
+    sessions.
     """
     ids, retitled = list(merge.ids), None
     is_rewound = bool(merge.plan.to_rewind or merge.plan.to_restore)
     is_changed = is_rewound
-    is_unused = not merge.plan.newer_here  # nothing was said in it here
+    is_unused = not merge.plan.newer_here  # no message was added to it here
     is_from_file = merge.session.is_untrusted and is_unused and not merge.is_branched
-    # Before the branch is made: the session has the first claim to the title, and the branch gets another one.
+    # This precedes the creation of the branch: the session gets the title first, and the branch gets another
+    # one.
     if not merge.is_alias and (trusted or is_from_file):
         is_relabelled, retitled = _take_labels(writer, merge, incoming, trusted=trusted, added=added)
         is_changed |= is_relabelled
@@ -122,7 +126,7 @@ def apply_merge(
 
 
 def note_labels(writer: Writer, session_id: str, here: Labels, incoming: Labels) -> None:
-    """Remember the labels of both copies, for the next merge."""
+    """Store the labels of both copies for the next merge."""
     marks = [mark_labels(here), mark_labels(incoming)]
     text = to_json(marks[:1] if marks[0] == marks[1] else marks)
     if writer.value(meta.GET, BASE_KEY + session_id) != text:
@@ -144,7 +148,7 @@ def read_labels(reader: Reader, copy: Copy) -> Labels:
 def _insert_messages(
     writer: Writer, session_id: str, incoming: IncomingSession, places: Sequence[int], ids: Sequence[int]
 ) -> list[int]:
-    """Append incoming messages to a session; the ids here of all incoming messages."""
+    """Append incoming messages to a session. Return the stored ids of all incoming messages."""
     found = list(ids)
     for place in places:
         found[place] = writer.insert(INSERT_MESSAGE, session_id, *incoming.messages[place])
@@ -189,7 +193,7 @@ def _make_branch(
 
 
 def _find_carried(reader: Reader, merge: Merge, incoming: IncomingSession, ids: Sequence[int]) -> list[int]:
-    """What a branch carries, so that its context is that of the incoming copy."""
+    """Return the messages that a branch carries, so that its context equals that of the incoming copy."""
     target, known = merge.target, set(merge.ids)
     matched = [match for match in merge.plan.matches if match is not None]
     before = target.ids[: min(matched, default=0)]
@@ -201,7 +205,7 @@ def _find_carried(reader: Reader, merge: Merge, incoming: IncomingSession, ids: 
     carried += [ids[place] for place, row in enumerate(incoming.messages) if row[ACTIVE]]
     carried = list(dict.fromkeys(carried))
     new = {ids[place] for place in merge.missing}
-    while carried and carried[-1] in new:  # its own messages follow what it carries anyway
+    while carried and carried[-1] in new:  # its own messages follow the carried ones anyway
         carried.pop()
     return carried
 
@@ -220,8 +224,8 @@ def _apply_rewinds(writer: Writer, merge: Merge, incoming: IncomingSession) -> N
 def _find_missing_calls(
     reader: Reader, merge: Merge, incoming: IncomingSession, *, trusted: bool
 ) -> list[tuple[Any, ...]]:
-    """The model calls of the incoming copy that are not recorded here."""
-    # Without trust a time in the future becomes the time of the import, which is another one each time.
+    """Return the model calls of the incoming copy that are not recorded here."""
+    # An untrusted import replaces a time in the future by the current time, so times are not compared.
     start = 0 if trusted else 1
     recorded = Counter(
         tuple(call[start:]) for session_id in merge.visited for call in reader.rows(MODEL_CALLS, session_id)
@@ -236,7 +240,7 @@ def _find_missing_calls(
 
 
 def _sum_calls(calls: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-    """The counters of a session with these model calls."""
+    """Return the counters of a session with these model calls."""
     first = 5
     sums: dict[str, Any] = {"api_call_count": len(calls)}
     for place, name in enumerate((*TOKENS, *COSTS), start=first):
@@ -246,7 +250,8 @@ def _sum_calls(calls: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
 
 
 def _take_usage(writer: Writer, merge: Merge, incoming: IncomingSession, *, trusted: bool) -> bool:
-    """Record calls that are missing; each counter becomes the higher one of both copies."""
+    """Record missing model calls, and set each counter to the higher value of both copies. Return whether any
+    changed."""
     calls = _find_missing_calls(writer, merge, incoming, trusted=trusted)
     for call in calls:
         writer.insert(RECORD_CALL, merge.target.id, *call)
@@ -259,7 +264,7 @@ def _take_usage(writer: Writer, merge: Merge, incoming: IncomingSession, *, trus
         return bool(calls)
     row = merge.session.row
     before = [row[name] for name in COUNTER_COLUMNS]
-    # A rewind that was not taken over does not count.
+    # Rewinds of the incoming copy count only if that copy is newer.
     stays = () if merge.newer_side == "incoming" else ("rewind_count",)
     counters = [
         row[name] if name in stays else _choose_higher(row[name], incoming.get_column(name))
@@ -281,12 +286,12 @@ def _choose_higher(here: float | None, incoming: float | None) -> float | None:
 def _take_labels(
     writer: Writer, merge: Merge, incoming: IncomingSession, *, trusted: bool, added: set[str]
 ) -> tuple[bool, Retitled | None]:
-    """Take over a newer title, end, tags, archive and pin, and what the session worked with.
+    """Apply newer titles, ends, tags, archive flags, pins and model settings to the session.
 
-    Returns whether any label changed, and what to do about a title that is in use.
+    Return whether any label changed, and the title that was not available, if any.
     """
     session, here, labels = merge.session, read_labels(writer, merge.session), incoming.make_labels()
-    if not trusted:  # a pin is left out, and so is not a removed one
+    if not trusted:  # an untrusted file neither adds nor removes a pin
         labels = labels._replace(pinned_at=here.pinned_at)
     is_former = is_former_title(writer, session.id, labels.title)
     base = _read_base(writer, session.id)
@@ -320,7 +325,7 @@ def _take_labels(
 
 
 def _rename_branch(writer: Writer, session: Copy, title: str) -> None:
-    """If a branch that a merge made of the session holds the title, give the branch another one."""
+    """If a branch of the session that a merge created has the title, give the branch another one."""
     holder = writer.value(HELD_BY, title, session.row["owner"], session.id)
     if holder is None or find_branch_origin(holder) != session.id:
         return

@@ -1,17 +1,18 @@
-"""Plan the merge of two copies of a session. Pure: it reads and writes no store, and serves any engine.
+"""Plan for merging two copies of a session. These functions are pure: they do not access a store.
 
-Messages are the same if their uids are equal. If one of the two has no uid (another program wrote it), they are the
-same if role, content and tool call are equal and they stand in the same order.
+Two messages are the same if their uids are equal. If one of them has no uid, because another program wrote
+it, they are the same if role, content and tool call are equal and they are in the same order.
 
-The copy here can lack messages of the incoming one, have more of its own, or both:
+The stored copy can lack messages of the incoming one, have additional ones, or both:
 
-- incoming has more: the messages that are missing here are appended.
-- here has more: nothing changes.
-- both have more: the copies diverged. The incoming messages become a branch.
+- Only the incoming copy has more: the missing messages are appended.
+- Only the stored copy has more: nothing changes.
+- Both have more: the copies diverged. The incoming messages become a branch.
 
-A title, a tag or an end has no time of change of its own. `Base` is what both copies looked like at their last merge: a
-value that differs from it was changed since. Without a base the copy with the newer messages decides. It always decides
-about the end: who said something after it has taken the session up again.
+A title, a tag or an end has no modification time. `Base` contains the values of both copies at their last
+merge: a value that differs from it was changed since. Without a base, the copy with the newer messages
+decides. For the end of a session it always decides, because a message after the end means that the session
+was reopened.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ class Transcript(NamedTuple):
     is_live: Sequence[bool]
     """False for messages that a rewind took out of the conversation."""
     read_contents: Callable[[], Sequence[Any]]
-    """What a message is compared by if a uid is missing. Called only then: it may read every content."""
+    """Returns the comparison keys of all messages. It is called only if a uid is missing, because it may read
+    every content."""
     rewinds: int = 0
     is_continued: bool = False
-    """Whether the conversation goes on in a later session."""
+    """Whether the conversation continues in a later session."""
 
     def select(self, places: Sequence[int]) -> Transcript:
-        """Only the messages at these places."""
+        """Return a transcript of only the messages at these positions."""
         return self._replace(
             uids=[self.uids[place] for place in places],
             is_live=[self.is_live[place] for place in places],
@@ -48,37 +50,39 @@ class Transcript(NamedTuple):
         )
 
     def identify(self, place: int) -> str:
-        """What a message is known by, as a text."""
+        """Return a text that identifies a message."""
         return self.uids[place] or repr(self.read_contents()[place])
 
 
 class Plan(NamedTuple):
-    """What to do with the messages of an incoming copy."""
+    """The decision about the messages of an incoming copy."""
 
     action: Action
     matches: list[int | None]
-    """For each incoming message its place in the copy here."""
+    """The position in the stored copy of each incoming message. None if it is missing there."""
     missing: list[int]
-    """The incoming messages that are not here."""
+    """The positions of the incoming messages that are missing in the stored copy."""
     newer_here: int
-    """How many messages only the copy here has."""
+    """The number of messages that only the stored copy has."""
     to_rewind: Sequence[int] = ()
-    """Messages here that were rewound in the incoming copy since."""
+    """Positions of stored messages that were rewound in the incoming copy since."""
     to_restore: Sequence[int] = ()
-    """Messages here that were brought back in the incoming copy since."""
+    """Positions of stored messages that were restored in the incoming copy since."""
     is_rewound_since: bool = False
-    """Whether the incoming copy, else the same, was rewound since. It may have lost only what it carried."""
+    """Whether the incoming copy was rewound since and is otherwise the same. The rewind may affect only
+    carried messages."""
 
     @property
     def newer_side(self) -> Side | None:
-        """Which copy went on since the two were the same; None if neither or not known."""
+        """Return the copy that has changed since both were the same. None if neither has or it is unknown."""
         if self.action == "append" or self.is_rewound_since:
             return "incoming"
         return "here" if self.newer_here or self.action == "branch" else None
 
 
 def plan_messages(here: Transcript, incoming: Transcript, *, may_append: bool = True) -> Plan:
-    """Compare two copies. Without `may_append` the copy here stays as it is: what is missing becomes a branch."""
+    """Compare two copies. Without `may_append`, missing messages become a branch and the stored copy does not
+    change."""
     matches = match_messages(here, incoming)
     missing = [place for place, match in enumerate(matches) if match is None]
     known = {match for match in matches if match is not None}
@@ -103,18 +107,18 @@ def _is_extension(
     first_missing: int,
     known: set[int],
 ) -> bool:
-    """Whether the incoming copy is the copy here with more at its end."""
+    """Return whether the incoming copy equals the stored copy with additional messages at its end."""
     if any(match is not None for match in matches[first_missing:]):
-        return False  # messages in the middle were removed here, or added there
+        return False  # messages in the middle were removed here or added in the incoming copy
     shared = [match for match in matches if match is not None]
     if shared != sorted(shared):
-        return False  # they stand in another order here
+        return False  # the order differs
     last = matches[first_missing - 1] if first_missing else None
     start = 0 if last is None else last + 1
     if any(place not in known for place in range(start, len(here.uids))):
         return False
     if here.is_continued and not incoming.is_continued:
-        return False  # it goes on elsewhere here
+        return False  # the stored copy continues in another session
     is_rewound_here = any(
         match is not None and is_live and not here.is_live[match]
         for match, is_live in zip(matches, incoming.is_live, strict=True)
@@ -125,7 +129,7 @@ def _is_extension(
 def _compare_rewinds(
     here: Transcript, incoming: Transcript, matches: Sequence[int | None]
 ) -> tuple[list[int], list[int]]:
-    """(live here and rewound in the incoming copy, the other way round)."""
+    """Return (messages rewound only in the incoming copy, messages rewound only in the stored copy)."""
     differing = [
         match
         for match, is_live in zip(matches, incoming.is_live, strict=True)
@@ -138,13 +142,14 @@ def _compare_rewinds(
 
 
 def match_messages(here: Transcript, incoming: Transcript) -> list[int | None]:
-    """For each incoming message its place in the copy here, or None."""
+    """Return the position in the stored copy of each incoming message, or None."""
     by_uid = {uid: place for place, uid in enumerate(here.uids) if uid}
     matches = [by_uid.get(uid) if uid else None for uid in incoming.uids]
     if None not in matches or (all(here.uids) and all(incoming.uids)):
         return matches
     ordered = _match_in_order(here, incoming, matches)
-    # Equal contents ("yes") prove little once something is missing: then only a common beginning counts.
+    # Equal contents ("yes") prove little if messages are missing. Then only a common beginning counts as
+    # equal.
     return _match_beginning(here, incoming, matches) if None in ordered else ordered
 
 
@@ -187,17 +192,17 @@ _DIGEST_SIZE = 6
 
 
 def name_branch(session_id: str, first_message: str) -> str:
-    """The id of the branch that starts with a message.
+    """Return the id of the branch that starts with this message.
 
-    The same divergence gets the same id in every store. So the next import finds the branch, and other stores can tell
-    where its messages are.
+    The id is the same in every store, so the next import finds the branch, and other stores can find its
+    messages.
     """
     digest = blake2b(first_message.encode(errors="replace"), digest_size=_DIGEST_SIZE).hexdigest()
     return f"{BRANCH_PREFIX}{digest}_{find_branch_origin(session_id) or session_id}"
 
 
 def find_branch_origin(branch_id: str) -> str | None:
-    """The session of which a merge made this branch; None for other sessions."""
+    """Return the session from which a merge created this branch. None if the id is not that of such a branch."""
     prefix, _, rest = branch_id.partition("_")
     digest, _, origin = rest.partition("_")
     is_digest = len(digest) == 2 * _DIGEST_SIZE and set(digest) <= set("0123456789abcdef")
@@ -208,7 +213,7 @@ def find_branch_origin(branch_id: str) -> str | None:
 
 
 class Labels(NamedTuple):
-    """What people and programs change of a session beside its messages."""
+    """The values of a session that people and programs change, apart from its messages."""
 
     title: str | None = None
     title_by: str | None = None
@@ -219,11 +224,12 @@ class Labels(NamedTuple):
 
 
 Marks = Mapping[str, Any]
-"""The labels of one copy as digests: enough to see a change, and no text that would have to be purged."""
+"""Digests of the labels of one copy. They reveal a change, but contain no text that a purge would have to
+remove."""
 
 
 class Base(NamedTuple):
-    """The labels of both copies when they were merged last."""
+    """The labels of both copies at their last merge."""
 
     here: Marks
     incoming: Marks
@@ -243,13 +249,13 @@ def mark_labels(labels: Labels) -> Marks:
 def merge_labels(
     here: Labels, incoming: Labels, base: Base | None, newer: Side | None, *, is_former_title: bool = False
 ) -> Labels:
-    """The labels of the merged session. `newer` is the copy with the newer messages, if that is known.
+    """Return the labels of the merged session. `newer` is the copy with the newer messages, if known.
 
-    `is_former_title` says that a person replaced the incoming title here.
+    With `is_former_title`, a person has replaced the incoming title in the stored copy.
     """
 
     def choose(name: str, decide: Callable[[], bool]) -> bool:
-        """Whether the incoming value is taken."""
+        """Return whether to use the incoming value."""
         if base is not None:
             if mark_labels(incoming).get(name) == base.incoming.get(name):
                 return False
@@ -288,6 +294,6 @@ def _has_later_end(here: Labels, incoming: Labels) -> bool:
 
 
 def _merge_tags(here: frozenset[str], incoming: frozenset[str], base: Base | None) -> frozenset[str]:
-    """Take every tag of either copy, but those that one of them lost since the last merge."""
+    """Return the tags of both copies, without those that one of them has lost since the last merge."""
     before = base.incoming.get("tags", ()) if base is not None else ()
     return here & incoming | {tag for tag in here ^ incoming if digest_label(tag) not in before}

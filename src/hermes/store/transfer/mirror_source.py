@@ -1,7 +1,7 @@
-"""What the files that mirror a store are made from: who has changed, how a session is now, and which chats there are.
+"""Source of the mirror files: changed sessions, their current state, and the chats.
 
-Only reading, and only for the whole store. Nothing notes what was changed: a session that may have changed is known by
-its outline, which every verb that concerns a mirror leaves different.
+This module only reads, and it covers the whole store. Changes are not recorded. A session may have changed if
+its outline differs: every operation that affects a mirror file changes the outline.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ COLUMNS = (
     *list_session_names(lambda column: column.is_imported and column.name not in NOT_MIRRORED),
 )
 LARGE = ("system_prompt", *(column.name for column in SESSIONS if column.kind in ("json", "mapping")))
-"""Not worth reading of every session to see whether it changed."""
+"""Columns that are too large to read for every session when looking for changes."""
 SMALL_COLUMNS = join_columns("s." + name for name in COLUMNS if name not in LARGE)
 LARGE_COLUMNS = join_columns("s." + name for name in COLUMNS if name in LARGE)
-# What is not mirrored, but tells that something was: messages that came, went, or were taken back.
+# Values that are not mirrored but change when messages are added, deleted or rewound.
 TELLING: LiteralString = """s.message_count, s.tool_call_count, s.last_active,
     (SELECT max(m.id) FROM messages m WHERE m.session_id = s.id)"""
 
-# A conversation with a chat, or that was given to one from the terminal.
+# A conversation with a chat, or one that was handed over from a terminal to a chat.
 IN_A_CHAT: LiteralString = """(? OR s.chat_type IS NOT NULL OR s.handoff_platform IS NOT NULL OR EXISTS
     (SELECT 1 FROM sessions t JOIN routing r ON r.session_id = t.id WHERE t.root_id = s.root_id))"""
 OUTLINES = " ".join(
@@ -74,30 +74,30 @@ CHATS = """SELECT r.session_key, r.platform, r.chat_type, r.chat_id, r.thread_id
         s.last_active
     FROM routing r JOIN sessions s ON s.id = r.session_id AND s.trashed_at IS NULL ORDER BY r.session_key"""
 
-# What tells in no time that a chat may have changed.
+# Values that show cheaply whether a chat may have changed.
 CHATS_STATE = """SELECT (SELECT max(id) FROM messages), (SELECT count(*) FROM routing),
     (SELECT max(updated_at) FROM routing)"""
 
 Mark = tuple[str | None, int, float | None]
-"""Of a message: its uid, whether it is in the conversation, and when it was taken back."""
+"""The uid of a message, whether it is active, and when it was rewound."""
 
 
 class SessionSnapshot(NamedTuple):
-    """A session as it is now, without what was said."""
+    """The current state of a session without its messages."""
 
     columns: dict[str, Any]
     outline: Row
     carries: list[list[int]]
-    """The ranges of message ids in its context that others said, in order."""
+    """The ranges of message ids that it carries, in order."""
     set_aside: list[list[int]]
-    """Those of them that a rewind took out."""
+    """The carried ranges that a rewind set aside."""
     tags: list[str]
     calls: list[dict[str, Any]]
     marks: dict[int, Mark]
 
 
 class MirroredChat(NamedTuple):
-    """A chat, and what its session says of it."""
+    """A chat with columns of its session."""
 
     route: Route
     user_id: str | None
@@ -110,7 +110,7 @@ class MirroredChat(NamedTuple):
     estimated_cost_usd: float | None
     cost_status: str | None
     last_active: float | None
-    """When the last message was stored in it."""
+    """The time of the session's last message."""
 
     @classmethod
     def from_row(cls, row: Row) -> MirroredChat:
@@ -122,12 +122,15 @@ class MirrorSource:
         self._engine = engine
 
     def find_highest_id(self) -> int:
-        """The id of the newest message."""
+        """Return the id of the newest message, 0 if there is none."""
         with self._engine.read() as reader:
             return int(reader.value(HIGHEST))
 
     def list_changed(self, after: int, limit: int, *, everybody: bool) -> tuple[int, list[str]]:
-        """(the last message looked at, whose messages came after `after`): those with a chat, or `everybody`."""
+        """Return (last message id examined, sessions with messages after `after`).
+
+        Only sessions with a chat are returned, unless `everybody` is true.
+        """
         with self._engine.read() as reader:
             rows = reader.rows(NEWER, after, limit)
             changed = dict.fromkeys(row[1] for row in rows)
@@ -137,7 +140,7 @@ class MirrorSource:
         return (rows[-1][0] if rows else after), mirrored
 
     def list_outlines(self, after: str, limit: int, *, everybody: bool) -> list[tuple[str, Row]]:
-        """(id, outline) of the sessions behind this id, in the order of ids."""
+        """Return (id, outline) of the sessions with an id greater than `after`, in order of id."""
         with self._engine.read(settled=True) as reader:
             rows = reader.rows(OUTLINES, after, everybody, limit)
             if not rows:
@@ -152,7 +155,7 @@ class MirrorSource:
             return bool(reader.value(EXISTS, session_id))
 
     def list_related(self, session_id: str) -> list[str]:
-        """The sessions of the conversation, and the one that it came out of."""
+        """Return the sessions of the conversation and the parent of its first session."""
         with self._engine.read(settled=True) as reader:
             root = reader.value(ROOT, session_id)
             members = [row[0] for row in reader.rows(MEMBERS, root)]
@@ -160,7 +163,8 @@ class MirrorSource:
         return members if above is None or above in members else [above, *members]
 
     def read_session(self, session_id: str, calls_after: int = 0) -> SessionSnapshot | None:
-        """One session, and its model calls behind that one; None if there is no such session."""
+        """Return a session and its model calls after the id `calls_after`. None if the session does not
+        exist."""
         with self._engine.read(settled=True) as reader:
             columns, outline = reader.dict(SESSION, session_id), reader.row(OUTLINE_OF, session_id)
             if columns is None or outline is None:
@@ -177,18 +181,19 @@ class MirrorSource:
             )
 
     def read_messages(self, session_id: str, ids: Sequence[int]) -> list[dict[str, Any]]:
-        """These messages, as far as they are still there, as they are exported."""
+        """Return the messages with these ids that still exist, in the format of an export."""
         with self._engine.read() as reader:
             rows = (reader.dict(MESSAGE, message_id, session_id) for message_id in ids)
             return [decode_row(reader, row) for row in rows if row is not None]
 
     def read_chats_state(self) -> Row | None:
-        """Different whenever a message was stored or a chat began, moved or was forgotten; cheap to ask for often."""
+        """Return a value that changes when a message is stored or a chat is added, moved or removed. It is
+        cheap to read."""
         with self._engine.read() as reader:
             return reader.row(CHATS_STATE)
 
     def list_chats(self) -> list[Row]:
-        """Every chat, in one pass, in the order of keys; `MirroredChat.of` reads such a row."""
+        """Return a row for every chat, in order of session key. `MirroredChat.from_row` decodes it."""
         with self._engine.read() as reader:
             return reader.rows(CHATS)
 

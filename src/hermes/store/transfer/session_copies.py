@@ -1,6 +1,7 @@
-"""Compare an incoming session with the copies of it that are here, and decide how to merge them. Only reads.
+"""Comparison of an incoming session with its stored copies, and the decision how to merge them.
 
-A copy is the session of the same id, or a branch that an earlier merge made of it. `merge` carries the decision out.
+A stored copy is the session with the same id, or a branch that an earlier merge created from it. `merge`
+applies the decision. This module only reads.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ CONTENTS_HERE = """SELECT id, role, content, content_kind, tool_call_id, tool_ca
     WHERE session_id = ? ORDER BY id"""
 MOVED_HERE = """SELECT m.id, m.uid FROM carried_context c JOIN messages m
     ON m.id BETWEEN c.first_message_id AND c.last_message_id AND m.session_id = c.session_id WHERE c.session_id = ?"""
-# Among them are all branches that merges made; `find_branch_origin` tells of which session.
+# Includes all branches that merges created. `find_branch_origin` returns the session of each.
 BRANCHES = "SELECT id FROM sessions WHERE id >= 'branch_' AND id < 'branch`'"
 
 
 class Copy(NamedTuple):
-    """A session that is here."""
+    """A stored session."""
 
     id: str
     row: dict[str, Any]
@@ -46,27 +47,28 @@ class Copy(NamedTuple):
 
     @property
     def is_untrusted(self) -> bool:
-        """Whether an import without trust brought it."""
+        """Return whether an untrusted import created the session."""
         config = self.row["model_config"]
         return bool(from_json(config or "null", None) == import_policy.UNTRUSTED_CONFIG)
 
 
 class Merge(NamedTuple):
-    """What is to be done with an incoming session of which a copy is here."""
+    """The decision about an incoming session that has a stored copy."""
 
     session: Copy
     target: Copy
-    """Where messages are appended, or from where the branch starts: the session, or an earlier branch of it."""
+    """The session that gets the messages, or from which the branch starts: the session itself or an earlier
+    branch."""
     branch: str | None
-    """The id of the branch that is to be made."""
+    """The id of the branch to create. None if messages are appended."""
     plan: Plan
     places: list[int]
-    """The incoming messages that the plan is about, by their place."""
+    """The positions of the incoming messages that the plan covers."""
     ids: list[int]
-    """The id here of every incoming message; 0 if it is not here."""
+    """The stored id of every incoming message. 0 if it is not stored."""
     visited: list[str]
     is_alias: bool
-    """Whether the incoming session is another store's branch whose messages are in this session."""
+    """Whether the incoming session is a branch of another store whose messages are in this session."""
 
     @property
     def missing(self) -> list[int]:
@@ -74,7 +76,8 @@ class Merge(NamedTuple):
 
     @property
     def is_branched(self) -> bool:
-        """Whether the end of the incoming copy is, or will be, in a branch."""
+        """Return whether the last messages of the incoming copy are in a branch session, or are put into one
+        by this import."""
         return self.branch is not None or self.target.id != self.session.id
 
     @property
@@ -83,10 +86,10 @@ class Merge(NamedTuple):
 
 
 def read_copy(reader: Reader, session_id: str, incoming: Transcript) -> Copy | None:
-    """A session, to compare it with an incoming one.
+    """Read a stored session for comparison with an incoming one. None if it does not exist.
 
-    Messages that moved to it when another session lost them were not said in it. They are left out unless the incoming
-    session holds them, too.
+    Messages that moved to it from another session were not written in it. They are left out unless the
+    incoming session contains them too.
     """
     row = reader.dict(SELECT_ROW, session_id)
     if row is None:
@@ -122,10 +125,11 @@ def find_merge(
     is_alias: bool = False,
     moved: Mapping[int, Stored] = MappingProxyType({}),
 ) -> Merge | None:
-    """Compare an incoming session with the one of this id, source and start. None if they have nothing in common.
+    """Compare an incoming session with the stored session of this id. Return None if they are unrelated.
 
-    Without trust only a session that such an import brought grows. The end of any other becomes a branch, and a session
-    of another owner is left alone. `moved` are incoming messages, by their place, that another session here holds now.
+    An untrusted import extends only a session that an untrusted import created. For any other session, the
+    new messages become a branch. A session of another owner is not changed. `moved` are incoming messages, by
+    position, that are now in another stored session.
     """
     incoming = incoming_session.make_transcript()
     session = target = read_copy(reader, session_id, incoming)
@@ -159,7 +163,7 @@ def _can_merge(session: Copy, incoming_session: IncomingSession, plan: Plan, *, 
         return False
     if plan.action != "unrelated":
         return True
-    # With the same id, source and start, and messages of our own, the copy was made when the session was empty.
+    # Same id, source and start, and messages with uids: the copy was made while the session was empty.
     return (
         incoming_session.start_known
         and all(session.transcript.uids)
@@ -168,7 +172,7 @@ def _can_merge(session: Copy, incoming_session: IncomingSession, plan: Plan, *, 
 
 
 def _leave_out_elsewhere(reader: Reader, merge: Merge, incoming: Transcript) -> Merge:
-    """A merge without the messages that are in another branch of the same session already."""
+    """Return the merge without messages that another branch of the same session already contains."""
     elsewhere = _find_elsewhere(reader, merge.session.id, incoming, merge.missing, merge.visited)
     if not elsewhere:
         return merge
@@ -199,7 +203,8 @@ def _leave_out_elsewhere(reader: Reader, merge: Merge, incoming: Transcript) -> 
 def _find_branch(
     reader: Reader, session_id: str, incoming: Transcript, visited: Sequence[str]
 ) -> tuple[str, Copy | None]:
-    """The branch that holds the beginning of these messages, or None and the id that a new one gets."""
+    """Return (branch id, branch that contains the beginning of these messages). The branch is None if it is
+    new."""
     first = incoming.identify(0)
     while True:
         branch = name_branch(session_id, first)
@@ -208,13 +213,14 @@ def _find_branch(
             return branch, None
         if branch not in visited and plan_messages(copy.transcript, incoming).action != "unrelated":
             return branch, copy
-        first += "'"  # its messages were removed, or it is somebody else's session
+        first += "'"  # its messages were removed, or it is an unrelated session
 
 
 def _find_elsewhere(
     reader: Reader, session_id: str, incoming: Transcript, places: Sequence[int], visited: Sequence[str]
 ) -> dict[int, tuple[str, int]]:
-    """Which of these incoming messages are in another branch of the same session: (branch, id) by their place."""
+    """Return (branch, message id) of incoming messages that another branch of the session contains, by
+    position."""
     places_by_uid = {incoming.uids[place]: place for place in places if incoming.uids[place]}
     found: dict[int, tuple[str, int]] = {}
     for member in _find_family(reader, session_id) if places_by_uid else ():
@@ -227,21 +233,22 @@ def _find_elsewhere(
 
 
 def _find_family(reader: Reader, session_id: str) -> list[str]:
-    """A session and the branches that merges made of it, if there are any."""
+    """Return the session and the branches that merges created from it. Empty if there are no branches."""
     origin = find_branch_origin(session_id) or session_id
     branches = [row[0] for row in reader.rows(BRANCHES) if find_branch_origin(row[0]) == origin]
     return [origin, *branches] if branches else []
 
 
 def is_same_family(session_id: str, other: str) -> bool:
-    """Whether two sessions are the same, or one is a branch that a merge made of the other, or both are of a third."""
+    """Return whether two sessions are the same, or are branches that merges created from the same session."""
     return (find_branch_origin(session_id) or session_id) == (find_branch_origin(other) or other)
 
 
 def find_alias(reader: Reader, incoming_session: IncomingSession, parent: str | None) -> str | None:
-    """The session here that holds the messages of another store's branch.
+    """Return the stored session that contains the messages of another store's branch. None if there is none.
 
-    Two stores that exchange diverged copies each keep their own messages in the session and the other's in a branch.
+    Two stores that exchange diverged copies each keep their own messages in the session and the other's in a
+    branch.
     """
     origin = find_branch_origin(incoming_session.id)
     first = format_uid(incoming_session.messages[0][-1]) if incoming_session.messages else None

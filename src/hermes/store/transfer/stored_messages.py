@@ -1,9 +1,9 @@
-"""Find messages of the store by uid, for an import. There is no index on uid.
+"""Lookup of stored messages by uid, for an import. There is no index on uid.
 
-A message has the same timestamp in every copy. So the timestamps of all messages are read once, from an index that
-holds them, and kept with their ids in sorted arrays (16 bytes per message). The uid of a candidate is compared in the
-store. A row that is gone or was replaced is therefore never found by mistake. Where many messages have one timestamp,
-their uids are read once and kept.
+A message has the same timestamp in every copy. The timestamps of all messages are therefore read once, from a
+covering index, and kept with their ids in sorted arrays (16 bytes per message). The uid of each candidate is
+compared in the store, so a deleted or replaced row is never returned. If many messages have the same
+timestamp, their uids are read once and cached.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ HOLDER = """SELECT m.uid, m.session_id, s.owner, EXISTS (SELECT 1 FROM carried_c
 
 
 FEW = 8
-"""Messages of one timestamp that are compared one by one."""
+"""Up to this number, messages with the same timestamp are compared one by one."""
 
 
 class Stored(NamedTuple):
-    """A message of the store."""
+    """A stored message."""
 
     id: int
     session_id: str
     owner: str
     is_carried: bool
-    """Whether its session also carries it. A session carries its own message after that came from another one."""
+    """Whether its own session also carries it. This is so for a message that moved there from another
+    session."""
 
 
 class _Run(NamedTuple):
@@ -45,27 +46,28 @@ class _Run(NamedTuple):
 
 
 class _SameTime(NamedTuple):
-    """The messages of one timestamp."""
+    """The messages with one timestamp."""
 
     ids: dict[str, int]
-    """By uid."""
+    """Message ids by uid."""
     unread: list[int]
-    """The ids whose uid was not read yet."""
+    """The ids whose uid has not been read yet."""
 
 
 class StoredMessages:
-    """The messages of the store by time. Call `refresh` in each transaction before `find`."""
+    """The stored messages by time. Call `refresh` in each transaction before `find`."""
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
-        """The longest first, each sorted by time."""
+        """Sorted by time within each run. The longest run is first."""
         self._crowded: dict[float, _SameTime] = {}
-        """The timestamps that more than a few messages have, as far as they were looked for."""
+        """Messages by timestamp, for timestamps that were looked up and that more than `FEW` messages have.
+        """
         self.highest = 0
-        """All messages up to this id were read, but those that got a lower id since: see `add`."""
+        """All messages up to this id were read, except messages inserted later with a lower id; see `add`."""
 
     def refresh(self, reader: Reader) -> None:
-        """Read the messages that were stored since."""
+        """Read the messages stored since the last call."""
         rows = reader.each(TIMES_ABOVE, self.highest) if self.highest else reader.each(ALL_TIMES)
         self.add((time, message_id) for time, message_id in rows)
 

@@ -119,6 +119,6 @@ def test_nothing_wrong_says_so_and_clears_an_old_mark(store: Path) -> None:
     with pytest.raises(errors.StoreDamaged, match="seen once"):
         SessionDB(store)
     report = repaired(store)
-    assert "nothing is wrong" in report.lines()[0]
+    assert "no problems found" in report.lines()[0]
     assert (report.lost, report.kept) == ((), None)
     assert everything(store) == before

@@ -77,7 +77,7 @@ def test_an_odd_row_is_found_listed_and_exported_like_any_other(store: Path, odd
         assert row is not None
         assert isinstance(row["last_active"], float)
         assert db.verify().ok, db.verify().lines()
-    assert "nothing is wrong" in repaired(store).lines()[0]
+    assert "no problems found" in repaired(store).lines()[0]
     assert_whole(store)
 
 
@@ -106,11 +106,11 @@ def test_a_session_without_an_id_is_no_obstacle(home: Path) -> None:
         for at in range(200):
             db.append_message("a", "user", f"kept{at} " + "words " * 40)
         assert db.verify().ok, db.verify().lines()
-    assert "nothing is wrong" in repaired(path).lines()[0]
+    assert "no problems found" in repaired(path).lines()[0]
     zero(path, "messages", at=2)
     report = repaired(path)
     with SessionDB(path) as db:
-        assert db.session_count() == 2 or "1 row of sessions, which its rules do not allow" in report.lost
+        assert db.session_count() == 2 or "1 row of sessions, which violate its constraints" in report.lost
         assert len(db.get_messages("a")) > 150
     assert_whole(path)
 

@@ -116,6 +116,7 @@ def assert_repaired(store: Path, left: dict[int, Any]) -> None:
     assert list(store.parent.glob("*.new-*")) == []
 
 
+@pytest.mark.full
 def test_killed_between_any_two_steps_a_repair_can_be_done_again(
     damaged: tuple[Path, Path, dict[int, Any]],
 ) -> None:
@@ -130,6 +131,7 @@ def test_killed_between_any_two_steps_a_repair_can_be_done_again(
             assert_repaired(store, left)
 
 
+@pytest.mark.full
 def test_killed_at_a_random_moment_a_repair_can_be_done_again(
     damaged: tuple[Path, Path, dict[int, Any]],
 ) -> None:

@@ -151,7 +151,7 @@ def test_half_a_page_of_attachments_is_told(store: Path) -> None:
         db.append_message("s1", "user", [picture])
     cut_in_half(store, pages_of(store, "blobs")[0])
     with SessionDB(store) as db:
-        assert any("holds other bytes than were stored" in line for line in db.verify().damage)
+        assert any("do not match its hash" in line for line in db.verify().damage)
 
 
 def test_a_schema_that_is_lost_while_the_process_runs_is_told_by_every_verb(store: Path) -> None:
@@ -332,7 +332,7 @@ def test_tables_whose_names_only_look_like_those_of_a_search_table_are_kept(stor
     assert {"notes_archive_what", "mine_what"} <= names
     assert not {"notes", "notes_data", "notes_content"} & names
     assert [line for line in report.lost if "notes" in line] == [
-        "virtual table notes: let the program that made it make it again"
+        "virtual table notes: the program that created it must create it again"
     ]
     assert_whole(store)
 
@@ -346,8 +346,8 @@ def test_rows_of_other_programs_that_cannot_be_stored_again_are_told(store: Path
         ).fetchall()
     zero(store, "messages", at=6)
     report = repaired(store)
-    assert "1 row of shelf, which its rules do not allow" in report.lost
-    assert [line for line in report.lost if "marks" in line and "point to" in line]
+    assert "1 row of shelf, which violate its constraints" in report.lost
+    assert [line for line in report.lost if "marks" in line and "refer to" in line]
     with sql(store) as connection:
         assert connection.execute("SELECT book FROM shelf").fetchall() == [("found",)]
         assert connection.execute("SELECT count(*) FROM marks").fetchall() == [(SESSIONS * MESSAGES + 1,)]

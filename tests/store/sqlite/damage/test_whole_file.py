@@ -31,7 +31,7 @@ def test_an_empty_file_is_never_an_empty_history(store: Path) -> None:
         SessionDB(store)
     report = SessionDB.repair_file(store)
     assert not report.ok
-    assert "nothing in it can be read" in report.lines()[0]
+    assert "nothing in it is readable" in report.lines()[0]
     assert store.stat().st_size == 0
     with pytest.raises(errors.StoreDamaged):
         SessionDB(store)

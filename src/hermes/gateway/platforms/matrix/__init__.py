@@ -1,5 +1,5 @@
-"""Matrix: login, sync, rooms and threads, encrypted or not.
+"""The Matrix platform: login, sync, rooms and threads, encrypted or not.
 
-Owns the login and the state of the sync. `declaration` is data and imports no SDK. `adapter` is imported when the
+Owns the login and the sync state. `declaration` is data and imports no SDK. `adapter` is imported when the
 platform is connected.
 """

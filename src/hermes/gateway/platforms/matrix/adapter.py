@@ -1,8 +1,9 @@
-"""Matrix: rooms, private chats and threads, encrypted or not, through matrix-nio.
+"""The Matrix adapter: rooms, private chats and threads, encrypted or not, through matrix-nio.
 
-Devices of other people are trusted on first use, and identities are as asserted by the homeserver: nobody at a gateway
-could compare emoji. In a group the adapter handles only what is addressed to it: by name, as a reply to it, in a thread
-it takes part in, or as a command. With `respond: all` it handles everything.
+Devices of other people are trusted on first use, and identities are as asserted by the homeserver, because a
+gateway cannot verify devices interactively. In a group the adapter handles only messages that are addressed
+to it: by name, as a reply to it, in a thread it takes part in, or as a command. With `respond: all` it
+handles every message.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ log = get_logger(__name__)
 _TYPING_MS = 15_000
 _LONGEST_QUOTE = 4000
 _KNOWN = ("accepted", "duplicate", "answered")
-"""Receipts of people who may talk to us."""
+"""Receipt states of authorised people."""
 
 
 class _ReferredMessage(NamedTuple):
@@ -43,12 +44,12 @@ class _ReferredMessage(NamedTuple):
     sender: str
     content: dict[str, Any]
     ours: bool
-    """Whether it is ours, or we wrote in the thread that begins there."""
+    """Whether the message is ours, or we took part in the thread that begins with it."""
 
 
 class Matrix:
     name = "matrix"
-    # Servers allow a burst of messages and then a few a minute; every edit is one.
+    # Servers allow a burst and then a few messages a minute. An edit counts as a message.
     capabilities = Capabilities(max_length=formatting.LONGEST, edits=True, idempotent=True, edit_every=3.0)
 
     def __init__(self, settings: PlatformSettings, folder: Path) -> None:
@@ -56,12 +57,12 @@ class Matrix:
         self._state_files = StateFiles(folder)
         self._everything = settings.more.get("respond") == "all"
         self._client: AsyncClient | None = None
-        """While we are connected."""
+        """The client while the adapter is connected."""
         self._open: AsyncClient | None = None
-        """The same, until it is closed."""
+        """The client from login until it is closed."""
         self._state = State("")
         self._elsewhere: dict[str, str] = {}
-        """First message to room: threads that are known to be none of ours, unless we write in them."""
+        """First message id to room id: threads known not to be ours. Sending in a thread makes it ours."""
         self._sending: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def measure(self, text: str) -> int:
@@ -70,7 +71,8 @@ class Matrix:
     # --- receiving -------------------------------------------------------------------------------
 
     async def run(self, receive: Receive, ready: Callable[[], None]) -> None:
-        """As the protocol says. Cancelled, it hears nothing more, and what is under way can still be sent."""
+        """Run as the `Adapter` protocol specifies. After cancellation nothing is received, but messages can
+        still be sent."""
         await self.close()
         self._open = client = await sign_in(read_account_settings(self._settings), self._state_files)
         try:
@@ -101,7 +103,8 @@ class Matrix:
             result = await reader.read_next()
 
     async def _save_state(self, result: SyncResult) -> None:
-        """Only now: what was handed in lasts, so that nobody need tell it again."""
+        """Save the sync position. Called after the messages were handed in, because they are durable only
+        then."""
         for event_id in result.decrypted:
             self._state.waiting.pop(event_id, None)
         if result.decrypted or self._state.since != result.since:
@@ -125,7 +128,7 @@ class Matrix:
             return
         if content.edits:
             before = await self._look_up(room.room_id, content.edits)
-            if before is None or before.sender != message.sender:  # only who said it can say it anew
+            if before is None or before.sender != message.sender:  # only the author can edit a message
                 return
             thread, replies_to = events.find_thread(before.content)
             content = content._replace(thread=thread, replies_to=replies_to)
@@ -180,9 +183,9 @@ class Matrix:
         client = self._require_client()
         try:
             answer = await call_server(client.room_get_event(room_id, event_id), "looking up a message")
-        except Undeliverable:  # it was removed, or we may not see it
+        except Undeliverable:  # removed, or not visible to us
             return None
-        raw = await answer.transport_response.json()  # with what nio leaves out when it decrypts
+        raw = await answer.transport_response.json()  # includes fields that nio drops when it decrypts
         thread = raw.get("unsigned", {}).get("m.relations", {}).get("m.thread", {})
         ours = raw["sender"] == client.user_id or thread.get("current_user_participated") is True
         return _ReferredMessage(raw["sender"], answer.event.source["content"], ours)
@@ -201,13 +204,13 @@ class Matrix:
         calls = (to.user_id,) if reply_to and to.user_id and not silent and to.chat_type != "dm" else ()
         relation = formatting.make_relation(to.thread_id, reply_to, to.message_id)
         content = formatting.make_message(text, silent=silent, relation=relation, mentions=calls)
-        # The server shows what comes with a transaction id that it knows only once.
+        # The server ignores a second message with the same transaction id.
         sent = await self._put(to.chat_id, content, hashlib.sha256(idempotency_key.encode()).hexdigest())
         if to.thread_id and to.thread_id not in self._state.threads:
             self._state.add_thread(to.chat_id, to.thread_id)
             try:
                 await self._state_files.save_state(self._state)
-            except OSError as error:  # what was sent was sent
+            except OSError as error:  # the message was sent
                 log.warning("matrix: %s", error)
         return sent
 
@@ -218,17 +221,17 @@ class Matrix:
         await call_server(self._require_client().room_typing(to.chat_id, timeout=_TYPING_MS), "typing")
 
     async def open_thread(self, to: Source, name: str) -> str | None:
-        """A thread begins at a message, so one is sent for it to begin at."""
+        """Open a thread by sending a message for it to begin with."""
         return await self._put(to.chat_id, formatting.make_message(name), None)
 
     async def _put(self, room_id: str, content: dict[str, Any], transaction: str | None) -> str:
         client = self._require_client()
         room = client.rooms.get(room_id)
-        if room is None:  # not ours, or we have come this moment
+        if room is None:  # not a member, or joined just now
             await call_server(client.joined_members(room_id), f"sending to {room_id}")
             raise Unreachable(f"matrix: {room_id} is not known yet")
         if room.encrypted and not client.olm:
-            raise Undeliverable(f"matrix: {room_id} is encrypted, and encryption is turned off")
+            raise Undeliverable(f"matrix: {room_id} is encrypted, but encryption is turned off")
         async with self._sending[room_id]:
             try:
                 answer = await call_server(
@@ -243,7 +246,7 @@ class Matrix:
         return str(answer.event_id)
 
     def _allow_renewal(self, error: AdapterError) -> AdapterError:
-        """With a password, being signed out only means to sign in again."""
+        """Return `Unreachable` for a lost login that the password can renew, otherwise the error itself."""
         signs_in_again = isinstance(error, SignedOut) and not self._settings.more.get("access_token")
         return Unreachable(str(error)) if signs_in_again else error
 
@@ -254,7 +257,10 @@ class Matrix:
 
 
 def _begin_new_session(client: AsyncClient, room_id: str) -> None:
-    """After a failure nobody knows who got the key of what comes next. nio believes that all did, or are about to."""
+    """Start a new encryption session after a failed send.
+
+    It is then unknown which devices have the key, but nio assumes that all devices have it or will get it.
+    """
     if client.olm:
         client.sharing_session.pop(room_id, None)
         client.invalidate_outbound_session(room_id)

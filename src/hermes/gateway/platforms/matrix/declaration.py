@@ -1,4 +1,7 @@
-"""Matrix without its SDK: its settings, what the setup asks, and how it differs from other platforms."""
+"""The Matrix declaration: its settings, the setup questions, and its differences from other platforms.
+
+It imports no SDK.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -13,7 +16,7 @@ class MatrixOptions(Section, frozen=True):
         str | None,
         Setting(
             SERVER,
-            "the server that the bot signs in to",
+            "the homeserver of the bot",
             question=Question("Homeserver, such as https://matrix.org", "homeserver", "URL"),
         ),
     ] = None
@@ -21,9 +24,9 @@ class MatrixOptions(Section, frozen=True):
         str | None,
         Setting(
             ANY_TEXT,
-            "who the bot is there: `@bot:matrix.org`",
+            "the user id of the bot, such as `@bot:matrix.org`",
             question=Question(
-                "Who the bot is there, such as @bot:matrix.org",
+                "User id of the bot, such as @bot:matrix.org",
                 "user_id",
                 "ID",
                 expected="as @name:server",
@@ -35,39 +38,42 @@ class MatrixOptions(Section, frozen=True):
         str | None,
         Setting(
             ANY_TEXT,
-            "its access token",
+            "the access token of the bot",
             is_secret=True,
-            question=Question("Its access token, or empty", "token", "T", expected="a token", pattern=r"\S+"),
+            question=Question(
+                "Access token of the bot, or empty", "token", "T", expected="a token", pattern=r"\S+"
+            ),
         ),
     ] = None
     password: Annotated[
         str | None,
         Setting(
             ANY_TEXT,
-            "its password, instead of a token",
+            "the password of the bot, instead of a token",
             is_secret=True,
-            question=Question("Its password", "password", "W", expected="a password", pattern=".+"),
+            question=Question("Password of the bot", "password", "W", expected="a password", pattern=".+"),
         ),
     ] = None
     respond: Annotated[
         str,
         Setting(
-            make_choice("addressed", "all"), "what it answers in groups: what is said to it, or everything"
+            make_choice("addressed", "all"),
+            "which messages in groups are answered: those addressed to the agent, or all",
         ),
     ] = "addressed"
-    encryption: Annotated[bool, Setting(SWITCH, "whether it takes part in encrypted rooms")] = True
-    device_name: Annotated[str, Setting(ANY_TEXT, "what the bot's device is called")] = "Hermes"
+    encryption: Annotated[bool, Setting(SWITCH, "take part in encrypted rooms")] = True
+    device_name: Annotated[str, Setting(ANY_TEXT, "the name of the bot's device")] = "Hermes"
 
 
 def identify_bot(values: Mapping[str, str], fetch: Fetch) -> str | None:
     server = values["homeserver"]
-    if "access_token" not in values:  # a password would make a new device with each attempt
+    if "access_token" not in values:  # each password login would create a new device
         fetch(f"{server}/_matrix/client/versions", "the homeserver", None)
         return None
     address = f"{server}/_matrix/client/v3/account/whoami"
     name = fetch(address, "the homeserver", values["access_token"]).get("user_id")
     if name != values["user_id"]:
-        raise errors.BadConfig(f"the access token is that of {name}, not of {values['user_id']}")
+        raise errors.BadConfig(f"the access token belongs to {name}, not to {values['user_id']}")
     return str(name)
 
 

@@ -1,7 +1,7 @@
-"""Errors of the homeserver, translated to the errors of the adapter seam.
+"""Translates homeserver errors to adapter errors.
 
-Every send carries a transaction id, so a second send shows nothing twice. A delivery with unknown result may therefore
-be repeated, and is `Unreachable` like one that certainly failed.
+Every send carries a transaction id, so a repeated send is not shown twice. A send with an unknown result can
+therefore be repeated. It raises `Unreachable`, as a certain failure does.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from nio import ErrorResponse, LocalProtocolError
 from hermes.gateway.adapter import AdapterError, Misconfigured, RateLimited, Undeliverable, Unreachable
 
 _PATIENCE = 60.0
-"""Seconds that an answer may take, if nothing else is said."""
+"""Default timeout of a request, in seconds."""
 _LIMITED_FOR = 5.0
-"""Seconds to wait if the server only says that it was too much."""
+"""Seconds to wait after a rate limit if the server names no time."""
 
 
 class SignedOut(Misconfigured):
-    """The access token is not valid, or no longer."""
+    """The access token is invalid or has expired."""
 
     def __init__(self, message: str, soft: bool) -> None:
         super().__init__(message)
         self.soft = soft
-        """Whether the device is still known, and only has to sign in again."""
+        """Whether the device is still known and only has to sign in again."""
 
 
 async def call_server(call: Awaitable[Any], doing: str, *, within: float = _PATIENCE) -> Any:
-    """What the server answers; every way in which that fails is one of the gateway's."""
+    """Await a request and return the response. Raise an `AdapterError` on any failure."""
     try:
         async with asyncio.timeout(within):
             answer = await call
@@ -40,11 +40,11 @@ async def call_server(call: Awaitable[Any], doing: str, *, within: float = _PATI
     except (ClientError, TimeoutError, OSError) as error:
         raise Unreachable(f"matrix: {doing}: {str(error) or type(error).__name__}") from error
     except LocalProtocolError as error:
-        # Nio will not even ask; it forgets a token that the server called expired.
+        # nio forgets a token that the server called expired, and then sends no request.
         if "logged in" in str(error):
             raise SignedOut(f"matrix: {doing}: {error}", soft=True) from error
         raise Undeliverable(f"matrix: {doing}: {error}") from error
-    except Exception as error:  # nio meets whatever a server sends, and says so in many ways
+    except Exception as error:  # nio raises many kinds of errors for invalid responses
         raise Unreachable(f"matrix: {doing}: {type(error).__name__}: {error}") from error
     if isinstance(answer, ErrorResponse):
         raise translate_refusal(answer, doing)

@@ -1,7 +1,7 @@
-"""Answers as Matrix events: Markdown as HTML beside the plain text, threads, replies, edits.
+"""Formats answers as Matrix events: HTML and plain text, threads, replies and edits.
 
-An event may have 65,536 bytes. Encryption adds a third, non-ASCII characters are escaped before, and an edit carries
-its text twice. If the HTML does not fit, it is left out.
+An event may have 65,536 bytes. Encryption adds a third, non-ASCII characters are escaped first, and an edit
+contains its text twice. If the HTML does not fit, it is omitted.
 """
 
 from __future__ import annotations
@@ -17,31 +17,32 @@ from markdown_it.token import Token
 from hermes.rendering_check import has_same_text, keep_indentation
 
 LONGEST = 12_000
-"""Of one message, as `measure` counts."""
+"""Maximum length of a message, in units of `measure`."""
 _LARGEST = 45_000
-"""Bytes of an event's content before it is encrypted: three quarters of what is left beside the server's part."""
+"""Maximum bytes of an event's content before encryption: three quarters of the space beside the server's
+fields."""
 
 
 class _Parser(MarkdownIt):
     def normalizeLink(self, url: str) -> str:  # noqa: N802 - its name in the library
-        """As it was written: clients know how to spell an address."""
+        """Return the URL unchanged, because clients encode URLs themselves."""
         return url
 
 
-# Raw HTML and entities are shown as they were typed, and so are definitions of link targets. A picture from elsewhere,
-# which Matrix does not show, is a link.
+# Raw HTML, entities and link definitions are shown literally. An external image becomes a link, because
+# Matrix does not show external images.
 _MARKDOWN = _Parser("commonmark", {"html": False, "breaks": True, "maxNesting": 60})
 _MARKDOWN.enable(["table", "strikethrough"]).disable(["image", "reference", "entity"])
 keep_indentation(_MARKDOWN, "\N{NO-BREAK SPACE}")
 
 
 def measure(text: str) -> int:
-    """Bytes of a text inside an event."""
+    """Return the size of a text inside an event, in bytes."""
     return len(json.dumps(text)) - 2
 
 
 def render_html(text: str) -> str:
-    """The text as HTML; as it was written, where Markdown would leave something of it out."""
+    """Render Markdown as HTML, or return it escaped if rendering would lose text."""
     tokens = list(_add_code_info(_MARKDOWN.parse(text)))
     if not has_same_text(text, "".join(_visible_texts(tokens))):
         return escape(text, quote=False).replace("\n", "<br />\n")
@@ -51,7 +52,7 @@ def render_html(text: str) -> str:
 
 
 def _add_code_info(tokens: Sequence[Token]) -> Iterator[Token]:
-    """The tokens with a line above code where more than its language stands behind the fence."""
+    """Yield the tokens. If a code fence has info text after the language, the text is added above the code."""
     for token in tokens:
         if token.type == "fence" and len(token.info.split()) > 1:
             info = Token("inline", "", 0, children=[Token("text", "", 0, content=token.info.strip())])
@@ -60,7 +61,7 @@ def _add_code_info(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def _visible_texts(tokens: Sequence[Token]) -> Iterator[str]:
-    """What a client shows, in the order of the source. It counts the items of a list itself."""
+    """Yield the texts that a client shows, in source order, with the numbers that it adds to list items."""
     numbers: list[int | None] = []
     targets: list[str] = []
     for token in tokens:
@@ -84,7 +85,7 @@ def _visible_texts(tokens: Sequence[Token]) -> Iterator[str]:
 def make_message(
     text: str, *, silent: bool = False, relation: dict[str, Any] | None = None, mentions: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """A message. Nobody is called by their name in it, but by `mentions`."""
+    """Build a message. Only the users in `mentions` are notified by mention."""
     content = _format_body(text, "m.notice" if silent else "m.text")
     content["m.mentions"] = {"user_ids": list(mentions)} if mentions else {}
     if relation:
@@ -105,7 +106,10 @@ def make_edit(message_id: str, text: str) -> dict[str, Any]:
 
 
 def make_relation(thread: str | None, reply_to: str | None, latest: str | None) -> dict[str, Any] | None:
-    """Where a message belongs. One in a thread also names what it follows, for clients that know no threads."""
+    """Return the relation of a message to its thread or to the message that it answers.
+
+    A message in a thread also names the message before it, for clients without thread support.
+    """
     if thread is None:
         return {"m.in_reply_to": {"event_id": reply_to}} if reply_to else None
     return {

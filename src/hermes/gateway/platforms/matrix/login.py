@@ -1,6 +1,6 @@
-"""Login: with a configured token, with a stored token, or with the password.
+"""Login with a configured token, a stored token, or the password.
 
-A device is kept as long as the server knows it, because encrypted messages are for its keys.
+A device is reused as long as the server knows it, because messages are encrypted for its keys.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from hermes.gateway.platforms.matrix.errors import SignedOut, call_server
 from hermes.gateway.platforms.matrix.state import KEYS, Login, StateFiles
 from hermes.gateway.settings import PlatformSettings
 
-# Its warnings quote what people wrote whenever something in a message is not as expected.
+# nio's warnings quote the text of unusual messages, so only errors are logged.
 if not logging.getLogger("nio").level:
     logging.getLogger("nio").setLevel(logging.ERROR)
 
 _REQUEST = 50.0
-"""Seconds in which the server has to answer, but for a sync, which is asked to wait."""
+"""Request timeout in seconds. Syncs have their own timeout."""
 
 
 class AccountSettings(NamedTuple):
-    """What the settings say of the account."""
+    """The Matrix account and its credentials."""
 
     homeserver: str
     user_id: str
@@ -41,7 +41,7 @@ class AccountSettings(NamedTuple):
 
 
 def read_account_settings(settings: PlatformSettings) -> AccountSettings:
-    """The settings; `Misconfigured` says what is missing."""
+    """Read the account settings. Raise `Misconfigured` if a required setting is missing."""
     options = read_options(MatrixOptions, settings)
     if not options.homeserver:
         raise Misconfigured("matrix: MATRIX_HOMESERVER is not set")
@@ -61,9 +61,10 @@ def read_account_settings(settings: PlatformSettings) -> AccountSettings:
 
 
 class Client(AsyncClient):  # type: ignore[misc]  # nio publishes no types
-    """Follows no redirect: token, password and messages go to the homeserver that was chosen.
+    """A client that follows no redirects, so that token, password and messages go only to the configured
+    homeserver.
 
-    Only a file may be fetched elsewhere; aiohttp leaves the token out there.
+    Only file downloads may be redirected. aiohttp then omits the token.
     """
 
     async def _send_once(
@@ -90,7 +91,7 @@ class Client(AsyncClient):  # type: ignore[misc]  # nio publishes no types
             response.release()
             raise Misconfigured(
                 f"matrix: {urlsplit(self.homeserver).hostname} redirects ({response.status});"
-                " MATRIX_HOMESERVER must be the address it leads to"
+                " set MATRIX_HOMESERVER to the target of the redirect"
             )
         return response
 
@@ -98,7 +99,7 @@ class Client(AsyncClient):  # type: ignore[misc]  # nio publishes no types
 
 
 async def sign_in(account: AccountSettings, state_files: StateFiles) -> AsyncClient:
-    """A client that the server knows, with its keys loaded. Whoever gets it closes it."""
+    """Return a signed-in client with its keys loaded. The caller must close it."""
     client = Client(
         account.homeserver,
         account.user_id,
@@ -107,7 +108,7 @@ async def sign_in(account: AccountSettings, state_files: StateFiles) -> AsyncCli
             store=SqliteStore,
             store_name=KEYS,
             encryption_enabled=account.encryption,
-            max_limit_exceeded=0,  # how long to wait, and whether to try again, is not the library's to say
+            max_limit_exceeded=0,  # retries are up to the gateway, not the library
             max_timeouts=0,
             request_timeout=_REQUEST,
         ),
@@ -133,7 +134,7 @@ async def close_client(client: AsyncClient) -> None:
 async def _sign_in_by_token(client: AsyncClient, account: AccountSettings) -> None:
     await _restore_login(client, account.access_token, account)
     if account.user_id.startswith("@") and client.user_id != account.user_id:
-        raise Misconfigured(f"matrix: the access token is that of {client.user_id}, not of {account.user_id}")
+        raise Misconfigured(f"matrix: the access token belongs to {client.user_id}, not to {account.user_id}")
 
 
 async def _sign_in_by_password(
@@ -144,7 +145,7 @@ async def _sign_in_by_password(
         try:
             await _restore_login(client, before.access_token, account)
         except SignedOut as out:
-            # A device that the server forgot can never be made again with the keys that it had.
+            # A device that the server has deleted cannot be restored with its old keys.
             before = before._replace(access_token="") if out.soft else None
             client.access_token = ""
         else:
@@ -153,7 +154,7 @@ async def _sign_in_by_password(
     try:
         answer = await call_server(client.login(account.password, account.device_name), "signing in")
     except Undeliverable as error:
-        raise Misconfigured(f"{error}; look at MATRIX_USER_ID and MATRIX_PASSWORD") from error
+        raise Misconfigured(f"{error}; check MATRIX_USER_ID and MATRIX_PASSWORD") from error
     state_files.save_login(Login(account.homeserver, account.user_id, answer.device_id, answer.access_token))
 
 
@@ -161,5 +162,5 @@ async def _restore_login(client: AsyncClient, token: str, account: AccountSettin
     client.access_token = token
     me = await call_server(client.whoami(), "signing in")
     if account.encryption and not me.device_id:
-        raise Misconfigured("matrix: the access token has no device, so nothing can be encrypted for it")
+        raise Misconfigured("matrix: the access token has no device, which encryption needs")
     client.restore_login(me.user_id, me.device_id or "", token)

@@ -20,7 +20,7 @@ _PATIENCE = 300.0
 _CHUNK = 64 * 1024
 _SPARE = 1024 * 1024
 _LARGEST = 100 * 1024 * 1024
-"""Of a file that does not say how large it is."""
+"""Maximum size of a file whose message names no size."""
 
 
 def offer_file(client: AsyncClient, file: File) -> OfferedFile:
@@ -32,10 +32,11 @@ def offer_file(client: AsyncClient, file: File) -> OfferedFile:
 
 
 async def _download(client: AsyncClient, file: File) -> bytes:
-    """The bytes, as long as they are about as many as was said: whether to fetch it was decided by that."""
+    """Download a file. Raise `Undeliverable` if it is much larger than announced, because the download was
+    allowed for the announced size."""
     where = _URI.fullmatch(file.uri)
     if not where:
-        raise Undeliverable("matrix: a file without an address")
+        raise Undeliverable("matrix: a file has no address")
     most = _LARGEST if file.size is None else 2 * file.size + _SPARE
     data = bytearray()
     response = await client.send(
@@ -51,7 +52,7 @@ async def _download(client: AsyncClient, file: File) -> bytes:
         async for chunk in response.content.iter_chunked(_CHUNK):
             data += chunk
             if len(data) > most:
-                raise Undeliverable("matrix: a file is larger than was said")
+                raise Undeliverable("matrix: a file is larger than announced")
     return bytes(data)
 
 
@@ -59,5 +60,5 @@ def _decrypt(data: bytes, secret: dict[str, Any]) -> bytes:
     try:
         plain: bytes = decrypt_attachment(data, secret["key"]["k"], secret["hashes"]["sha256"], secret["iv"])
     except (EncryptionError, KeyError, TypeError, ValueError) as error:
-        raise Undeliverable(f"matrix: a file cannot be decrypted: {error}") from error
+        raise Undeliverable(f"matrix: cannot decrypt a file: {error}") from error
     return plain

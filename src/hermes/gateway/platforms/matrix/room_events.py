@@ -1,4 +1,4 @@
-"""Parser of Matrix messages: text, thread, reply, mentions, file. Pure functions over untrusted input."""
+"""Parses Matrix messages: text, thread, reply, mentions and file. Pure functions over untrusted input."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ class File(NamedTuple):
     size: int | None
     uri: str
     secret: dict[str, Any] | None
-    """How it is decrypted; None if it is not encrypted."""
+    """The decryption data. None if the file is not encrypted."""
 
 
 class RoomText(NamedTuple):
     text: str
     thread: str | None = None
-    """The first message of the thread it is in."""
+    """The first message of the thread that contains this message."""
     replies_to: str | None = None
     quoted: str | None = None
-    """What it answers, as it says itself. Newer clients do not."""
+    """The quoted text in the body of a reply. Newer clients do not include it."""
     edits: str | None = None
     file: File | None = None
     called: frozenset[str] = frozenset()
-    """User ids that it mentions, however that was written down."""
+    """The ids of mentioned users, from the mentions field and from links."""
 
 
 def read_content(content: Mapping[str, Any]) -> RoomText | None:
-    """What it says; None if it is nothing that a person says to somebody. Notices are what bots say."""
+    """Parse the content of a message. Return None if it is neither text nor a file. Notices are excluded,
+    because bots send them."""
     related = _get_dict(content, "m.relates_to")
     edits = _get_text(related, "event_id") if related.get("rel_type") == "m.replace" else None
     if edits:
@@ -52,13 +53,13 @@ def read_content(content: Mapping[str, Any]) -> RoomText | None:
     quoted = None
     if replies_to:
         quoted, body = _strip_quote(body)
-    if file:  # the words beside a file are its name, unless it has another one
+    if file:  # without a separate file name, the body is the file name
         body = body if _get_text(content, "filename") not in (None, body) else ""
     return RoomText(body, thread, replies_to, quoted, edits, file, _find_mentions(content))
 
 
 def find_thread(content: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """The thread a message is in, and the message that it answers; that is not encrypted with the rest."""
+    """Return the thread of a message and the message that it answers. These fields are never encrypted."""
     return _find_thread(_get_dict(content, "m.relates_to"))
 
 
@@ -70,7 +71,7 @@ def _find_thread(related: Mapping[str, Any]) -> tuple[str | None, str | None]:
 
 
 def is_addressed(message: RoomText, user_id: str, names: Iterable[str]) -> bool:
-    """Whether it calls us: by mention, by a link to us, or by name; or is a command."""
+    """Return whether the message addresses us by mention, link or name, or is a command."""
     if user_id in message.called or message.text.startswith("/"):
         return True
     return any(
@@ -79,7 +80,7 @@ def is_addressed(message: RoomText, user_id: str, names: Iterable[str]) -> bool:
 
 
 def strip_address(text: str, user_id: str, names: Iterable[str]) -> str:
-    """The words without the name in front that only says whom they are for."""
+    """Remove a leading name that only addresses the bot."""
     for name in (user_id, *names):
         front = re.match(rf"@?{re.escape(name)}\s*[:,]?\s+(?=\S)", text, re.I)
         if front:
@@ -88,7 +89,8 @@ def strip_address(text: str, user_id: str, names: Iterable[str]) -> str:
 
 
 def _strip_quote(body: str) -> tuple[str | None, str]:
-    """The quote that older clients put before an answer, and the answer. A quote of the person's own is theirs."""
+    """Split off the quote that older clients put before a reply. A quote written by the person stays in the
+    text."""
     if not _QUOTED_BY.match(body.removeprefix("> ")) or not body.startswith("> "):
         return None, body
     lines = body.split("\n")

@@ -1,8 +1,8 @@
-"""The rooms of the account: which are private chats, our names in them, and which invitations to accept.
+"""The rooms of the account: private chats, the bot's names in rooms, and invitations.
 
-A private chat is a room with exactly one other person, and always the same one: its conversation is theirs and must not
-pass to whoever comes next. So a direct room into which a third person was invited is a group, and so is one whose other
-person was replaced.
+A private chat is a room with exactly one other person, and always the same person, because its conversation
+belongs to that person. A direct room is a group if a third person was invited or if the other person was
+replaced.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = get_logger(__name__)
 
 _SHORTEST_NAME = 3
 _JOINING = 30.0
-"""Seconds that a room on a distant server may take; it is tried again another time."""
+"""Timeout of a join in seconds. Joins on remote servers can be slow; a failed join is repeated later."""
 
 
 class Rooms:
@@ -35,10 +35,10 @@ class Rooms:
         self._settings = settings
 
     async def look_up_direct(self) -> None:
-        """Which rooms our account calls direct, and with whom."""
+        """Load the direct rooms of the account and the other person in each."""
         try:
-            answer = await call_server(self._client.list_direct_rooms(), "asking for direct rooms")
-        except Undeliverable:  # none was ever called so
+            answer = await call_server(self._client.list_direct_rooms(), "requesting direct rooms")
+        except Undeliverable:  # the account has no direct rooms
             return
         for person, rooms in answer.rooms.items():
             for room_id in rooms if isinstance(rooms, list) else ():
@@ -46,21 +46,22 @@ class Rooms:
 
     def is_direct(self, room: MatrixRoom, person: str) -> bool:
         others = room.users.keys() - {self._client.user_id}
-        if len(others) > 1:  # somebody who is invited will read along
+        if len(others) > 1:  # invited people can read the room too
             return False
         return self._state.direct.setdefault(room.room_id, person) == person
 
     def our_names(self, room: MatrixRoom) -> list[str]:
-        """How people there call us, beside our id."""
+        """Return the bot's display name in the room, if it is long enough to be recognised."""
         us = room.users.get(self._client.user_id)
         name = us.display_name if us else None
         return [name] if name and len(name) >= _SHORTEST_NAME else []
 
     async def accept_invitations(self, invitations: dict[str, InviteInfo]) -> None:
-        """Go where we may; remember the other invitations, for when we know who sent them.
+        """Join the rooms that we may join, and store the other invitations until their senders are known.
 
-        Anybody may ask us into a private chat: that is where a stranger shows the code that makes them known, and the
-        gateway answers nobody else. A group only those may who are known by name, so that nobody can fill our rooms.
+        Anyone may invite the bot to a private chat, because that is where an unknown person pairs with a
+        code. The gateway answers no other messages of unknown people. Only known people may invite the bot to
+        a group, so that strangers cannot add it to many rooms.
         """
         for room_id, info in invitations.items():
             ours = next(
@@ -80,16 +81,19 @@ class Rooms:
             if direct or self._is_known(ours.sender):
                 await self._join(room_id)
             else:
-                log.info("matrix: %s invites us to %s; left until they are known", ours.sender, room_id)
+                log.info(
+                    "matrix: ignoring the invitation of unknown user %s to %s for now", ours.sender, room_id
+                )
 
     async def accept_invitations_of(self, person: str | None = None) -> None:
-        """Go where this person invited us; without one, where those did who are known by now."""
+        """Join the rooms that this person invited us to. Without a person, join the rooms of all known
+        inviters."""
         for room_id, inviter in list(self._state.invitations.items()):
             if inviter == person or (person is None and self._is_known(inviter)):
                 await self._join(room_id)
 
     def forget(self, room_id: str) -> None:
-        """We are not there any more, or not asked any more."""
+        """Forget a room that we have left or are no longer invited to."""
         self._client.rooms.pop(room_id, None)
         self._state.invitations.pop(room_id, None)
 
@@ -99,18 +103,18 @@ class Rooms:
     async def _join(self, room_id: str) -> None:
         try:
             await call_server(self._client.join(room_id), f"joining {room_id}", within=_JOINING)
-        except Undeliverable as error:  # withdrawn, or we are banned
+        except Undeliverable as error:  # the invitation was withdrawn, or we are banned
             log.warning("%s", error)
             self._state.invitations.pop(room_id, None)
         except AdapterError as error:
-            # The room's own server is away: that must not keep us from everybody else.
+            # The room's own server is unreachable. That must not stop the other rooms.
             log.warning("%s", error)
         else:
             self._state.invitations.pop(room_id, None)
 
 
 def is_beginning(event: object, user_id: str) -> bool:
-    """Whether what was said in a room before this was not said to us: we were invited, or came uninvited."""
+    """Return whether the event is our invitation, or our join without one. Earlier messages are not for us."""
     if not isinstance(event, RoomMemberEvent) or event.state_key != user_id:
         return False
     return event.membership == "invite" or (

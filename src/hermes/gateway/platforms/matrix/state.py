@@ -1,8 +1,8 @@
-"""The state that outlasts the process, in the adapter's own folder: the login, and the position of the sync.
+"""The persistent state of the adapter, in its own folder: the login and the sync position.
 
-`login.json` holds the device and its access token, `keys.db` the keys of end-to-end encryption (nio's), `state.json`
-everything that one sync changes. It is one file so that it changes atomically: a message is still to come from the
-server, or it was handed in, or it waits here for its key.
+`login.json` holds the device and its access token, `keys.db` the end-to-end encryption keys (written by nio),
+and `state.json` everything that a sync changes. `state.json` is one file so that it changes atomically. Each
+message is then either not yet received, handed in, or waiting for its key.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from hermes.gateway.adapter import Misconfigured
 
 KEYS = "keys.db"
 MOST_WAITING = 500
-"""Messages that wait for a key; the oldest is given up then."""
+"""Maximum messages that wait for a key. The oldest is dropped first."""
 MOST_THREADS = 2000
-"""Threads that we remember to take part in."""
+"""Maximum threads that are remembered as ours."""
 
 
 class Login(NamedTuple):
@@ -32,27 +32,27 @@ class Login(NamedTuple):
 
 
 class State:
-    """How far we have listened, and what is still open there."""
+    """The sync position, and the rooms, invitations, messages and threads in progress."""
 
     def __init__(self, user_id: str) -> None:
         self.user_id = user_id
         self.since: str | None = None
-        """Everything before this was handed in; None: we never listened."""
+        """All messages before this position were handed in. None before the first sync."""
         self.direct: dict[str, str] = {}
-        """Room to person: whose private chat it is."""
+        """Room id to user id: the other person of each private chat."""
         self.invitations: dict[str, str] = {}
-        """Room to person: who invited us, where we did not go yet."""
+        """Room id to user id: the senders of invitations that were not accepted yet."""
         self.waiting: dict[str, dict[str, Any]] = {}
-        """Event id to encrypted event: messages whose key has not come."""
+        """Event id to encrypted event: messages whose key is missing."""
         self.threads: dict[str, str] = {}
-        """First message to room: threads that we take part in."""
+        """First message id to room id: threads that the bot takes part in."""
 
     def wait_for_key(self, event_id: str, event: dict[str, Any]) -> None:
         self.waiting[event_id] = event
         forget_oldest(self.waiting, MOST_WAITING)
 
     def add_thread(self, room_id: str, thread: str) -> None:
-        """A thread is ours from now on."""
+        """Record that the bot takes part in a thread."""
         self.threads[thread] = room_id
         forget_oldest(self.threads, MOST_THREADS)
 
@@ -63,18 +63,18 @@ class StateFiles:
         self._keeping = asyncio.Lock()
 
     def prepare(self) -> Path:
-        """The folder, with the file of keys private before nio opens it."""
+        """Return the folder. The key file is created with private permissions before nio opens it."""
         home.make_private_folder(self._folder)
         home.tighten(str(self._folder), home.PRIVATE_FOLDER)
         keys = self._folder / KEYS
         if not keys.exists():
-            # A device that lost its keys is of no use: others would go on encrypting for the ones it had.
+            # A device without its keys is useless, because others would still encrypt for the old keys.
             (self._folder / "login.json").unlink(missing_ok=True)
             atomic_files.replace_file(keys, b"")
         return self._folder
 
     def login(self, homeserver: str, user_id: str) -> Login | None:
-        """The device of this person on this server, if we had one."""
+        """Return the stored login of this user on this server, or None."""
         data = self._read("login.json")
         try:
             login = Login(**data)
@@ -86,7 +86,7 @@ class StateFiles:
         atomic_files.replace_file(self._folder / "login.json", msgspec.json.encode(login._asdict()))
 
     def state(self, user_id: str) -> State:
-        """What was kept of this person; nothing, if it was somebody else's."""
+        """Return the stored state of this user, or an empty state if the file belongs to another user."""
         state = State(user_id)
         data = self._read("state.json")
         if data.get("user_id") == user_id:
@@ -94,7 +94,7 @@ class StateFiles:
         return state
 
     async def save_state(self, state: State) -> None:
-        """As it is now; done even if we are told to end meanwhile, because whoever starts next reads it."""
+        """Save the current state. The write finishes even if the task is cancelled."""
         async with self._keeping:
             data = msgspec.json.encode(vars(state))
             writing = asyncio.create_task(
@@ -111,8 +111,8 @@ class StateFiles:
         except FileNotFoundError:
             return {}
         except msgspec.DecodeError as error:
-            # To begin anew would mean to pass over what was said meanwhile: a person has to decide that.
-            raise Misconfigured(f"matrix: {self._folder / name} cannot be read: {error}") from error
+            # A new start would skip the messages sent in the meantime. A person has to decide that.
+            raise Misconfigured(f"matrix: cannot read {self._folder / name}: {error}") from error
         return data if isinstance(data, dict) else {}
 
 

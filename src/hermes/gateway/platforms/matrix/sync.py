@@ -1,7 +1,8 @@
-"""The sync loop, and the upkeep of encryption keys between two syncs.
+"""The sync loop, and the maintenance of encryption keys between two syncs.
 
-The adapter, not the library, stores the position, after everything in a sync was handed in. Messages that the server
-left out after a long absence are fetched. A message without its key waits until the key comes.
+The adapter, not the library, stores the sync position, after all messages of a sync were handed in. After a
+long absence the server omits messages, which are then fetched. A message whose key is missing waits for the
+key.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ log = get_logger(__name__)
 _WAIT_MS = 30_000
 _PATIENCE = 60.0
 _FIRST_PATIENCE = 300.0
-"""The first sync brings the state of every room."""
+"""The timeout is longer because the first sync includes the state of every room."""
 _AT_ONCE = 20
-"""Events of a room in one sync. More are fetched, a page at a time."""
+"""Maximum events of a room in one sync. Further events are fetched in pages."""
 _PAGE = 100
 _MOST_PAGES = 50
-"""How far back a silence is fetched: five thousand events of one room."""
+"""Maximum pages of missed messages: five thousand events per room."""
 
 
 class SyncResult(NamedTuple):
     since: str
-    """Where to go on when all of this was handed in."""
+    """The position of the next sync. Stored after all messages were handed in."""
     messages: list[tuple[str, RoomMessage]]
-    """Room id and message, in the order of each room; not our own."""
+    """Room id and message, in order within each room, without our own messages."""
     decrypted: list[str]
-    """Those of them that need not wait for their key any more."""
+    """The ids of events that no longer wait for a key."""
     invitations: dict[str, InviteInfo]
     left: list[str]
 
@@ -72,7 +73,7 @@ class SyncReader:
         self._began = True
         await self._maintain_keys(response)
         messages, decrypted = self._take_decrypted()
-        if since:  # without it there is only what was said before we ever came
+        if since:  # without a position there are only older messages
             for room_id, info in response.rooms.join.items():
                 messages += await self._collect_messages(room_id, info, since)
         rooms = response.rooms
@@ -94,44 +95,42 @@ class SyncReader:
         return messages
 
     async def _fetch_missed(self, room_id: str, start: str | None, since: str) -> list[Any]:
-        """What the server left out of its answer because it was so much, oldest first."""
+        """Fetch the events that the server omitted from the sync, oldest first."""
         missed: list[Any] = []
         for _ in range(_MOST_PAGES):
             if not start:
                 break
             page = await call_server(
                 self._client.room_messages(room_id, start, since, MessageDirection.back, _PAGE),
-                f"reading what was missed in {room_id}",
+                f"reading missed messages in {room_id}",
             )
             missed += page.chunk
             if not page.chunk or any(is_beginning(event, self._client.user_id) for event in page.chunk):
                 break
             start = page.end
         else:
-            log.warning(
-                "matrix: so much was said in %s meanwhile that the oldest of it is passed over", room_id
-            )
+            log.warning("matrix: too many missed messages in %s; the oldest are skipped", room_id)
         return missed[::-1]
 
     async def _wait_for_key(self, room_id: str, event: MegolmEvent) -> None:
         if event.event_id in self._state.waiting:
             return
         if not self._client.olm:
-            log.warning("matrix: %s is encrypted, and encryption is turned off", event.event_id)
+            log.warning("matrix: %s is encrypted, but encryption is turned off", event.event_id)
             return
-        log.warning("matrix: %s in %s cannot be decrypted yet; it waits for its key", event.event_id, room_id)
+        log.warning("matrix: %s in %s cannot be decrypted yet; waiting for its key", event.event_id, room_id)
         self._state.wait_for_key(event.event_id, {**event.source, "room_id": room_id})
         if event.session_id not in self._client.outgoing_key_requests:
             event.room_id = room_id
             try:
-                await call_server(self._client.request_room_key(event), "asking for a key")
+                await call_server(self._client.request_room_key(event), "requesting a key")
             except Unreachable:
                 raise
             except AdapterError as error:
                 log.info("%s", error)
 
     def _take_decrypted(self) -> tuple[list[tuple[str, RoomMessage]], list[str]]:
-        """Messages whose key has come, and the ids of all that are not waited for any more."""
+        """Return the messages whose key has arrived, and the ids of all events that no longer wait."""
         messages, event_ids = [], []
         for event_id, source in self._state.waiting.items():
             event = Event.parse_event(source)
@@ -152,29 +151,30 @@ class SyncReader:
         return bool(olm and olm.inbound_group_store.get(event.room_id, event.sender_key, event.session_id))
 
     async def _maintain_keys(self, response: SyncResponse) -> None:
-        """What has to be done between two syncs so that people can write to us, and we to them."""
+        """Send, upload, query and claim encryption keys as needed. Called after each sync."""
         client = self._client
         if not client.olm:
             return
-        if response.device_key_count.signed_curve25519 == 0:  # which nio takes for "not told"
+        if response.device_key_count.signed_curve25519 == 0:  # nio treats 0 as "not reported"
             client.olm.uploaded_key_count = 0
         try:
             await call_server(client.send_to_device_messages(), "sending keys")
             if client.should_upload_keys:
                 await call_server(client.keys_upload(), "publishing our keys")
             if client.should_query_keys:
-                await call_server(client.keys_query(), "asking for devices")
+                await call_server(client.keys_query(), "requesting devices")
             if client.should_claim_keys:
-                await call_server(client.keys_claim(client.get_users_for_key_claiming()), "asking for keys")
+                await call_server(client.keys_claim(client.get_users_for_key_claiming()), "requesting keys")
                 await call_server(client.send_to_device_messages(), "sending keys")
         except Unreachable:
             raise
-        except AdapterError as error:  # it is due again after the next sync
+        except AdapterError as error:  # repeated after the next sync
             log.warning("%s", error)
 
 
 def _is_message(event: object) -> bool:
-    """Also one that nio calls bad because something in it is unusual: we read only what we understand."""
+    """Return whether the event is a message. Messages that nio marks as bad are included, because
+    `read_content` ignores unknown fields."""
     return (
         isinstance(event, RoomMessage | BadEvent)
         and event.source.get("type") == "m.room.message"

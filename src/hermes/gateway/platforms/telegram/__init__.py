@@ -1,5 +1,5 @@
-"""Telegram: polling or webhook, private chats, groups, topics, files and buttons.
+"""The Telegram platform: polling or webhook, private chats, groups, topics, files and buttons.
 
-Owns the form of Telegram's updates. `declaration` is data and imports no SDK. `adapter` is imported when the platform
-is connected.
+Owns the parsing of Telegram updates. `declaration` is data and imports no SDK. `adapter` is imported when the
+platform is connected.
 """

@@ -1,7 +1,7 @@
-"""Telegram, through python-telegram-bot's `Bot`.
+"""The Telegram adapter, built on the `Bot` class of python-telegram-bot.
 
-The library's own polling acknowledges messages before they are processed. So the adapter polls itself; the offset,
-which acknowledges, passes a message only when it is durable here.
+The library's polling acknowledges messages before they are processed. So the adapter polls itself. The offset
+acknowledges a message, and it advances only after the message is durable.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ from hermes.gateway.settings import PlatformSettings
 from hermes.secrets import redact
 from hermes.text import replace_surrogates
 
-# The library asks for this: without it, it warns of its own future whenever Telegram wants us to wait.
+# Without this setting, the library emits a deprecation warning for each rate limit.
 os.environ.setdefault("PTB_TIMEDELTA", "true")
 
 WANTED = ("message", "edited_message", "channel_post", "edited_channel_post", "callback_query")
 LONGEST_CHOICE = 64
-"""Bytes that a button can carry."""
+"""Maximum size of a button's callback data, in bytes."""
 POLL_SECONDS = 30
 PATIENCE = 20.0
-"""Seconds in which Telegram answers; a poll may take that much longer."""
+"""Timeout of a request in seconds. A poll may take `POLL_SECONDS` longer."""
 LONGEST_TOPIC = 128
 
 _METHODS = re.compile(r"(?<!/)/bot(?=$|\{token\})")
@@ -94,8 +94,8 @@ class Telegram:
     def __init__(self, settings: PlatformSettings, folder: Path) -> None:
         options = read_options(TelegramOptions, settings)
         if not options.bot_token:
-            raise Misconfigured("Telegram needs the token of a bot: set TELEGRAM_BOT_TOKEN.")
-        # It logs every address that it asks, and the token is part of it.
+            raise Misconfigured("Telegram needs a bot token: set TELEGRAM_BOT_TOKEN.")
+        # httpx logs every URL, and the URL contains the token.
         logging.getLogger("httpx").setLevel(logging.WARNING)
         self._request = HTTPXRequest(64, PATIENCE, PATIENCE, PATIENCE, pool_timeout=PATIENCE)
         base_url, file_url = api_addresses(options.base_url)
@@ -115,7 +115,8 @@ class Telegram:
     # Receiving
 
     async def run(self, receive: Receive, ready: Callable[[], None]) -> None:
-        """As the protocol says. What `receive` raises comes out as it is, and its message was not acknowledged."""
+        """Run as the `Adapter` protocol specifies. If `receive` raises, the error is passed on unchanged and
+        the message is not acknowledged."""
         with _translate_errors("connect", repeatable=True):
             me = await self._bot.get_me()
         reader = UpdateReader(me, self._fetch, everything=self._everything)
@@ -141,27 +142,29 @@ class Telegram:
             return
         receipt = await receive(event, ())
         if receipt.state not in ("answered", "duplicate"):
-            return  # the buttons stay for whoever may press them
+            return  # authorised people can still press the buttons
         chat, message = event.source.chat_id, _parse_number(event.source.message_id)
-        # A question of an earlier process has nobody who removes its buttons. Nothing depends on these two.
-        with suppress(AdapterError), _translate_errors("end a choice", repeatable=True):
+        # The buttons of a question from an earlier process are removed only here. Failures of both calls are
+        # ignored.
+        with suppress(AdapterError), _translate_errors("confirm a pressed button", repeatable=True):
             await self._bot.answer_callback_query(pressed.id)
         with suppress(AdapterError), _translate_errors("remove the buttons", repeatable=True):
             await self._bot.edit_message_reply_markup(chat, message)
 
     async def _poll(self, accept: Accept, ready: Callable[[], None]) -> None:
-        with _translate_errors("end its webhook", repeatable=True):
+        with _translate_errors("remove its webhook", repeatable=True):
             await self._bot.delete_webhook()
         ready()
         while True:
-            with _translate_errors("be asked for messages", repeatable=True):
+            with _translate_errors("return new messages", repeatable=True):
                 updates = await self._bot.get_updates(
                     self._offset, timeout=POLL_SECONDS, allowed_updates=WANTED
                 )
             await self._accept_all(updates, accept)
 
     async def _accept_all(self, updates: Iterable[Update], accept: Accept) -> None:
-        """In order within a chat; chats do not wait for each other. The offset stops at what was not accepted."""
+        """Accept updates in order within each chat, and chats concurrently. The offset stops at the first
+        update that was not accepted."""
         ordered = sorted(updates, key=lambda update: update.update_id)
         chats: defaultdict[int | None, list[Update]] = defaultdict(list)
         for update in ordered:
@@ -194,12 +197,12 @@ class Telegram:
             await asyncio.gather(serving, return_exceptions=True)
 
     async def _fetch(self, file_id: str) -> bytes:
-        with _translate_errors("give a file", repeatable=True):
+        with _translate_errors("return a file", repeatable=True):
             file = await self._bot.get_file(file_id)
             try:
                 return bytes(await file.download_as_bytearray())
-            except InvalidToken as error:  # so the library reads a 404, whatever was asked for
-                raise Undeliverable("Telegram does not have this file any more.") from error
+            except InvalidToken as error:  # the library raises this for every 404
+                raise Undeliverable("Telegram no longer has this file.") from error
 
     # Delivering
 
@@ -243,7 +246,7 @@ class Telegram:
 
     async def edit(self, to: Source, message_id: str, text: str) -> None:
         write = partial(self._bot.edit_message_text, message_id=_parse_number(message_id))
-        with _translate_errors("change a message", repeatable=True):
+        with _translate_errors("edit a message", repeatable=True):
             try:
                 await self._write_formatted(to, text, write)
             except BadRequest as error:
@@ -251,7 +254,7 @@ class Telegram:
                     raise
 
     async def typing(self, to: Source) -> None:
-        with _translate_errors("show that we type", repeatable=True):
+        with _translate_errors("show the typing indicator", repeatable=True):
             await self._call_in_chat(
                 to,
                 lambda chat: self._bot.send_chat_action(
@@ -276,9 +279,9 @@ class Telegram:
         await self._request.shutdown()
 
     async def _write_formatted(self, to: Source, text: str, write: Callable[..., Awaitable[Done]]) -> Done:
-        """Write with markup if Telegram takes that, and if it does not make the text too long; else as it is.
+        """Write the text as HTML, or as plain text if the HTML is refused or too long.
 
-        `write` is a method of the bot. A chat that has moved is written to where it is now.
+        `write` is a method of the bot. If the chat has migrated, the text is written to the new chat.
         """
         mode: ParseMode | None = ParseMode.HTML
         formatted = render_html(text)
@@ -299,7 +302,7 @@ class Telegram:
                 formatted, mode = replace_surrogates(text), None
 
     async def _call_in_chat(self, to: Source, call: Callable[[str], Awaitable[Done]]) -> Done:
-        """Do something in a chat, wherever it has moved: a group that grows becomes another chat."""
+        """Call a method for a chat. If the chat has migrated to a supergroup, use its new id."""
         try:
             return await call(self._moved.get(to.chat_id, to.chat_id))
         except ChatMigrated as moved:
@@ -308,7 +311,7 @@ class Telegram:
 
 
 def _group_albums(updates: Iterable[Update]) -> Iterator[list[Update]]:
-    """One by one; but pictures that were sent together come together, as a message of their own each is none."""
+    """Group the updates of each album. Any other update is a group of its own."""
     album: list[Update] = []
     for update in updates:
         if album and (_album_id(update) is None or _album_id(update) != _album_id(album[0])):
@@ -325,12 +328,13 @@ def _album_id(update: Update) -> str | None:
 
 
 def _topic_number(to: Source) -> int | None:
-    """The topic to write in. The general one is written in by naming none."""
+    """Return the topic id to send to. The General topic is selected by omitting the id."""
     return _parse_number(to.thread_id) if to.thread_id and to.thread_id != GENERAL else None
 
 
 def _make_keyboard(choices: Sequence[Choice]) -> InlineKeyboardMarkup | None:
-    """A button below the other. A text that Telegram does not carry has to be typed, like all others, then."""
+    """Return a keyboard with one button per row, or None if a choice is too long for callback data. Then
+    people type the choice."""
     if not choices or any(len(choice.text.encode()) > LONGEST_CHOICE for choice in choices):
         return None
     return InlineKeyboardMarkup(
@@ -342,11 +346,11 @@ def _parse_number(name: str) -> int:
     try:
         return int(name)
     except ValueError:
-        raise Undeliverable(f"Telegram numbers its messages and topics: there is no {name!r}") from None
+        raise Undeliverable(f"{name!r} is not a Telegram message or topic number") from None
 
 
 def api_addresses(base_url: str) -> tuple[str, str]:
-    """Where the methods are, and where the files are: beside each other, under `bot` and `file/bot`."""
+    """Return the base URLs of the API methods (`bot`) and of the files (`file/bot`)."""
     base = base_url.rstrip("/")
     match = _METHODS.search(base)
     before, after = (base[: match.start()], base[match.end() :]) if match else (base, "")
@@ -355,11 +359,11 @@ def api_addresses(base_url: str) -> tuple[str, str]:
 
 @contextmanager
 def _translate_webhook_refusal() -> Iterator[None]:
-    """What Telegram does not take as a webhook's address it will not take the next time, either."""
+    """Raise `Misconfigured` if Telegram refuses the webhook URL. A retry would fail too."""
     try:
         yield
     except BadRequest as error:
-        raise Misconfigured(f"Telegram does not take this webhook_url: {error.message}") from error
+        raise Misconfigured(f"Telegram refused webhook_url: {error.message}") from error
 
 
 # ---------------------------------------------------------------- errors of Telegram's library
@@ -367,9 +371,10 @@ def _translate_webhook_refusal() -> Iterator[None]:
 
 @contextmanager
 def _translate_errors(doing: str, *, repeatable: bool = False) -> Iterator[None]:
-    """Turn what goes wrong in here into an `AdapterError`.
+    """Translate Telegram errors to `AdapterError`.
 
-    `repeatable`: doing it twice is the same as doing it once, so that a doubt whether it was done is none.
+    With `repeatable`, the action is idempotent. An unknown result then counts as a failure that can be
+    retried.
     """
     try:
         yield
@@ -383,12 +388,12 @@ def _translate_error(error: TelegramError, doing: str, repeatable: bool) -> Adap
         case RetryAfter():
             return RateLimited(line, _parse_seconds(error.retry_after))
         case InvalidToken():
-            return Misconfigured(redact(f"Telegram does not know this bot token: {error.message}"))
+            return Misconfigured(redact(f"Telegram refused the bot token: {error.message}"))
         case Conflict():
             return Unreachable(f"another program receives the messages of this Telegram bot: {error.message}")
         case Forbidden() | BadRequest() | ChatMigrated():
             return Undeliverable(line)
-        case NetworkError() if error.message.lower().startswith(_TOO_MANY):  # with no time given
+        case NetworkError() if error.message.lower().startswith(_TOO_MANY):  # without a retry time
             return RateLimited(line, 1.0)
         case _ if repeatable or isinstance(error.__cause__, _NEVER_SENT):
             return Unreachable(line)

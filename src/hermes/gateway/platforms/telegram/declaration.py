@@ -1,4 +1,7 @@
-"""Telegram without its SDK: its settings, what the setup asks, and how it differs from other platforms."""
+"""The Telegram declaration: its settings, the setup questions, and its differences from other platforms.
+
+It imports no SDK.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -12,26 +15,27 @@ class TelegramOptions(Section, frozen=True):
         str | None,
         Setting(
             ANY_TEXT,
-            "the token of the bot, from @BotFather",
+            "the token of the bot, issued by @BotFather",
             is_secret=True,
             question=Question(
-                "Token that @BotFather gave you", "token", "T", expected="as 123456:ABC…", pattern=r"\d+:\S+"
+                "Bot token from @BotFather", "token", "T", expected="as 123456:ABC…", pattern=r"\d+:\S+"
             ),
         ),
     ] = None
-    base_url: Annotated[str, Setting(URL, "a Bot API server of your own")] = "https://api.telegram.org/bot"
+    base_url: Annotated[str, Setting(URL, "the URL of the Bot API server")] = "https://api.telegram.org/bot"
     respond: Annotated[
         str,
         Setting(
-            make_choice("addressed", "all"), "what it answers in groups: what is said to it, or everything"
+            make_choice("addressed", "all"),
+            "which messages in groups are answered: those addressed to the agent, or all",
         ),
     ] = "addressed"
     webhook_url: Annotated[
         str | None,
         Setting(
             ANY_TEXT,
-            "the address that Telegram calls, with HTTPS: a server of yours that passes it on to the gateway;"
-            " else the gateway polls",
+            "receive updates by webhook: the public HTTPS URL of your proxy in front of the gateway;"
+            " default: polling",
         ),
     ] = None
     webhook_secret: Annotated[
@@ -42,8 +46,12 @@ class TelegramOptions(Section, frozen=True):
             is_secret=True,
         ),
     ] = None
-    webhook_host: Annotated[str, Setting(ANY_TEXT, "where the gateway listens then")] = "127.0.0.1"
-    webhook_port: Annotated[int, Setting(PORT, "on this port")] = 8443
+    webhook_host: Annotated[
+        str, Setting(ANY_TEXT, "the address on which the gateway listens for webhook requests")
+    ] = "127.0.0.1"
+    webhook_port: Annotated[
+        int, Setting(PORT, "the port on which the gateway listens for webhook requests")
+    ] = 8443
 
 
 def identify_bot(values: Mapping[str, str], fetch: Fetch) -> str | None:
@@ -60,7 +68,7 @@ PLATFORM = Platform(
     needs=(("bot_token",),),
     extra="telegram",
     modules=("telegram",),
-    summary="private chats, groups, topics as threads, files; answers are seen as they come; buttons for approvals",
+    summary="private chats, groups, topics as threads, files; streamed answers; buttons for approvals",
     answer_format="Markdown is shown; a message holds about 4,096 characters, and a longer answer comes in parts."
     " There are no tables and no headings: use lists.",
     has_personal_ids=True,

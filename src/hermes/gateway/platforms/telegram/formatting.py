@@ -1,7 +1,7 @@
-"""Markdown as Telegram's HTML: only the tags it knows, always balanced, everything else escaped.
+"""Renders Markdown as Telegram HTML: only supported tags, always balanced, everything else escaped.
 
-No word is lost. If rendering would drop something (a link's title, a surplus cell of a table), the text is shown as it
-was written.
+No text is lost. If rendering would drop something, such as a link title or a surplus table cell, the Markdown
+source is shown instead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hermes.rendering_check import has_same_text, keep_indentation
 from hermes.text import replace_surrogates
 
 LONGEST = 4096
-"""Of what is seen of one message, in the units of UTF-16."""
+"""Maximum visible length of a message, in UTF-16 code units."""
 
 _TAGS = {"strong": "b", "em": "i", "s": "s"}
 _LINKED = ("http://", "https://", "tg://")
@@ -34,12 +34,12 @@ _SPOILER_TAG = re.compile("</?tg-spoiler>")
 
 
 def count_units(text: str) -> int:
-    """How long a text is, as Telegram counts."""
+    """Return the length of a text in UTF-16 code units, as Telegram counts it."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def render_html(markdown: str) -> str:
-    """The text in Telegram's HTML; nothing that can be seen in it is blank unless the text was."""
+    """Render Markdown as Telegram HTML, or return it escaped if rendering would lose text."""
     markdown = replace_surrogates(markdown)
     html = _Writer(markdown).write()
     return (
@@ -48,24 +48,24 @@ def render_html(markdown: str) -> str:
 
 
 def visible_text(html: str) -> str:
-    """What is seen of such HTML."""
+    """Return the visible text of Telegram HTML."""
     return unescape(_TAG.sub("", html))
 
 
 def _is_complete(html: str, source: str) -> bool:
-    """Whether such HTML says all that its source says; a link has its address behind its text."""
+    """Return whether the HTML contains all text of its source. A link counts as its text and its address."""
     return has_same_text(source, visible_text(_LANGUAGE_TAG.sub(r"\1", _LINK_TAG.sub(r"\2 \1", html))))
 
 
 class _Mark(NamedTuple):
-    """Two bars, where a spoiler may begin or end."""
+    """Two bars that may open or close a spoiler."""
 
     opens: bool
     closes: bool
 
 
 class _Writer:
-    """Writes one text. It knows which tags are open, because Telegram wants none of them inside itself."""
+    """Renders one text. It tracks open tags, because Telegram does not allow a tag inside itself."""
 
     def __init__(self, markdown: str) -> None:
         self._lines = _LINE_END.split(markdown)
@@ -163,13 +163,13 @@ class _Writer:
 
 class _Parser(MarkdownIt):
     def normalizeLink(self, url: str) -> str:  # noqa: N802 - its name in the library
-        """As it was written: Telegram knows how to spell an address."""
+        """Return the URL unchanged, because Telegram encodes URLs itself."""
         return url
 
 
 @cache
 def _make_parser() -> MarkdownIt:
-    # HTML and entities are text like any other, and a line that only defines a link would vanish.
+    # HTML and entities are plain text. `reference` is off because a link definition would not be shown.
     parser = _Parser("commonmark", {"html": False, "maxNesting": 100})
     parser.enable(["table", "strikethrough"]).disable(["reference", "html_block", "html_inline", "entity"])
     keep_indentation(parser)
@@ -188,7 +188,7 @@ def _split_marks(text: str) -> list[str | _Mark]:
 
 
 def _join_spoilers(pieces: Sequence[str | _Mark]) -> str:
-    """The pieces as one text; what is between a pair of marks is a spoiler."""
+    """Join the pieces. Text between an opening and a closing mark becomes a spoiler."""
     parts: list[str] = []
     start: int | None = None
     for piece in pieces:
@@ -205,7 +205,7 @@ def _join_spoilers(pieces: Sequence[str | _Mark]) -> str:
 
 
 def _format_code(content: str, info: str = "") -> str:
-    """A block of code; where more than its language stands behind the fence, that goes above it."""
+    """Format a code block. Info text after the language is shown above the block."""
     language, _, rest = info.strip().partition(" ")
     if not _LANGUAGE.fullmatch(language):
         language, rest = "", info.strip()
@@ -229,7 +229,7 @@ def _format_columns(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _measure_cells(text: str) -> int:
-    """How wide a text is where every letter is as wide as the others."""
+    """Return the width of a text in a monospaced font."""
     if text.isascii():
         return len(text)
     return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)

@@ -1,4 +1,4 @@
-"""Telegram updates as events: who wrote what, where, and whether it was addressed to the bot."""
+"""Converts Telegram updates to events: the sender, the text, the chat, and whether the bot is addressed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hermes.gateway.inbound_events import Event, OfferedFile, Source
 from hermes.recall.tool.prompt_safety import fence_text, make_label
 
 GENERAL = "1"
-"""The topic of a forum that all others are beside. Telegram has no number for it; this is the one that is free."""
+"""The id used for the General topic of a forum. Telegram gives this topic no id, and 1 is unused."""
 
 LONGEST_AUTHOR = 60
 _MEDIA = (
-    ("animation", "video", "mp4", "video/mp4"),  # before the document, as which it comes too
+    ("animation", "video", "mp4", "video/mp4"),  # before the document, which Telegram sends too
     ("document", "file", "bin", "application/octet-stream"),
     ("voice", "audio", "ogg", "audio/ogg"),
     ("audio", "audio", "mp3", "audio/mpeg"),
@@ -28,11 +28,11 @@ _MEDIA = (
 _KINDS = ("image", "audio", "video")
 
 Fetch = Callable[[str], Awaitable[bytes]]
-"""A file, by its id at Telegram."""
+"""Downloads a file by its Telegram id."""
 
 
 class AddressedText(NamedTuple):
-    """The words of a message without those that only say whom it is for."""
+    """The text of a message without mentions of the bot."""
 
     text: str
     to_us: bool = False
@@ -40,7 +40,7 @@ class AddressedText(NamedTuple):
 
 
 class UpdateReader:
-    """Reads what comes for one bot."""
+    """Converts the updates of one bot to events."""
 
     def __init__(self, me: User, fetch: Fetch, *, everything: bool = False) -> None:
         self._me = me
@@ -51,12 +51,13 @@ class UpdateReader:
     def read(
         self, album: Sequence[Message], *, edited: bool = False
     ) -> tuple[Event, list[OfferedFile]] | None:
-        """The event of a message, or of the several messages of one album; None if it does not concern us."""
+        """Return the event of a message, or of the messages of one album. Return None if it is not for the
+        bot."""
         message = album[0]
         self._remember_topic(message)
         texts = [self._split_address(part) for part in album]
         files = [self._offer_file(*file) for part in album for file in _list_files(part)]
-        # Somebody who only calls us says at least that.
+        # A message that only mentions the bot keeps its text, because it would be empty otherwise.
         text = "\n".join(part.text for part in texts if part.text) or ("" if files else message.text or "")
         if not (text or files) or not _is_from_a_person(message) or any(part.to_another for part in texts):
             return None
@@ -70,7 +71,7 @@ class UpdateReader:
         ), files
 
     def read_choice(self, pressed: CallbackQuery) -> Event | None:
-        """The event of a button that somebody pressed below a message of ours."""
+        """Return the event of a pressed button below one of our messages."""
         message, person = pressed.message, pressed.from_user
         if message is None or not pressed.data:
             return None
@@ -89,7 +90,10 @@ class UpdateReader:
         return Event(source, pressed.data, clock.now(), chosen=pressed.id)
 
     def _is_answer(self, message: Message) -> bool:
-        """Whether it replies to us. Whatever is said in a topic that we opened replies to its opening."""
+        """Return whether the message replies to the bot.
+
+        A message in a topic that the bot opened counts as a reply, because it replies to the opening message.
+        """
         replied = message.reply_to_message
         return replied is not None and replied.from_user is not None and replied.from_user.id == self._me.id
 
@@ -110,7 +114,7 @@ class UpdateReader:
         )
 
     def _remember_topic(self, message: Message) -> None:
-        """What topics are called stands only in what opened or renamed them."""
+        """Remember the name of a topic. Telegram sends it only when a topic is opened or renamed."""
         thread = _find_thread(message)
         root = message.reply_to_message
         named = (
@@ -127,12 +131,13 @@ class UpdateReader:
         for entity in sorted(message.entities or message.caption_entities, key=lambda entity: -entity.offset):
             result = self._remove_mention(result, entity)
         text = result.text.strip()
-        if message.forward_origin is not None:  # somebody else's words: they are no request, and no command
+        if message.forward_origin is not None:  # a forwarded text is not a request or command
             text = f"[forwarded message, from {_describe_author(message.forward_origin)}]\n{fence_text(text)}"
         return result._replace(text=text)
 
     def _remove_mention(self, result: AddressedText, entity: MessageEntity) -> AddressedText:
-        """Without one mention of us. They are taken from the end, so that the places of the others stay."""
+        """Remove one mention of the bot. Mentions are removed from the end, so that earlier offsets stay
+        valid."""
         units = result.text.encode("utf-16-le")
         start, end = 2 * entity.offset, 2 * (entity.offset + entity.length)
         before, part, after = (
@@ -164,14 +169,17 @@ def _chat_type(chat: Chat) -> str:
 
 
 def _is_from_a_person(message: Message) -> bool:
-    """Not from a bot, nor a channel's post that Telegram copied. Somebody who speaks as a chat is a person."""
+    """Return whether a person wrote the message. Bots and automatic forwards of channel posts are excluded.
+
+    A person who writes on behalf of a chat counts as a person.
+    """
     if message.is_automatic_forward:
         return False
     return message.sender_chat is not None or (message.from_user is not None and not message.from_user.is_bot)
 
 
 def _find_speaker(message: Message) -> tuple[str | None, str | None]:
-    """Id and name; who speaks as the chat itself (a channel, an anonymous admin) has no id of their own."""
+    """Return the id and name of the sender. The id is None for a channel or an anonymous admin."""
     chat = message.sender_chat
     if chat is not None:
         return (
@@ -182,13 +190,13 @@ def _find_speaker(message: Message) -> tuple[str | None, str | None]:
 
 
 def _find_handle(message: Message) -> str | None:
-    """The name that Telegram gives to one person only."""
+    """Return the unique username of the sender, without the @."""
     user = None if message.sender_chat is not None else message.from_user
     return None if user is None else user.username
 
 
 def _find_thread(message: Message) -> str | None:
-    """The topic. Outside of forums Telegram numbers chains of replies, too; those are no threads of ours."""
+    """Return the topic id. Outside forums Telegram also numbers reply chains, which are not threads."""
     if message.is_topic_message:
         return str(message.message_thread_id)
     return GENERAL if message.chat.is_forum else None
@@ -202,7 +210,7 @@ def _find_quote(message: Message) -> str | None:
 
 
 def _describe_author(origin: MessageOrigin) -> str:
-    """Who wrote a message that was forwarded, as Telegram says it."""
+    """Return the author of a forwarded message, as Telegram reports it."""
     for attribute in ("sender_user", "sender_chat", "chat"):
         who: User | Chat | None = getattr(origin, attribute, None)
         if isinstance(who, User):
@@ -213,7 +221,7 @@ def _describe_author(origin: MessageOrigin) -> str:
 
 
 def _describe_message(message: Message) -> str:
-    """In words, what has none."""
+    """Describe a message that has no text."""
     if message.sticker:
         return message.sticker.emoji or "[sticker]"
     if message.dice:
@@ -228,7 +236,7 @@ def _describe_message(message: Message) -> str:
 
 
 def _list_files(message: Message) -> Iterator[tuple[str, str, str, int | None, str]]:
-    """Kind, name, media type, size and id of what came with a message."""
+    """Yield the kind, name, media type, size and id of each attached file."""
     if message.photo:
         photo = message.photo[-1]  # the largest
         yield "image", f"photo_{photo.file_unique_id}.jpg", "image/jpeg", photo.file_size, photo.file_id
@@ -244,7 +252,7 @@ def _list_files(message: Message) -> Iterator[tuple[str, str, str, int | None, s
 
 
 def _join_parts(before: str, after: str) -> str:
-    """What is left when a name is taken out of a sentence."""
+    """Join the text before and after a removed mention."""
     if not before.strip():
         return before + after.lstrip(" \t,:")
     if not after or after[0] in " \t\n,.:;!?":

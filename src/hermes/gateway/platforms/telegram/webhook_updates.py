@@ -1,4 +1,4 @@
-"""Updates by webhook instead of polling. Each request must carry the secret."""
+"""Receives Telegram updates by webhook instead of polling. Each request must carry the secret."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"
 _SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
 Accept = Callable[[Sequence[Update]], Awaitable[None]]
-"""Hand in one message, or those of one album; it returns when they are durable."""
+"""Hands in one message or the messages of one album. Returns when they are durable."""
 
 
 class Webhook(NamedTuple):
@@ -49,13 +49,13 @@ class Webhook(NamedTuple):
         return cls(url, secret, host, port)
 
     async def serve(self, bot: Bot, accept: Accept) -> None:
-        """Accept what is brought, until cancelled."""
+        """Accept updates until cancelled."""
         await serve(self.app(bot, accept), self.host, self.port)
 
     def app(self, bot: Bot, accept: Accept) -> Starlette:
         async def receive_update(request: Request) -> Response:
             secret = request.headers.get(SECRET_HEADER, "")
-            if not compare_digest(secret.encode(), self.secret.encode()):  # the body is not even read
+            if not compare_digest(secret.encode(), self.secret.encode()):  # the body is not read
                 address = request.client.host if request.client else ""
                 if not current_guard().is_wrong_key_allowed(address):
                     raise HTTPException(429, headers={"Retry-After": "60", "Connection": "close"})
@@ -70,9 +70,9 @@ class Webhook(NamedTuple):
                 raise HTTPException(400) from None
             try:
                 await accept([update])
-            except Exception as error:  # noqa: BLE001 - whatever it was, Telegram is to deliver the message again
+            except Exception as error:  # noqa: BLE001 - Telegram must deliver the message again
                 LOG.warning(
-                    "a message of Telegram was not accepted and will come again: %s", redact(str(error))
+                    "a Telegram message was not accepted; Telegram will send it again: %s", redact(str(error))
                 )
                 raise HTTPException(503) from None
             return Response()

@@ -1,5 +1,5 @@
-"""The webhook: signed HTTP in, the answer in the response or to a callback address.
+"""The webhook platform: signed HTTP requests, answered in the response or by a callback request.
 
-Owns the signatures and the callbacks. `declaration` is data and imports no HTTP library. `adapter` is imported when
-the platform is connected.
+Owns the signatures and the callbacks. `declaration` is data and imports no HTTP library. `adapter` is
+imported when the platform is connected.
 """

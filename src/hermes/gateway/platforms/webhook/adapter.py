@@ -1,8 +1,8 @@
-"""The webhook: signed HTTP in, and the answer in the response or to a callback address. See docs/webhook.md.
+"""The webhook adapter: signed HTTP requests, answered in the response or by a callback. See docs/webhook.md.
 
-Whoever has the secret has access, and is believed about who speaks. A request waits for the answer to its message
-unless it names a callback address. Nothing can be delivered to a chat where no request waits; the answer is still
-stored in the conversation.
+The shared secret grants access, and the user named in a signed request is trusted. A request waits for the
+answer to its message unless it names a callback URL. If no request waits in a chat, nothing can be delivered
+to it. The answer is still stored in the conversation.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ log = get_logger(__name__)
 
 SHORTEST_SECRET = 16
 LARGEST_BODY = 32 * 1024 * 1024
-"""Attachments are in the body, a third larger than they are."""
+"""The body contains the attachments in base64, which adds a third to their size."""
 TAKEN_IN = ("accepted", "answered")
 REFUSED: dict[str, tuple[int, dict[str, Any]]] = {
     "duplicate": (200, {"duplicate": True}),
-    "unauthorised": (403, {"error": "this person may not talk to us"}),
-    "limited": (429, {"error": "too many messages: try again in a minute"}),
+    "unauthorised": (403, {"error": "this user is not authorised"}),
+    "limited": (429, {"error": "too many messages; try again in a minute"}),
     "ignored": (200, {"ignored": True}),
 }
-LOST: tuple[int, dict[str, Any]] = (503, {"error": "the message could not be stored: try again"})
+LOST: tuple[int, dict[str, Any]] = (503, {"error": "the message was not stored; try again"})
 AGAIN = {429: {"Retry-After": "60"}, 503: {"Retry-After": "5"}}
 
 
@@ -71,7 +71,7 @@ class WaitingRequest(NamedTuple):
 
 class Webhook:
     name = "webhook"
-    # A receiver that honours the key shows nothing twice; whether one does cannot be known.
+    # A receiver may deduplicate by the idempotency key, but the gateway cannot rely on it.
     capabilities = Capabilities(
         max_length=1_000_000, edits=False, idempotent=False, allows_many_replies=False
     )
@@ -92,7 +92,7 @@ class Webhook:
         self._handing_in: WeakValueDictionary[Source, asyncio.Lock] = WeakValueDictionary()
         self._client: httpx2.AsyncClient | None = None
         self.port: int | None = None
-        """Where it listens, while it does."""
+        """The port while the adapter is listening, otherwise None."""
 
     def measure(self, text: str) -> int:
         return len(text)
@@ -125,8 +125,11 @@ class Webhook:
         reply_to: str | None = None,
         silent: bool = False,
     ) -> str | None:
-        """An answer goes to whoever asked; what answers nothing, to whoever waits longest in that chat."""
-        text = text.encode("utf-8", "replace").decode()  # half a character cannot be sent
+        """Deliver an answer to the request or the callback URL of its message.
+
+        A text that answers no message goes to the request that has waited longest in the chat.
+        """
+        text = text.encode("utf-8", "replace").decode()  # a lone surrogate cannot be sent
         message_id = reply_to or to.message_id
         waiting = next(
             (request for request in self._find_waiting(to) if request.source.message_id == message_id),
@@ -137,18 +140,18 @@ class Webhook:
             if url is not None:
                 await self._call_back(url, to, message_id, text, idempotency_key, last=reply_to is not None)
                 return None
-            # Whoever waits for another answer must not take this one for it.
+            # A request that waits for another answer must not receive this one.
             waiting = next(iter(self._find_waiting(to)), None) if message_id is None else None
         if waiting is None:
-            raise Undeliverable("nobody waits for it, and there is no callback address for it")
+            raise Undeliverable("no request waits for the message and it has no callback URL")
         waiting.reply.set_result(text)
         return None
 
     async def edit(self, to: Source, message_id: str, text: str) -> None:
-        raise Undeliverable("what was answered to a webhook cannot be changed")
+        raise Undeliverable("a webhook response cannot be edited")
 
     async def typing(self, to: Source) -> None:
-        """There is nobody to show it to."""
+        """Do nothing: a webhook has no typing indicator."""
 
     async def open_thread(self, to: Source, name: str) -> str | None:
         return None
@@ -159,7 +162,9 @@ class Webhook:
             self._client = None
 
     async def _answer(self, request: Request, receive: Receive) -> Response:
-        if read_claim(request.headers, clock.now()) is None:  # the body of a nonsense signature is not read
+        if (
+            read_claim(request.headers, clock.now()) is None
+        ):  # do not read the body if the signature is malformed
             return _refuse_unauthorised(request)
         try:
             body = await _read_body(request)
@@ -172,10 +177,10 @@ class Webhook:
             return _refuse_unauthorised(request)
         proof, message = understood
         if message.callback_url is not None and not self._callbacks.allows(message.callback_url):
-            return _json_response(400, {"error": "callback_url: its host is not among callback_hosts"})
+            return _json_response(400, {"error": "callback_url: the host is not listed in callback_hosts"})
         try:
             source, remembered = message.event.source, REMEMBERED_S[proof.signature]
-            chat = f"{source.chat_type}:{source.chat_id}"  # what the path can change
+            chat = f"{source.chat_type}:{source.chat_id}"  # the part that the path can change
             if not await asyncio.to_thread(self._seen.begin, proof.mark, chat, remembered):
                 return _json_response(*REFUSED["duplicate"])
             return await self._hand_in(request, message, receive, proof)
@@ -184,7 +189,7 @@ class Webhook:
             return _json_response(*LOST)
 
     def _check_request(self, request: Request, body: bytes) -> tuple[Proof, WebhookMessage] | None:
-        """None if it is not signed by somebody who has the secret."""
+        """Check the signature and parse the message. Return None if the signature is invalid."""
         now = clock.now()
         proof = check_signature(self._secret, request.headers, body, now)
         route = request.path_params.get("route")
@@ -201,7 +206,8 @@ class Webhook:
 
         if message.callback_url is None:
             return await self._accept(request, message, hand_in)
-        # One at a time of the same message: else the one that is a duplicate could drop the address of the other.
+        # Process copies of the same message one at a time. Otherwise a duplicate could remove the callback
+        # URL of the other copy.
         async with self._handing_in.setdefault(message.event.source, asyncio.Lock()):
             return await self._accept(request, message, hand_in)
 
@@ -210,7 +216,7 @@ class Webhook:
         is_new = url is not None and await asyncio.to_thread(self._callbacks.keep, source, url)
         reply = None
         if message.wait and url is None:
-            # From now on: the answer may be quicker than the receipt.
+            # Register before the message is handed in, because the answer may come before the receipt.
             with self._register_waiting(source) as waiting:
                 receipt = await receive(message.event, message.offered)
                 if receipt.state in TAKEN_IN:
@@ -218,7 +224,7 @@ class Webhook:
         else:
             receipt = await receive(message.event, message.offered)
         if receipt.state not in TAKEN_IN:
-            if is_new:  # for a duplicate that was answered; if it was not, its address was known before
+            if is_new:  # a duplicate of an answered message; otherwise the URL was stored before
                 await asyncio.to_thread(self._callbacks.drop, source, source.message_id)
             return _json_response(*REFUSED.get(receipt.state, LOST))
         ids = {"session_key": receipt.session_key, "message_id": source.message_id}
@@ -236,7 +242,8 @@ class Webhook:
             self._waiting.remove(waiting)
 
     def _find_waiting(self, to: Source) -> list[WaitingRequest]:
-        """Who waits in that chat, and is not somebody else: what one person is told in a group is not for another."""
+        """Return the requests that wait in the chat. In a group, a text for one user must not reach another
+        user."""
         return [
             request
             for request in self._waiting
@@ -246,11 +253,12 @@ class Webhook:
         ]
 
     async def _wait_for_reply(self, request: Request, waiting: WaitingRequest) -> str | None:
-        """The answer, waited for as long as the other side does; None if it does not come in time."""
-        # The body is read: what comes is that they have gone.
+        """Wait for the answer until the timeout or until the client disconnects. Return None if there is no
+        answer."""
+        # The body was read, so the next message is the disconnect.
         disconnected = asyncio.ensure_future(request.receive())
         either: list[asyncio.Future[Any]] = [waiting.reply, disconnected]
-        # If we are to end, that the message is accepted can still be said.
+        # On shutdown, the response can still report that the message was accepted.
         with suppress(asyncio.CancelledError):
             await asyncio.wait(either, timeout=self._wait_s, return_when=asyncio.FIRST_COMPLETED)
         disconnected.cancel()
@@ -260,7 +268,7 @@ class Webhook:
         self, url: str, to: Source, message_id: str | None, text: str, idempotency_key: str, *, last: bool
     ) -> None:
         if not self._callbacks.allows(url):
-            raise Undeliverable("the host of its callback address is not allowed any more")
+            raise Undeliverable("the host of the callback URL is no longer allowed")
         data = {"reply": text, "message_id": message_id, "chat": to.chat_id, "thread": to.thread_id}
         body = json.dumps(data, ensure_ascii=False).encode()
         headers = {
@@ -281,16 +289,17 @@ def _json_response(status: int, data: dict[str, Any]) -> Response:
 
 
 async def _read_body(request: Request) -> bytes:
-    """Not `request.body()`, which would keep the bytes for as long as the answer takes."""
+    """Read the body. `request.body()` would keep the bytes in memory until the response is sent."""
     return b"".join([chunk async for chunk in request.stream()])
 
 
 def _refuse_unauthorised(request: Request) -> Response:
-    """Nobody is told why. Who tries too often is told to stop."""
+    """Refuse a request. The response names no reason. After too many invalid requests from an address,
+    respond with 429."""
     address = request.client.host if request.client else ""
     if not current_guard().is_wrong_key_allowed(address):
         return JSONResponse(
-            {"error": "too many requests without a good signature"},
+            {"error": "too many requests without a valid signature"},
             429,
             headers={"Retry-After": "60", "Connection": "close"},
         )

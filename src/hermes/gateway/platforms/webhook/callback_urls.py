@@ -1,8 +1,8 @@
-"""Callback addresses, kept from the request until the answer is delivered.
+"""Callback URLs, stored from the request until the answer is delivered.
 
-A request may name an address only on hosts that the operator listed; otherwise the gateway would be a way into networks
-that only this machine reaches (see `http/address_rules`). The address is in a private file before the message is
-accepted, so that the answer is delivered after a crash, too.
+A request may name a URL only on hosts that the operator configured. Otherwise requests could reach networks
+that only this machine can access (see `http/address_rules`). The URL is written to a private file before the
+message is accepted, so that the answer is delivered even after a crash.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ log = get_logger(__name__)
 MOST = 1000
 OLDEST_S = 7 * clock.DAY
 EVERY = 100
-"""How many are kept between two looks at whether there are too many."""
+"""Number of stored URLs after which old ones are removed."""
 WHOLE_S = 30
 AGAIN = (408, 425)
 PAUSE_S = (1.0, 30.0, 3600.0)
-"""The shortest, the usual and the longest time to let somebody alone who has too much to do."""
+"""The shortest, the default and the longest pause after a rate-limit response, in seconds."""
 
 
 class Callbacks:
@@ -47,7 +47,7 @@ class Callbacks:
         return self._hosts.allows(url)
 
     def keep(self, source: Source, url: str) -> bool:
-        """Whether there was none for this message before."""
+        """Store the callback URL of a message. Return whether the message had none before."""
         home.make_private_folder(self._folder)
         file = self._file(source, source.message_id)
         is_new = not file.exists()
@@ -65,7 +65,7 @@ class Callbacks:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as problem:
-            log.warning("a callback address cannot be read: %s", problem)
+            log.warning("cannot read a callback URL: %s", problem)
             return None
 
     def drop(self, source: Source, message_id: str | None) -> None:
@@ -73,7 +73,7 @@ class Callbacks:
             self._file(source, message_id).unlink()
 
     def tidy(self) -> None:
-        """Forget what was never answered: what is too old, and the oldest of too many."""
+        """Remove URLs that are too old, and the oldest ones above the limit."""
         with self._lock:
             self._since_tidied = 0
         if not self._folder.is_dir():
@@ -81,7 +81,7 @@ class Callbacks:
         clear_partials(self._folder)
         aged: list[tuple[float, Path]] = []
         for file in self._folder.glob("*.json"):
-            with suppress(OSError):  # just delivered
+            with suppress(OSError):  # deleted in the meantime
                 aged.append((file.stat().st_mtime, file))
         aged.sort(reverse=True)
         latest = clock.now() - OLDEST_S
@@ -91,7 +91,7 @@ class Callbacks:
                     file.unlink()
 
     def _file(self, source: Source, message_id: str | None) -> Path:
-        # Who sends them numbers them: two people in one chat may both begin with 1.
+        # Senders choose their own message ids, so two people in one chat may use the same id.
         name = json.dumps([source.chat_id, source.thread_id, source.user_id, message_id])
         return self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:40]}.json"
 
@@ -99,8 +99,8 @@ class Callbacks:
 async def post_callback(
     client: httpx2.AsyncClient, url: str, body: bytes, headers: Mapping[str, str]
 ) -> None:
-    """Deliver to a callback address; what goes wrong is said as adapters say it. Nothing that comes back is read."""
-    where = httpx2.URL(url).host  # the rest of an address may be a secret
+    """Send a request to a callback URL. Raise an `AdapterError` on failure. The response body is not read."""
+    where = httpx2.URL(url).host  # the rest of the URL may be secret
     try:
         async with asyncio.timeout(WHOLE_S):
             async with client.stream("POST", url, content=body, headers=dict(headers)) as answer:
@@ -108,12 +108,14 @@ async def post_callback(
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as problem:
         raise Unreachable(f"{where} cannot be reached: {str(problem) or type(problem).__name__}") from problem
     except (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL) as problem:
-        raise Undeliverable(f"{where} cannot be spoken to: {problem}") from problem
+        raise Undeliverable(f"cannot send a request to {where}: {problem}") from problem
     except (httpx2.TransportError, TimeoutError) as problem:
-        raise DeliveryUnknown(f"{where} took it and did not answer: {type(problem).__name__}") from problem
+        raise DeliveryUnknown(
+            f"{where} did not respond to the callback: {type(problem).__name__}"
+        ) from problem
     if 200 <= status < 300:
         return
-    line = f"{where} answered {status}"
+    line = f"{where} responded with status {status}"
     if status == 429 or (status == 503 and pause):
         raise RateLimited(line, _parse_retry_after(pause))
     if status >= 500 or status in AGAIN:

@@ -1,4 +1,7 @@
-"""The webhook without its HTTP library: its settings, what the setup asks, and how it differs from other platforms."""
+"""The webhook declaration: its settings, the setup questions, and its differences from other platforms.
+
+It imports no HTTP library.
+"""
 
 from typing import Annotated
 
@@ -12,7 +15,7 @@ class WebhookOptions(Section, frozen=True):
         str | None,
         Setting(
             ANY_TEXT,
-            "what requests are signed with, at least 16 characters",
+            "the secret that signs requests, at least 16 characters",
             is_secret=True,
             question=Question(
                 "Secret that signs requests",
@@ -24,15 +27,17 @@ class WebhookOptions(Section, frozen=True):
             ),
         ),
     ] = None
-    host: Annotated[str, Setting(ANY_TEXT, "for other machines, put a server with TLS in front of it")] = (
-        "127.0.0.1"
-    )
-    port: Annotated[int, Setting(PORT, "where it listens")] = 8644
+    host: Annotated[
+        str,
+        Setting(ANY_TEXT, "the address to listen on; use a proxy with TLS for access from other machines"),
+    ] = "127.0.0.1"
+    port: Annotated[int, Setting(PORT, "the port to listen on")] = 8644
     wait_seconds: Annotated[
-        float, Setting(make_number(0, clock.DAY), "how long a request waits for its answer")
+        float, Setting(make_number(0, clock.DAY), "the number of seconds that a request waits for its answer")
     ] = 120.0
     callback_hosts: Annotated[
-        tuple[str, ...], Setting(HOSTS, "where answers may be sent: `example.org`, `example.org:8443`")
+        tuple[str, ...],
+        Setting(HOSTS, "hosts to which answers may be sent: `example.org`, `example.org:8443`"),
     ] = ()
 
 
@@ -43,7 +48,7 @@ PLATFORM = Platform(
     needs=(("secret",),),
     extra="gateway",
     modules=("starlette", "uvicorn"),
-    summary="signed HTTP in; the answer in the response, or to a callback address",
+    summary="signed HTTP requests; the answer is in the response or sent to a callback URL",
     answer_format="A program reads the answer: give what was asked for, and nothing around it.",
     by_secret=True,
     announces_resets=False,

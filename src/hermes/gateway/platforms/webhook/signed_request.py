@@ -1,8 +1,8 @@
 """Reads a webhook request, checks its signature, and accepts it once.
 
-Two signatures are known: our own, which covers the time and is valid for five minutes, and GitHub's, which covers only
-the body and is valid for ever. A request without a message id gets one from its signed content, so that the same
-request is the same message. `SeenRequests` remembers signed requests of every path.
+Two signatures are supported. Our own covers the time and is valid for five minutes. GitHub's covers only the
+body and does not expire. A request without a message id gets an id from its signed content, so that a
+repeated request is the same message. `SeenRequests` records signed requests of all paths.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ import msgspec
 from hermes import append_files, atomic_files, clock, home
 from hermes.errors import HermesError
 from hermes.gateway.http.json_body import check_depth, check_value_count
-from hermes.gateway.inbound_events import CHAT_TYPES, Event, OfferedFile, Source
+from hermes.gateway.inbound_events import Event, OfferedFile, Source
+from hermes.session_kinds import CHAT_TYPES
 
 OURS = "X-Hermes-Signature"
 GITHUB = "X-Hub-Signature-256"
 GITHUB_ID = "X-GitHub-Delivery"
 WINDOW_S = 300
 REMEMBERED_S = {OURS: 2 * WINDOW_S, GITHUB: 90 * clock.DAY}
-"""How long a signed request is known again."""
+"""How long a signed request is remembered, in seconds, by signature header."""
 LONGEST_FOREIGN = 20_000
-"""Characters of somebody's own JSON that become a message."""
+"""Maximum characters of foreign JSON that become a message."""
 LONGEST_ID = 200
 UNNAMED = "webhook"
 KINDS = ("image", "audio", "video")
@@ -42,31 +43,31 @@ Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_ID)] | Number
 Name = Annotated[str, msgspec.Meta(max_length=LONGEST_ID)]
 MOST_REMEMBERED = 100_000
-"""Requests that are remembered; of more, the oldest are forgotten."""
+"""Maximum number of remembered requests. The oldest are forgotten first."""
 SPARE_LINES = 10_000
 
 
 class NotUnderstood(HermesError):
-    """The request is signed, and makes no sense."""
+    """The request is signed, but its content is invalid."""
 
 
 class Proof(NamedTuple):
-    """That a request was made by somebody who has the secret."""
+    """The result of a valid signature check."""
 
     signature: str
     digest: str
-    """Of all that was signed."""
+    """Digest of the signed content."""
     mark: str
-    """The same for the same signed request, wherever it is sent."""
+    """Identifies the signed request. It does not depend on the path."""
 
 
 class Claim(NamedTuple):
-    """A signature of the right form, not yet checked against a body."""
+    """A well-formed signature that is not yet checked against a body."""
 
     signature: str
-    """The header it stands in."""
+    """The name of the header with the signature."""
     prefix: bytes
-    """What is signed before the body."""
+    """The bytes that are signed before the body."""
     hex: str
 
 
@@ -98,12 +99,12 @@ class Body(msgspec.Struct):
 
 
 def sign(secret: bytes, body: bytes, at: float) -> str:
-    """Our own, as its header has it."""
+    """Return our own signature as its header value."""
     return f"t={at:.0f},v1={_hex_digest(secret, _date_prefix(f'{at:.0f}'), body)}"
 
 
 def read_claim(headers: Mapping[str, str], now: float) -> Claim | None:
-    """The signature that a request came with, before its body is read; None if it cannot be a good one."""
+    """Read the signature header, before the body is read. Return None if it is missing, malformed or expired."""
     header = headers.get(OURS)
     if header is None:
         kind, _, claimed = headers.get(GITHUB, "").partition("=")
@@ -120,7 +121,7 @@ def read_claim(headers: Mapping[str, str], now: float) -> Claim | None:
 def check_signature(
     secret: bytes, headers: Mapping[str, str], body: bytes | bytearray, now: float
 ) -> Proof | None:
-    """None if anything is wrong with it; nobody is told what."""
+    """Check the signature of a body. Return None if it is invalid. The caller must not learn why."""
     claim = read_claim(headers, now)
     if claim is None:
         return None
@@ -128,7 +129,7 @@ def check_signature(
         return None
     signed = hashlib.sha256(claim.prefix)
     signed.update(body)
-    # A hash of the signature, not of the body: without the secret nobody can tell which body it is of.
+    # Hash the signature, not the body: without the secret, the mark does not reveal which body it belongs to.
     mark = hashlib.sha256(claim.hex.encode()).hexdigest()
     return Proof(claim.signature, signed.hexdigest()[:32], mark)
 
@@ -136,7 +137,7 @@ def check_signature(
 def read_message(
     body: bytes, proof: Proof, headers: Mapping[str, str], route: str | None, now: float
 ) -> WebhookMessage:
-    """The message in a request. A route is a chat, if the body names none."""
+    """Parse the message of a request. The route is used as the chat if the body names no chat."""
     try:
         check_value_count(body)
         data = msgspec.json.decode(body)
@@ -146,7 +147,7 @@ def read_message(
         else:
             fields = _wrap_foreign_json(data, body)
     except (ValueError, RecursionError) as problem:  # msgspec's errors are ValueErrors
-        raise NotUnderstood(f"the body is not understood: {problem}") from problem
+        raise NotUnderstood(f"the body is invalid: {problem}") from problem
     if not fields.text.strip() and not fields.attachments:
         raise NotUnderstood("the body has no text")
     if fields.message_id is None and proof.signature == GITHUB and GITHUB_ID not in headers:
@@ -162,10 +163,11 @@ def _make_source(fields: Body, proof: Proof, route: str | None) -> Source:
     chat = route if fields.chat is None else str(fields.chat)
     if chat and len(chat) > LONGEST_ID:
         raise NotUnderstood(f"the name of the chat is longer than {LONGEST_ID} characters")
-    # Who is in a chat that has a name is not known; a person without one is alone with us.
+    # The members of a named chat are unknown, so it is a group. A message without a chat name is a private
+    # chat.
     kind = fields.chat_type or ("group" if chat else "dm")
     if kind not in CHAT_TYPES:
-        raise NotUnderstood(f"chat_type is one of {', '.join(CHAT_TYPES)}")
+        raise NotUnderstood(f"chat_type must be one of {', '.join(CHAT_TYPES)}")
     return Source(
         "webhook",
         chat or user or UNNAMED,
@@ -178,7 +180,7 @@ def _make_source(fields: Body, proof: Proof, route: str | None) -> Source:
 
 
 def _wrap_foreign_json(data: Any, body: bytes) -> Body:
-    """Somebody's own JSON is the text itself. Whoever sends such waits for no answer."""
+    """Use foreign JSON as the text of a message. The request does not wait for the answer."""
     message_id = data.get("message_id") if isinstance(data, dict) else None
     valid_id = (
         message_id if type(message_id) in (str, int) and 0 < len(str(message_id)) <= LONGEST_ID else None
@@ -219,14 +221,15 @@ class SeenRequest(NamedTuple):
 
 
 class SeenRequests:
-    """Signed requests that came before. A signature covers the body, not the path: sent to another path, the same
-    request would be a message in another chat.
+    """Signed requests that were received before, for replay protection.
 
-    So each signed request belongs to the first chat it was sent to, and is accepted once. This is recorded before the
-    message is handed in, and again when it is accepted. A request that was not accepted can be repeated to the same
-    chat; there the inbox recognises the message.
+    A signature covers the body but not the path. The same request, sent to another path, would become a
+    message in another chat. So each signed request belongs to the chat that it was first sent to, and is
+    accepted once. The request is recorded before the message is handed in, and again when it is accepted. A
+    request that was not accepted can be repeated to the same chat. There the inbox recognises the message.
 
-    The file has a line for each change, the later one counts. Marks are hashes: nothing that was said is in it.
+    The file has one line per change, and the last line of a request counts. It contains only hashes and
+    times, no message texts.
     """
 
     def __init__(self, file: Path, most: int = MOST_REMEMBERED) -> None:
@@ -242,12 +245,12 @@ class SeenRequests:
             with suppress(FileNotFoundError):
                 for line in self._file.read_bytes().splitlines():
                     self._lines += 1
-                    with suppress(ValueError, TypeError):  # a line that a crash cut off
+                    with suppress(ValueError, TypeError):  # an incomplete line after a crash
                         mark, chat, until, is_accepted = json.loads(line)
                         self._note(str(mark), SeenRequest(str(chat), float(until), bool(is_accepted)))
 
     def begin(self, mark: str, chat: str, seconds: float) -> bool:
-        """Remember a request for so long; False if it was accepted before, or belongs to another chat."""
+        """Record a request for `seconds`. Return False if it was accepted before or belongs to another chat."""
         place, now = hashlib.sha256(chat.encode()).hexdigest()[:16], clock.now()
         with self._lock:
             earlier = self._seen.get(mark)
@@ -257,14 +260,14 @@ class SeenRequests:
             return True
 
     def accept(self, mark: str) -> None:
-        """The message of a request is in the inbox."""
+        """Record that the message of a request is in the inbox."""
         with self._lock:
             request = self._seen.get(mark)
             if request is not None and not request.is_accepted:
                 self._write(mark, request._replace(is_accepted=True))
 
     def _write(self, mark: str, seen: SeenRequest) -> None:
-        """On the disk first: a request of which that cannot be said is not taken."""
+        """Write to disk first. If that fails, the request is not accepted."""
         line = json.dumps([mark, *seen]).encode() + b"\n"
         home.make_private_folder(self._file.parent)
         has_room = self._lines <= 2 * len(self._seen) + SPARE_LINES
@@ -285,7 +288,7 @@ class SeenRequests:
         self._seen.pop(mark, None)
         self._seen[mark] = seen
         now = clock.now()
-        # Short-lived ones stand between others, so the oldest few are looked at, not only the first.
+        # Lifetimes differ, so expired requests are not always first. Check the oldest few.
         for name in [name for name, _ in zip(self._seen, range(4), strict=False)]:
             if self._seen[name].until < now:
                 del self._seen[name]

@@ -1,5 +1,5 @@
-"""Copies of a store: pages copied through SQLite's backup interface, backups, and the files that belong to a store.
+"""Copies of a store: page copies with SQLite's backup API, backups, and the files that belong to a store.
 
-Owns the names of backups and how many are kept. Migrations import it and make a backup first; it imports no
+Owns the names of backups and how many are kept. Migrations import it to make a backup first. It imports no
 transactions.
 """

@@ -1,7 +1,7 @@
-"""Copies of a store: made through the backup interface, verified before they get their name, bounded, put back whole.
+"""Backups of a store: copied with SQLite's backup API, verified before they get their name, and limited in number.
 
-A file under a backup's name is always a complete, verified, self-contained database. What is being written has another
-name and a lock; what a killed process left behind is cleared away by the next backup.
+A file with the name of a backup is always a complete, verified, self-contained database. An unfinished copy has a
+different name and a lock. The next backup removes unfinished copies of killed processes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEEP = 5
 MOST_BYTES = 8 << 30
 
 DAMAGED = ".damaged"
-"""Ends the name of a store that was set aside unverified: no backup, but all there is of what was in it."""
+"""The ending of a damaged store that was set aside. It is not verified, but may be the only copy of its data."""
 
 _NAME = re.compile(r"state-(\d{8}_\d{6})(?:-(\d+))?-[a-z][a-z0-9-]*\.db(?:\.damaged)?")
 
@@ -37,7 +37,7 @@ _NAME = re.compile(r"state-(\d{8}_\d{6})(?:-(\d+))?-[a-z][a-z0-9-]*\.db(?:\.dama
 
 
 def backup_file(path: Path, target: Path | None) -> Backup:
-    """`make_backup` of a store through a connection of its own."""
+    """Back up a store through a new connection. See `make_backup`."""
     with Inside(), closing(connect_read_only(path)) as connection:
         return make_backup(connection, path, target)
 
@@ -45,10 +45,11 @@ def backup_file(path: Path, target: Path | None) -> Backup:
 def make_backup(
     connection: apsw.Connection, path: Path, target: Path | None = None, *, reason: str = "backup"
 ) -> Backup:
-    """A verified copy of the store at `path`, read through `connection`, which nobody else uses meanwhile.
+    """Make a verified copy of the store at `path`, read through `connection`, which must not be used in the meantime.
 
-    Without a target (or with a folder) it gets a name of its own; in the store's own folder of backups old ones are
-    then removed. An existing target is replaced at the end, once the copy is known to be good.
+    Without a target, or with a folder as target, the copy gets a generated name. Without a target, it goes to the
+    store's own folder of backups, and old backups are removed. An existing target is replaced only when the copy is
+    verified.
     """
     made = write_copy(connection, path, target, reason)
     if target is None:
@@ -57,7 +58,7 @@ def make_backup(
 
 
 def write_copy(connection: apsw.Connection, path: Path, target: Path | None, reason: str) -> Backup:
-    """`make_backup` without removing any other."""
+    """Make a backup like `make_backup`, but remove no other backups."""
     folder, name = _choose_place(path, target)
     try:
         prepare_folder(folder, own=target is None)
@@ -94,7 +95,7 @@ def prepare_folder(folder: Path, *, own: bool) -> None:
 
 
 def _publish(partial: Path, folder: Path, name: str | None, reason: str) -> Path:
-    """Give the finished copy its name, at once and whole."""
+    """Give the finished copy its name, atomically."""
     if name is not None:
         encryption.copy_note(partial, folder / name)
         os.replace(partial, folder / name)
@@ -112,7 +113,7 @@ def _publish(partial: Path, folder: Path, name: str | None, reason: str) -> Path
 
 
 def make_name(folder: Path, reason: str) -> str:
-    """The next name: its order is the order of making, even if the clock was turned back."""
+    """Return the next name. Names sort in the order of creation, even if the clock was set back."""
     stamp, number = clock.format_stamp(), 1
     for file in folder.iterdir():
         if (found := _order_key(file)) and found >= (stamp, number):
@@ -120,16 +121,16 @@ def make_name(folder: Path, reason: str) -> str:
     return f"state-{stamp}-{reason}.db" if number == 1 else f"state-{stamp}-{number}-{reason}.db"
 
 
-# ------------------------------------------------------------------------------------------------ keeping
+# ------------------------------------------------------------------------------------------------ retention
 
 
 def backup_folder(path: Path) -> Path:
-    """Where the backups of this store are."""
+    """Return the folder of the store's backups."""
     return path.with_name(f"{path.name}{BACKUPS}")
 
 
 def list_backups(path: Path) -> list[Path]:
-    """The backups in the store's own folder, newest first."""
+    """Return the backups in the store's own folder, newest first."""
     try:
         files = [file for file in backup_folder(path).iterdir() if _order_key(file) and file.suffix == ".db"]
     except OSError:
@@ -145,10 +146,10 @@ def _order_key(file: Path) -> tuple[str, int] | None:
 def trim_backups(
     path: Path, keep: int = KEEP, most_bytes: int = MOST_BYTES, *, spare: Path | None = None
 ) -> list[Path]:
-    """Remove the oldest backups beyond these bounds; their names.
+    """Remove the oldest backups beyond these limits. Return their paths.
 
-    The newest stays, and `spare`. One from before a migration stays until a newer one of that kind is known to be
-    whole: it is the only copy in the shape that another program can read.
+    The newest backup and `spare` are kept. A backup from before a migration is kept until a newer one of that kind is
+    known to be intact: it is the only copy in a format that other programs can read.
     """
     removed: list[Path] = []
     precious: list[Path] = []
@@ -195,7 +196,7 @@ def backup_error(path: Path, problem: Exception) -> errors.HermesError:
     detail, where = str(problem), ""
     if isinstance(problem, OSError) and problem.strerror:
         detail, where = problem.strerror, f" ({problem.filename})" if problem.filename else ""
-    elif detail == "not an error":  # the backup interface gives a code and no words
+    elif detail == "not an error":  # the backup API reports a code without a message
         detail = f"SQLite reports {type(problem).__name__}"
     return errors.make_error(
         errors.BackupFailed, f"{path} could not be copied: {detail}{where}; nothing was changed"
@@ -203,7 +204,10 @@ def backup_error(path: Path, problem: Exception) -> errors.HermesError:
 
 
 def _is_lack_of_room(problem: Exception) -> bool:
-    """A full disk, a quota, or a limit on the size of files, which SQLite reports as a failed write."""
+    """Return whether the cause is a full disk, a quota or a file-size limit.
+
+    SQLite reports a file-size limit as a failed write.
+    """
     if isinstance(problem, apsw.IOError):
         return getattr(problem, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
     return isinstance(problem, apsw.FullError) or (

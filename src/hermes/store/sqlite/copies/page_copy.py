@@ -1,4 +1,4 @@
-"""One moment of a live database, page by page into another file, and the proof that what arrived is whole."""
+"""A consistent copy of a live database, page by page into another file, and its verification."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from hermes.store.sqlite.connection import Patience, connect, damage_error, prag
 from hermes.store.sqlite.encryption import encryption
 
 PAGES_AT_ONCE = 2000
-"""About 8 MB between two chances for others: threads of this process, and writers where there is no log."""
+"""About 8 MB. Between two steps other threads can run, and writers too if the store has no write-ahead log."""
 MOST_RESTARTS = 5
 
-# What must be whole in a copy. Search tables are derived: a copy with a broken one is as good as the store itself. And
-# SQLite calls a sound one malformed if an older SQLite split its text differently (seen with trigrams around NUL).
+# Tables that must be intact in a copy. Search tables are derived, so a copy with a damaged one is as good as the
+# store. SQLite also reports an intact one as malformed if an older SQLite split its text differently (trigrams around
+# NUL).
 PLAIN_TABLES = """SELECT name FROM sqlite_master
     WHERE type = 'table' AND rootpage > 0 AND name NOT GLOB 'messages_fts*' ORDER BY name"""
 CHECK = "SELECT * FROM pragma_integrity_check(?)"
@@ -26,9 +27,12 @@ COUNT_MESSAGES = "SELECT count(*) FROM messages"
 
 
 def copy_into(source: apsw.Connection, path: Path, partial: Path) -> tuple[int, int]:
-    """Copy one snapshot into the partial file and verify it; (sessions, messages). What is encrypted stays so."""
-    # With a log, a snapshot costs writers nothing and is held. Without one it would lock them out, so the copy is
-    # taken in steps, and SQLite starts over when somebody has written in between; in the end we do insist.
+    """Copy one snapshot into the partial file and verify it. Return the numbers of sessions and messages.
+
+    The copy of an encrypted store is encrypted too.
+    """
+    # With a write-ahead log a snapshot does not block writers, so it is kept open. Without a log it would block them.
+    # So the copy is made in steps, and SQLite restarts it after a write. After several restarts, writers are blocked.
     hold = pragma(source, "PRAGMA journal_mode") == "wal"
     encryption.copy_note(Path(source.filename), partial)
     copy = connect(partial)
@@ -40,7 +44,7 @@ def copy_into(source: apsw.Connection, path: Path, partial: Path) -> tuple[int, 
             same = source.in_transaction or pragma(source, "PRAGMA data_version") == version
             expected = count_rows(source) if same else None
         if pragma(copy, "PRAGMA journal_mode=DELETE") != "delete":
-            raise OSError(errno.EIO, "the copy could not be made a single file")
+            raise OSError(errno.EIO, "the copy could not be converted to a single file")
     finally:
         copy.close()
     return _verify(partial, expected, path)
@@ -85,18 +89,18 @@ def _verify(file: Path, expected: tuple[int, int] | None, path: Path) -> tuple[i
     copy = connect(file, read_only=True, immutable=True)
     try:
         if wrong := find_damage(copy):
-            # A copy is made page by page: what is wrong in it was wrong before.
+            # A copy is made page by page, so the same damage is in the original.
             raise damage_error(path, wrong)
         found = count_rows(copy)
     finally:
         copy.close()
     if expected is not None and found != expected:
-        raise OSError(errno.EIO, f"the copy holds {found}, the store {expected} sessions and messages")
+        raise OSError(errno.EIO, f"the copy has {found} sessions and messages, the store has {expected}")
     return found
 
 
 def find_damage(connection: apsw.Connection) -> str | None:
-    """What is wrong with the tables that hold the truth; None if nothing is."""
+    """Return the first problem in the tables that are not derived, or None."""
     try:
         for (table,) in run(connection, PLAIN_TABLES):
             for (outcome,) in run(connection, CHECK, table):

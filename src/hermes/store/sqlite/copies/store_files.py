@@ -1,4 +1,4 @@
-"""Which files are a store's own: nothing that is written for a person may take the place of one of them."""
+"""The files that belong to a store. Nothing that is written for a user may replace one of them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from hermes.store.sqlite.wal.sidecars import SIDECARS
 
 
 class StoreFiles:
-    """What a store lives on, looked up once. Nothing is opened: to close the live file would drop SQLite's locks."""
+    """The files of one store, looked up once.
+
+    None is opened, because closing the live file would drop SQLite's locks.
+    """
 
     def __init__(self, store: Path) -> None:
-        # Where the store is a link, SQLite's files lie beside what it leads to, and ours beside the link.
+        # If the store is a symbolic link, SQLite's files are beside its target, and ours are beside the link.
         beside = os.path.join(os.path.realpath(store.parent), store.name)
         self._bases = (os.path.realpath(store), beside)
         self._names: dict[str, str] = {}
@@ -29,9 +32,10 @@ class StoreFiles:
                 self._numbers.setdefault(number, role)
 
     def describe_role(self, file: Path, *, is_copy: bool = False) -> str | None:
-        """What of the store a file is, by whatever link it is named and also before it is there; None if nothing.
+        """Describe what a file is to the store, by any link and even before it exists.
 
-        A copy of a store may lie among its backups.
+        Return None if the file does not belong to the store. With `is_copy`, the file is a copy of a store, which may
+        be among its backups.
         """
         real, number = os.path.realpath(file), identity_of(file)
         role = self._names.get(real) or (None if number is None else self._numbers.get(number))
@@ -40,11 +44,11 @@ class StoreFiles:
     def _describe_place(self, real: str, is_copy: bool) -> str | None:
         for base in self._bases:
             if real.startswith(f"{base}{DAMAGE_MARK}-"):
-                return "what a repair kept of the store"
+                return "a copy of the store that a repair kept"
             if not is_copy and _is_inside(real, f"{base}{BACKUPS}"):
                 return "among the store's backups"
             if _is_inside(real, os.path.join(os.path.dirname(base), FOLDER)):
-                return "among what waits to be stored"
+                return "in the spool of the store"
         return None
 
     def _each(self, store: Path) -> Iterator[tuple[str, str]]:
@@ -55,8 +59,8 @@ class StoreFiles:
         note = encryption.read_note(store)
         if note is not None and note.key_file is not None:
             yield note.key_file, "the key of the store"
-        yield str(config_file.get_path()), "where your settings are"
-        yield str(dotenv.get_path()), "where your keys are"
+        yield str(config_file.get_path()), "your settings file"
+        yield str(dotenv.get_path()), "the file with your keys"
 
 
 def _is_inside(real: str, folder: str) -> bool:

@@ -1,4 +1,5 @@
 """Encryption at rest: which files are encrypted, and where their keys come from.
 
-Owns the note beside an encrypted file. `connection` imports it and asks it for keys; it opens no connection itself.
+Owns the note beside an encrypted file. `connection` imports it to find keys. It opens connections only to test
+whether a file is readable, and imports no transactions.
 """

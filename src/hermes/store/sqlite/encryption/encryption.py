@@ -1,11 +1,12 @@
-"""Encryption at rest: which files are encrypted, and the one place where a connection is given its key.
+"""Encryption at rest: which files are encrypted, and the function that sets the key of a connection.
 
-Beside an encrypted file lies a note, `<file>.key.json`: the cipher, where its key may be found, and a salted digest by
-which a wrong key is told from damage. Never the key. Where there is no note there is no cost but the look for it.
+Beside an encrypted file is a note, `<file>.key.json`. It contains the cipher, the places where the key may be found,
+and a salted digest that distinguishes a wrong key from damage. It never contains the key. For a plain file the only
+cost is the check for a note.
 
-The cipher is ChaCha20-Poly1305, page by page, of SQLite3 Multiple Ciphers (`apsw-sqlite3mc` in the place of `apsw`):
-authenticated, so that no changed bit is read as text, and two to three times faster than the scheme of SQLCipher
-without asking for special hardware. Keys are 32 random bytes, so nothing is derived and opening stays quick.
+The cipher is ChaCha20-Poly1305, per page, from SQLite3 Multiple Ciphers (`apsw-sqlite3mc`, a replacement of `apsw`).
+It is authenticated, so a changed bit is never read as data. Without special hardware it is two to three times faster
+than the scheme of SQLCipher. Keys are 32 random bytes, so no key derivation is needed, and opening stays fast.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ CIPHER = "chacha20"
 PROBE_MS = 30_000
 
 _known: dict[str, bytes] = {}
-"""Keys that were found in this process, by the digest in the note: a keyring is asked once."""
+"""Keys that were found in this process, by the digest in the note, so that a keyring is queried only once."""
 
 
 class Note(NamedTuple):
@@ -34,15 +35,15 @@ class Note(NamedTuple):
     salt: str
     check: str
     account: str
-    """Under which name the keyring has the key: the resolved path of the store for which it was made."""
+    """The name of the key in the keyring: the resolved path of the store for which it was made."""
     key_file: str | None = None
-    """Where the key file was when the store was encrypted."""
+    """The path of the key file when the store was encrypted."""
     settled: bool = False
-    """False: the file may be plain, and has to be tried. So beside copies, and while a store is being converted."""
+    """If False, the file may be plain and must be tested, as for copies and during a conversion."""
 
 
 def is_encrypted(path: Path) -> bool:
-    """Whether the store at `path` is encrypted, or will be once it is made."""
+    """Return whether the store at `path` is encrypted, or will be when it is created."""
     if _has_note(path):
         return True
     if os.path.exists(path):
@@ -53,18 +54,18 @@ def is_encrypted(path: Path) -> bool:
 
 
 def is_expected(path: Path) -> bool:
-    """Whether the environment names a key, and yet this store is plain: a person may believe that it is not."""
+    """Return whether the environment names a key although this store is plain, so that the user can be warned."""
     named = os.environ.get("HERMES_STORE_KEY") or os.environ.get("HERMES_STORE_KEY_FILE")
     return bool(named) and not _has_note(path)
 
 
 def can_encrypt() -> bool:
-    """Whether the SQLite in this process has ciphers."""
+    """Return whether the SQLite library of this process supports ciphers."""
     return hasattr(apsw, "mc_version")
 
 
 def note_path(path: Path) -> str:
-    """The note lies beside the file itself, as SQLite's log does, by whatever link it was opened."""
+    """Return the path of the note. If `path` is a symbolic link, the note is beside its target, like SQLite's log."""
     return (os.path.realpath(path) if os.path.islink(path) else str(path)) + NOTE
 
 
@@ -76,18 +77,18 @@ def _has_note(path: Path) -> bool:
 
 
 def unlock(connection: apsw.Connection, path: Path) -> None:
-    """Give a new connection the key of its file, if that is encrypted; StoreLocked if there is no such key."""
+    """Set the key of a new connection if its file is encrypted. Raise `StoreLocked` if the key is not found."""
     if _has_note(path) and (key := find_key(path)) is not None:
         apply(connection, key)
 
 
 def apply(connection: apsw.Connection, key: bytes, *, checked: bool = True) -> None:
-    """Give the connection the key. Unless `checked`, a page with a broken seal is read as whatever comes out."""
+    """Set the key of the connection. Without `checked`, pages that fail authentication are read without an error."""
     connection.pragma("cipher", CIPHER)
     if not checked:
         connection.pragma("hmac_check", 0)
     connection.pragma("key", f"raw:{key.hex()}")
-    connection.pragma("temp_store", 2)  # what SQLite sorts in files of its own is not encrypted
+    connection.pragma("temp_store", 2)  # temporary files of SQLite are not encrypted, so it uses memory
 
 
 def uri(path: Path) -> str:
@@ -95,12 +96,12 @@ def uri(path: Path) -> str:
 
 
 def target(path: Path, key: bytes | None) -> str:
-    """The name of a file to be written, with its key; without one it is plain, whatever it is written from."""
+    """Return the URI of a file to write, with its key. Without a key the file is plain, even if its source is not."""
     return uri(path) + ("?key=" if key is None else f"?cipher={CIPHER}&key=raw:{key.hex()}")
 
 
 def find_key(path: Path) -> bytes | None:
-    """The key of the file at `path`; None if it is plain."""
+    """Return the key of the file at `path`, or None if the file is plain."""
     note = read_note(path)
     if note is None or (not note.settled and _is_readable_without_key(path)):
         return None
@@ -124,12 +125,12 @@ def _find_key_for(note: Note, path: Path) -> bytes:
 
 
 def list_known_keys() -> tuple[bytes, ...]:
-    """Keys that were found in this process."""
+    """Return the keys that were found in this process."""
     return tuple(_known.values())
 
 
 def _is_readable_without_key(path: Path) -> bool:
-    """Whether SQLite can read the file without a key; a file that is still empty is as its note says."""
+    """Return whether SQLite can read the file without a key. For an empty file the note decides, so return False."""
     try:
         if not os.stat(path).st_size:
             return False
@@ -150,7 +151,7 @@ def _is_readable_without_key(path: Path) -> bool:
 
 
 def read_note(path: Path) -> Note | None:
-    """The note beside a file; None if there is none, or none that makes sense: the file is then looked at itself."""
+    """Return the note beside a file. Return None if the note is missing or invalid."""
     import json
 
     try:
@@ -177,7 +178,7 @@ def _check(key: bytes, salt: str) -> str:
 
 
 def write_note(path: Path, note: Note) -> None:
-    """Put the note in its place at once and whole."""
+    """Write the note atomically."""
     import json
 
     final = Path(note_path(path))
@@ -203,15 +204,16 @@ def remove_note(path: Path) -> None:
 
 
 def copy_note(source: Path, copy: Path) -> None:
-    """Give a copy of a file, before it is written, the note that the file has."""
+    """Write the encryption note of a copy, with the values of the original. Call this before the copy is
+    written."""
     if _has_note(source) and (note := read_note(source)) is not None:
         write_note(copy, note._replace(settled=False))
 
 
 def settle_note(path: Path) -> None:
-    """Make the note say what the file is, after a conversion or a restore that may have been killed.
+    """Make the note match the file, after a conversion or a restore that may have been killed.
 
-    The caller holds the lock beside the store.
+    The caller holds the lock file beside the store.
     """
     note = read_note(path) if _has_note(path) else None
     if note is None or note.settled or not os.path.exists(path):
@@ -228,7 +230,7 @@ def is_settled(path: Path) -> bool:
 
 @contextmanager
 def unsettle_note(path: Path, note: Note | None) -> Iterator[None]:
-    """While another file takes this one's name, nobody trusts the note alone. `note` is that of the new file."""
+    """Mark the note as unreliable while another file replaces this one. `note` is the note of the new file."""
     if (unsure := note or read_note(path)) is not None:
         write_note(path, unsure._replace(settled=False))
     yield
@@ -236,7 +238,10 @@ def unsettle_note(path: Path, note: Note | None) -> Iterator[None]:
 
 
 def prepare_new_store(path: Path) -> None:
-    """Before a store is made: if a key was named for new ones, it is encrypted from its first byte."""
+    """Write the note of a new store before it is created, so that it is encrypted from its first byte.
+
+    Do nothing if no key is configured for new stores.
+    """
     if _has_note(path):
         if (note := read_note(path)) is not None:
             _find_key_for(note, path)
@@ -248,18 +253,18 @@ def prepare_new_store(path: Path) -> None:
     if found is None:
         return
     if not can_encrypt():
-        raise missing_cipher_error(f"{found.where} asks for an encrypted store")
+        raise missing_cipher_error(f"{found.where} requires an encrypted store")
     write_note(path, make_note(found.key, os.path.realpath(path), found.file)._replace(settled=True))
 
 
-# ------------------------------------------------------------------------------------------------ in words
+# ------------------------------------------------------------------------------------------------ errors
 
 
 def missing_cipher_error(situation: str) -> errors.HermesError:
     return errors.make_error(
         errors.StoreLocked,
-        f"{situation}, and the SQLite that is installed has no ciphers: install the extra hermes-sessions[encrypted],"
-        " which puts apsw-sqlite3mc in the place of apsw"
+        f"{situation}, but the installed SQLite has no ciphers: install the extra hermes-sessions[encrypted],"
+        " which replaces apsw by apsw-sqlite3mc"
         " (pip uninstall -y apsw && pip install apsw-sqlite3mc keyring cryptography)",
     )
 
@@ -277,5 +282,5 @@ def wrong_key_error(path: Path, refused: list[str]) -> errors.HermesError:
     places = " or ".join(refused)
     return errors.make_error(
         errors.WrongKey,
-        f"{path} is encrypted with another key than that of {places}; give the key it was encrypted with",
+        f"{path} is encrypted with another key than that of {places}; use the key with which it was encrypted",
     )

@@ -1,4 +1,4 @@
-"""The keys of the sealed files beside a store: found where the store finds its own."""
+"""The keys of the sealed files beside a store. They are found in the same places as the key of the store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FileKeys:
         if not encryption.is_encrypted(self._store):
             return None
         key = encryption.find_key(self._store)
-        # It is made when it is first opened, with this key.
+        # The store does not exist yet. It will be created with this key.
         if key is None and not os.path.exists(self._store):
             from hermes.store.sqlite.encryption import store_keys
 
@@ -39,7 +39,9 @@ class FileKeys:
         raise encryption.wrong_key_error(file, refused) if refused else encryption.no_key_error(file, account)
 
     def _candidates(self) -> Iterator[tuple[bytes, str]]:
-        """The key of the store, then every other: the store may have been decrypted, or got another key."""
+        """Yield the key of the store, then all others, because the store may have been decrypted or may have a new
+        key.
+        """
         from hermes.store.sqlite.encryption import store_keys
 
         if (key := encryption.find_key(self._store)) is not None:

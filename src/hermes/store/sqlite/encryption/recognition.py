@@ -1,7 +1,7 @@
-"""What SQLite calls no database may be an encrypted one: recognised by the few bytes that the cipher leaves readable.
+"""Recognition of encrypted files that SQLite reports as "not a database", by the bytes the cipher leaves readable.
 
-Looked at only when something has already failed. So an encrypted file is never taken for damage, nor damage for an
-encrypted file.
+It is used only after an error. It keeps an encrypted file from being reported as damaged, and a damaged file from
+being reported as encrypted.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from hermes.store.sqlite.encryption import encryption
 from hermes.store.sqlite.wal import file_guard
 
 _PLAIN = b"SQLite format 3\x00"
-# Of its header, the cipher leaves these readable: page size, journal, 32 reserved bytes, and SQLite's three constants.
+# The header bytes that the cipher leaves readable: page size, journal mode, 32 reserved bytes, and three constants.
 _RESERVED_AND_CONSTANTS = bytes((32, 64, 32, 32))
 _ALWAYS_ZERO = slice(72, 92)
 
 
 def adopt_encrypted(path: Path, *, read_only: bool = False) -> bool:
-    """Write the note of an encrypted file that came without one, if a key opens it; False if it is not encrypted."""
+    """Write the note of an encrypted file that lacks one, if a key opens it. Return False if it is not encrypted."""
     if encryption.read_note(path) is not None or not is_probably_encrypted(_read_header(path)):
         return False
     if not encryption.can_encrypt():
@@ -61,7 +61,7 @@ def _can_open(path: Path, key: bytes) -> bool:
 
 
 def explain_unreadable(path: Path) -> errors.HermesError | None:
-    """Why SQLite calls a file no database although it is not damaged; None if that is not why."""
+    """Return why SQLite does not recognise an undamaged file as a database, or None if the file is damaged."""
     header = _read_header(path)
     note = encryption.read_note(path)
     if note is None and is_probably_encrypted(header):
@@ -71,20 +71,26 @@ def explain_unreadable(path: Path) -> errors.HermesError | None:
     if note is not None and header.startswith(_PLAIN):
         sentence = f"{path} is not encrypted, but its note says that it is"
         return errors.make_error(
-            errors.StoreLocked, f"{sentence}; if that is right, remove {encryption.note_path(path)}"
+            errors.StoreLocked,
+            f"{sentence}; if it should not be encrypted, delete {encryption.note_path(path)}",
         )
     return None
 
 
 def is_database(path: Path) -> bool:
-    """Whether a file that nobody has open here begins as a SQLite database does, plain or encrypted."""
+    """Return whether a file begins like a SQLite database, plain or encrypted.
+
+    It must not be open in this process.
+    """
     header = _read_header(path)
     return header.startswith(_PLAIN) or is_probably_encrypted(header)
 
 
 def _read_header(path: Path) -> bytes:
-    """The first bytes of a file that could not be read through SQLite. Never of one that is open here: closing it
-    would drop SQLite's locks."""
+    """Return the first 100 bytes of a file that could not be read through SQLite.
+
+    Return no bytes if the file is open in this process, because closing it would drop SQLite's locks.
+    """
     if file_guard.is_open(path):
         return b""
     try:
@@ -95,8 +101,11 @@ def _read_header(path: Path) -> bytes:
 
 
 def is_probably_encrypted(header: bytes) -> bool:
-    """Whether these first bytes are of an encrypted database: what the cipher leaves readable is, and the rest is not.
-    Garbage has one chance in billions."""
+    """Return whether these bytes are the header of an encrypted database.
+
+    The bytes that the cipher leaves readable must be valid, and the rest must not be. Random bytes match with a
+    probability of one in billions.
+    """
     return (
         len(header) == 100
         and not header.startswith(_PLAIN)

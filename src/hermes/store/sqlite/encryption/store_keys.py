@@ -1,6 +1,6 @@
-"""Where the key of an encrypted store comes from: the environment, a file, the settings, or the system's keyring.
+"""The sources of the key of an encrypted store: the environment, a file, the settings, or the system's keyring.
 
-A key is 32 random bytes, written as 64 hexadecimal digits. Nothing here is imported unless a store is encrypted.
+A key is 32 random bytes, written as 64 hexadecimal digits. This module is imported only if a store is encrypted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ KEY_BYTES = 32
 
 
 def candidates(account: str, key_file: str | None) -> Iterator[Key]:
-    """Every key there is, first come first tried. The keyring is asked last: it may have to ask a person."""
+    """Yield every available key, in the order in which to try them.
+
+    The keyring is last, because it may prompt the user.
+    """
     yield from _list_named_keys()
     if key_file is not None and os.path.exists(key_file):
         yield read_key_file(Path(key_file), key_file)
@@ -33,7 +36,7 @@ def candidates(account: str, key_file: str | None) -> Iterator[Key]:
 
 
 def find_configured_key() -> Key | None:
-    """The key that a person named for this home, which new stores are encrypted with; no keyring is asked."""
+    """Return the key that is configured for new stores of this home. The keyring is not queried."""
     return next(_list_named_keys(), None)
 
 
@@ -62,7 +65,7 @@ def parse_key(text: str, where: str) -> bytes:
     if len(key) != KEY_BYTES:
         raise errors.make_error(
             errors.StoreLocked,
-            f"{where} holds no key: one is {2 * KEY_BYTES} hexadecimal digits;"
+            f"{where} contains no key: a key is {2 * KEY_BYTES} hexadecimal digits;"
             " `hermes store encrypt --generate` makes one",
         )
     return key
@@ -72,7 +75,7 @@ def read_key_file(path: Path, where: str) -> Key:
     if home.is_loose(str(path)):
         raise errors.make_error(
             errors.StoreLocked,
-            f"the key file {path} can be read or changed by others, so it is not used: chmod 600 it",
+            f"the key file {path} can be read or changed by others, so it is not used: run `chmod 600` on it",
         )
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -83,14 +86,14 @@ def read_key_file(path: Path, where: str) -> Key:
 
 
 def read_keyring(account: str) -> Key | None:
-    """The key that the keyring has for this account; None if it has none, or there is no keyring."""
+    """Return the key of this account in the keyring. Return None if it has none, or there is no keyring."""
     try:
         import keyring
     except ImportError:
         return None
     try:
         text = keyring.get_password(SERVICE, account)
-    except Exception:  # noqa: BLE001 - a keyring fails with whatever its system raises; the key is then not to be had
+    except Exception:  # noqa: BLE001 - a keyring may raise any exception of its system; the key is then unavailable
         return None
     return None if text is None else Key(parse_key(text, "the keyring"), _get_from_keyring(account))
 
@@ -99,23 +102,25 @@ def _get_from_keyring(account: str) -> str:
     return f"the keyring (service {SERVICE}, account {account})"
 
 
-# ------------------------------------------------------------------------------------------------ to encrypt with
+# ------------------------------------------------------------------------------------------------ the key for
+# encryption
 
 
 def choose_key(path: Path, *, key_file: Path | None, keyring: bool, env: bool, generate: bool) -> Key:
-    """The key to encrypt the store at `path` with: made now, from the place that was named, or the first there is."""
+    """Return the key to encrypt the store at `path` with: a new one, the one in the named place, or the first found."""
     if not encryption.can_encrypt():
         raise encryption.missing_cipher_error(f"{path} cannot be encrypted")
     require_cipher()
     account = os.path.realpath(path)
     if (already := encryption.find_key(path)) is not None:
         if generate:
-            raise errors.make_error(errors.InvalidArgument, f"{path} is encrypted already; it keeps its key")
+            raise errors.make_error(errors.InvalidArgument, f"{path} is already encrypted and keeps its key")
         return Key(already, "where it was")
     if generate:
         if env:
             raise errors.make_error(
-                errors.InvalidArgument, "a new key goes into the keyring or a file: --keyring or --key-file"
+                errors.InvalidArgument,
+                "choose where to store the new key: --keyring or --key-file",
             )
         return generate_into_file(key_file) if key_file is not None else generate_into_keyring(account)
     if key_file is not None:
@@ -132,15 +137,13 @@ def choose_key(path: Path, *, key_file: Path | None, keyring: bool, env: bool, g
 
 
 def generate_into_file(path: Path) -> Key:
-    """A new key in a new file, 0600, on the disk before it is used."""
+    """Write a new key into a new file with mode 0600, and flush it to disk before it is used."""
     key = secrets.token_bytes(KEY_BYTES)
     home.make_private_folder(path.parent)
     try:
         descriptor = home.create_private_file(path)
     except FileExistsError:
-        sentence = (
-            f"{path} exists and may hold a key already; leave --generate out to use it, or name another file"
-        )
+        sentence = f"{path} exists and may contain a key; omit --generate to use it, or name another file"
         raise errors.make_error(errors.InvalidArgument, sentence) from None
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(key.hex() + "\n")
@@ -150,7 +153,7 @@ def generate_into_file(path: Path) -> Key:
 
 
 def generate_into_keyring(account: str) -> Key:
-    """A new key in the keyring, read back before it is used."""
+    """Store a new key in the keyring, and read it back before it is used."""
     try:
         import keyring
         from keyring.errors import KeyringError
@@ -160,7 +163,7 @@ def generate_into_keyring(account: str) -> Key:
     key = secrets.token_bytes(KEY_BYTES)
     try:
         if keyring.get_password(SERVICE, account) is not None:
-            sentence = f"the keyring has a key for {account} already; leave --generate out to use it"
+            sentence = f"the keyring already has a key for {account}; omit --generate to use it"
             raise errors.make_error(errors.InvalidArgument, sentence)
         keyring.set_password(SERVICE, account, key.hex())
         kept = keyring.get_password(SERVICE, account) == key.hex()
@@ -168,12 +171,12 @@ def generate_into_keyring(account: str) -> Key:
         sentence = f"the keyring cannot be used ({problem}); use --key-file"
         raise errors.make_error(errors.StoreLocked, sentence) from problem
     if not kept:
-        raise errors.make_error(errors.StoreLocked, "the keyring did not keep the new key; use --key-file")
+        raise errors.make_error(errors.StoreLocked, "the keyring did not store the new key; use --key-file")
     return Key(key, _get_from_keyring(account))
 
 
 def describe_places(account: str) -> str:
-    """Where a key is looked for, for a person who has to put one there."""
+    """Describe the places where a key is searched, for a user who has to provide one."""
     return (
         f"set {ENV_KEY} or {ENV_KEY_FILE}, or {SETTING} in {home.get_hermes_home() / 'config.yaml'}, or"
         f" unlock {_get_from_keyring(account)}"

@@ -1,5 +1,5 @@
-"""Purge and scrub at the level of files: deleted text leaves every copy of the store.
+"""Purge and scrub at the level of files: they remove deleted text from every copy of the store.
 
-Owns the search for copies of a store below its folder, and rows that hold a secret. Imports upkeep and repair; only
+Owns the search for copies of a store below its folder, and for rows with a secret. Imports upkeep and repair. Only
 the engine imports it.
 """

@@ -1,4 +1,4 @@
-"""Messages read as bytes: what another program wrote need not be UTF-8, and can be deleted all the same."""
+"""Messages read as bytes. Text of other programs may be invalid UTF-8, and must be deletable too."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ TEXTS = """SELECT CAST(content AS BLOB), CAST(tool_calls AS BLOB), CAST(reasonin
 
 
 def fingerprint(reader: Reader, session_id: str, *, uids: bool = True) -> Fingerprint:
-    """Of a session as it is now; without `uids` in a store of a version that has none."""
+    """Return the fingerprint of a session. Pass `uids=False` for a store version without this column."""
     messages = reader.rows(MESSAGES if uids else MESSAGES_WITHOUT_UID, session_id, MOST_MESSAGES)
     return make_fingerprint(session_id, reader.row(SESSION, session_id), messages)
 
 
 def texts_of(reader: Reader, session_id: str) -> Iterator[str]:
-    """What the messages of a session say, and call, and think; a byte that is not UTF-8 is a replacement character."""
+    """Yield content, tool calls and reasoning of a session's messages. Bytes that are not UTF-8 are replaced."""
     for cells in reader.each(TEXTS, session_id):
         yield from ((cell or b"").decode("utf-8", "replace") for cell in cells)

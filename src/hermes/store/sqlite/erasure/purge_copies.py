@@ -1,9 +1,9 @@
-"""Purge: no byte of a deleted session is left in any copy of the store below its folder.
+"""Purge: remove every byte of a deleted session from all copies of the store below its folder.
 
-A copy that holds the session is replaced by one without it, at once and whole, so that everything else stays backed up
-and a kill leaves either. Copies that were made only to read another store are removed. A backup or a file that a repair
-kept aside goes if it cannot be read. Any other file is touched only if its rows prove that it is a copy, and never
-removed.
+A copy that contains the session is replaced atomically by one without it. So all other data stays backed up, and a
+kill leaves either the old or the new copy. Copies that were made only to read another store are removed. A backup, or
+a file that a repair kept, is deleted if it is unreadable. Any other file is changed only if its rows prove that it is
+a copy, and is never deleted.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ from hermes.store.values import Erased, Fingerprint
 
 HOLDS = "SELECT 1 FROM sessions WHERE id = ? UNION ALL SELECT 1 FROM messages WHERE session_id = ? LIMIT 1"
 FORGET_TERMS = "DELETE FROM messages_fts_words WHERE rowid IN (SELECT id FROM messages WHERE session_id = ?)"
-# Rows that were already replaced or deleted when the copy was made may still be in its index; their notes are not lost.
+# The index of a copy may still contain rows that were replaced or deleted before it was made. These rows are noted.
 FORGET_NOTED_TERMS = "DELETE FROM messages_fts_words WHERE rowid IN (SELECT message_id FROM changed_messages)"
-# The same of blocks, which a store of an older version does not have. What is left of one is made anew later.
+# The same for blocks, which a store of an older version does not have. The rest of a block is indexed again later.
 FORGET_NOTED_BLOCKS = """DELETE FROM messages_fts_blocks WHERE rowid IN (SELECT block_id FROM messages_fts_members
     WHERE message_id IN (SELECT message_id FROM changed_messages))"""
 MAKE_NOTED_BLOCKS_DUE = """UPDATE messages_fts_ranges SET waiting = 2 WHERE block_id IN
     (SELECT block_id FROM messages_fts_members WHERE message_id IN (SELECT message_id FROM changed_messages))"""
 FORGET_MESSAGES = "DELETE FROM messages WHERE session_id = ?"
 FORGET_SESSION = "DELETE FROM sessions WHERE id = ?"
-# Everything else that a copy may know of a session, by the table it is in.
+# All other tables that may refer to a session.
 FORGET_IN = {
     "tags": "DELETE FROM tags WHERE session_id = ?",
     "state_meta": """DELETE FROM state_meta
@@ -77,7 +77,7 @@ FORGET_IN = {
 }
 TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
 SEARCH_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE VIRTUAL TABLE%'"
-# Deleting only marks full-text entries; merging takes them out. The first two are the reference's, kept by triggers.
+# A deletion only marks full-text entries; a merge removes them. The first two tables are the reference's.
 MERGES = {
     "messages_fts": "INSERT INTO messages_fts (messages_fts) VALUES ('optimize')",
     "messages_fts_trigram": "INSERT INTO messages_fts_trigram (messages_fts_trigram) VALUES ('optimize')",
@@ -88,14 +88,14 @@ NEEDED = {
     "sessions": {"id", "source", "started_at", "system_prompt"},
     "messages": {"id", "session_id", "role", "content", "timestamp"},
 }
-"""What a session store has had from its first version on, and a table of the same name elsewhere has not."""
+"""Columns that every version of a session store has, and that tables of other programs with these names lack."""
 LOGS = ("-wal", "-journal")
-# What makes a file one that cannot be read, however long one waits.
+# Errors of a file that is unreadable, as opposed to one that is in use.
 BROKEN = (apsw.NotADBError, apsw.CorruptError, errors.StoreDamaged, UnicodeDecodeError)
 BUSY = (apsw.BusyError, apsw.LockedError)
 
 Gone = Mapping[str, Fingerprint | None]
-"""Sessions that are gone, each with what it is known by; None if nothing of it is known but its id."""
+"""The deleted sessions, each with its fingerprint, or None if only its id is known."""
 
 
 class CopyEraser:
@@ -106,18 +106,18 @@ class CopyEraser:
         self._unfinished: list[str] = []
 
     def erase(self) -> Erased:
-        """Clean every copy; what was done to which, what was left and why, and what has to be done again."""
+        """Clean every copy. Return what was changed, what was left and why, and what has to be repeated."""
         for copy in list_backups(self._path):
             self._try(copy, self._clean_backup)
-        self._unfinished += [f"{copy} (another program reads it)" for copy in copy_cache.remove_all()]
+        self._unfinished += [f"{copy} (another program is reading it)" for copy in copy_cache.remove_all()]
         databases, being_written, complete = _survey(self._path)
         for file in databases:
             self._try(file, self._clean_other)
         for file in {*_find_remnants(self._path)}:
             self._try(file, self._remove)
-        self._unfinished += [f"{self._name(file)} (somebody is writing it)" for file in being_written]
+        self._unfinished += [f"{self._name(file)} (another program is writing it)" for file in being_written]
         if not complete:
-            self._left.append(f"there are too many files below {self._path.parent} to look at all of them")
+            self._left.append(f"there are too many files below {self._path.parent} to check all of them")
         return Erased(tuple(self._done), tuple(self._left), tuple(self._unfinished))
 
     def _name(self, file: Path) -> str:
@@ -127,15 +127,15 @@ class CopyEraser:
         try:
             act(file)
         except BUSY:
-            self._unfinished.append(f"{self._name(file)} (another program uses it)")
+            self._unfinished.append(f"{self._name(file)} (another program is using it)")
         except (apsw.Error, errors.StoreError, OSError) as problem:
             self._unfinished.append(f"{self._name(file)} ({problem})")
 
     def _clean_backup(self, copy: Path) -> None:
-        """A copy in our own folder under a name that we gave it."""
+        """Clean a backup in the store's own folder, with a generated name."""
         try:
             with _detect_replacement(copy):
-                connection = connect(copy)  # to write: then SQLite takes back what a kill left half-written
+                connection = connect(copy)  # writable, so that SQLite rolls back a write that was killed
                 try:
                     session_ids = self._of_ours(find_sessions(connection, self._gone))
                 finally:
@@ -143,7 +143,7 @@ class CopyEraser:
                 if session_ids:
                     self._rewrite(copy, self._of_ours)
                 elif any(file_swap.get_size(file_swap.beside(copy, ending)) for ending in LOGS):
-                    raise apsw.BusyError  # who closes a file last takes its log away: somebody has it open
+                    raise apsw.BusyError  # the last program to close a file removes its log, so it is open
         except BROKEN as problem:
             if isinstance(problem, apsw.NotADBError) and recognition.adopt_encrypted(copy):
                 self._clean_backup(copy)
@@ -151,31 +151,31 @@ class CopyEraser:
                 self._remove(copy)
 
     def _clean_other(self, file: Path) -> None:
-        """A database that may be anybody's."""
+        """Clean a database that may belong to any program."""
         try:
             with _detect_replacement(file):
                 found = _inspect_copy(file, self._gone)
         except BUSY:
             raise
         except BROKEN:
-            self._leave(file, "is damaged and perhaps no copy")
+            self._leave(file, "is damaged and may not be a copy")
         except (apsw.Error, errors.StoreError, OSError) as problem:
-            self._leave(file, f"could not be looked at ({problem})")
+            self._leave(file, f"could not be checked ({problem})")
         else:
             if self._proven(found):
                 self._rewrite_other(file)
             elif found:
-                self._leave(file, "holds a session of the same id, which may be another")
+                self._leave(file, "has a session with the same id, which may be a different one")
 
     def _rewrite_other(self, file: Path) -> None:
         try:
             with _detect_replacement(file):
                 self._rewrite(file, self._proven)
         except BROKEN:
-            self._leave(file, "is a copy, but damaged, and cannot be rewritten")
+            self._leave(file, "is a damaged copy and cannot be rewritten")
 
     def _leave(self, file: Path, why: str) -> None:
-        self._left.append(f"{self._name(file)} {why}: it was not touched")
+        self._left.append(f"{self._name(file)} {why}: it was not changed")
 
     def _of_ours(self, found: Mapping[str, Fingerprint]) -> list[str]:
         known = {session_id: self._gone[session_id] for session_id in found}
@@ -194,7 +194,7 @@ class CopyEraser:
         ]
 
     def _rewrite(self, copy: Path, choose: Callable[[Mapping[str, Fingerprint]], list[str]]) -> None:
-        """Put a copy without the sessions in its place, while nobody has it open."""
+        """Replace the file by a copy without the sessions, while no other program has it open."""
         if file_guard.is_open(copy):
             raise apsw.BusyError
         live, old = connect(copy), None
@@ -214,7 +214,7 @@ class CopyEraser:
             live.close()
             if old is not None:
                 os.close(old)
-        self._done.append(f"rewritten without it: {self._name(copy)}")
+        self._done.append(f"rewritten without the session: {self._name(copy)}")
 
     def _remove(self, file: Path) -> None:
         file.unlink(missing_ok=True)
@@ -224,7 +224,7 @@ class CopyEraser:
 
 @contextmanager
 def _detect_replacement(file: Path) -> Iterator[None]:
-    """What seems broken may only be what another purge has this moment put a clean copy in the place of."""
+    """Raise `BusyError` instead of a damage error if another purge has just replaced the file by a clean copy."""
     before = identity_of(file)
     try:
         yield
@@ -235,7 +235,8 @@ def _detect_replacement(file: Path) -> Iterator[None]:
 
 
 def _inspect_copy(file: Path, gone: Gone) -> dict[str, Fingerprint]:
-    # Without a log nobody is writing, and to look leaves nothing beside it. What it is, is asked again under a lock.
+    # Without a log no program is writing. An immutable connection leaves no files. The result is checked again under
+    # a lock.
     untouched = not any(file_swap.beside(file, ending).exists() for ending in SIDECARS)
     connection = connect(file, read_only=True, immutable=untouched and not file_guard.is_open(file))
     try:
@@ -246,7 +247,7 @@ def _inspect_copy(file: Path, gone: Gone) -> dict[str, Fingerprint]:
 
 
 def find_sessions(connection: apsw.Connection, gone: Gone) -> dict[str, Fingerprint]:
-    """Which of these ids a database of whatever version holds, and by what the sessions are known that have them."""
+    """Return which of these sessions a database of any version contains, with their fingerprints."""
     columns = {table: read_columns(connection, table).keys() for table in NEEDED}
     if any(not needed <= columns[table] for table, needed in NEEDED.items()):
         return {}
@@ -256,7 +257,7 @@ def find_sessions(connection: apsw.Connection, gone: Gone) -> dict[str, Fingerpr
 
 
 def _forget_sessions(copy: Path, session_ids: Collection[str]) -> None:
-    """Take the sessions out of a file that is ours alone, and that nobody misses if this is cut off."""
+    """Delete the sessions from a temporary file. If that is interrupted, the file is discarded."""
     connection = connect(copy)
     try:
         run(connection, "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA foreign_keys=OFF")
@@ -302,21 +303,21 @@ def _forget_terms(
             run(connection, blocks.FORGET_OF_SESSION, session_id)
 
 
-# ---------------------------------------------------------------- which files are copies
+# ---------------------------------------------------------------- finding the copies
 
 
 class Survey(NamedTuple):
-    """What lies below the folder of a store."""
+    """The files below the folder of a store."""
 
     databases: list[Path]
-    """Whose they are, their names do not tell."""
+    """Databases that may or may not be copies of the store."""
     being_written: list[Path]
-    """Copies that somebody is making at this moment."""
+    """Copies that another process is writing."""
     complete: bool
 
 
 def _survey(path: Path) -> Survey:
-    """Look at every file once. What killed processes left half-made goes on the way."""
+    """Examine every file once. Remove unfinished files of killed processes."""
     files, open_here, complete = find_files(path.parent)
     for folder in {file.parent for file in files if PARTIAL in file.name}:
         clear_partials(folder)
@@ -331,7 +332,7 @@ def _survey(path: Path) -> Survey:
 
 
 def _find_remnants(path: Path) -> Iterator[Path]:
-    """What repairs and restores kept aside or were killed over, and sidecars of backups that are gone."""
+    """Yield files that repairs and restores kept or did not finish, and sidecars of deleted backups."""
     folder, beside = backup_folder(path), path.parent
     yield from folder.glob(f"*{DAMAGED}*")
     for kind in ("damaged-*", "new-*"):

@@ -1,7 +1,7 @@
-"""Scrub: a secret leaves the store, its index and its log, and every copy beside it.
+"""Scrub: remove a secret from the store, its index and its log, and from every copy beside it.
 
-At the end each file is rewritten whole, so that nothing is left in pages that were freed earlier either. A scrub that
-was killed is therefore finished by the next one, whatever that finds in the rows.
+At the end each file is rewritten completely, so that free pages do not contain the secret either. A scrub that was
+killed is therefore completed by the next one, even if that one finds no rows to change.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from hermes.text import format_count
 
 IS_A_STORE = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('sessions', 'messages')"
 ROWS_AT_ONCE = 100
-"""What one transaction rewrites, so that nobody waits long for the write lock."""
+"""How many rows one transaction rewrites, so that others do not wait long for the write lock."""
 KEPT = frozenset(
     (
         *list_session_names(lambda column: not column.is_scrubbed),
@@ -46,11 +46,11 @@ KEPT = frozenset(
         *("state", "platform", "managed_mode", "media_type"),
     )
 )
-"""Columns by which rows are found, or whose words programs act on: changing them would lose more than a secret."""
+"""Columns that identify rows or control programs. Changing them would destroy more than the secret."""
 NUMBERED = ("title", "tag")
-"""Columns whose values must differ: two that become the same are told apart as ` (2)`."""
+"""Columns with unique values. If two values become equal, the second gets ` (2)`."""
 
-# Our own index holds no text, and follows the rows; the list of its terms is thrown away.
+# The Hermes index contains no text and follows the rows. The list of its terms is deleted.
 TABLES = """SELECT name, type = 'virtual', wr FROM pragma_table_list
     WHERE schema = 'main' AND type IN ('table', 'virtual') AND name NOT IN ('sqlite_schema', 'messages_fts_blocks')
     AND name NOT LIKE 'messages~_fts~_words%' ESCAPE '~' ORDER BY type, name"""
@@ -62,7 +62,7 @@ TYPED = "typeof({column}), CAST({column} AS BLOB)"
 SET = "UPDATE {table} SET @changes WHERE @same"
 CHANGE = "{column} = CASE typeof({column}) WHEN 'text' THEN CAST(? AS TEXT) ELSE ? END"
 SAME = "{column} = ?"
-# A blob is found by the hash of its bytes: other bytes make it another one, to which its messages then refer.
+# A blob is identified by the hash of its bytes. Changed bytes make a new blob, to which its messages then refer.
 BLOB = "SELECT hash, bytes FROM blobs WHERE rowid = ?"
 COPY_BLOB = """INSERT INTO blobs (hash, media_type, size, bytes, created_at)
     SELECT ?, media_type, size, bytes, created_at FROM blobs WHERE hash = ? ON CONFLICT DO NOTHING"""
@@ -77,7 +77,11 @@ SESSIONS_OF_BLOB = (
 
 
 def scrub(engine: Engine, rewrite_file: Callable[[], bool], secret: Secret, *, dry_run: bool) -> ScrubReceipt:
-    """`rewrite_file` merges the index and vacuums; False if a reader keeps the log from being emptied."""
+    """Remove the secret from the store and its copies. With `dry_run`, only report where it is.
+
+    `rewrite_file` merges the index and vacuums the file. It returns False if a reader prevents the log from being
+    emptied.
+    """
     with engine.read() as reader:
         hits = list(_find_hits(cast(SqliteReader, reader), secret))
     left = _describe_kept(hits, secret)
@@ -97,7 +101,7 @@ def _rewrite_free_pages(path: Path, rewrite_file: Callable[[], bool]) -> list[st
     try:
         if rewrite_file():
             return []
-        return [f"{path.name}-wal: another program reads the store; scrub again when it has finished"]
+        return [f"{path.name}-wal: another program is reading the store; scrub again when it has finished"]
     except errors.StoreError as problem:
         return [f"{path.name}: its free pages could not be rewritten ({problem})"]
 
@@ -109,7 +113,7 @@ def _rewrite(writer: Writer, *, batch: list[Hit], secret: Secret) -> list[str]:
 
 
 class CopyScrubber:
-    """Backups and other stores in the folder, and what repairs and restores kept aside."""
+    """Scrubs backups and other stores in the folder, and files that repairs and restores kept."""
 
     def __init__(self, path: Path, secret: Secret, dry_run: bool) -> None:
         self._path, self._secret, self._dry_run = path, secret, dry_run
@@ -140,14 +144,14 @@ class CopyScrubber:
             self._leave(file, "another process is writing it; scrub again when it has finished")
 
     def _scrub_cache(self) -> None:
-        """Remove the copies that were made to read other stores, and tell which of them held the secret."""
+        """Remove copies that were made to read other stores, and report which of them contained the secret."""
         copies = [copy.path for copy in copy_cache.list_copies() if copy.path.exists()]
         counting = CopyScrubber(self._path, self._secret, dry_run=True)
         for copy in copies:
             counting._scrub_copy(copy)
         self.places += counting.places
         for copy in () if self._dry_run else copy_cache.remove_all():
-            self._leave(copy, "another process reads it; scrub again when it has finished")
+            self._leave(copy, "another process is reading it; scrub again when it has finished")
 
     def _leave(self, file: Path, why: str) -> None:
         self.left.append(f"{self._name(file)}: {self._secret.clean_name(why)}")
@@ -163,9 +167,9 @@ class CopyScrubber:
             if copy.parent == backup_folder(self._path):
                 self._blot(copy)
             elif isinstance(problem, apsw.CorruptError):
-                self._leave(copy, "damaged, and perhaps no copy of this store; it was not touched")
+                self._leave(copy, "damaged, and may not be a copy of this store; it was not changed")
             elif self._secret.remove_from_bytes(copy.read_bytes())[1]:
-                self._leave(copy, "no database, and so no copy of this store; it was not touched")
+                self._leave(copy, "not a database, so not a copy of this store; it was not changed")
         except (apsw.Error, errors.StoreError, OSError) as problem:
             self._leave(copy, f"it could not be rewritten ({problem})")
         else:
@@ -174,7 +178,10 @@ class CopyScrubber:
                 self.places.append(Scrubbed(self._name(copy), found.occurrences, found.sessions))
 
     def _rewritten(self, copy: Path) -> ScrubReceipt:
-        """A copy of whatever version without the secret, in its index and free pages too; other databases untouched."""
+        """Remove the secret from a copy of any version, with its index and free pages.
+
+        Do not change other databases.
+        """
         alone = not any(Path(f"{copy}{ending}").exists() for ending in SIDECARS)
         connection = connect(copy, read_only=self._dry_run, immutable=self._dry_run and alone)
         try:
@@ -190,7 +197,7 @@ class CopyScrubber:
             connection.close()
 
     def _blot(self, file: Path) -> None:
-        """Overwrite the secret in a file that is no sound database."""
+        """Overwrite the secret in a file that is not an intact database."""
         try:
             cleaned, count = self._secret.mask_in_bytes(file.read_bytes())
             if count and not self._dry_run:
@@ -200,7 +207,7 @@ class CopyScrubber:
             return
         if count:
             self.places.append(Scrubbed(self._name(file), count))
-            self._leave(file, "damaged; overwritten where it stood in one piece. Remove the file to be sure")
+            self._leave(file, "damaged; overwritten where it was in one piece. Delete the file to be sure")
 
 
 def _find_owner(sidecar: Path, ending: str) -> Path:
@@ -220,13 +227,13 @@ def _rewrite_copy(connection: apsw.Connection, hits: list[Hit], secret: Secret) 
             run(connection, merge)
     run(connection, "VACUUM")
     busy, *_ = run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")[0]
-    return [*left, "another program reads it; scrub again when it has finished"] if busy else left
+    return [*left, "another program is reading it; scrub again when it has finished"] if busy else left
 
 
-# ---------------------------------------------------------------- rows that hold the secret
+# ---------------------------------------------------------------- rows with the secret
 
-# Nothing is assumed about the tables, because a copy may be of any version, and other programs add columns. Every value
-# is looked at. Those by which rows are found, or whose words programs act on, stay and are reported.
+# No assumption is made about the tables, because a copy may be of any version, and other programs add columns. Every
+# value is examined. Values that identify rows or control programs are kept and reported.
 
 
 class Table(NamedTuple):
@@ -237,7 +244,7 @@ class Table(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """A row that holds the secret: where, and how often in which columns."""
+    """A row with the secret: its key, and the number of occurrences in each column."""
 
     table: Table
     key: tuple[Any, ...]
@@ -246,7 +253,7 @@ class Hit(NamedTuple):
 
 
 def _find_hits(reader: SqliteReader, secret: Secret) -> Iterator[Hit]:
-    """Every row that holds the secret; tables before the search tables that were made from them."""
+    """Yield every row with the secret. Tables come before the search tables that are derived from them."""
     for table in list(_list_tables(reader)):
         keys, cells = (
             ", ".join(map(quote_name, table.key)),
@@ -266,7 +273,7 @@ def _find_hits(reader: SqliteReader, secret: Secret) -> Iterator[Hit]:
 
 
 def _take_out(secret: Secret, table: Table, data: bytes) -> tuple[bytes, int]:
-    """Tags are kept in small letters, and so is a secret that was made one."""
+    """Remove the secret from a value. Tags are stored in lower case, so the secret in lower case is removed too."""
     cleaned, count = secret.remove_from_bytes(data)
     if table.name == "tags" and secret.folded is not secret:
         cleaned, more = secret.folded.remove_from_bytes(cleaned)
@@ -290,7 +297,7 @@ def _list_tables(reader: SqliteReader) -> Iterator[Table]:
 
 
 def _rewrite_rows(writer: Writer, hits: Iterable[Hit], secret: Secret) -> list[str]:
-    """Take the secret out of these rows as they are now; what could not be changed."""
+    """Remove the secret from these rows in their current state. Describe the rows that could not be changed."""
     return [line for hit in hits for line in _rewrite_row(writer, hit, secret)]
 
 
@@ -305,7 +312,7 @@ def _rewrite_row(writer: Writer, hit: Hit, secret: Secret) -> list[str]:
     changes: dict[str, bytes] = {}
     for column, kind, data in zip(columns, row[::2], row[1::2], strict=False):
         if kind in ("text", "blob"):
-            # What is stored as bytes is a file: it keeps its length, so that it can still be opened.
+            # A value that is stored as bytes is a file. It keeps its length, so that it can still be opened.
             cleaned, count = (
                 secret.mask_in_bytes(data) if kind == "blob" else _take_out(secret, hit.table, data)
             )
@@ -342,11 +349,11 @@ def _set(writer: Writer, hit: Hit, changes: dict[str, bytes], same: str) -> list
             return []
         except apsw.ConstraintError:
             continue
-    return [f"{hit.table.name}: a row must differ from the others in what would become the same"]
+    return [f"{hit.table.name}: a row was kept, because without the secret it would not be unique"]
 
 
 def _fit_length(data: bytes, number: int) -> bytes:
-    """A title that fits, with a number from the second on."""
+    """Return a title of valid length, with a number from the second on."""
     suffix = f" ({number})" if number > 1 else ""
     text = data.decode("utf-8", "replace")
     if len(text) + len(suffix) > MAX_TITLE_LENGTH:
@@ -367,7 +374,7 @@ def _count_by_column(hits: list[Hit], secret: Secret) -> list[Scrubbed]:
 
 def _describe_kept(hits: list[Hit], secret: Secret) -> list[str]:
     rows = Counter(f"{hit.table.name}.{name}" for hit in hits for name in hit.columns if name in KEPT)
-    why = "rows are found by it, or programs act on it"
+    why = "it identifies rows or controls programs"
     return [
         f"{secret.clean_name(name)}: kept in {format_count(count, 'row')}, because {why}"
         for name, count in sorted(rows.items())

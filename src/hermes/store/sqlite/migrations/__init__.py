@@ -1,11 +1,13 @@
-"""How an older database becomes ours: recognised, copied aside, then changed in named steps, each one transaction.
+"""Migration of an older database to the current layout: recognition, backup, then named steps.
 
-Owns the layouts and the steps between them. `schema.sql` is what a new store gets; the steps are what an old one
-gets; a test builds both ways and compares. A step is kept whole or not at all, so that a killed migration is taken up
-where it stopped. Whoever calls `migrate` holds the lock beside the store: one process migrates, the others wait and
-find the work done.
+Owns the layouts and the steps between them. A new store is made by `schema.sql`, an old one is changed by the steps.
+A test builds a store in both ways and compares them. "The reference" is the program whose documented schema, version
+11, a Hermes store follows.
 
-This module is imported at every open and stays small; the steps are imported when there is something to do.
+Each step is one transaction, so that a killed migration continues where it stopped. The caller of `migrate` holds the
+lock file beside the store: one process migrates, and the others wait until it is done.
+
+This module is imported at every open and stays small. The steps are imported only when they are needed.
 """
 
 from __future__ import annotations
@@ -34,14 +36,14 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x48524D53
-"""`PRAGMA application_id` of a store of ours: HRMS."""
+"""`PRAGMA application_id` of a Hermes store: HRMS."""
 LAYOUT = 2
-"""`PRAGMA user_version` of a store of ours: which columns, tables and triggers stand beside the documented ones.
+"""`PRAGMA user_version` of a Hermes store: the version of the columns, tables and triggers that are not documented.
 
 Layout 1 stored `messages.uid` as 16 bytes, layout 2 stores it as text.
 """
 ENCODING = "UTF-8"
-"""How SQLite writes the text of every store but one that another program made otherwise."""
+"""The text encoding of every Hermes store. Another program may have created a store with a different one."""
 SCHEMA_VERSION = 11
 """The documented version of the tables that other programs read."""
 
@@ -51,7 +53,7 @@ TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 
 COLUMNS = "SELECT name FROM pragma_table_info(?)"
 DOCUMENTED_VERSION = "SELECT max(version) FROM schema_version"
 
-# By these columns, of its first version, a session store is told from another program's table of the same name.
+# Columns of the first version, which distinguish a session store from tables of other programs with the same names.
 SIGNS = {
     "sessions": {"id", "source", "started_at"},
     "messages": {"id", "session_id", "role", "content", "timestamp"},
@@ -59,13 +61,13 @@ SIGNS = {
 
 
 def check_version(connection: apsw.Connection, path: Path) -> Standing:
-    """What kind of database this is. One that we may not touch is refused, and has not been touched."""
+    """Return the kind of this database. Raise an error, without changing it, if it must not be opened."""
     marked = pragma(connection, "PRAGMA application_id") == APPLICATION_ID
     layout = pragma(connection, "PRAGMA user_version")
     if marked and layout > LAYOUT:
         raise errors.make_error(
             errors.StoreTooNew,
-            f"{path} was written by a newer version of this program (layout {layout}, this one knows {LAYOUT});"
+            f"{path} was written by a newer version of this program (layout {layout}, this one supports {LAYOUT});"
             " it was left untouched: upgrade this program to write to it;"
             " `hermes sessions list`, `show`, `search` and `export` read it",
         )
@@ -85,17 +87,20 @@ def check_version(connection: apsw.Connection, path: Path) -> Standing:
 
 
 def has_former_layout(connection: apsw.Connection) -> bool:
-    """Whether this is a store of ours in an older layout: it can be read as it is."""
+    """Return whether this is a Hermes store in an older layout, which can be read without a migration."""
     if pragma(connection, "PRAGMA application_id") != APPLICATION_ID:
         return False
     return bool(0 < pragma(connection, "PRAGMA user_version") < LAYOUT)
 
 
 def check_documented_version(connection: apsw.Connection, path: Path) -> None:
-    """Of a store of ours, which has that table: one statement, for a connection that has to read the schema anyway."""
+    """Raise `StoreTooNew` if the documented version of a Hermes store is too new.
+
+    This takes one statement, for a connection that has to read the schema anyway.
+    """
     try:
         version = run(connection, DOCUMENTED_VERSION)[0][0]
-    except apsw.SQLError:  # somebody dropped it: then nobody says that it is newer
+    except apsw.SQLError:  # the table was dropped, so there is no version to check
         return
     _refuse_newer(_parse_version(version, path), path)
 
@@ -107,13 +112,16 @@ def _refuse_newer(version: int | None, path: Path) -> None:
         raise errors.make_error(
             errors.StoreTooNew,
             f"{path} has schema version {version}, this program writes up to {SCHEMA_VERSION}; it was left untouched."
-            " `hermes sessions list`, `show`, `search` and `export` read it; to go on with it here, import it into"
+            " `hermes sessions list`, `show`, `search` and `export` read it; to continue with it here, import it into"
             f" another home: `HERMES_HOME=FOLDER hermes sessions import --trusted {shlex.quote(str(path))}`",
         )
 
 
 def read_documented_version(connection: apsw.Connection, path: Path) -> int | None:
-    """The version in `schema_version`; None if that table is empty, which the reference takes for a new install."""
+    """Return the version in `schema_version`.
+
+    Return None if the table is empty, as in a new reference installation.
+    """
     if "version" not in {row[0].lower() for row in run(connection, COLUMNS, "schema_version")}:
         return None
     return _parse_version(run(connection, DOCUMENTED_VERSION)[0][0], path)
@@ -132,9 +140,10 @@ def _has_signs(connection: apsw.Connection, table: str) -> bool:
 
 
 def migrate(path: Path, connection: apsw.Connection, *, keep_backup: bool = True) -> MigrationReport | None:
-    """Bring a database to our layout; None if it is ours, of whatever layout, or empty and so for the opener to fill.
+    """Migrate a database to the current layout.
 
-    The caller holds the lock beside the store and gives a connection that may write and is in no transaction.
+    Return None if it is already a Hermes store, of any layout, or if it is empty. The opener fills an empty one. The
+    caller holds the lock file beside the store. The connection must be writable and not in a transaction.
     """
     if check_version(connection, path) != "older":
         return None
@@ -146,8 +155,8 @@ def migrate(path: Path, connection: apsw.Connection, *, keep_backup: bool = True
     if (encoding := pragma(connection, "PRAGMA encoding")) != ENCODING:
         raise errors.make_error(
             errors.MigrationFailed,
-            f"{path} keeps its text as {encoding}, which cannot be migrated; it was left untouched:"
-            f" run `{upkeep_command(path, 'repair')}`, which carries everything over into a new file",
+            f"{path} stores its text as {encoding}, which cannot be migrated; it was left untouched:"
+            f" run `{upkeep_command(path, 'repair')}`, which copies everything into a new file",
         )
     from hermes.store.sqlite.migrations.runner import run_course
 

@@ -1,10 +1,10 @@
-"""The last step: a database of the reference's version 11 becomes ours, in one transaction that proves what it kept.
+"""The last migration step: turn a database of the reference's version 11 into a Hermes store.
 
-Nothing of the documented tables is lost or changed but four things that our rules do not allow: of several sessions
-with one title all but the first get ` (2)`, ` (3)`…; messages whose session row is missing get one; bytes in a text
-that are no text become U+FFFD; and a column that is spelled `Title` is spelled `title`. A parent that does not exist
-stays recorded: foreign keys are off while we migrate, and SQLite asks for a parent only when the reference to it is
-written.
+The step is one transaction and verifies that it kept all data. The documented tables stay unchanged, with four
+exceptions that the rules of a Hermes store require. If several sessions have the same title, all but the first get
+a number: ` (2)`, ` (3)`…; messages without a session row get one; bytes that are not valid text become U+FFFD; and a
+column spelled `Title` becomes `title`. References to a parent that does not exist are kept: foreign keys are off
+during the migration, and SQLite checks a reference only when it is written.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ OUR_INDEX = (
 
 
 class Differs(Exception):
-    """The proof failed; the transaction is undone."""
+    """The verification failed, and the transaction was rolled back."""
 
 
 @dataclass
@@ -93,7 +93,7 @@ def _adopt_tables(connection: apsw.Connection, want: Shape, strike: bool, mend: 
     mended = 0
     misspelt = find_misspelt(connection, want)
     if mend or misspelt:
-        reference_search.remove(connection, strike)  # its triggers would run, or have to be understood
+        reference_search.remove(connection, strike)  # otherwise its triggers would run, or block the renaming
     respell(connection, misspelt)
     if mend:
         mended = mend_text(connection)
@@ -122,24 +122,30 @@ def _adopt_tables(connection: apsw.Connection, want: Shape, strike: bool, mend: 
     wrong = proof.list_differences(before, after, added)
     if wrong:
         raise Differs(
-            f"the result would not hold what the file holds ({'; '.join(wrong[:3])}); a trigger in it may be the cause"
+            f"the migrated tables would differ from the original ({'; '.join(wrong[:3])});"
+            " a trigger in the file may be the cause"
         )
-    # What is changed on purpose, and so after the proof.
+    # Intended changes, made after the verification.
     for spelled, name in SOURCE_ALIASES.items():
         run(connection, NAME_SOURCE, name, spelled)
     store_uids_as_text(connection)
     run(connection, FORGET_NOTES)
-    titles = format_count(len(renamed), "title in use twice was", "titles in use twice were")
-    notes = [f"{titles} given a number"] if renamed else []
+    titles = format_count(len(renamed), "title that was used twice was", "titles that were used twice were")
+    notes = [f"{titles} numbered"] if renamed else []
     made = format_count(len(added), "session was", "sessions were")
-    notes += [f"{made} made for messages that had none"] if added else []
+    notes += [f"{made} created for messages without a session"] if added else []
     texts = format_count(mended, "text")
-    notes += [f"{texts} held bytes that are no text; U+FFFD stands for them now"] if mended else []
+    notes += (
+        [f"{texts} contained bytes that are not valid text; they were replaced by U+FFFD"] if mended else []
+    )
     return Outcome(*proof.counts(connection), notes, strike)
 
 
 def mend_text(connection: apsw.Connection) -> int:
-    """Texts that are not valid UTF-8, which no program in Python can read: each broken byte becomes U+FFFD."""
+    """Replace each invalid byte in texts that are not valid UTF-8 by U+FFFD. Return the number of changed texts.
+
+    Python cannot read such texts.
+    """
     mended = 0
     for table in ("sessions", "messages"):
         for column in read_columns(connection, table):
@@ -158,7 +164,10 @@ def mend_text(connection: apsw.Connection) -> int:
 
 
 def _tell_titles_apart(connection: apsw.Connection) -> dict[Any, bytes | str]:
-    """Make titles unique: the oldest session keeps its own. The changed ones, with what they were before."""
+    """Make titles unique: the oldest session keeps its title.
+
+    Return the changed sessions with their former titles.
+    """
     taken: set[Any] = set()
     was: dict[Any, bytes | str] = {}
     shared = run(connection, SHARED_TITLES)

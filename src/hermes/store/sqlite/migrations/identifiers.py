@@ -1,4 +1,4 @@
-"""Identifiers in statements: the one place where a name becomes part of SQL, because SQL binds only values."""
+"""Identifiers in statements. SQL binds only values, so this is the one place where names are inserted into SQL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ def quote_name(name: str) -> str:
 
 
 def fill_names(statement: str, **names: str) -> str:
-    """The statement with each `{key}` as a quoted identifier."""
+    """Return the statement with each `{key}` replaced by a quoted identifier."""
     for key, name in names.items():
         statement = statement.replace("{" + key + "}", quote_name(name))
     return statement

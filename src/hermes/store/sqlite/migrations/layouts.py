@@ -1,7 +1,7 @@
-"""Older layouts of ours become the current one, in one transaction.
+"""Migration of older layouts of a Hermes store to the current one, in one transaction.
 
 Layout 2 stores `messages.uid` as text, so that every column of the documented tables is text, a number or NULL. Only
-that column changes: nothing is noted as changed, and the search index stays as it is.
+this column changes. No message is recorded as changed, and the search index is kept.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ MARK = f"PRAGMA user_version={LAYOUT}"
 
 
 def migrate_layout(connection: apsw.Connection, path: Path) -> None:
-    """The caller gives a connection that may write and is in no transaction."""
+    """Migrate the layout. The connection must be writable and not in a transaction."""
     with without_triggers(connection), transaction(connection):
         raise_layout(connection, path)
 
 
 def raise_layout(connection: apsw.Connection, path: Path) -> None:
-    """The same inside the caller's transaction; the caller has switched triggers off."""
+    """Migrate the layout within the caller's transaction. The caller has disabled triggers."""
     from hermes.store.sqlite.migrations.reconciliation import complete
 
     complete(connection, path)
@@ -41,7 +41,7 @@ def raise_layout(connection: apsw.Connection, path: Path) -> None:
 
 @contextmanager
 def without_triggers(connection: apsw.Connection) -> Iterator[None]:
-    """No trigger runs, ours or another program's: a change of form is no change of a message."""
+    """Disable all triggers, because a change of the layout is not a change of a message."""
     enabled = connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, -1)
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
     try:
@@ -51,7 +51,10 @@ def without_triggers(connection: apsw.Connection) -> Iterator[None]:
 
 
 def store_uids_as_text(connection: apsw.Connection) -> None:
-    """Inside the caller's transaction. No index contains the column, so its type can change where it is declared."""
+    """Store `messages.uid` as text, within the caller's transaction.
+
+    No index contains the column, so its type can be changed in the table definition.
+    """
     sql = str(run(connection, DEFINITION)[0][0])
     changed = BINARY_UID.sub(r"\1TEXT", sql, count=1)
     if changed != sql:

@@ -1,7 +1,7 @@
-"""Proof that a migration kept what was there: a count and a checksum per session, taken before and after.
+"""Verification that a migration kept all data: a count and a checksum per session, before and after.
 
-It covers every column that existed before, of both documented tables, but those that the migration itself works out.
-Text that is not valid UTF-8 is noticed on the way, wherever it is: UnicodeDecodeError.
+The checksum covers every column of `sessions` and `messages` that existed before the migration, except the
+columns that the migration computes. Text that is not valid UTF-8 raises UnicodeDecodeError.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from hermes.text import format_count
 
 WORKED_OUT = frozenset(list_session_names(lambda column: column.set_by == "derived"))
 
-# Text comes as bytes and bytes as text, so that neither is taken for the other.
+# Text is returned as bytes and bytes as text, so that they cannot be confused.
 CELL = "CASE typeof({column}) WHEN 'text' THEN CAST({column} AS BLOB) WHEN 'blob' THEN hex({column}) ELSE {column} END"
 READ = "SELECT {key}, @cells FROM {table} ORDER BY {table}.rowid"
 EXACT = 2
-"""The version of `marshal` that writes equal values alike: numbers in binary, and no references between them."""
+"""The version of `marshal` that serialises equal values identically: binary numbers, and no references."""
 
 
 @dataclass
@@ -56,7 +56,10 @@ def take(
     columns: dict[str, tuple[str, ...]],
     titles: Mapping[Any, bytes | str] | None = None,
 ) -> Proof:
-    """The state of both tables now. `titles` are those that were changed on purpose, with what they were before."""
+    """Compute the checksums of both tables.
+
+    `titles` are the former titles of sessions that were renamed on purpose.
+    """
     proof = Proof(columns)
     proof.sessions, proof.session_count = _digests(
         connection, "sessions", "id", columns["sessions"], titles or {}
@@ -68,7 +71,7 @@ def take(
 
 
 def list_differences(before: Proof, after: Proof, added: set[Any]) -> list[str]:
-    """What is not as it was, in words. `added` are the sessions made for messages that had none."""
+    """Describe all differences. `added` are the sessions that were created for messages without a session."""
     found = [f"session {key!r} was lost or changed" for key in _differ(before.sessions, after.sessions)]
     found += [
         f"messages of session {key!r} were lost or changed"
@@ -92,7 +95,7 @@ def _differ(before: Mapping[Any, bytes], after: Mapping[Any, bytes]) -> list[Any
 
 
 def cell(value: str | bytes) -> bytes | str:
-    """A value as CELL gives it."""
+    """Return a value in the form that `CELL` returns it."""
     return value.encode() if isinstance(value, str) else value.hex().upper()
 
 

@@ -1,8 +1,8 @@
-"""What a store of ours lacks of `schema.sql` is added, whoever took it away: columns, tables, indexes, triggers.
+"""Restoration of missing parts of a Hermes store: columns, tables, indexes and triggers of `schema.sql`.
 
-A column comes back with its type and default. Values that follow from other rows are computed again; values that exist
-nowhere else stay at the default. A column that has neither a default nor may be NULL (a key, a reference) cannot be
-made up: an empty table is made anew, one that holds rows is damage.
+A column is added with its type and default. Values that can be derived from other rows are computed again. Values
+that exist nowhere else keep the default. A column that has no default and must not be NULL (a key, a reference)
+cannot be restored: an empty table is created again, but a table with rows is damaged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hermes.store.sqlite.schema import TOPIC_COLUMNS, Missing, find_schema_gaps,
 from hermes.store.sqlite.search import index
 
 TRUTH = ("sessions", "messages")
-"""Tables that are never made anew: an empty history must not be shown where there was one."""
+"""Tables that are never created again, because a lost history must not appear as an empty one."""
 DERIVED = frozenset(f"sessions.{column}" for column in WORKED_OUT)
 COUNTERS = frozenset(("sessions.message_count", "sessions.tool_call_count"))
 SEARCHED = frozenset(("messages.tool_name", "messages.tool_calls", "messages.active"))
@@ -39,7 +39,7 @@ SEQUENCE = "SELECT seq FROM sqlite_sequence WHERE name = ?"
 SET_SEQUENCE = "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)"
 
 ALL_SESSIONS = "SELECT id FROM sessions WHERE id IS NOT NULL"
-# Unique indexes that were gone: rows that came in meanwhile are told apart, none is dropped.
+# While a unique index was missing, duplicates may have been inserted. They are made distinct; none is deleted.
 SHARED_TITLES = """SELECT s.id, s.title, s.owner FROM sessions s WHERE s.title IS NOT NULL AND EXISTS
     (SELECT 1 FROM sessions o WHERE o.title = s.title AND o.owner = s.owner AND o.rowid < s.rowid)
     ORDER BY s.started_at, s.rowid"""
@@ -49,7 +49,7 @@ SAME_EVENT = """UPDATE inbox SET platform_message_id = NULL WHERE EXISTS (SELECT
     WHERE o.platform = inbox.platform AND o.session_key = inbox.session_key
     AND o.platform_message_id = inbox.platform_message_id AND o.id < inbox.id)"""
 
-# How a column of `sessions` or `messages` follows from other rows, where it does.
+# How columns of `sessions` and `messages` are derived from other rows.
 FROM_USAGE: dict[str, LiteralString] = {
     "api_call_count": """UPDATE sessions SET api_call_count =
         (SELECT count(*) FROM model_usage u WHERE u.session_id = sessions.id)""",
@@ -78,14 +78,17 @@ SET_COUNTS = "UPDATE sessions SET message_count = ?, tool_call_count = ? WHERE i
 
 
 def complete(connection: apsw.Connection, path: Path) -> Missing:
-    """Add what is missing, inside the caller's transaction; what that was. StoreDamaged if it cannot be made up."""
+    """Add the missing parts within the caller's transaction, and return them.
+
+    Raise `StoreDamaged` if a part cannot be restored.
+    """
     every = find_schema_gaps(SqliteReader(connection, {}))
     lacking = _restore_topics(connection, path, every)
     lost = [table for table in lacking.tables if table in TRUTH]
     if lost:
         raise damage_error(path, f"it has no table {lost[0]}")
     want = expected_shape()
-    drop_changed(connection, want)  # all triggers of ours with it: `schema_sql` makes them anew
+    drop_changed(connection, want)  # drops all Hermes triggers too: `schema_sql` creates them again
     sequences = _drop_unfit_tables(connection, path, lacking, want)
     for table, name in lacking.columns:
         _add(connection, table, want.tables[table][name])
@@ -97,21 +100,21 @@ def complete(connection: apsw.Connection, path: Path) -> Missing:
     if "schema_version" in lacking.tables or not run(connection, ANY_VERSION):
         set_version(connection, SCHEMA_VERSION)
     if any(name.startswith("hermes_") for name in lacking.rules):
-        run(connection, TEXT_UIDS)  # no trigger saw what came in meanwhile
+        run(connection, TEXT_UIDS)  # rows may have been inserted while the triggers were missing
     added = {f"{table}.{column}" for table, column in lacking.columns}
     _compute(SqliteWriter(connection, {}), added)
-    if added & SEARCHED:  # the index has words that no row holds any more
+    if added & SEARCHED:  # the index contains words that are in no row any more
         index.reset(connection)
     return every
 
 
 def _restore_topics(connection: apsw.Connection, path: Path, lacking: Missing) -> Missing:
-    """Make the tables of Telegram topics anew, with the rows that they have; what else is missing."""
+    """Create the tables of Telegram topics again, and keep their rows. Return the other missing parts."""
     columns = [(table, name) for table, name in lacking.columns if table in TOPIC_COLUMNS]
     tables = [table for table in lacking.tables if table in TOPIC_COLUMNS]
     for table, name in columns:
         if name not in telegram_topics.OPTIONAL and run(connection, fill_names(ANY_ROW, table=table)):
-            raise damage_error(path, f"the table {table} lacks its column {name}, which cannot be made up")
+            raise damage_error(path, f"the table {table} lacks its column {name}, which cannot be restored")
     if columns or tables:
         telegram_topics.create_tables(SqliteWriter(connection, {}))
     return lacking._replace(
@@ -123,14 +126,14 @@ def _restore_topics(connection: apsw.Connection, path: Path, lacking: Missing) -
 def _drop_unfit_tables(
     connection: apsw.Connection, path: Path, lacking: Missing, want: Shape
 ) -> dict[str, int]:
-    """Drop empty tables to which a column cannot be added; how far their ids had come."""
+    """Drop empty tables to which a column cannot be added. Return the last ids of their sequences."""
     sequences: dict[str, int] = {}
     for table, name in lacking.columns:
         essential = name in SIGNS.get(table, ())
         if _can_be_added(want.tables[table][name]) and not essential:
             continue
         if essential or table in TRUTH or run(connection, fill_names(ANY_ROW, table=table)):
-            raise damage_error(path, f"the table {table} lacks its column {name}, which cannot be made up")
+            raise damage_error(path, f"the table {table} lacks its column {name}, which cannot be restored")
         for (seq,) in run(connection, SEQUENCE, table):
             sequences[table] = seq
         run(connection, fill_names(DROP_TABLE, table=table))
@@ -142,7 +145,7 @@ def _can_be_added(column: Column) -> bool:
 
 
 def _add(connection: apsw.Connection, table: str, column: Column) -> None:
-    """Nothing, if the table was dropped to be made anew."""
+    """Add the column, unless the table was dropped to be created again."""
     reference = (
         " REFERENCES sessions(id)" if (table, column.name) == ("sessions", "parent_session_id") else ""
     )
@@ -164,7 +167,7 @@ def _tell_apart(connection: apsw.Connection, lacking: Missing) -> None:
 
 
 def _compute(writer: SqliteWriter, added: Set[str]) -> None:
-    """Give columns that were added the values that follow from other rows."""
+    """Compute the values of added columns that are derived from other rows."""
     if "messages.active" in added:
         writer.run(FROM_REWINDS)
     if "messages.content_kind" in added:
@@ -182,7 +185,7 @@ def _compute(writer: SqliteWriter, added: Set[str]) -> None:
 
 
 def recount_messages(writer: SqliteWriter, session_ids: list[str]) -> None:
-    """Set the documented counters from the messages."""
+    """Compute the documented counters from the messages."""
     for session_id in session_ids:
         messages = writer.rows(CALLS, session_id)
         calls = sum(

@@ -1,9 +1,9 @@
-"""The reference's full-text tables and triggers: found by name, removed without asking FTS5.
+"""Removal of the reference's full-text tables and triggers, by name and without FTS5.
 
-Ours replace them. They may be damaged, half there, or need a tokenizer that is not here, and then SQLite cannot drop
-them as what they are. So their names are struck from the schema first, after which the tables behind them are plain
-tables and are dropped as such. Where even that meets a broken page they are struck as well, and the next VACUUM gives
-their pages back.
+The Hermes index replaces them. They may be damaged or incomplete, or need a tokenizer that is not available; SQLite
+cannot drop such virtual tables. So their names are first deleted from the schema ("struck"). Their shadow tables are
+then plain tables, which can be dropped. If even that fails because of a damaged page, the shadow tables are struck
+too, and the next VACUUM frees their pages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FIND = """SELECT type, name, rootpage, sql FROM sqlite_master
     OR type = 'trigger' AND sql LIKE '%messages~_fts%' ESCAPE '~'
     ORDER BY type = 'table', name"""
 NAMES = r"(?<![\w$])messages_fts(_trigram)?(_(data|idx|content|docsize|config))?(?![\w$])"
-# In a comment they name no table, and in single quotes only where a table is expected.
+# In a comment these names stand for no table. In single quotes they do only where SQL expects a table.
 NAMED = "|".join(
     (
         r"--[^\n]*|/\*.*?\*/",
@@ -44,7 +44,10 @@ DROP_TRIGGER = "DROP TRIGGER {trigger}"
 
 
 def drop_foreign_search(connection: apsw.Connection) -> list[str]:
-    """Remove what another program re-created in a store of ours; the names. One cheap query if there is nothing."""
+    """Remove search tables that another program created in a Hermes store. Return their names.
+
+    If there are none, this costs one cheap query.
+    """
     if not _find_search_objects(connection):
         return []
     removed, struck = in_transaction(connection, remove)
@@ -52,13 +55,16 @@ def drop_foreign_search(connection: apsw.Connection) -> list[str]:
         try:
             run(connection, "VACUUM")
         except apsw.Error:
-            pass  # unused pages are all that is left; whatever rewrites the file next takes them away
+            pass  # only unused pages are left; the next rewrite of the file removes them
     return removed
 
 
 def _find_search_objects(connection: apsw.Connection) -> list[tuple[str, str, int]]:
-    """Kind, name and page. Of triggers those that use these tables, whatever their names and wherever they are: once
-    the tables are gone, every statement that fires one would fail."""
+    """Return type, name and root page of the search tables and of all triggers that use them.
+
+    Triggers are included regardless of their names and tables: without the search tables, every statement that fires
+    one would fail.
+    """
     rows = run(connection, FIND)
     return [
         (kind, name, page) for kind, name, page, sql in rows if kind == "table" or _is_search_trigger(sql)
@@ -66,7 +72,7 @@ def _find_search_objects(connection: apsw.Connection) -> list[tuple[str, str, in
 
 
 def _is_search_trigger(trigger: str) -> bool:
-    import re  # nobody pays for it who has no such trigger
+    import re  # imported only if there is such a trigger
 
     return any(
         found["name"] or (found["table"] and re.fullmatch(NAMES, found["text"], re.IGNORECASE))
@@ -75,7 +81,7 @@ def _is_search_trigger(trigger: str) -> bool:
 
 
 def list_foreign_triggers(connection: apsw.Connection) -> list[str]:
-    """Those of them that the reference does not make: somebody will miss them."""
+    """Return triggers on the search tables that the reference did not create, so that the user can be told."""
     return [
         name
         for kind, name, _ in _find_search_objects(connection)
@@ -84,10 +90,10 @@ def list_foreign_triggers(connection: apsw.Connection) -> list[str]:
 
 
 def in_transaction(connection: apsw.Connection, work: Callable[[apsw.Connection, bool], T]) -> tuple[T, bool]:
-    """Do `work(connection, strike)` in one transaction; (its result, whether tables had to be struck).
+    """Run `work(connection, strike)` in one transaction. Return its result, and whether tables had to be struck.
 
-    SQLite refuses every further write of a transaction in which it met a broken page. So the work is undone and done
-    again, this time told not to touch the pages of search tables.
+    After a damaged page SQLite refuses every further write in the transaction. So the work is rolled back and
+    repeated with `strike`, which does not touch the pages of the search tables.
     """
     try:
         with transaction(connection):
@@ -98,7 +104,10 @@ def in_transaction(connection: apsw.Connection, work: Callable[[apsw.Connection,
 
 
 def remove(connection: apsw.Connection, strike: bool) -> list[str]:
-    """Remove them inside the caller's transaction; the names of the tables and triggers a person knows."""
+    """Remove the search tables and triggers within the caller's transaction.
+
+    Return their names, without shadow tables.
+    """
     found = _find_search_objects(connection)
     for kind, name, _ in found:
         if kind == "trigger":
@@ -123,7 +132,7 @@ def strike_names(connection: apsw.Connection, tables: Collection[str]) -> None:
 
 @contextmanager
 def writable_schema(connection: apsw.Connection) -> Iterator[None]:
-    """Let statements change `sqlite_master`; SQLite reads it again afterwards."""
+    """Allow statements to change `sqlite_master`. SQLite reads it again afterwards."""
     defended = connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, -1)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
     run(connection, "PRAGMA writable_schema=ON")
@@ -135,19 +144,19 @@ def writable_schema(connection: apsw.Connection) -> Iterator[None]:
 
 
 def _is_behind_another(name: str, tables: Collection[str]) -> bool:
-    """Whether this is one of the tables in which FTS5 keeps another one of the list."""
+    """Return whether this is an FTS5 shadow table of another table in the list."""
     main, _, part = name.rpartition("_")
     return main in tables and part in ("data", "idx", "content", "docsize", "config")
 
 
 @contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[None]:
-    """BEGIN IMMEDIATE, and COMMIT or ROLLBACK."""
+    """Run a block between BEGIN IMMEDIATE and COMMIT, or ROLLBACK after an error."""
     run(connection, "BEGIN IMMEDIATE")
     try:
         yield
         run(connection, "COMMIT")
     except BaseException:
-        if connection.in_transaction:  # SQLite itself rolls back when the disk is full
+        if connection.in_transaction:  # SQLite rolls back by itself when the disk is full
             run(connection, "ROLLBACK")
         raise

@@ -1,4 +1,4 @@
-"""The course of a migration: what is refused, what is copied aside, the steps in order, and the tidying afterwards."""
+"""The sequence of a migration: checks, backup, steps in order, and clean-up."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ANY_ROW = "SELECT 1 FROM {table} LIMIT 1"
 LAST_STEP = "our layout"
 ERASE = ("PRAGMA secure_delete=OFF", "PRAGMA secure_delete=ON", "PRAGMA secure_delete=FAST")
 
-TOLD_AS_ALWAYS = (
+PASSED_THROUGH = (
     errors.StoreBusy,
     errors.StoreFull,
     errors.StoreReadOnly,
@@ -35,7 +35,7 @@ TOLD_AS_ALWAYS = (
 
 
 class MigrationReport(NamedTuple):
-    """What a migration did. Its text is one line for a log."""
+    """The result of a migration. Its text is one line for a log."""
 
     path: Path
     from_version: int
@@ -45,16 +45,16 @@ class MigrationReport(NamedTuple):
     messages: int
     before: int
     after: int
-    """Size of the files in bytes."""
+    """The size of the database and its log in bytes, before and after."""
     notes: tuple[str, ...] = ()
-    """What was put right on the way, or left for later."""
+    """Corrections that were made, and work that was left for later."""
 
     def __str__(self) -> str:
         contents = f"{format_count(self.sessions, 'session')} and {format_count(self.messages, 'message')}"
         size = f"{self.before / 1e6:.1f} MB -> {self.after / 1e6:.1f} MB"
         sentence = f"{self.path}: migrated from version {self.from_version}, {contents}, {size}"
         if self.backup is not None:
-            sentence += f"; the file as it was is {self.backup}"
+            sentence += f"; the original file is {self.backup}"
         return "; ".join((sentence, *self.notes))
 
 
@@ -83,7 +83,7 @@ def run_course(path: Path, connection: apsw.Connection, *, keep_backup: bool = T
     notes = list(outcome.notes)
     if missed:
         notes.append(
-            f"removed, because they used a search table that is gone: the triggers {', '.join(missed)}"
+            f"removed, because they used a search table that no longer exists: the triggers {', '.join(missed)}"
         )
     if struck or outcome.struck:
         notes.append("a full-text table of another program was damaged and was discarded")
@@ -103,21 +103,24 @@ def run_course(path: Path, connection: apsw.Connection, *, keep_backup: bool = T
 
 
 def shrink(connection: apsw.Connection) -> str | None:
-    """Rewrite the file without the pages that the old search tables left; why not, if it could not be done.
+    """Rewrite the file without the free pages of the old search tables. Return a note if that was not possible.
 
-    It changes nothing that anybody reads, so a full disk or a busy file leaves it for another day.
+    The rewrite changes no data, so after a full disk or a busy file it can be done later.
     """
     try:
         run(connection, "PRAGMA auto_vacuum=INCREMENTAL")
         run(connection, "VACUUM")
         run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
     except apsw.Error as problem:
-        return f"the room of the old search tables was not given back ({problem}): run `hermes sessions optimize`"
+        return f"the space of the old search tables was not freed ({problem}): run `hermes sessions optimize`"
     return None
 
 
 def _read_version(connection: apsw.Connection, path: Path, have: Shape) -> int:
-    """Without a number every step looks for itself, which costs nothing."""
+    """Return the documented version, or 1 if there is none.
+
+    Then every step checks whether it is needed, which is cheap.
+    """
     return (read_documented_version(connection, path) or 1) if "schema_version" in have.tables else 1
 
 
@@ -131,7 +134,10 @@ def _has_rows(connection: apsw.Connection, have: Shape) -> bool:
 
 @contextmanager
 def _prepare_connection(connection: apsw.Connection) -> Iterator[None]:
-    """Foreign keys off, for old rows that point nowhere; freed pages not overwritten one by one, VACUUM drops them."""
+    """Turn foreign keys off, for old rows with invalid references.
+
+    Do not overwrite freed pages: VACUUM drops them.
+    """
     keys, erase = pragma(connection, "PRAGMA foreign_keys"), pragma(connection, "PRAGMA secure_delete")
     run(connection, "PRAGMA foreign_keys=OFF")
     run(connection, "PRAGMA secure_delete=FAST")
@@ -143,15 +149,15 @@ def _prepare_connection(connection: apsw.Connection) -> Iterator[None]:
 
 
 def _migration_error(problem: Exception, path: Path, step: str, backup: Path | None) -> errors.HermesError:
-    """Locked, full, read-only and damaged are told as always; anything else is a failed migration."""
+    """Return the usual error for a locked, full, read-only or damaged store. Anything else is a failed migration."""
     if isinstance(problem, apsw.Error):
         usual = translate_error(problem, path)
-        if isinstance(usual, TOLD_AS_ALWAYS):
+        if isinstance(usual, PASSED_THROUGH):
             return usual
-    kept = f"; the file as it was is {backup}" if backup else ""
+    kept = f"; the original file is {backup}" if backup else ""
     return errors.make_error(
         errors.MigrationFailed,
-        f"{path} was not migrated: step '{step}' failed and was undone: {problem}{kept}",
+        f"{path} was not migrated: step '{step}' failed and was rolled back: {problem}{kept}",
     )
 
 

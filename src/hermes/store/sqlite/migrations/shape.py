@@ -1,4 +1,4 @@
-"""What `schema.sql` wants, compared with what a database has. Names are compared as SQLite does: `Tags` is `tags`."""
+"""The comparison of `schema.sql` with a database. Like SQLite, it ignores the case of ASCII letters in names."""
 
 from __future__ import annotations
 
@@ -43,22 +43,25 @@ class Column(NamedTuple):
 
 
 def fold_name(name: str) -> str:
-    """One spelling for all that SQLite takes for the same name: it folds ASCII and nothing else."""
+    """Return one spelling for all names that SQLite treats as equal. SQLite folds the case of ASCII letters only."""
     return name.translate(ASCII_SMALL)
 
 
 class Shape:
-    """Tables with their columns, and the text of indexes and triggers, by their fold_name names."""
+    """The tables of a database with their columns, and the SQL of its indexes and triggers, by folded name."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.kinds: dict[str, str] = {}
-        """Of tables, views and indexes, which share their names; a trigger may be named like one of them."""
+        """The kinds of tables, views and indexes, which share one namespace.
+
+        A trigger may have the name of one of them.
+        """
         self.texts: dict[str, str] = {}
         self.triggers: dict[str, str] = {}
         self.tables: dict[str, dict[str, Column]] = {}
         self.virtual: set[str] = set()
         self.indexed: dict[str, str] = {}
-        """Of which table an index is."""
+        """The table of each index."""
         for kind, name, table, sql in run(connection, OBJECTS):
             key, text = fold_name(name), " ".join(sql.split())
             if kind == "trigger":
@@ -88,7 +91,7 @@ def _read_sql(name: str) -> str:
 
 
 def expected_shape() -> Shape:
-    """The shape of a new store, learned by making one in memory; with all that its index may come to have."""
+    """Return the shape of a new store, from one built in memory, with all tables that its index may have."""
     connection = apsw.Connection(":memory:")
     try:
         for name in ("schema.sql", *INDEX_FILES):
@@ -99,17 +102,17 @@ def expected_shape() -> Shape:
 
 
 def refuse_collisions(connection: apsw.Connection, path: Path, want: Shape) -> None:
-    """Somebody else's table under a name of ours: nothing is renamed or guessed, the person is told."""
+    """Raise `MigrationFailed` if another program's table or view has a name that the store needs. Change nothing."""
     for name, kind in find_collisions(connection, want).items():
         raise errors.make_error(
             errors.MigrationFailed,
-            f"{path} has {KINDS[kind]} named {name} that another program made and that is in the way;"
+            f"{path} has {KINDS[kind]} named {name} that another program created and that conflicts with the store;"
             " nothing was changed: rename it to open the store",
         )
 
 
 def find_collisions(connection: apsw.Connection, want: Shape) -> dict[str, str]:
-    """Names of ours under which another program made something else, with the kind of it."""
+    """Return names of the store's schema that another program uses for something else, with the kind of that object."""
     have = Shape(connection)
     return {
         name: have.kinds[name]
@@ -119,7 +122,7 @@ def find_collisions(connection: apsw.Connection, want: Shape) -> dict[str, str]:
 
 
 def _may_be_ours(name: str, have: Shape, want: Shape) -> bool:
-    """Whether what has this name is of the kind that ours is and, where it may hold rows, has the columns of ours."""
+    """Return whether the object of this name has the expected kind and, if it is a table, the expected columns."""
     if have.kinds[name] != want.kinds[name] or (name in have.virtual) != (name in want.virtual):
         return False
     if name in want.indexed:
@@ -130,7 +133,7 @@ def _may_be_ours(name: str, have: Shape, want: Shape) -> bool:
 
 
 def find_misspelt(connection: apsw.Connection, want: Shape) -> list[tuple[str, str]]:
-    """(table, column) of what SQLite takes for a column of ours, in another spelling."""
+    """Return table and column of each name that SQLite treats as a column of `schema.sql`, in another spelling."""
     return [
         (table, name)
         for table in ("sessions", "messages", "state_meta")
@@ -140,13 +143,13 @@ def find_misspelt(connection: apsw.Connection, want: Shape) -> list[tuple[str, s
 
 
 def respell(connection: apsw.Connection, misspelt: list[tuple[str, str]]) -> None:
-    """Give them our spelling: whoever reads whole rows knows them by it."""
+    """Rename the columns to the expected spelling, because code that reads whole rows expects it."""
     for table, name in misspelt:
         run(connection, fill_names(RENAME_COLUMN, table=table, old=name, new=fold_name(name)))
 
 
 def add_column(connection: apsw.Connection, table: str, column: Column) -> bool:
-    """Add the column if the table is there and has none of that name; whether it was added."""
+    """Add the column if the table exists and has no column of that name. Return whether it was added."""
     have = read_columns(connection, table)
     if not have or column.name in map(fold_name, have):
         return False
@@ -160,7 +163,7 @@ def add_column(connection: apsw.Connection, table: str, column: Column) -> bool:
 
 
 def find_gaps(connection: apsw.Connection, want: Shape) -> dict[str, list[str]]:
-    """Columns that are never NULL here but are in this database: an older or looser program declared them."""
+    """Return the columns that must not be NULL but contain NULL, because another program declared them differently."""
     gaps: dict[str, list[str]] = {}
     for table in ("sessions", "messages"):
         have = read_columns(connection, table)
@@ -181,7 +184,10 @@ def fill_gaps(connection: apsw.Connection, want: Shape, gaps: dict[str, list[str
 
 
 def drop_changed(connection: apsw.Connection, want: Shape) -> None:
-    """Indexes under a name of ours that say something else, and all triggers of ours: `schema.sql` makes them anew."""
+    """Drop all Hermes triggers, and indexes whose SQL differs from the expected one.
+
+    `schema.sql` creates them again.
+    """
     have = Shape(connection)
     for name, kind in have.kinds.items():
         if kind == "index" and want.texts.get(name, have.texts[name]) != have.texts[name]:

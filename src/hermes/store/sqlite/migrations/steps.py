@@ -1,7 +1,7 @@
-"""The documented versions, one named step each, with the reason it existed.
+"""The documented schema versions: one named step each, with its reason.
 
-The reference adds columns whenever it finds them missing and raises the number later, so the number may lag behind the
-columns: every step looks before it adds. The columns are declared once, in `schema.sql`.
+The reference adds missing columns at any time and raises the version later, so the version may be lower than the
+columns suggest. Every step checks before it adds a column. The columns are declared once, in `schema.sql`.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ STEPS = (
     Step(
         2,
         "why the model stopped",
-        "`length` and `tool_calls` must be told from `stop` when a conversation is replayed.",
+        "`length` and `tool_calls` must be distinguished from `stop` when a conversation is replayed.",
         messages=("finish_reason",),
     ),
     Step(3, "titles", "People name their sessions.", sessions=("title",)),
     Step(
         4,
         "unique titles",
-        "A title names one session. The documented index knows no owner; ours, of the same name, does, and is made"
-        " with the rest of our schema, after titles that an older program let in twice have been told apart.",
+        "A title names one session. The documented index does not include the owner. The Hermes index of the same name"
+        " does, and is created with the rest of the schema, after duplicate titles were made distinct.",
     ),
     Step(
         5,
         "billing",
-        "What a session cost, by provider, and which price list said so.",
+        "The cost of a session by provider, and the price list it is based on.",
         sessions=(
             "cache_read_tokens",
             "cache_write_tokens",
@@ -63,17 +63,20 @@ STEPS = (
     Step(
         6,
         "reasoning",
-        "Providers that expose reasoning want it back in the next request.",
+        "Providers that return reasoning expect it in the next request.",
         messages=("reasoning", "reasoning_details", "codex_reasoning_items"),
     ),
     Step(
         7,
         "reasoning as content",
-        "Some providers send reasoning in a field of its own and refuse a replay without it, even when empty.",
+        "Some providers send reasoning in a separate field and reject a replay without it, even if it is empty.",
         messages=("reasoning_content",),
     ),
     Step(
-        8, "calls counted", "Requests are billed and limited apart from tokens.", sessions=("api_call_count",)
+        8,
+        "calls counted",
+        "Requests are billed and limited separately from tokens.",
+        sessions=("api_call_count",),
     ),
     Step(
         9,
@@ -84,21 +87,21 @@ STEPS = (
     Step(
         10,
         "substrings",
-        "The reference built a second full-text table, of trigrams over every message, for scripts without spaces. It"
-        " took more room than the text. Ours splits such scripts itself, so this step builds nothing.",
+        "The reference built a second full-text table, with trigrams of every message, for scripts without spaces. It"
+        " was larger than the text. The Hermes index splits such scripts itself, so this step builds nothing.",
     ),
     Step(
         11,
         "search over tool calls",
-        "The reference rebuilt both tables to cover tool calls, with a copy of all text inside each. Ours reads the"
-        " text where it is, so this step only drops the old tables and their triggers, damaged ones too.",
+        "The reference rebuilt both tables to cover tool calls, with a copy of all text in each. The Hermes index"
+        " stores no copy, so this step only drops the old tables and their triggers, even damaged ones.",
         drops_search=True,
     ),
 )
 
 
 def run_step(connection: apsw.Connection, step: Step, want: Shape) -> bool:
-    """One step in one transaction; whether a search table was too damaged to be dropped and had to be struck."""
+    """Run one step in one transaction. Return whether a damaged search table could not be dropped and was struck."""
 
     def work(connection: apsw.Connection, strike: bool) -> None:
         for table, names in (("messages", step.messages), ("sessions", step.sessions)):
@@ -112,7 +115,7 @@ def run_step(connection: apsw.Connection, step: Step, want: Shape) -> bool:
 
 
 def set_version(connection: apsw.Connection, version: int) -> None:
-    """Exactly one row, whatever was there."""
+    """Store the version as the only row of `schema_version`."""
     run(connection, CREATE_VERSION)
     run(connection, CLEAR_VERSION)
     run(connection, SET_VERSION, version)

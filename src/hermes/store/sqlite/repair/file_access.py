@@ -1,9 +1,9 @@
-"""The bytes of a damaged file and of its log, read and written while SQLite in other processes is locked out.
+"""Access to the bytes of a damaged file and of its log, while SQLite in other processes is locked out.
 
-An encrypted store is read as far as its cipher still vouches for it. Each page carries a seal of its own, so that
-damage costs the pages it touched and no others. They are read through SQLite's own file layer, which unseals them, from
-a copy of the file: into the copy SQLite can fold the log, while the original is locked and stays as it is. Nothing is
-ever written in plain.
+Of an encrypted store, every page that still authenticates is read. Each page has its own authentication code, so
+damage affects only the pages that it touched. The pages are read through SQLite's file layer, which decrypts them,
+from a copy of the file. SQLite can checkpoint the log into the copy, while the original is locked and stays
+unchanged. Nothing is ever written unencrypted.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from hermes.store.sqlite.upkeep.file_swap import beside, copy_files, get_size, s
 from hermes.store.sqlite.wal.byte_locks import F_OFD_SETLK, pack_lock
 
 LOCKED_RANGE = (0x40000000, 512)
-"""SQLite's lock bytes in the database file."""
+"""SQLite's lock bytes in the database file: offset and size."""
 SHARED_MEMORY_IN_USE = (128, 1)
-"""The byte of -shm that every connection holds."""
+"""The byte of `-shm` that every connection locks: offset and size."""
 RESERVED = 32
-"""Bytes at the end of every page that belong to the cipher."""
+"""The number of bytes at the end of every page that belong to the cipher."""
 USUAL_PAGE = 4096
 
 
 @contextmanager
 def lock_out(path: Path, real: Path) -> Iterator[tuple[int | None, Log | None]]:
-    """The file and its log, opened for reading as bytes, while SQLite in other processes is locked out."""
+    """Yield the file and its log, opened as bytes, while SQLite in other processes is locked out."""
     opened: list[int] = []
 
     def lock_file(name: Path, first: int, size: int) -> int | None:
@@ -66,7 +66,7 @@ def lock_out(path: Path, real: Path) -> Iterator[tuple[int | None, Log | None]]:
 
 def _try_lock(descriptor: int, first: int, size: int) -> bool:
     try:
-        if sys.platform.startswith("linux"):  # also against connections of this very process
+        if sys.platform.startswith("linux"):  # this lock also excludes connections of the same process
             request = pack_lock(fcntl.F_WRLCK, first, size)
             fcntl.fcntl(descriptor, F_OFD_SETLK, request)
         else:
@@ -86,7 +86,7 @@ def busy_error(path: Path) -> errors.HermesError:
 
 
 def fold_log(real: Path, descriptor: int | None, image: Image) -> None:
-    """Write the log's pages into the damaged file, as a checkpoint would, and empty the log."""
+    """Write the log's pages into the damaged file, like a checkpoint, and empty the log."""
     log = beside(real, "-wal")
     if not get_size(log):
         return
@@ -103,7 +103,7 @@ def fold_log(real: Path, descriptor: int | None, image: Image) -> None:
 
 
 class SealedImage(Image):
-    """An image whose pages come unsealed from a connection; one whose seal is broken is missing."""
+    """An image whose pages are decrypted by a connection. A page that does not authenticate counts as missing."""
 
     def __init__(self, connection: apsw.Connection, folded: int, original: int | None) -> None:
         self._connection = connection
@@ -125,7 +125,7 @@ class SealedImage(Image):
         return page[at % self.page_size :][:size]
 
     def changed_pages(self) -> Iterator[tuple[int, bytes]]:
-        """(offset, bytes as they are on the disk) of what the log held."""
+        """Yield offset and encrypted bytes of each page that the log contained."""
         for at in range(0, self._size, self.page_size):
             new = os.pread(self._folded, self.page_size, at)
             old = b"" if self._original is None else os.pread(self._original, self.page_size, at)
@@ -139,7 +139,7 @@ def open_unsealed(real: Path, descriptor: int | None) -> Iterator[Image]:
     try:
         encryption.copy_note(real, copy)
         if descriptor is None or not os.fstat(descriptor).st_size:
-            # Only the log is left, and SQLite throws a log away whose file is empty: it gets an empty store.
+            # Only the log is left. SQLite deletes the log of an empty file, so the copy is created as an empty store.
             os.close(home.create_private_file(copy))
             creation.build_store(copy)
             copy_files(real, None, copy)
@@ -159,7 +159,7 @@ def open_unsealed(real: Path, descriptor: int | None) -> Iterator[Image]:
 
 
 def _fold(copy: Path) -> None:
-    """Let SQLite put the log into the file, as it does at the latest when the connection is closed."""
+    """Let SQLite checkpoint the log into the file. It does so at the latest when the connection is closed."""
     connection = connect(copy)
     try:
         with suppress(apsw.Error):

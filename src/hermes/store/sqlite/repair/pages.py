@@ -1,8 +1,8 @@
-"""SQLite's file format, read defensively: what a damaged file still holds, page by page.
+"""A defensive reader of SQLite's file format: it returns the data that a damaged file still contains, page by page.
 
-Only for a file that nobody has open: these are plain reads, and closing such a descriptor would drop the locks of a
-SQLite connection in the same process. Nothing here raises on nonsense; a page, a cell or a chain that makes no sense
-is left out and counted. The committed part of a write-ahead log lies over the pages of the file.
+Use it only for a file that is not open in this process. It uses plain reads, and closing such a descriptor would drop
+the locks of a SQLite connection in the same process. Invalid data never raises an error: an invalid page, cell or
+overflow chain is skipped and counted. Pages in the committed part of the write-ahead log replace those of the file.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ PAGE_SIZES = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 MOST_COLUMNS = 2000
 MOST_PAYLOAD = 1 << 30
 GUESSED_FROM_BYTES = 16 << 20
-"""How much of a file without a header is looked at to learn its page size."""
+"""How much of a file without a header is read to guess its page size."""
 
 ENCODING_AT, ENCODINGS = 56, {2: "utf-16-le", 3: "utf-16-be"}
-"""Where the header says how text is written, and what is not UTF-8."""
+"""The offset of the text encoding in the header, and the encodings other than UTF-8."""
 
 _SIZES = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 7: 8, 8: 0, 9: 0}
 _U32 = struct.Struct(">I")
@@ -31,20 +31,20 @@ _LOG_HEADER, _FRAME_HEADER = struct.Struct(">8I"), struct.Struct(">6I")
 
 class Row(NamedTuple):
     rowid: int
-    """0 in an index, whose entries end with the row's key instead."""
+    """0 in an index, whose entries end with the key of the row instead."""
     values: list[Any]
     whole: bool
-    """False where the row's overflow pages were not all there: its last values are cut or missing."""
+    """False if overflow pages of the row were missing. Its last values are then cut or missing."""
 
 
 class Log:
-    """The frames of a write-ahead log up to its last commit, as SQLite itself would accept them."""
+    """The frames of a write-ahead log up to its last commit, validated as SQLite does it."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self.page_size = 0
         self.pages: dict[int, int] = {}
-        """Page number: where its newest committed image starts in the log."""
+        """The offset in the log of the newest committed version of each page."""
         header = os.pread(descriptor, _LOG_HEADER.size, 0)
         if len(header) < _LOG_HEADER.size:
             return
@@ -88,7 +88,7 @@ class Log:
 
 
 class Image:
-    """The pages of a database as they stand with its log folded in."""
+    """The pages of a database, with its log applied."""
 
     def __init__(self, descriptor: int | None, log: Log | None) -> None:
         self._descriptor = descriptor
@@ -103,9 +103,9 @@ class Image:
         if self._log is not None:
             self.count = max(self.count, *self._log.pages)
         self.unreadable: set[int] = set()
-        """Pages that something points to and that are not what they should be."""
+        """Pages that are referenced but invalid."""
         self.garbled = 0
-        """How many texts held bytes that are no text; they were read as U+FFFD."""
+        """The number of texts with invalid bytes, which were read as U+FFFD."""
 
     def _header(self) -> bytes:
         if self._log is not None and 1 in self._log.pages:
@@ -113,7 +113,7 @@ class Image:
         return b"" if self._descriptor is None else self._read(100, 0).ljust(100, b"\0")
 
     def _read(self, size: int, at: int) -> bytes:
-        """Bytes of the file; of an encrypted one, see `file_access`."""
+        """Read bytes of the file. See `file_access` for encrypted files."""
         return b"" if self._descriptor is None else os.pread(self._descriptor, size, at)
 
     def _page_size(self, header: bytes) -> int:
@@ -134,7 +134,7 @@ class Image:
         return best
 
     def page(self, number: int) -> bytes:
-        """Its bytes, or nothing if it is missing, cannot be read, or is all zeros."""
+        """Return the bytes of a page. Return no bytes if it is missing, unreadable, or all zeros."""
         try:
             if self._log is not None and number in self._log.pages:
                 data = self._log.page(number)
@@ -142,12 +142,12 @@ class Image:
                 return b""
             else:
                 data = self._read(self.page_size, (number - 1) * self.page_size)
-        except OSError:  # a bad spot on the disk
+        except OSError:  # a read error of the disk
             return b""
         return data if len(data) == self.page_size and any(data) else b""
 
     def tree(self, root: int, visited: set[int], *, index: bool = False) -> Iterator[tuple[int, bytes]]:
-        """Every page of a b-tree that can be reached, each once; what cannot is noted in `unreadable`."""
+        """Yield every reachable page of a b-tree once. Invalid pages are added to `unreadable`."""
         leaf, interior = (INDEX_LEAF, INDEX_INTERIOR) if index else (LEAF, INTERIOR)
         ahead = [root]
         while ahead:
@@ -182,7 +182,7 @@ class Image:
         return good
 
     def rows(self, number: int, data: bytes) -> Iterator[Row]:
-        """The rows of a table's leaf page, or the entries of an index page."""
+        """Yield the rows of a table's leaf page, or the entries of an index page."""
         kind = data[_head(number)]
         for at in self._cells(number, data):
             try:
@@ -263,7 +263,7 @@ class Image:
             return data.decode(self.encoding, errors="replace")
 
     def free_pages(self) -> set[int]:
-        """Pages that the file itself says are not in use: what is in them was deleted. None if its list is broken."""
+        """Return the pages on the free list. Their content was deleted. Return none if the list is damaged."""
         header, found = self._header(), set[int]()
         if not header.startswith(MAGIC):
             return found
@@ -275,7 +275,10 @@ class Image:
         return found if len(found) == total else set()
 
     def leaves_outside(self, visited: set[int]) -> Iterator[tuple[int, bytes]]:
-        """Leaf pages of tables that no tree reached. (An overflow page starts with zeros, so none looks like one.)"""
+        """Yield table leaf pages that no tree reaches.
+
+        An overflow page begins with zeros, so it is never mistaken for one.
+        """
         for number in range(1, self.count + 1):
             if number not in visited:
                 data = self.page(number)
@@ -283,7 +286,7 @@ class Image:
                     yield number, data
 
     def changed_pages(self) -> Iterator[tuple[int, bytes]]:
-        """(offset in the file, bytes) of what the log holds."""
+        """Yield offset and bytes of each page in the log."""
         if self._log is not None:
             for number in sorted(self._log.pages):
                 yield (number - 1) * self.page_size, self._log.page(number)
@@ -294,7 +297,7 @@ def _head(number: int) -> int:
 
 
 def _is_plausible_page(page: bytes) -> bool:
-    """Whether this could be a leaf page of this very size: its kind, and cells that lie in it up to its end."""
+    """Return whether this may be a leaf page of exactly this size: by its type, and by cells within it near its end."""
     if page[0] != LEAF:
         return False
     count = int.from_bytes(page[3:5], "big")

@@ -1,8 +1,8 @@
-"""What a damaged file still holds, as tables and rows: its trees as far as they reach, then pages nothing reaches.
+"""The tables and rows that a damaged file still contains: first those in its trees, then those in other pages.
 
-The schema is read from the file where it can be; for tables whose definition is lost, ours is assumed. A row on a page
-that no tree reaches belongs to the table whose columns it fits; pages that the file lists as free are left alone,
-because what is in them was deleted.
+The schema is read from the file where possible. For a table whose definition is lost, the definition of `schema.sql`
+is assumed. A row on a page that no tree reaches is assigned to the table whose columns it fits. Pages on the free
+list are ignored, because their content was deleted.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Column(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """A table as its records are laid out."""
+    """The layout of a table's records."""
 
     name: str
     columns: tuple[Column, ...]
     alias: int | None
-    """Which column is the row's number, and NULL in the record."""
+    """The index of the column that is an alias of the rowid. It is NULL in the record."""
     rowid: bool
     root: int
 
@@ -70,7 +70,7 @@ class RecoveredRows:
         model.close()
         self.tables = [_mend_layout(layout, assumed.get(layout.name)) for layout in found]
         known = {layout.name: layout.columns for layout in self.tables}
-        # Also ours where the file's differs: which of the two a row was written with, its shape tells.
+        # If the file's definition differs, the expected one is added too. The shape of a row shows which one applies.
         self.tables += [layout for layout in assumed.values() if known.get(layout.name) != layout.columns]
 
     def close(self) -> None:
@@ -101,14 +101,14 @@ class RecoveredRows:
         try:
             run(self._scratch, entry.sql)
         except apsw.Error:
-            return  # an index on a table whose definition is lost, or nonsense
+            return  # an index on a table whose definition is lost, or invalid SQL
 
     # ---------------------------------------------------------------- the rows
 
     def rows(self) -> Iterator[tuple[Layout, Row]]:
-        """Every row that can be read: those of sound pages that a tree reaches first, then all others.
+        """Yield every readable row: first those on intact pages that a tree reaches, then all others.
 
-        The first of two rows with one number is the better one, for the caller to keep.
+        If two rows have the same rowid, the first one is more reliable, and the caller should keep it.
         """
         outside: list[tuple[Layout | None, int]] = []
         doubtful: list[tuple[Layout | None, int]] = []
@@ -130,7 +130,7 @@ class RecoveredRows:
                     yield owner, row
 
     def _is_sound(self, number: int, rows: list[Row]) -> bool:
-        """Whether every cell of the page could be read, and their numbers rise."""
+        """Return whether every cell of the page was readable, and their rowids are in ascending order."""
         return number not in self.image.unreadable and all(a.rowid < b.rowid for a, b in pairwise(rows))
 
     def _owner(self, row: Row) -> Layout | None:
@@ -140,7 +140,7 @@ class RecoveredRows:
         return chosen[0] if len({layout.name for layout in chosen}) == 1 else None
 
     def index_entries(self, table: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(row number, the columns an index repeats) for every entry of every index of a table that can be read."""
+        """Yield rowid and indexed columns of every readable entry in the indexes of a table."""
         for entry in self.schema:
             if entry.kind != "index" or entry.table != table:
                 continue
@@ -157,7 +157,7 @@ def _read_layouts(connection: apsw.Connection, roots: dict[str, int]) -> list[La
     found = [
         _read_layout(connection, name, roots.get(name, 0)) for name in names if name != "sqlite_sequence"
     ]
-    if "sqlite_sequence" in roots:  # how far row numbers were given out; SQLite makes the table itself
+    if "sqlite_sequence" in roots:  # the highest rowids ever used; SQLite creates this table itself
         columns = (Column("name", "", True, None, True), Column("seq", "", True, None, True))
         found.append(Layout("sqlite_sequence", columns, None, True, roots["sqlite_sequence"]))
     return found
@@ -170,7 +170,7 @@ def _read_layout(connection: apsw.Connection, name: str, root: int) -> Layout:
     alias = None
     if rowid and len(keys) == 1 and str(keys[0][1]).upper() == "INTEGER":
         alias = stored.index(keys[0])
-    if not rowid:  # such a record starts with the key
+    if not rowid:  # a record of such a table begins with the primary key
         stored = sorted(keys, key=lambda row: int(row[4])) + [row for row in stored if not row[4]]
     columns = tuple(
         Column(
@@ -186,7 +186,7 @@ def _read_layout(connection: apsw.Connection, name: str, root: int) -> Layout:
 
 
 def _mend_layout(found: Layout, ours: Layout | None) -> Layout:
-    """The file's own definition, unless it is plainly ours with a letter or two gone wrong."""
+    """Return the file's own definition, unless it is obviously the expected one with damaged column names."""
     if ours is None or len(ours.columns) != len(found.columns):
         return found
     strange = {column.name for column in found.columns} - {column.name for column in ours.columns}
@@ -220,12 +220,12 @@ _HOLDS: dict[str, tuple[type, ...]] = {
 
 
 def _is_mostly(rows: list[Row], layout: Layout) -> bool:
-    """Whether these are rows of this table: a broken tree may lead into another one's pages."""
+    """Return whether most of these rows fit the table. A damaged tree may lead to pages of another table."""
     return sum(is_row_of(row, layout) for row in rows) * 2 >= len(rows)
 
 
 def is_row_of(row: Row, layout: Layout) -> bool:
-    """Whether a record could be of this table: as many columns as it may have, and of its types."""
+    """Return whether a record may belong to this table, by the number and the types of its values."""
     needed = max((at + 1 for at, column in enumerate(layout.columns) if column.required), default=1)
     if not needed <= len(row.values) <= len(layout.columns):
         return False

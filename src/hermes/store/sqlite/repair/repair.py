@@ -1,8 +1,8 @@
-"""Mending a store: in place where only derived data is broken, else into a new file that takes the old one's name.
+"""Repair of a store: in place if only derived data is damaged, otherwise into a new file that replaces the old one.
 
-The damaged file is never written to before everything that could be saved stands verified beside it. Only then is its
-log folded in (so that the log of the old file can never be applied to the new one), a copy kept aside, and the name
-given over in one step. Killed at any point, this leaves the original in place, or the finished store.
+The damaged file is not written before all readable data is in a verified new file beside it. Only then is its log
+checkpointed into it (so that the old log can never be applied to the new file), a copy kept, and the new file renamed
+to its name in one step. If the repair is killed at any point, either the original or the finished store is in place.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ from hermes.store.values import Health, Repair
 from hermes.text import format_count, to_text
 
 WAIT_S = 3.0
-"""How long somebody else may still hold the file before the repair is refused."""
-MOST_TOLD = 100
+"""How long the repair waits for other programs to close the file before it is refused."""
+MOST_REPORTED = 100
 
 BROKEN = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.IOError, UnicodeDecodeError)
-"""How it shows that SQLite cannot make sense of a file, that the disk cannot read it, or that a text is none."""
+"""The errors of a file that SQLite cannot read, of an unreadable disk, and of invalid text."""
 
 
 def repair_file(path: Path, *, check_only: bool = False, keep_backup: bool = True) -> Repair:
-    """Find out what is wrong with the store at `path`, and mend it or, with `check_only`, say what would be done.
+    """Diagnose the store at `path` and repair it, or with `check_only`, report the necessary repair.
 
-    No SessionDB may have it open, here or in any other process: `StoreBusy`.
+    Raise `StoreBusy` if a SessionDB has it open, in this process or any other.
     """
     path = Path(path)
     if not path.parent.is_dir():
@@ -80,14 +80,14 @@ def repair_file(path: Path, *, check_only: bool = False, keep_backup: bool = Tru
         if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise errors.make_error(
                 errors.StoreFull,
-                f"no room left to repair {path}; it was left as it is (a repair needs as much again)",
+                f"no room left to repair {path}; it was left unchanged (a repair needs as much space as the store)",
             ) from problem
         raise errors.make_error(errors.StoreFailed, f"{path} cannot be repaired: {problem}") from problem
 
 
 @contextmanager
 def _prevent_new_log(path: Path) -> Iterator[None]:
-    """SQLite makes an empty log when it only looks. It goes again, unless somebody else came meanwhile."""
+    """Remove the empty log that SQLite creates during a mere check, unless another program has opened the store."""
     log = beside(path.resolve(), "-wal")
     before = get_size(log)
     yield
@@ -99,12 +99,12 @@ def _prevent_new_log(path: Path) -> Iterator[None]:
             pass
 
 
-# -------------------------------------------------------------------- what can be mended where it stands
+# -------------------------------------------------------------------- repair in place
 
 
 def _repair_in_place(path: Path, check_only: bool) -> Repair | None:
-    """What was found and done; None if the truth itself is damaged."""
-    if damage_mark.describe_short_file(get_size(path) or 0):  # SQLite would take it for new
+    """Return what was found and done. Return None if tables other than the search index are damaged."""
+    if damage_mark.describe_short_file(get_size(path) or 0):  # SQLite would treat it as a new database
         return None
     connection = None
     try:
@@ -127,13 +127,13 @@ def _repair_in_place(path: Path, check_only: bool) -> Repair | None:
 
 
 def _open_locked(path: Path, check_only: bool) -> apsw.Connection:
-    """A connection that nobody else has beside it. It leaves the log alone when it is closed."""
+    """Open an exclusive connection. It does not checkpoint the log when it is closed."""
     connection = connect(path)
     try:
         connection.set_busy_handler(Patience(WAIT_S))
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         run(connection, "PRAGMA locking_mode=EXCLUSIVE")
-        if check_only:  # what is tried and rolled back never reaches the disk
+        if check_only:  # changes that are rolled back must never reach the disk
             run(connection, "PRAGMA cache_spill=OFF")
         run(connection, "BEGIN EXCLUSIVE; COMMIT")
     except apsw.BusyError:
@@ -148,41 +148,41 @@ def _open_locked(path: Path, check_only: bool) -> apsw.Connection:
 def _repair_opened(path: Path, connection: apsw.Connection, check_only: bool) -> Repair | None:
     try:
         standing = check_version(connection, path)
-    except errors.StoreFailed:  # not a session store, or one of which even that cannot be told
+    except errors.StoreFailed:  # not a session store, or too damaged to tell
         if run(connection, integrity.INTEGRITY) != [("ok",)]:
             return None
         raise
     if standing != "ours" and not has_former_layout(connection):
         if run(connection, integrity.INTEGRITY) != [("ok",)]:
             return None
-        if (encoding := pragma(connection, "PRAGMA encoding")) != ENCODING:  # no migration takes it
-            sentence = f"{path}: whole, but its text is {encoding}; it would be carried over into a new file"
+        if (encoding := pragma(connection, "PRAGMA encoding")) != ENCODING:  # it cannot be migrated
+            sentence = f"{path}: intact, but its text is {encoding}; it would be copied into a new file"
             return Repair(path, (sentence,), ok=False) if check_only else None
-        sentence = f"{path}: nothing is wrong; it is of an older version and is migrated when it is opened"
+        sentence = f"{path}: no problems found; it is of an older version and is migrated when it is opened"
         return Repair(path, (sentence,))
     try:
         return _settle_rows(path, connection, check_only)
-    except errors.StoreDamaged:  # it lacks a column that cannot be made up
+    except errors.StoreDamaged:  # it lacks a column that cannot be restored
         return None
     except BROKEN:
         pass
     if not index_damage.is_truth_whole(connection):
         return None
     if check_only:
-        sentence = f"{path}: the search index is damaged and would be built anew; the messages are whole"
+        sentence = f"{path}: the search index is damaged and would be rebuilt; the messages are intact"
         return Repair(path, (sentence,), ok=False)
     index.rebuild(connection)
-    run(connection, "VACUUM")  # pages that nothing reaches are no part of it
+    run(connection, "VACUUM")  # removes damaged pages that nothing refers to
     refresh_all(connection)
     report = _settle_rows(path, connection, check_only=False)
     if report is None:
         return None
-    sentence = f"{path}: the search index was damaged and has been built anew; the messages are whole"
+    sentence = f"{path}: the search index was damaged and has been rebuilt; the messages are intact"
     return Repair(path, (sentence, *report.done[1:]))
 
 
 def _settle_rows(path: Path, connection: apsw.Connection, check_only: bool) -> Repair | None:
-    """Put derived data and lost owners right. CorruptError if the file has broken pages."""
+    """Repair derived data and missing session rows. Raise `CorruptError` if the file has damaged pages."""
     reader, writer = SqliteReader(connection, {}), SqliteWriter(connection, {})
     done: list[str] = []
     run(connection, "BEGIN IMMEDIATE")
@@ -194,18 +194,18 @@ def _settle_rows(path: Path, connection: apsw.Connection, check_only: bool) -> R
         adopted = run(connection, ADOPT, PLACEHOLDER)
         if adopted:
             done.append(
-                f"sessions without a row, made anew as '{PLACEHOLDER}':"
+                f"missing session rows, created again as '{PLACEHOLDER}':"
                 f" {', '.join(to_text(row[0]) for row in adopted)}"
             )
             recount_messages(writer, [row[0] for row in adopted])
         run(connection, DANGLING["routing"])
         if lost := connection.changes():
-            done.append(f"chats that led to sessions which are gone, and lead nowhere now: {lost}")
+            done.append(f"routes to sessions that no longer exist, removed: {lost}")
         done += row_ids.move_high_ids(writer)
         refresh_all(connection)
         drift = integrity.check_health(reader, path).drift
         if drift:
-            done += [f"put in step with the rows again: {what}" for what in drift]
+            done += [f"made consistent again: {what}" for what in drift]
             while blobs.collect_batch(writer).blobs:
                 pass
             run(connection, NOTE_ALL)
@@ -218,18 +218,21 @@ def _settle_rows(path: Path, connection: apsw.Connection, check_only: bool) -> R
             run(connection, "ROLLBACK")
     if health.damage:
         return None
-    state = "nothing is wrong" if not done else "these would be mended" if check_only else "mended"
+    state = "no problems found" if not done else "these would be repaired" if check_only else "repaired"
     contents = f"{format_count(health.sessions, 'session')}, {format_count(health.messages, 'message')}"
     sentence = f"{path}: {state}; {contents}"
     done += _list_drift(health)
     ok = not (health.drift or (done and check_only))
     if former:
-        done.append("its layout is an older one, which is brought up to date when it is opened or repaired")
+        done.append("its layout is an older one, which is migrated when it is opened or repaired")
     return Repair(path, (sentence, *done), ok=ok)
 
 
 def _complete_schema(path: Path, connection: apsw.Connection) -> list[str]:
-    """Bring tables and columns to the current layout, inside the caller's transaction; what was wrong with them."""
+    """Migrate tables and columns to the current layout, within the caller's transaction.
+
+    Return the problems found.
+    """
     done: list[str] = []
     with without_triggers(connection):
         if has_former_layout(connection):
@@ -239,11 +242,11 @@ def _complete_schema(path: Path, connection: apsw.Connection) -> list[str]:
             done += [f"added again: {name}" for name in complete(connection, path).names]
         run(connection, TEXT_UIDS)
     if count := connection.changes():
-        done.append(f"uids stored as bytes, which are text now: {count}")
+        done.append(f"uids stored as bytes, converted to text: {count}")
     return done
 
 
-# -------------------------------------------------------------------- what has to be carried over into a new file
+# -------------------------------------------------------------------- repair into a new file
 
 
 def _salvage(path: Path, check_only: bool, keep_backup: bool) -> Repair:
@@ -265,7 +268,11 @@ def _salvage(path: Path, check_only: bool, keep_backup: bool) -> Repair:
             damage_mark.mark_damaged(path, "a repair of it was not finished")
             kept = keep_aside(real, descriptor) if keep_backup else None
             fold_log(real, descriptor, image)
-            for suffix in ("-wal", "-shm", "-journal"):  # now useless, and the new file must not meet them
+            for suffix in (
+                "-wal",
+                "-shm",
+                "-journal",
+            ):  # no longer needed, and they must not be beside the new file
                 beside(real, suffix).unlink(missing_ok=True)
             os.replace(fresh, real)
             sync(real.parent)
@@ -278,8 +285,8 @@ def _salvage(path: Path, check_only: bool, keep_backup: bool) -> Repair:
     done = [f"{path}: saved {saved} into a new file, with a new search index", *_list_drift(health)]
     if lost:
         done += _list_backups(path)
-    more = [f"and {len(lost) - MOST_TOLD} more"] if len(lost) > MOST_TOLD else []
-    return Repair(path, tuple(done), (*lost[:MOST_TOLD], *more), kept)
+    more = [f"and {len(lost) - MOST_REPORTED} more"] if len(lost) > MOST_REPORTED else []
+    return Repair(path, tuple(done), (*lost[:MOST_REPORTED], *more), kept)
 
 
 @contextmanager
@@ -292,7 +299,10 @@ def _open_image(real: Path, descriptor: int | None, log: Log | None) -> Iterator
 
 
 def _fill_store(path: Path, fresh: Path, image: Image) -> tuple[Health, list[str]]:
-    """Build the new store, complete, verified and on the disk. What only follows from the rows keeps none back."""
+    """Build the new store: complete, verified and flushed to disk. Return its health and the list of losses.
+
+    Damage of derived data does not stop the repair.
+    """
     creation.build_store(fresh)
     remains = RecoveredRows(image, schema_sql())
     connection = connect(fresh)
@@ -305,23 +315,23 @@ def _fill_store(path: Path, fresh: Path, image: Image) -> tuple[Health, list[str
         pointing = Counter(row[0] for row in run(connection, "PRAGMA foreign_key_check"))
         broken = [
             *health.damage,
-            *(f"rows of {table} point nowhere" for table in pointing if table in refill.own),
+            *(f"rows of {table} have broken references" for table in pointing if table in refill.own),
         ]
         if broken:
             sentence = (
-                f"what was saved of {path} does not hold together ({broken[0]}); the file was left as it is"
+                f"the data saved from {path} is inconsistent ({broken[0]}); the file was left unchanged"
             )
             raise errors.make_error(errors.StoreFailed, sentence)
     finally:
         connection.close(True)
         remains.close()
     sync(fresh)
-    others = [f"what {count} rows of {table} point to" for table, count in pointing.items()]
+    others = [f"the rows that {count} rows of {table} refer to" for table, count in pointing.items()]
     return health, refill.lost + others
 
 
 def _list_drift(health: Health) -> list[str]:
-    return [f"could not be put in step with the rows: {what}" for what in health.drift]
+    return [f"could not be made consistent: {what}" for what in health.drift]
 
 
 def _forecast_repair(path: Path, image: Image) -> Repair:
@@ -343,9 +353,9 @@ def _format_counts(sessions: int, messages: int) -> str:
 
 
 def _report_hopeless(path: Path) -> Repair:
-    lines = [f"{path}: nothing in it can be read, so nothing was changed"]
+    lines = [f"{path}: nothing in it is readable, so nothing was changed"]
     lines += _list_backups(path) or [
-        f"there is no backup; to start with an empty store, move it away (and {path.name}.damaged, if that is there)"
+        f"there is no backup; to start with an empty store, move it away (and {path.name}.damaged, if it exists)"
     ]
     return Repair(path, tuple(lines), ok=False)
 

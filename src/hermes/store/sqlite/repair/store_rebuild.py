@@ -1,7 +1,7 @@
-"""A new store from the remains of a damaged one: every row that could be read, and an account of the rest.
+"""A new store from the data of a damaged one: every readable row, and a list of the losses.
 
-Message ids are kept. What an index repeats of a row that is lost fills the gaps: a session comes back with its id,
-title, source and times; of a message it tells only that there was one, and that is said.
+Message ids are kept. If a row is lost, the columns that an index repeats are used: a session is restored with its id,
+title, source and times. Of a message, an index shows only that it existed, and the loss is reported.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from hermes.store.sqlite.search import index
 from hermes.text import format_count, to_text
 
 PLACEHOLDER = "unknown"
-"""The source of a session of which only messages are left."""
+"""The source of a session whose row is lost and whose messages are left."""
 
 OWNED_BY: dict[str, tuple[str, tuple[type, ...]]] = {
     "sessions": ("id", (str, bytes, NoneType)),
     "messages": ("session_id", (str, bytes)),
 }
-"""Without these a row belongs to nothing. SQLite lets other programs put bytes for text, and no id at all."""
+"""The columns without which a row cannot be assigned. Other programs may store bytes instead of text, or no id."""
 SHADOWS = {
     "fts5": ("data", "idx", "content", "docsize", "config"),
     "fts4": ("content", "segments", "segdir", "docsize", "stat"),
@@ -38,7 +38,7 @@ SHADOWS = {
     "rtree": ("node", "rowid", "parent"),
     "rtree_i32": ("node", "rowid", "parent"),
 }
-"""What the tables are called in which a virtual table keeps what it holds, after its own name."""
+"""The suffixes of the shadow tables in which each kind of virtual table stores its data."""
 MODULE = re.compile(r"\bUSING\s+(\w+)", re.IGNORECASE)
 SEARCH = ("messages_fts", "messages_fts_trigram", "messages_fts_words", "messages_fts_blocks")
 NOT_COPIED = (
@@ -47,7 +47,7 @@ NOT_COPIED = (
 )
 MENTIONED = re.compile(r"\bmessages_fts\w*")
 ALREADY_THERE = (apsw.SQLITE_CONSTRAINT_ROWID, apsw.SQLITE_CONSTRAINT_PRIMARYKEY)
-"""How SQLite refuses an older copy of a row that is stored by now."""
+"""SQLite's codes for an older copy of a row that is already stored."""
 WITHOUT_ROWID = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND wr"
 OURS = "SELECT name FROM sqlite_master"
 COLUMNS_OF = "SELECT name FROM pragma_table_info(?)"
@@ -92,7 +92,7 @@ class StoreRebuild:
         for entry in remains.schema:
             if entry.kind == "table" and not entry.root:
                 self._derived.update(_list_shadow_tables(entry.name, _find_module(entry)))
-        # Rows to be completed from the indexes: number of the row -> what is known of it.
+        # Rows to complete from the indexes: rowid -> known columns.
         self._partial: dict[str, dict[int, dict[str, Any]]] = {"sessions": {}, "messages": {}}
         self._sequences: dict[str, int] = {}
         self._unread: dict[str, int] = defaultdict(int)
@@ -101,11 +101,11 @@ class StoreRebuild:
         self._exact = True
         self._keyed = {row[0] for row in run(connection, WITHOUT_ROWID)}
         self.own = {row[0] for row in run(connection, OURS)}
-        """Tables, indexes and triggers of every store, as against those of other programs."""
+        """The tables, indexes and triggers that every store has, as opposed to those of other programs."""
         self.lost: list[str] = []
 
     def run(self) -> None:
-        """Fill the new store; the caller has switched foreign keys off and opened no transaction."""
+        """Fill the new store. The caller has turned foreign keys off and is not in a transaction."""
         with self._connection:
             self._make_room()
             for layout, row in self._remains.rows():
@@ -131,10 +131,10 @@ class StoreRebuild:
                     (e.sql for e in self._remains.schema if e.kind == "table" and e.name == layout.name), None
                 )
                 if sql is None or not self._try(sql):
-                    self.lost.append(f"table {layout.name}: it cannot be made anew")
+                    self.lost.append(f"table {layout.name}: it cannot be created again")
 
     def _is_derived(self, name: str) -> bool:
-        """Whether the new store fills this table itself, or it is a virtual one, or behind one."""
+        """Return whether the new store fills this table itself, or it is a virtual table or a shadow table."""
         return name in self._derived
 
     def _is_foreign(self, name: str) -> bool:
@@ -147,17 +147,22 @@ class StoreRebuild:
         self._columns.pop(table, None)
 
     def _add_others(self) -> None:
-        """Indexes, views and triggers of other programs, after the rows, so that no trigger fires for them."""
+        """Create indexes, views and triggers of other programs.
+
+        They are created after the rows are inserted, so that no trigger fires.
+        """
         for entry in self._remains.schema:
             if entry.kind == "table" and not entry.root and entry.name not in SEARCH:
-                self.lost.append(f"virtual table {entry.name}: let the program that made it make it again")
+                self.lost.append(
+                    f"virtual table {entry.name}: the program that created it must create it again"
+                )
             elif self._is_foreign_rule(entry) and not self._try(entry.sql or ""):
                 self.lost.append(f"{entry.kind} {entry.name}: it does not fit the saved tables")
 
     def _is_foreign_rule(self, entry: Entry) -> bool:
         if entry.kind == "table" or entry.sql is None or not self._is_foreign(entry.name):
             return False
-        # A trigger that fills another program's search tables, which the store does not have.
+        # A trigger that fills another program's search tables, which the new store does not have.
         return not (entry.kind == "trigger" and not set(SEARCH).isdisjoint(MENTIONED.findall(entry.sql)))
 
     def _try(self, sql: str) -> bool:
@@ -207,7 +212,7 @@ class StoreRebuild:
             values["uid"] = parse_uid(values["uid"])
         refusal = self._refusal(table, values)
         if refusal and table == "sessions" and run(self._connection, LACKS_SESSION, values.get("id"))[0][0]:
-            # Another session has its title, or its place: it is kept without them.
+            # Another session has the same title or rowid, so this one is stored without them.
             values = {name: value for name, value in values.items() if name not in ("_rowid_", "title")}
             refusal = self._refusal(table, values)
         if refusal and refusal not in ALREADY_THERE:
@@ -215,7 +220,7 @@ class StoreRebuild:
         return not refusal
 
     def _refusal(self, table: str, values: dict[str, Any]) -> int:
-        """Store a row; SQLite's code for why it does not, or 0."""
+        """Store a row. Return SQLite's extended error code if it is refused, or 0."""
         key = (table, tuple(values))
         sql = self._statements.get(key)
         if sql is None:
@@ -232,10 +237,10 @@ class StoreRebuild:
             self._columns[table] = {row[0] for row in run(self._connection, COLUMNS_OF, table)}
         return self._columns[table]
 
-    # ---------------------------------------------------------------- what the indexes know
+    # ---------------------------------------------------------------- rows from the indexes
 
     def _complete(self) -> dict[Any, set[int]]:
-        """Fill gaps from the indexes. Session id -> ids of its messages that are lost."""
+        """Fill gaps from the indexes. Return the ids of lost messages by session id."""
         unreadable = self._remains.image.unreadable
         before = len(unreadable)
         for table, ids in (("sessions", SESSION_ROWS), ("messages", MESSAGE_IDS)):
@@ -250,7 +255,7 @@ class StoreRebuild:
                 self._complete_sessions(partial)
             else:
                 gone = self._complete_messages(partial, cut)
-        # Where every index could be read they name each lost message; where every table could, none is lost.
+        # If all indexes are readable, they name each lost message. If all tables are readable, no message is lost.
         self._exact = before == 0 or len(unreadable) == before
         return gone
 
@@ -293,7 +298,7 @@ class StoreRebuild:
                 )
         return gone
 
-    # ---------------------------------------------------------------- putting it in order
+    # ---------------------------------------------------------------- consistency
 
     def _settle(self, gone: dict[Any, set[int]]) -> None:
         adopted = [row[0] for row in run(self._connection, ADOPT, PLACEHOLDER)]
@@ -302,14 +307,14 @@ class StoreRebuild:
         self._reattach()
         for table, sql in DANGLING.items():
             if count := self._writer.run(sql):
-                self.lost.append(f"{format_count(count, 'row')} of {table}, which belonged to what is lost")
+                self.lost.append(f"{format_count(count, 'row')} of {table}, which belonged to lost rows")
         self.lost += [f"{format_count(count, 'row')} of {table}" for table, count in self._unread.items()]
         self.lost += [
-            f"{format_count(count, 'row')} of {table}, which its rules do not allow"
+            f"{format_count(count, 'row')} of {table}, which violate its constraints"
             for table, count in self._refused.items()
         ]
         if garbled := self._remains.image.garbled:
-            self.lost.append(f"characters of {format_count(garbled, 'text')}, which stand as \ufffd now")
+            self.lost.append(f"characters of {format_count(garbled, 'text')}, which were replaced by \ufffd")
         self._count(gone)
         highest = max((max(ids) for ids in gone.values()), default=0)
         self._sequences["messages"] = max(self._sequences.get("messages", 0), highest)
@@ -318,12 +323,12 @@ class StoreRebuild:
                 self._writer.run(ADD_SEQUENCE, name, seq)
 
     def _reattach(self) -> None:
-        """References are told by the content, too. Blobs of messages that are lost have nobody to show them."""
+        """Restore references to blobs from the message contents, and delete blobs of lost messages."""
         blobs.adopt_all_references(self._writer)
         kept = {row[0] for row in run(self._connection, BLOB_HASHES)}
         if garbled := self._garbled_blobs - kept:
             self.lost.append(
-                f"{format_count(len(garbled), 'attachment')}, of which not all bytes could be read"
+                f"{format_count(len(garbled), 'attachment')}, which could not be read completely"
             )
         gone = 0
         while some := blobs.collect_batch(self._writer).blobs:
@@ -357,12 +362,12 @@ def _find_module(entry: Entry) -> str:
 
 
 def _list_shadow_tables(name: str, module: str) -> list[str]:
-    """A virtual table, and the tables in which it keeps what it holds."""
+    """Return a virtual table and its shadow tables."""
     return [name, *(f"{name}_{part}" for part in SHADOWS.get(module, ()))]
 
 
 def refresh_all(connection: apsw.Connection) -> None:
-    """Recompute what is noted as changed, and bring the search index up to the last message."""
+    """Recompute derived data of changed sessions, and index all messages."""
     writer = SqliteWriter(connection, {})
     for step in (derived.refresh, index.follow):
         more = True

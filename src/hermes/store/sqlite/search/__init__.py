@@ -1,4 +1,4 @@
-"""Full-text search: the index and the indexer behind it, exact search, candidates and substrings.
+"""Full-text search: the index and its indexer, exact search, ranking candidates, and substring search.
 
 Owns the FTS5 tables and the watermark. Imports no query language: it compiles the tree of `store.query_tree`.
 """

@@ -1,9 +1,9 @@
-"""Blocks: a few neighbouring messages of one session as one text, for ranking conversations.
+"""Blocks: neighbouring messages of one session, joined into one text for ranking conversations.
 
-A block takes messages until it is full, and is indexed then. One that is not full waits, for indexing it with every
-message would cost many times as much: it is indexed when its session has been quiet for a while, or when somebody
-ranks. A block of which a message was changed, moved or deleted is taken out of the index at once, in the transaction
-that takes the message itself out, and made anew from the rows when its turn comes: nothing stale can be found, ever.
+A block takes messages until it is full, and is then indexed. Indexing an unfinished block again with every message
+would cost many times as much. So it is indexed when its session has been quiet for a while, or when a ranked search
+needs it. If a message of a block is changed, moved or deleted, the block is removed from the index in the transaction
+that removes the message from the index. It is later rebuilt from the rows. So a search never finds outdated text.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from typing import Any
 from hermes.store.content import decode
 from hermes.store.sqlite.connection import SqliteReader, SqliteWriter
 from hermes.store.sqlite.search.fts_input import distinct_words, split_tokens
-from hermes.text import extract_text
+from hermes.text import extract_searchable_text
 
 MOST_CHARACTERS, MOST_MESSAGES = 6_000, 16
-"""What fits into a block. A single message that is longer is a block of its own, and counts with its beginning."""
+"""The limits of a block. A longer message is a block of its own, of which only the beginning is indexed."""
 SHORT, PASTED = 400, 2_000
-"""An answer up to the one, and what a person says up to the other, is `said`; what is longer is `long`."""
+"""A user message up to PASTED characters goes into the column `said`, as does any other message up to SHORT
+characters. Longer messages go into the column `long`."""
 MOST_OF_TOOL = 400
-"""Of what a tool printed, the beginning is enough to know a conversation by. All of it is in the message index."""
+"""How many characters of a tool result are indexed in a block. The message index contains all of it."""
 QUIET_AFTER = 500
-"""So many messages later, wherever they were written, a block that did not fill up is indexed as it is."""
+"""An unfinished block is indexed once this many messages, of any session, were stored after its last one."""
 BYTES_AT_ONCE = 64_000
 
 DONE, GROWING, DUE = 0, 1, 2
-"""Of `waiting`. Statements say `waiting > 0` too: without it SQLite does not see that its index serves them."""
+"""The values of `waiting`. Statements repeat `waiting > 0`, because SQLite needs it to use the partial index."""
 
 WATERMARK = "SELECT value FROM index_progress WHERE name = 'blocks'"
 SET_WATERMARK = "UPDATE index_progress SET value = ? WHERE name = 'blocks'"
@@ -55,7 +56,7 @@ PUT = "INSERT INTO messages_fts_blocks (rowid, said, long) VALUES (?, ?, ?)"
 TAKE = "DELETE FROM messages_fts_blocks WHERE rowid = ?"
 TAKE_OF_SESSION = """DELETE FROM messages_fts_blocks WHERE rowid IN
     (SELECT block_id FROM messages_fts_ranges WHERE session_id = ?)"""
-# Messages that another program has just moved into a session are still in blocks of the one they came from.
+# Messages that another program has just moved into a session are still in blocks of their previous session.
 STRANGERS = """SELECT DISTINCT r.block_id FROM messages m JOIN messages_fts_members e ON e.message_id = m.id
     JOIN messages_fts_ranges r ON r.block_id = e.block_id WHERE m.session_id = ? AND r.session_id <> m.session_id"""
 FORGET_OF_SESSION = "DELETE FROM messages_fts_ranges WHERE session_id = ?"
@@ -65,14 +66,14 @@ PAGES_MERGED_AT_LEAST, BYTES_PER_PAGE_MERGED = 8, 1024
 
 
 class Piece:
-    """What one message gives to its block."""
+    """The contribution of one message to its block."""
 
     __slots__ = ("long", "message_id", "session_id", "size", "words")
 
     def __init__(self, message_id: int, session_id: str, role: str, text: str, words: str | None) -> None:
-        """`words` if they are known already; they are made anew where the message is too long for a block.
+        """Make the piece. `words` are the tokens of the text if they are known; a long text is split again.
 
-        A log repeats its words without end, pasted or printed: each of them counts once.
+        Logs repeat the same words many times, so in tool results and pasted texts each word counts once.
         """
         printed = role == "tool"
         pasted = role == "user" and len(text) > PASTED
@@ -88,7 +89,7 @@ class Piece:
 
 
 class Block:
-    """A row of `messages_fts_ranges`, and its pieces as far as they are at hand."""
+    """A row of `messages_fts_ranges`, and its pieces if they are already loaded."""
 
     __slots__ = ("count", "first", "id", "last", "pieces", "session_id", "size", "waiting")
 
@@ -126,10 +127,10 @@ class Batch:
         self._next = 0
         self._indexed = 0
 
-    # ---------------------------------------------------------------- taking messages in and out
+    # ---------------------------------------------------------------- adding and removing messages
 
     def add(self, piece: Piece) -> None:
-        """A message that comes after all others of its session."""
+        """Add a message that is newer than all others of its session."""
         block = self._newest[piece.session_id] if piece.session_id in self._newest else self._last(piece)
         if block is None or not block.takes(piece):
             if block is not None and block.waiting:
@@ -141,7 +142,7 @@ class Batch:
         self._members.append((piece.message_id, block.id))
 
     def take_out(self, message_id: int) -> None:
-        """A message that was changed, moved or deleted: nothing of its block may be found until it is made anew."""
+        """Remove the block of a changed, moved or deleted message from the index. The block is rebuilt later."""
         block_id = self._writer.value(BLOCK_OF, message_id)
         if block_id is not None:
             self._writer.run(LEAVE, message_id)
@@ -149,7 +150,7 @@ class Batch:
             self._writer.run(MAKE_DUE, block_id)
 
     def put_back(self, message_id: int, session_id: str) -> None:
-        """A changed message as it is now, somewhere in its session."""
+        """Add a changed message, with its current text, to the block at its position in the session."""
         row = self._writer.row(AROUND, session_id, message_id) or self._writer.row(FIRST_OF, session_id)
         block = self._new(session_id, message_id) if row is None else Block(*row)
         block.first, block.last = min(block.first, message_id), max(block.last, message_id)
@@ -171,7 +172,10 @@ class Batch:
     # ---------------------------------------------------------------- indexing
 
     def finish(self, quiet_before: int) -> bool:
-        """Write everything down and index what is due, or quiet, as far as time allows; whether more is due."""
+        """Save all changes, and index due and quiet blocks up to the size limit.
+
+        Return whether more blocks are due.
+        """
         self._save([*self._full, *(block for block in self._newest.values() if block is not None)])
         for block in self._full:
             self._index(block)
@@ -192,8 +196,10 @@ class Batch:
         self._members.clear()
 
     def _index(self, block: Block) -> None:
-        """Make a block from its messages. If it has come to hold too many, as when a session inherited some, the rest
-        goes into new ones."""
+        """Rebuild a block from its messages.
+
+        If they no longer fit, for example after messages were moved into the session, put the rest into new blocks.
+        """
         pieces = block.pieces if block.pieces is not None else pieces_of(self._writer, block)
         self._writer.run(TAKE, block.id)
         if not pieces:
@@ -220,18 +226,18 @@ class Batch:
 
 
 def pieces_of(reader: SqliteReader, block: Block) -> list[Piece]:
-    """What the messages of a block give to it as they are now."""
+    """Return the pieces of a block from the current messages."""
     found = []
     for message_id, session_id, role, content, kind in reader.rows(
         HELD, block.session_id, block.first, block.last
     ):
-        if text := extract_text(decode(content, kind)):
+        if text := extract_searchable_text(decode(content, kind)):
             found.append(Piece(message_id, session_id, role, text, None))
     return found
 
 
 def texts_of(pieces: Iterable[Piece]) -> tuple[str, str]:
-    """What is said in a block, and what is told at length."""
+    """Return the texts of a block for the columns `said` and `long`."""
     several = list(pieces)
     return (
         " ".join([piece.words for piece in several if piece.words and not piece.long]),
@@ -240,7 +246,7 @@ def texts_of(pieces: Iterable[Piece]) -> tuple[str, str]:
 
 
 def delete_session(writer: SqliteWriter, session_id: str, messages: list[tuple[int]]) -> None:
-    """Forget the blocks of a session whose messages are about to be deleted."""
+    """Delete the blocks of a session whose messages are about to be deleted."""
     for (block_id,) in writer.rows(STRANGERS, session_id):
         writer.run(TAKE, block_id)
         writer.run(MAKE_DUE, block_id)
@@ -250,11 +256,11 @@ def delete_session(writer: SqliteWriter, session_id: str, messages: list[tuple[i
 
 
 def settle(writer: SqliteWriter) -> bool:
-    """Index blocks that still grow, too: somebody ranks. True if more is waiting."""
+    """Index unfinished blocks too, before a ranked search. Return whether more are waiting."""
     Batch(writer).finish(1 << 62)
     return writer.value(ANY_WAITING) is not None
 
 
 def is_behind(reader: SqliteReader, mark: int) -> bool:
-    """Whether the message index, which is at `mark`, is ahead of the blocks, or some of them are due."""
+    """Return whether the blocks are behind the watermark `mark` of the message index, or some of them are due."""
     return int(reader.value(WATERMARK) or 0) < mark or reader.value(ANY_DUE) is not None

@@ -1,8 +1,8 @@
-"""The best messages and blocks for some words, by BM25: what conversations are ranked from.
+"""The best messages and blocks for some words, scored by BM25. Conversations are ranked from these candidates.
 
-Ranking costs a microsecond or two for every match, so that in a large store not everything that holds any of the words
-is ranked: what holds a rare word is, or two of the others together (see `_choose_terms`). What is ranked is ranked by
-all the words. What the index has not reached is scored here, by the same formula.
+Ranking costs one or two microseconds per match. So in a large store, not every match is ranked: only messages with a
+rare word, or with two of the other words together (see `_choose_terms`). The score of a ranked message counts all
+words. Unindexed messages are scored here with the same formula.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ from hermes.store.values import Candidates, DayOf, MessageFilter, Order, RankedB
 from hermes.terms import fold, index_texts, is_spaceless
 
 MOST_FOUND, MOST_OF_ONE = 150, 10
-"""Messages given back, and blocks; and of one conversation. One that talks of nothing else must not hide the others."""
+"""The limits of returned messages and of returned blocks, in total and per conversation.
+
+Without the second limit a conversation with many matches would hide the others.
+"""
 MOST_OF_PART = 32
 LARGE_TAIL = 500
-"""From so many unindexed messages on the answer says that it was ranked roughly: there are no blocks of them."""
+"""From this number of unindexed messages on, the result is marked as approximate, because they have no blocks."""
 
 
-# A structured text begins with NUL, at which `length` stops.
+# Structured content begins with NUL, at which `length` stops.
 MESSAGE = """SELECT m.id, m.session_id, coalesce(s.root_id, s.id), s.kind, m.role,
     coalesce(nullif(length(m.content), 0), octet_length(m.content), 0), m.timestamp"""
 OF_INDEX = """FROM messages_fts_words f CROSS JOIN messages m ON m.id = f.rowid
@@ -41,7 +44,7 @@ MESSAGES = " ".join(
     (MESSAGE, ", -f.rank", OF_INDEX, ALLOWED, NOT_CHANGED, "ORDER BY f.rank LIMIT 1500"),
 )
 NEWEST = " ".join((MESSAGE, ", 0.0", OF_INDEX, ALLOWED, NOT_CHANGED, "ORDER BY f.rowid DESC LIMIT 300"))
-# Rows that are not indexed yet, or not as they are now.
+# Rows that are not indexed, or whose indexed state is outdated.
 UNKNOWN = """SELECT m.id, coalesce(s.root_id, s.id), m.content, m.content_kind, m.tool_name, m.tool_calls
     FROM messages m CROSS JOIN sessions s ON s.id = m.session_id"""
 TAIL = " ".join((UNKNOWN, "WHERE m.id > ?1", ALLOWED, "ORDER BY m.id DESC"))
@@ -49,8 +52,8 @@ CHANGED = " ".join(
     (UNKNOWN, "WHERE m.id IN (SELECT message_id FROM changed_messages) AND m.id <= ?1", ALLOWED)
 )
 FACTS = " ".join((MESSAGE, "FROM messages m CROSS JOIN sessions s ON s.id = m.session_id WHERE m.id = ?"))
-# A block counts if all of it is as it was indexed, and any message in it may be found. One of them at least is there
-# then; which, has to be looked up only if the filter is choosy.
+# A block counts if none of its messages has changed since it was indexed, and the filter allows at least one of them.
+# The messages are looked up only if the filter depends on them.
 BLOCK = """SELECT r.session_id, coalesce(s.root_id, s.id), s.kind, r.first_id, r.last_id, -b.rank
     FROM messages_fts_blocks b CROSS JOIN messages_fts_ranges r ON r.block_id = b.rowid
     CROSS JOIN sessions s ON s.id = r.session_id WHERE b.messages_fts_blocks MATCH ?1"""
@@ -66,7 +69,7 @@ AS_INDEXED = """AND r.block_id NOT IN (SELECT e.block_id FROM changed_messages c
     JOIN messages_fts_members e ON e.message_id = c.message_id) ORDER BY b.rank LIMIT 1500"""
 BLOCKS = " ".join((BLOCK, OF_SESSION, AS_INDEXED))
 CHOSEN_BLOCKS = " ".join((BLOCK, HOLDING_ONE, OF_SESSION, AS_INDEXED))
-# ?1 is when the stretch begins, ?6 when it ends. SQLite takes the time from the row that has the lowest id.
+# ?1 is the begin of the period, ?6 its end. SQLite takes the timestamp from the row with the lowest id.
 SAID_THEN = " ".join(
     (
         """SELECT s.id, coalesce(s.root_id, s.id), s.kind, min(m.id), m.timestamp FROM sessions s
@@ -79,21 +82,21 @@ SAID_THEN = " ".join(
 TEXT = "SELECT content, content_kind, tool_name, tool_calls FROM messages WHERE id = ?"
 HAS_BLOCKS = "SELECT 1 FROM sqlite_master WHERE name = 'messages_fts_ranges'"
 MOST_OF_RAREST, MOST_OF_RARE = 6_000, 2_000
-"""So many messages may hold the rarest word; and so many all of the rare ones, if they are more than one."""
+"""How many messages may match the rarest word, and all rare words together if there are several."""
 MOST_TOGETHER, PAIRED = 2_500, 4
-"""So many may hold two of the others, by a guess; so many words are paired."""
+"""How many messages may match the pairs of other words, by an estimate; and how many words are paired."""
 MEETING = 3
-"""Words of one subject meet so much more often than by chance."""
+"""How much more often words of one subject occur together than by chance."""
 OFTEN, AT_LEAST = 0.08, 3
-"""A word in more of all messages than that says nothing, if so many others remain."""
+"""A word in more than this share of all messages is ignored, if at least AT_LEAST others remain."""
 COUNTED = 6
-"""So many words besides the rare ones count in a message, and in a block those that are paired."""
+"""How many words besides the rare ones count in a message. In a block, only the paired words count."""
 TOGETHER_IN_BLOCK = 3
-"""Of the paired words so many must be in one block, which is much longer than a message."""
+"""How many of the paired words must be in one block, which is much longer than a message."""
 
 
 class Unindexed(NamedTuple):
-    """A message that the index does not know, and how often it holds each term."""
+    """A message that is not in the index, and the number of occurrences of each term."""
 
     id: int
     root_id: str
@@ -113,12 +116,12 @@ def candidates(
 ) -> Candidates:
     mark, above, changed = index.measure_lag(reader, 1 << 60)
     dated = [found for begin, end in days for found in _find_days(reader, message_filter, begin, end)]
-    # A store of an older version that may only be read has no blocks yet.
+    # A read-only store of an older version may have no blocks yet.
     has_blocks = reader.value(HAS_BLOCKS) is not None
     unblocked = mark - int(reader.value(blocks.WATERMARK) or 0) if has_blocks else 0
     waiting = (above if above > LARGE_TAIL else 0) + max(0, unblocked)
     candidates_found = Candidates([], [], dated, waiting=waiting, total=mark + above)
-    if must is not None:  # a part is ranked by the words that hold it
+    if must is not None:  # a substring is ranked by the terms that contain it
         terms = [*terms, *[term for leaf in list_parts(must) for term in (leaf.terms or ())[:MOST_OF_PART]]]
     if not terms:
         return candidates_found
@@ -135,11 +138,11 @@ def candidates(
     if has_blocks and query.blocks is not None:
         sql = CHOSEN_BLOCKS if is_of_messages(message_filter) else BLOCKS
         found = _limit_per_conversation(map(RankedBlock._make, reader.each(sql, query.blocks, *allowed)))
-    # Blocks know nothing of phrases, exclusions and who said what: they only add to what messages found.
+    # Blocks do not support phrases, exclusions and roles, so they only add to conversations found by messages.
     if must is not None or message_filter.roles:
         within = {message.root_id for message in messages}
         found = [block for block in found if block.root_id in within]
-    # Where every word is very common there is nothing to rank by, and nothing to be ranked if no two are together.
+    # If every word is very common and no two occur together, there is nothing to rank.
     order: Order = "relevance" if messages or found or query.is_all else "newest"
     if order == "newest":
         messages = _find_newest(reader, terms, allowed, strictly)
@@ -154,7 +157,7 @@ def candidates(
 def _find_newest(
     reader: SqliteReader, terms: Sequence[str], allowed: tuple[object, ...], strictly: str | None
 ) -> list[RankedMessage]:
-    """What was said last of what was asked for strictly; or of what holds all the words, or else any of them."""
+    """Return the newest messages that match `strictly`; without it, those with all the words, or else with any."""
     loosely = (_join_all(terms), _join_any(terms))
     for expression in loosely if strictly is None else (strictly,):
         if rows := reader.rows(NEWEST, expression, *allowed):
@@ -165,7 +168,7 @@ def _find_newest(
 def _confirm_matches(
     reader: SqliteReader, must: Node, found: Iterable[RankedMessage]
 ) -> Iterable[RankedMessage]:
-    """Those that do match what was asked for strictly, where the index alone cannot tell."""
+    """Return the messages that match `must` by their text, where the index alone cannot decide."""
     if not needs_check(must):
         return found
     return (
@@ -180,7 +183,7 @@ def _read_columns(reader: SqliteReader, message_id: int) -> Row:
 
 
 def _limit_per_conversation(found: Iterable[Ranked]) -> list[Ranked]:
-    """The best of many conversations."""
+    """Return the first `MOST_FOUND` results, with at most `MOST_OF_ONE` of each conversation."""
     kept: list[Ranked] = []
     count_by_conversation: dict[str, int] = {}
     for hit in found:
@@ -201,9 +204,9 @@ def _rank_unindexed(
     order: Order,
     deadline: Deadline,
 ) -> list[RankedMessage]:
-    """The best messages that the index does not know yet, or the newest, scored roughly as the index would.
+    """Return the best, or the newest, unindexed messages, with scores close to those of the index.
 
-    All of them are read; `SearchTimeout` if there is no time for that.
+    All unindexed messages are read. Raise `SearchTimeout` if that takes too long.
     """
     rows, found = 0, list[Unindexed]()
     for sql in (TAIL, CHANGED):
@@ -228,8 +231,8 @@ def _rank_unindexed(
 
 
 def _counts(terms: Sequence[str], fields: Sequence[str]) -> tuple[int, ...]:
-    """How often a text holds each term, in its words and in the parts of its identifiers."""
-    # Splitting is the dear part, and an ASCII term that is nowhere in the folded text spares it.
+    """Count the occurrences of each term in the words of a text and in the parts of its identifiers."""
+    # Splitting is expensive. It is not needed if no term is in the folded text, which is certain for ASCII terms.
     folded = [fold(field) for field in fields]
     if not any(not term.isascii() or any(term in text for text in folded) for term in terms):
         return (0,) * len(terms)
@@ -250,29 +253,30 @@ def _find_days(reader: SqliteReader, message_filter: MessageFilter, begin: float
     return [DayOf(*row) for row in reader.rows(SAID_THEN, after, *allowed)]
 
 
-# ---------------------------------------------------------------- what the indexes are asked
+# ---------------------------------------------------------------- the FTS5 expressions
 
 
 class ChosenTerms(NamedTuple):
     terms: list[str]
-    """The words that count."""
+    """The words that count for the score."""
     messages: str | None
-    """An FTS5 expression; None if every word is very common, so that there is nothing to rank by."""
+    """An FTS5 expression. None if every word is very common, so that there is nothing to rank by."""
     blocks: str | None
     is_all: bool
-    """Whether whatever holds any of the words is asked for."""
+    """Whether the expression matches every message with any of the words."""
 
 
 def _choose_terms(reader: SqliteReader, terms: Sequence[str], mark: int) -> ChosenTerms:
-    """What to ask for these words of an index that has reached `mark`: all that holds any of them, or the likely.
+    """Choose the FTS5 expressions for these words, for an index whose watermark is `mark`.
 
-    Of many words the rare ones say most, and what holds one of them is always ranked. Of the others two must be
-    together, for what answers a question mostly holds several of its words. Whatever is found so is ranked by all
-    words: the others stand once more beside those that it was found by, where FTS5 counts them and is not led by them.
-    What holds several thereby counts a little more.
+    A small store matches every message with any of the words. In a large store, each message with a rare word is
+    ranked, because rare words carry the most information. Of the other words, two must occur together, because a
+    relevant message usually contains several words of the question. The score counts all words: the expression
+    repeats the others in a second clause, in which FTS5 counts them without selecting more messages. Messages with
+    several words therefore get a slightly higher score.
 
-    On recorded questions, with these figures in proportion to a million messages, nearly as many conversations are
-    found as when ranking thirty times as much (docs/performance.md).
+    On recorded questions, with these limits in proportion to a million messages, this finds nearly as many
+    conversations as ranking thirty times as many messages (docs/internals/performance-experiments.md).
     """
     everything = _join_any(terms)
     if mark < VERY_COMMON:
@@ -308,7 +312,7 @@ def _choose_rare(kept: Sequence[str], counts: dict[str, int]) -> list[str]:
 
 
 def _pair_terms(others: Sequence[str], counts: dict[str, int], mark: int) -> list[tuple[str, list[str]]]:
-    """Words, each with those that it is paired with, the rarest pairs first. The first of all is worth more."""
+    """Return words with their partners, the rarest pairs first. The first pair has a higher limit."""
     pairs: dict[str, list[str]] = {}
     left = MOST_TOGETHER
     by_rarity = sorted(combinations(others[:PAIRED], 2), key=lambda pair: counts[pair[0]] * counts[pair[1]])
@@ -322,7 +326,7 @@ def _pair_terms(others: Sequence[str], counts: dict[str, int], mark: int) -> lis
 
 
 def _join_led(alone: list[str], together: list[str], others: Sequence[str]) -> str | None:
-    """What holds one of the rare words, or some of the others together; ranked by all of them."""
+    """Return an expression for any of `alone` or `together`, in which the words of `others` count for the score."""
     led = alone + together
     return (
         "(" + " OR ".join([*alone, f"(({' OR '.join(led)}) AND {_join_any(others)})"]) + ")" if led else None
@@ -330,7 +334,7 @@ def _join_led(alone: list[str], together: list[str], others: Sequence[str]) -> s
 
 
 def _count(reader: SqliteReader, term: str, mark: int) -> int:
-    """About how many messages hold a word."""
+    """Return about how many messages contain a word."""
     expression = _format_term(term)
     lately = int(reader.value(COUNT_LATELY, expression, mark - LATELY, LATELY)) * mark // LATELY
     if lately <= VERY_COMMON // 2 or lately >= 2 * VERY_COMMON:
@@ -347,5 +351,5 @@ def _join_all(terms: Sequence[str]) -> str:
 
 
 def _format_term(term: str) -> str:
-    """A lone character of a script without spaces is found wherever it begins a pair."""
+    """Return the FTS5 string of a term. A single character of a script without spaces becomes a prefix query."""
     return f'"{term}"*' if len(term) == 1 and is_spaceless(term) else f'"{term}"'

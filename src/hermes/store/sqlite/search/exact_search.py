@@ -1,6 +1,7 @@
-"""Exact message search: the index narrows, the text decides, and rows the index has not reached are read directly.
+"""Exact message search: the index selects, the text confirms, and unindexed rows are read directly.
 
-What matches is walked by its ids; texts are read only where they must decide, and for the few rows that are shown.
+Matches are processed by id. Texts are read only where the index cannot decide, and for the few rows that are
+returned.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from hermes.store.sqlite.search.index_walk import Indexed
 from hermes.store.sqlite.search.row_filters import values_of
 from hermes.store.sqlite.search.split_texts import Texts
 from hermes.store.sqlite.search.unindexed_tail import Deadline
-from hermes.store.values import Hit, MessageFilter, Order, SearchAnswer
+from hermes.store.values import Hit, Order, SearchAnswer, SearchRequest
 from hermes.text import to_text
 
 MOST_WALKED = 2_000
-"""So many messages are walked for the first one of each conversation. One of them may hold more than that."""
+"""How many messages are examined to find the first one of each conversation. A conversation may have more."""
 
 LARGE = 500_000
 MORE_CACHE = "PRAGMA cache_size=-24000"
@@ -35,7 +36,7 @@ SHOWN = """SELECT m.id, m.session_id, m.role, m.content, m.content_kind, m.tool_
     (SELECT a.id FROM messages a
         WHERE a.session_id = m.session_id AND a.id > m.id AND a.active = 1 ORDER BY a.id LIMIT 1)
     FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value CROSS JOIN sessions s ON s.id = m.session_id"""
-# The beginning of a text is enough. It is short of that also where a NUL ends it early for SQL: then all is read.
+# The beginning of a text is enough. If SQL returns less, a NUL may have cut the text, so all of it is read.
 NEIGHBOURS = """SELECT m.id, m.role, CASE WHEN length(substr(m.content, 1, 200)) = 200
     THEN substr(m.content, 1, 200) ELSE m.content END, m.content_kind
     FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value"""
@@ -47,21 +48,19 @@ CHANGED_IDS = "SELECT message_id FROM changed_messages"
 def search(
     reader: SqliteReader,
     tree: Node,
-    message_filter: MessageFilter,
-    limit: int,
-    offset: int,
-    order: Order,
+    request: SearchRequest,
     standing: index.Standing,
     texts: Texts,
     deadline: Deadline,
-    *,
-    once: bool = False,
 ) -> SearchAnswer:
-    """The matching messages of this snapshot, all of them; `SearchTimeout` if the unindexed ones take too long.
+    """Return the requested messages of this snapshot that match the tree.
 
-    Indexed and unindexed messages are merged in the order asked for. With `once` the first message of each
-    conversation, of as many messages as are worth walking.
+    Raise `SearchTimeout` if reading the unindexed ones takes too long.
+
+    Indexed and unindexed messages are merged in the requested order. With `once`, the first `MOST_WALKED`
+    messages are examined.
     """
+    message_filter, limit, offset, order, once = request
     allowed = values_of(message_filter)
     mark, _, changed = standing
     make_room(reader, mark)
@@ -81,7 +80,7 @@ def search(
         scored = unindexed_tail.score_matches(reader, rare, unindexed, mark) if unindexed else []
         ranked = merge(scored, found.rank(rare, scored=bool(scored)), key=itemgetter(0), reverse=True)
         found_ids = best = (message_id for _, message_id in ranked)
-        if rare is not found.tree:  # then everything else that matches, newest first
+        if rare is not found.tree:  # then all other matches, newest first
             others = [match.id for match in unindexed if not match.counts]
             found_ids = _skip_repeated(best, _merge_by_id(others, found.walk("newest"), "newest"))
     if first is not None:
@@ -111,7 +110,7 @@ def _skip_repeated(first: Iterator[int], then: Iterator[int]) -> Iterator[int]:
 def _take_first_of_each(
     reader: SqliteReader, ids: Iterator[int], limit: int, first: dict[str, int]
 ) -> tuple[list[int], bool]:
-    """The first message of each conversation, of so many; and whether there may be more. Fills in `first`."""
+    """Return the first message of each conversation, and whether there may be more. Adds them to `first`."""
     for message_id in islice(ids, MOST_WALKED):
         first.setdefault(reader.value(ROOT, message_id), message_id)
         if len(first) > limit:
@@ -120,7 +119,7 @@ def _take_first_of_each(
 
 
 def hits_of(reader: SqliteReader, ids: Sequence[int]) -> list[Hit]:
-    """These messages as results show them, in this order, each with the messages before and after it."""
+    """Return these messages as hits, in this order, each with the message before and after it."""
     if not ids:
         return []
     rows = {row[0]: row for row in reader.rows(SHOWN, to_json(ids))}
@@ -137,6 +136,6 @@ def _make_hit(row: Row, beside: dict[int, tuple[str, Any]]) -> Hit:
 
 
 def make_room(reader: SqliteReader, mark: int) -> None:
-    """Ranking looks up the length of each match: of so many messages that takes more pages than are usually kept."""
+    """Enlarge the page cache for a large store, because ranking looks up the length of each match."""
     if mark > LARGE:
         reader.rows(MORE_CACHE)

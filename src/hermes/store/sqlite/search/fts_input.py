@@ -1,8 +1,8 @@
-"""What the full-text tables are given in order to hold the terms of `hermes.terms`.
+"""The text that is stored in the full-text tables, so that they contain the terms of `hermes.terms`.
 
-Their tokenizer splits ASCII at everything but letters and digits, and folds it, as `index_text` does, but sooner: so
-ASCII is given as it is. Beyond ASCII it takes every byte for part of a word: everything else is given as terms,
-folded and split already, joined by spaces.
+The tokenizer of the tables splits ASCII text at everything except letters and digits, and folds it. The result is the
+same as that of `index_text`, but faster, so ASCII text is passed unchanged. The tokenizer treats every byte beyond
+ASCII as part of a word. So all other text is passed as terms that are already folded and split, joined by spaces.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _TOKENIZER = ASCII_GAPS[:128] + bytes(range(128, 256))
 
 
 def split_tokens(text: str) -> tuple[str, str]:
-    """The words of a text and the parts of its identifiers."""
+    """Return the words of a text, and the parts of its identifiers."""
     if text.isascii():
         plain = text.encode("ascii")
         gaps = plain.translate(ASCII_GAPS)
@@ -23,7 +23,7 @@ def split_tokens(text: str) -> tuple[str, str]:
 
 
 def distinct_words(text: str) -> str:
-    """The words alone, each where it comes first."""
+    """Return the words of a text without repetitions, in the order of their first occurrence."""
     if text.isascii():
         tokens = text.lower().encode("ascii").translate(ASCII_GAPS).split()
         return b" ".join(dict.fromkeys([token[:MAX_TERM] for token in tokens])).decode("ascii")
@@ -31,12 +31,12 @@ def distinct_words(text: str) -> str:
 
 
 def list_tokens(text: str) -> list[str]:
-    """The terms that a table makes of what it is given."""
+    """Return the terms that the tokenizer of a table makes of this input."""
     return [term.decode() for term in text.encode().lower().translate(_TOKENIZER).split()]
 
 
 def _has_long_token(gaps: bytes) -> bool:
-    """Whether some token has to be cut, of an ASCII text in which everything else is spaces."""
+    """Return whether a token is longer than `MAX_TERM`. `gaps` is ASCII text with spaces between its tokens."""
     start = 0
     while len(gaps) - start > MAX_TERM:
         gap = gaps.rfind(b" ", start, start + MAX_TERM + 1)

@@ -1,11 +1,11 @@
-"""The search index follows `messages` behind a watermark, in short transactions, and is never guessed to be fresh.
+"""The search index follows `messages` behind a watermark, in short transactions.
 
-Rows are chosen inside the transaction that indexes them. A row that was changed is always deleted, then inserted: a
-second bare insert of a rowid into a contentless table leaves a ghost that nothing removes. Whoever finds the index
-broken throws it away and starts at zero; it holds nothing that the rows do not.
+The rows are selected in the transaction that indexes them. A changed row is always deleted and then inserted: a
+second insert of a rowid into a contentless table would leave an entry that nothing removes. A damaged index is
+dropped and rebuilt from the rows, which contain everything that is in it.
 
-Blocks (see `blocks`) follow the same way, in the same transactions. Where a store got them later than its messages,
-they have a way of their own to catch up.
+Blocks (see `blocks`) are updated in the same transactions. If a store got its blocks later than its message index,
+they catch up separately.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hermes.store.sqlite.search.split_texts import fields_of
 from hermes.terms import join_fields
 
 ROWS_AT_ONCE, BYTES_AT_ONCE, CHANGED_AT_ONCE = 512, 160_000, 128
-"""About what can be indexed in 20 ms, so that nobody waits much longer for the write lock."""
+"""About the amount that can be indexed in 20 ms, so that other writers do not wait much longer for the lock."""
 
 WATERMARK = "SELECT value FROM index_progress WHERE name = 'messages'"
 SET_WATERMARK = "UPDATE index_progress SET value = ? WHERE name = 'messages'"
@@ -54,7 +54,7 @@ DELETE_OF_SESSION = "DELETE FROM messages WHERE session_id = ?"
 MERGE = "INSERT INTO messages_fts_words (messages_fts_words) VALUES ('optimize')"
 MERGE_SOME = "INSERT INTO messages_fts_words (messages_fts_words, rank) VALUES ('merge', ?)"
 PAGES_MERGED_AT_LEAST, BYTES_PER_PAGE_MERGED = 16, 512
-"""How much is merged with each batch: its own pages once for every level that a large index has, and no more."""
+"""How many pages are merged with each batch: about its own pages, once per level of a large index."""
 BLOCK_TABLES = ("messages_fts_blocks", "messages_fts_ranges", "messages_fts_members")
 DROP_BLOCKS = """DROP TABLE IF EXISTS messages_fts_blocks; DROP TABLE IF EXISTS messages_fts_ranges;
     DROP TABLE IF EXISTS messages_fts_members"""
@@ -73,38 +73,40 @@ Entry = tuple[int, str, str]
 """A row of the message index: rowid, words, parts."""
 
 Standing = tuple[int, int, bool]
-"""(watermark, rows above it, whether lower rows were changed)."""
+"""The watermark, the number of rows above it, and whether lower rows were changed."""
 
 
 def measure_lag(reader: SqliteReader, most: int) -> Standing:
-    """Where the index stands in this snapshot; the rows above it are counted up to `most`."""
+    """Return the state of the index in this snapshot. The rows above the watermark are counted up to `most`."""
     mark = int(reader.value(WATERMARK) or 0)
     return mark, int(reader.value(COUNT_ABOVE, mark, most)), reader.value(ANY_CHANGED) is not None
 
 
 def measure_waiting(reader: SqliteReader) -> tuple[int, bool]:
-    """(about how many rows are above the watermark, whether lower ones were changed), without reading any."""
+    """Return about how many rows are above the watermark, and whether lower rows were changed, without reading rows."""
     above = int(reader.value(HIGHEST) or 0) - int(reader.value(WATERMARK) or 0)
     return above, reader.value(ANY_CHANGED) is not None
 
 
 def follow(writer: SqliteWriter) -> bool:
-    """Index one batch; True if more is waiting."""
+    """Index one batch. Return whether more is waiting."""
     with _without_zeros(writer):
         return _follow(writer)
 
 
 def settle(writer: SqliteWriter) -> bool:
-    """Index some of the blocks that still grow; True if more is waiting."""
+    """Index some of the unfinished blocks. Return whether more are waiting."""
     with _without_zeros(writer):
         return blocks.settle(writer)
 
 
 @contextmanager
 def _without_zeros(writer: SqliteWriter) -> Iterator[None]:
-    """Merging gives whole pages of old segments back, and overwriting them with zeros, as is done with deleted
-    messages, cost a tenth of every append. What is in them is in newer segments too, or is taken out by vacuum and
-    purge."""
+    """Do not overwrite freed pages with zeros.
+
+    A merge frees whole pages of old segments. Overwriting them, as for deleted messages, made every append 10 %
+    slower. Their content is also in newer segments, or is removed by vacuum and purge.
+    """
     run(writer.raw, "PRAGMA secure_delete=FAST")
     try:
         yield
@@ -134,7 +136,7 @@ def _follow(writer: SqliteWriter) -> bool:
     abreast, before = blocked >= mark, mark
     for *row, length in writer.rows(ABOVE, mark, NO_LIMIT, ROWS_AT_ONCE):
         if count and size + length > BYTES_AT_ONCE:
-            count = ROWS_AT_ONCE  # there is more
+            count = ROWS_AT_ONCE  # there are more rows
             break
         entry, piece = _make_entry(row)
         entries.append(entry)
@@ -154,7 +156,10 @@ def _follow(writer: SqliteWriter) -> bool:
 
 
 def _block_some(writer: SqliteWriter, batch: blocks.Batch, blocked: int, mark: int) -> int:
-    """Put some messages into blocks that were indexed before there were any; how far that is done."""
+    """Put messages into blocks that were indexed before the store had blocks.
+
+    Return the new watermark of the blocks.
+    """
     size = count = 0
     for *row, length in writer.rows(ABOVE, blocked, mark, ROWS_AT_ONCE):
         piece = _make_piece(row, fields_of(*row[1:5])[0], None)
@@ -167,20 +172,23 @@ def _block_some(writer: SqliteWriter, batch: blocks.Batch, blocked: int, mark: i
 
 
 def _make_entry(row: Any) -> tuple[Entry, blocks.Piece | None]:
-    """What a message is in the index, and what it gives to its block."""
+    """Return the index entry of a message, and its contribution to a block."""
     text, *others = fields_of(*row[1:5])
     fields = [split_tokens(text), *[split_tokens(other) for other in others if other]]
     return (row[0], *join_fields(fields)), _make_piece(row, text, fields[0][0])
 
 
 def _make_piece(row: Any, text: str, words: str | None) -> blocks.Piece | None:
-    """What a message gives to its block: what was said in it, unless that was taken back."""
+    """Return the contribution of a message to its block. None if it has no text or is not active."""
     message_id, *_, session_id, role, active = row
     return blocks.Piece(message_id, session_id, role, text, words) if text and active else None
 
 
 def delete_messages(writer: SqliteWriter, session_id: str) -> int:
-    """Delete a session's rows and take them out of the index, leaving no note behind."""
+    """Delete the messages of a session, remove them from the index, and clear their change notes.
+
+    Return their number.
+    """
     ids = [(row[0],) for row in writer.rows(IDS_OF_SESSION, session_id)]
     writer.many(TAKE, ids)
     blocks.delete_session(writer, session_id, ids)
@@ -190,16 +198,16 @@ def delete_messages(writer: SqliteWriter, session_id: str) -> int:
 
 
 def reset(connection: apsw.Connection) -> None:
-    """Start at zero with an index that is whole or not there, inside the caller's transaction."""
+    """Replace an intact or missing index with an empty one, within the caller's transaction."""
     run(connection, DROP)
     run(connection, read_definition())
 
 
 def rebuild(connection: apsw.Connection) -> None:
-    """Throw the index away and start at zero. Call outside any transaction.
+    """Replace the index with an empty one. Call this outside any transaction.
 
-    A table with a broken page cannot be dropped; then its name is struck from the schema, and VACUUM, which copies
-    only what the schema reaches, gives its pages back.
+    A table with a damaged page cannot be dropped. Its name is then deleted from the schema, and VACUUM, which copies
+    only pages that the schema reaches, frees its pages.
     """
     try:
         with _transaction(connection):
@@ -240,7 +248,7 @@ def read_definition() -> str:
 
 
 def add_blocks(connection: apsw.Connection) -> None:
-    """Give blocks to a store that has none, or not all of what belongs to them; they catch up on their own."""
+    """Create the block tables if any of them is missing. The blocks then catch up separately."""
     if _has_blocks(connection):
         return
     with _transaction(connection):

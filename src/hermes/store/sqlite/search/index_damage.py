@@ -1,4 +1,4 @@
-"""Is only the search index damaged? Then it is rebuilt from the messages, and nothing is lost."""
+"""Checks whether only the search index is damaged. It can then be rebuilt from the messages without any loss."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import apsw
 from hermes.store.sqlite.connection import connect, pragma, run
 from hermes.store.sqlite.encryption import encryption
 
-# Everything but the index: whatever other programs keep in the file is no less true than ours.
+# Every table except the index. Tables of other programs in the file count too.
 TRUTH = """SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0
     AND name NOT LIKE 'messages~_fts~_words%' ESCAPE '~' AND name NOT LIKE 'messages~_fts~_blocks%' ESCAPE '~'
     AND name NOT IN ('messages_fts_ranges', 'messages_fts_members', 'index_progress')"""
@@ -17,7 +17,10 @@ QUICK_CHECK = "SELECT * FROM pragma_quick_check(?)"
 
 
 def is_only_index_broken(path: Path) -> bool:
-    """Whether everything but the search index reads well. Reads the whole truth: for when something already broke."""
+    """Return whether everything but the search index is readable.
+
+    Reads the whole file, so call this after an error.
+    """
     try:
         connection = connect(path, read_only=True)
     except apsw.Error:
@@ -37,10 +40,10 @@ def is_truth_whole(connection: apsw.Connection) -> bool:
 
 
 def vacuum_unchecked(checking: apsw.Connection) -> bool:
-    """Rewrite an encrypted file in which only pages are broken that nothing reaches; False if it is no such file.
+    """Rewrite an encrypted file in which only unused pages are damaged. Return False for any other file.
 
-    A connection that checks the seals of pages cannot even overwrite one with a broken seal. One that does not is let
-    at the file only after everything that is true in it was read with its seals checked.
+    A connection that checks the authentication codes of pages cannot even overwrite a damaged page. A connection
+    without this check is used only after all data was read with the check.
     """
     path = Path(checking.filename)
     key = encryption.find_key(path)

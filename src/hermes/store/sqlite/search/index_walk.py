@@ -1,8 +1,9 @@
-"""What the index finds for a query, walked by ids in any order, as lazily as it is read.
+"""The matches of a query in the index, as lazy iterators of ids in any order.
 
-Ranking costs a microsecond for every match, walking the matches a twentieth of that. So a query all of whose words are
-very common, for which BM25 has nothing to say, is answered newest first: FTS5 walks row ids downwards, and reading
-stops at the limit. Where only some branches of an OR are common, the others are ranked and the rest comes after them.
+Ranking costs a microsecond per match. Iterating over matches costs a twentieth of that. If all words of a query are
+very common, BM25 cannot distinguish the matches, so the newest come first: FTS5 iterates over row ids in descending
+order, and reading stops at the limit. If only some branches of an OR are common, the other branches are ranked, and
+the rest follows.
 """
 
 from __future__ import annotations
@@ -34,22 +35,30 @@ from hermes.store.sqlite.search.split_texts import Texts, fields_of
 from hermes.store.values import Order
 
 VERY_COMMON = 10_000
-"""So many matches are not ranked."""
+"""From this number of matches on, they are not ranked."""
 LATELY = 2048
-"""What is far from that, either way, among the messages written last is taken to be so at all: counting costs, too."""
-BEFORE_INDEX, BEFORE_INDEX_ONCE, SHORT = 512, 20_000, 20_000
-"""For a word of which there are only a letter or two, so many of the last messages are read before the index is asked,
-and none longer than that; more, where those of conversations that were found already are passed by. FTS5 merges
-whatever begins so before it answers, which takes 25 ms for a letter at 70,000 messages."""
-DENSE = 0.25
-"""That is done for a beginning that so many messages hold, and beside something that narrows it is left to their texts.
-What is rarer is quickly merged."""
+"""The number of newest messages that are counted first.
 
-# Each statement is put together from these parts once, at import; values are always bound.
+If their share is clearly below or above the limit, it is taken for all messages, because counting is expensive too.
+"""
+BEFORE_INDEX, BEFORE_INDEX_ONCE, SHORT = 512, 20_000, 20_000
+"""For a prefix of one or two letters, this many of the newest messages are read before the index is used, but none
+longer than SHORT. With `once`, more are read, because messages of conversations that were already found are skipped.
+FTS5 merges the postings of all matching terms before it returns a row. For one letter that takes 25 ms in a store of
+70,000 messages."""
+DENSE = 0.25
+"""The share of messages from which a short prefix is dense.
+
+The newest messages are read before the index only for a dense prefix. Together with a selective condition, a dense
+prefix is checked on the texts. FTS5 merges other prefixes quickly.
+"""
+
+# The statements are built from these parts once, at import. Values are always bound.
 IDS = "SELECT m.id"
 ROOTS = "SELECT m.id, coalesce(s.root_id, s.id)"
 TEXTS = "SELECT m.id, m.content, m.content_kind, m.tool_name, m.tool_calls"
-# CROSS JOIN keeps the order of the loops: rows come as the outermost table gives them, and reading stops at the limit.
+# CROSS JOIN fixes the order of the loops: rows come in the order of the outermost table, and reading stops at the
+# limit.
 OF_INDEX = """FROM messages_fts_words f CROSS JOIN messages m ON m.id = f.rowid
     CROSS JOIN sessions s ON s.id = m.session_id"""
 OF_ROWS = "FROM messages m CROSS JOIN sessions s ON s.id = m.session_id"
@@ -65,18 +74,18 @@ INDEXED_TEXTS = {order: " ".join((TEXTS, OF_INDEX, MATCHING, ALLOWED, by)) for o
 SCORES = " ".join((ROOTS, ", -f.rank", OF_INDEX, MATCHING, ALLOWED, BY["relevance"]))
 NEWEST_FIRST = " ".join((TEXTS, OF_ROWS, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id DESC"))
 OLDEST_FIRST = " ".join((TEXTS, OF_ROWS, "WHERE m.id <= ?1", ALLOWED, "ORDER BY m.id"))
-LATEST = " ".join((ROOTS, OF_ROWS, "WHERE m.id <= ?1 AND m.id > ?17", ALLOWED, "ORDER BY m.id DESC"))
+LATEST = " ".join((ROOTS, OF_ROWS, "WHERE m.id <= ?1", ALLOWED, "AND m.id > ? ORDER BY m.id DESC"))
 TEXT = " ".join((TEXTS, "FROM messages m WHERE m.id = ?"))
 LAST = " ".join((TEXTS, "FROM messages m WHERE m.id <= ? ORDER BY m.id DESC LIMIT 64"))
 NO_TERM = "("
-"""What no message holds: a term is made of letters and digits."""
+"""Matches no message, because a term consists of letters and digits."""
 COUNT_LATELY = """SELECT count(*) FROM
     (SELECT 1 FROM messages_fts_words WHERE messages_fts_words MATCH ? AND rowid > ? LIMIT ?)"""
 COUNT = "SELECT count(*) FROM (SELECT 1 FROM messages_fts_words WHERE messages_fts_words MATCH ? LIMIT 10000)"
 
 
 class Indexed:
-    """What the index finds, in any order, without rows that were changed since."""
+    """The matches of the index, in any order, without rows that were changed since they were indexed."""
 
     def __init__(
         self,
@@ -89,7 +98,7 @@ class Indexed:
         enough: dict[str, int] | None,
     ) -> None:
         self._enough = enough
-        """Conversations of which no more is wanted; None if every message is."""
+        """Conversations of which no more messages are needed. None if every message is needed."""
         self._reader, self._allowed = reader, allowed
         self._mark, self._skip, self._texts = mark, skip, texts
         self.tree = tree
@@ -99,9 +108,9 @@ class Indexed:
         self._expression = format_fts5(self.tree)
 
     def rare_part(self) -> Node | None:
-        """What of the tree is worth ranking: all of it, some branches of its OR, or, where all is common, nothing.
+        """Return the part of the tree that is worth ranking: the whole tree, or some branches of its OR.
 
-        None also where there is nothing that the index could narrow by: punctuation alone, or only exclusions.
+        Return None if all of it is common, or if the index cannot select by it: only punctuation, or only exclusions.
         """
         if self._expression is None:
             return None
@@ -119,7 +128,10 @@ class Indexed:
         return count_matches(self._reader, expression, self._mark) >= VERY_COMMON
 
     def _share(self, tree: Node) -> float:
-        """How many of the messages written last match, as far as they are short: what splitting them costs."""
+        """Return the share of matches among the newest messages.
+
+        Long ones are left out, because splitting is expensive.
+        """
         rows = [row for row in self._reader.rows(LAST, self._mark) if _size(row) <= SHORT]
         return sum(matches(tree, self._texts.get_text(row[0], row[1:]).text) for row in rows) / max(
             1, len(rows)
@@ -135,7 +147,7 @@ class Indexed:
         return (row[0] for row in self._drop_unindexed(rows) if matches(self.tree, parse_text(row)))
 
     def _texts_first(self, expression: str) -> Iterator[int]:
-        """Newest first: the last ones by their texts, while they are short, and only then by the index."""
+        """Yield matches, newest first: the last ones by their texts, until a long one, then the others by the index."""
         rest = self._mark - (BEFORE_INDEX if self._enough is None else BEFORE_INDEX_ONCE)
         for message_id, root in self._drop_unindexed(
             self._reader.each(LATEST, self._mark, *self._allowed, rest)
@@ -152,12 +164,12 @@ class Indexed:
             yield from (message_id for message_id in self._among(expression, "newest") if message_id <= rest)
 
     def rank(self, rare: Node, *, scored: bool) -> Iterator[tuple[float, int]]:
-        """(score, id) of what the index finds for the part that is worth ranking, the best first.
+        """Yield pairs of score and id for the part that is worth ranking, the best first.
 
-        Scores are only computed if `scored`: they are needed to merge these rows with others.
+        Scores are computed only if `scored` is true. They are needed to merge these rows with others.
         """
         expression = format_fts5(rare)
-        assert expression is not None  # a branch that the index cannot find is not rare
+        assert expression is not None  # a branch that the index cannot select by is not rare
         holds = confirms if rare is self.tree else matches
         if not scored:
             yield from ((0.0, message_id) for message_id in self._among(expression, "relevance", holds))
@@ -175,13 +187,13 @@ class Indexed:
     def _among(
         self, expression: str, order: Order, holds: Callable[[Node, MessageText], bool] = confirms
     ) -> Iterator[int]:
-        """What the index finds, as far as it is so; `holds` decides where the index cannot."""
+        """Yield the confirmed matches of the index. `holds` checks the text where the index cannot decide."""
         checked = needs_check(self.tree)
         if self._enough is not None:
             for message_id, root in self._drop_unindexed(
                 self._reader.each(INDEXED_ROOTS[order], expression, *self._allowed)
             ):
-                if root in self._enough:  # whose texts need not be read
+                if root in self._enough:  # its text need not be read
                     continue
                 row = self._reader.row(TEXT, message_id) if checked else None
                 if row is None or holds(self.tree, parse_text(row)):
@@ -196,7 +208,7 @@ class Indexed:
 
 
 def count_matches(reader: SqliteReader, expression: str, mark: int) -> int:
-    """About how many messages match, as far as it matters here: up to VERY_COMMON."""
+    """Return about how many messages match, up to `VERY_COMMON`."""
     enough = 2 * VERY_COMMON * LATELY // max(1, mark) + 1
     lately = int(reader.value(COUNT_LATELY, expression, mark - LATELY, enough)) * mark // LATELY
     if lately >= 2 * VERY_COMMON or lately <= VERY_COMMON // 2:
@@ -213,9 +225,9 @@ def parse_text(row: Row) -> MessageText:
 
 
 def format_fts5(tree: Node) -> str | None:
-    """The tree as an FTS5 expression that finds at least everything the tree matches; None if it finds all.
+    """Return an FTS5 expression that finds at least everything the tree matches. None stands for all messages.
 
-    Exclusions are passed on only where the index decides them exactly.
+    Exclusions are included only if the index decides them exactly.
     """
     match tree:
         case Word() | Phrase():
@@ -237,7 +249,7 @@ def format_fts5(tree: Node) -> str | None:
             joined = "(" + " AND ".join(kept) + ")"
             exact = [part for part in parts if isinstance(part, Not) and not needs_check(part)]
             barred = [found for part in exact if (found := format_fts5(part.of)) is not None]
-            # One NOT for all of them: FTS5 allows no deep nesting.
+            # A single NOT for all of them, because FTS5 limits the nesting depth.
             return "(" + joined + " NOT (" + " OR ".join(barred) + "))" if barred else joined
         case Or(of=parts):
             every = [format_fts5(part) for part in parts]

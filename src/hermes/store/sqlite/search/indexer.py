@@ -1,7 +1,7 @@
-"""The indexer: messages are indexed in batches, after writes, when the lock is free and no other thread waits to write.
+"""The indexer: indexes messages in batches after writes, when the lock is free and no other thread waits to write.
 
-A failure to index is never an error of the write before it, which is committed by then. A damaged index is rebuilt from
-the messages.
+A failure to index is never reported as an error of the preceding write, which is already committed. A damaged index
+is rebuilt from the messages.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 LOOK_EVERY_N_WRITES, BATCH = 32, 128
-"""How often a writer looks whether a batch is waiting, whoever wrote it, and how long that is. Fewer rows at once make
-more segments, and each is merged again and again: batches of 32 cost a third more for each row. More make searches slow
-that have to read what is not indexed yet."""
+"""How often a writer checks for a waiting batch, from any writer, and the size of a batch.
+
+Smaller batches make more segments, which are merged repeatedly: batches of 32 cost a third more per row. Larger
+batches slow down searches, which have to read the unindexed rows.
+"""
 INDEX_AT_LAST = 2 * BATCH
-"""A tail of so many rows is indexed even if threads wait: it makes searches slow."""
+"""A tail of this many rows is indexed even if threads wait to write, because it slows down searches."""
 SHORT_TAIL, QUIET_S = 2 * BATCH, 1.0
-"""A tail this short that grew within the last second is read, not indexed, by a search."""
+"""A search reads a tail of up to this length, instead of indexing it, if it grew within the last QUIET_S seconds."""
 
 
 class Indexer:
-    """Keeps the search index of one store close behind its messages."""
+    """Keeps the search index of one store close to its messages."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
@@ -53,31 +55,31 @@ class Indexer:
         return Texts()
 
     def follow_writes(self) -> None:
-        """Index a batch if one waits. Never an error of the write before it, which is committed."""
+        """Index a batch if one is waiting. Do not raise: the preceding write is committed."""
         self.due_at_write = self._transactions.writes + LOOK_EVERY_N_WRITES
         try:
             self._index_a_batch()
-        except Exception as problem:  # no descriptor is left, for example
+        except Exception as problem:  # for example, no file descriptor is left
             if is_from_signal_handler(problem):
                 raise
-            log.warning("%s: the search index waits: %s", self._connections.path, problem)
+            log.warning("%s: the search index is delayed: %s", self._connections.path, problem)
 
     def _index_a_batch(self) -> None:
-        """Index if that is worth a transaction. Never an error: see `_do_index`."""
+        """Index a batch if enough rows are waiting. Do not raise: see `_do_index`."""
         from hermes.store.sqlite.search import index
 
         try:
             with self._transactions.read() as reader:
                 above, changed = index.measure_waiting(cast(SqliteReader, reader))
-        except errors.StoreError:  # the attempt to index finds out what it is, and repairs or logs it
+        except errors.StoreError:  # indexing meets the same problem, and repairs or logs it
             above, changed = INDEX_AT_LAST, True
         late = above >= INDEX_AT_LAST
-        # While other threads wait to write, they come first; the tail only grows a little longer.
+        # Other threads that wait to write go first. The tail grows only a little longer.
         if late or ((changed or above >= BATCH) and not self._transactions.queue.has_waiting):
             self._index_some(late=late)
 
     def settle_blocks(self, seconds: float) -> None:
-        """Index the blocks that still grow, in order to rank by them."""
+        """Index the unfinished blocks before ranking by them."""
         from hermes.store.sqlite.search import index
 
         self.catch_up(seconds)
@@ -105,8 +107,11 @@ class Indexer:
 
     @staticmethod
     def is_worth_indexing(reader: SqliteReader, standing: Standing) -> bool:
-        """Whether to index before searching. A short tail that is still growing is cheaper to read than to index:
-        its writers do that anyway, and a search should not queue up among them for the lock."""
+        """Return whether to index before searching.
+
+        A short tail that is still growing is cheaper to read than to index. Its writers will index it, and a search
+        should not compete with them for the lock.
+        """
         from hermes.store.sqlite.search import index
 
         _mark, above, changed = standing
@@ -125,9 +130,9 @@ class Indexer:
             return bool(above or changed) or blocks.is_behind(cast(SqliteReader, reader), mark)
 
     def _index_some(self, *, late: bool = False) -> bool:
-        """Index a batch, if the write lock can be had and nobody else is at it; True if that was done.
+        """Index a batch if the write lock is free and no one else is indexing. Return whether this was done.
 
-        What is `late` is indexed by everybody who writes, in turn, so that nobody outruns the index for ever.
+        A `late` batch is indexed by every writer in turn, so that writers cannot outrun the index forever.
         """
         with self._indexing() as alone:
             if not alone and not late:
@@ -139,7 +144,7 @@ class Indexer:
 
     @contextmanager
     def _indexing(self) -> Iterator[bool]:
-        """Whether no other thread or process is indexing: two would queue up for the same rows."""
+        """Yield whether no other thread or process is indexing. Two indexers would compete for the same rows."""
         alone = self._at_work.acquire(blocking=False)
         try:
             first = alone and self._connections.writer_queue.start_indexing()
@@ -158,13 +163,16 @@ class Indexer:
         return substring.follow_index(writer)
 
     def _follow_late(self, writer: SqliteWriter) -> bool:
-        """Others may have been here while we waited for the lock."""
+        """Index a batch unless another process did so while this one waited for the lock."""
         from hermes.store.sqlite.search import index
 
         return index.measure_waiting(writer)[0] >= BATCH and self._follow(writer)
 
     def _do_index(self, work: Callable[[SqliteWriter], bool], *, patiently: bool = False) -> bool:
-        """Never an error to the caller, whose own write is committed by now and must not be made a second time."""
+        """Run the indexing work. Return whether it was done.
+
+        Errors are logged, not raised: the caller's own write is already committed and must not be repeated.
+        """
         if self._connections.damage is not None:
             return False
         try:
@@ -176,12 +184,12 @@ class Indexer:
         except Exception as problem:
             if is_from_signal_handler(problem):
                 raise
-            log.warning("%s: the search index waits: %s", self._connections.path, problem)
+            log.warning("%s: the search index is delayed: %s", self._connections.path, problem)
             return False
         return True
 
     def repair_and_retry(self, act: Callable[[], T]) -> T:
-        """Do something that may find the index broken; if it does, rebuild the index and do it again."""
+        """Call `act`. If it finds the index damaged, rebuild the index and call it again."""
         try:
             return act()
         except errors.IndexDamaged:
@@ -191,13 +199,16 @@ class Indexer:
         return act()
 
     def list_terms(self) -> None:
-        """For `*part*`. The search is as exact without the list, so no failure here is an error."""
+        """Update the list of terms for `*part*` queries.
+
+        Errors are logged only, because search works without the list.
+        """
         from hermes.store.sqlite.search import substring
 
         try:
             self.repair_and_retry(lambda: substring.follow(self._transactions))
         except errors.StoreError as problem:
-            log.debug("%s: the list of terms waits: %s", self._connections.path, problem)
+            log.debug("%s: the list of terms is delayed: %s", self._connections.path, problem)
 
     def rebuild(self) -> None:
         log.warning(

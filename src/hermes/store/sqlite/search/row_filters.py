@@ -1,7 +1,7 @@
-"""Which rows a search may find, as part of its SQL. `?1` is the caller's; what follows is bound by `values_of`.
+"""The SQL conditions for the rows that a search may find. `?1` is bound by the caller, the others by `values_of`.
 
-What SQL cannot say, the functions of `sql_functions` do. They are called only if the filter asks, and for a title once
-for each session.
+Conditions that SQL cannot express use the functions of `sql_functions`. They are called only if the filter needs
+them, and for a title once per session.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from hermes.store.content import to_json
 if TYPE_CHECKING:
     from hermes.store.values import MessageFilter
 
-# Of a message `m` and its session `s`. Title, pin and archive are the conversation's: its first session has them.
-# A session that another program has just made has no root yet: it is its own.
+# Conditions for a message `m` and its session `s`. Title, pin and archive belong to the conversation, so they are
+# read from its first session. A session that another program has just created has no root yet and is its own root.
 OF_MESSAGE = """AND m.active = 1
     AND (?4 IS NULL OR m.role IN (SELECT value FROM json_each(?4)))
     AND (?5 IS NULL OR m.timestamp >= ?5) AND (?6 IS NULL OR m.timestamp < ?6)
@@ -40,7 +40,7 @@ ALLOWED = " ".join((OF_MESSAGE, OF_SESSION))
 
 
 def is_of_messages(message_filter: MessageFilter) -> bool:
-    """Whether the filter tells messages of one session apart."""
+    """Return whether the filter distinguishes messages within a session."""
     return bool(
         message_filter.roles
         or message_filter.tool
@@ -52,7 +52,7 @@ def is_of_messages(message_filter: MessageFilter) -> bool:
 
 
 def values_of(message_filter: MessageFilter) -> tuple[Any, ...]:
-    """The values of ?2 to ?16."""
+    """Return the values of `?2` and the parameters after it."""
     return (
         None if message_filter.sources is None else to_json(message_filter.sources),
         to_json(message_filter.exclude_sources) if message_filter.exclude_sources else None,

@@ -1,7 +1,7 @@
-"""What the newest messages say, split once: searches read rows that the index has not reached again and again.
+"""A cache of the split texts of the newest messages, because every search reads the unindexed rows again.
 
-A text is used only while the row is, letter by letter, the one it was made from. So nothing has to be told here when
-another thread, process or program changes a row, and a snapshot of yesterday gets yesterday's text.
+An entry is used only while the columns of the row are equal to those it was made from. So no invalidation is needed
+when another thread, process or program changes a row, and an older snapshot gets its own text.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ from typing import Any, NamedTuple
 
 from hermes.store.content import decode
 from hermes.store.query_tree import MessageText
-from hermes.text import extract_text, extract_tool_call_text, to_text
+from hermes.text import extract_searchable_text, extract_tool_call_text, to_text
 
 MOST_CHARACTERS = 1_000_000
-"""So much is kept, and the newest row, and then forgotten all at once: it is many times what usually waits for the
-index."""
+"""The size limit of the cache.
+
+When it is exceeded, all entries but the newest are dropped. The limit is many times the size of the usual unindexed
+tail.
+"""
 
 
 def fields_of(content: Any, kind: str | None, tool_name: Any, tool_calls: Any) -> tuple[str, ...]:
-    """What of a message can be found: its text, its tool's name, its tool calls."""
+    """Return the searchable fields of a message: its text, the name of its tool, its tool calls."""
     return (
-        extract_text(decode(content, kind)),
+        extract_searchable_text(decode(content, kind)),
         to_text(tool_name) if tool_name else "",
         extract_tool_call_text(to_text(tool_calls)) if tool_calls else "",
     )
@@ -37,7 +40,7 @@ class Texts:
         self._size = 0
 
     def get_text(self, message_id: int, columns: tuple[Any, ...]) -> Known:
-        """The text of a row with these values of content, content_kind, tool_name and tool_calls."""
+        """Return the split text of a row with these values of content, content_kind, tool_name and tool_calls."""
         known = self._known.get(message_id)
         if known is None or known.columns != columns:
             fields = fields_of(*columns)

@@ -1,14 +1,14 @@
-"""`*part*`: which terms of the message index hold some letters.
+"""Substring search (`*part*`): which terms of the message index contain some letters.
 
-A list of the terms with trigrams over them answers that in a fraction of a millisecond. Nothing is written to it when a
-message is stored: whoever searches a part brings it up to date first, in short transactions, from FTS5's own vocabulary
-or, if little was added since, from the rows. The answer never depends on that: what the list does not know yet is read
-in the snapshot of the search, so that a store that may not be written, or is locked, gives the same one.
+A list of the terms with a trigram index answers this in a fraction of a millisecond. Storing a message does not write
+to the list. A substring search first brings it up to date, in short transactions, from FTS5's own vocabulary or, if
+little was added, from the rows. The result never depends on this: terms that are not listed yet are read in the
+snapshot of the search, so that a read-only or locked store gives the same result.
 
-A term may be a secret. The list goes with whatever rewrites the file (`forget`: vacuum, optimize, shrink, purge and
-scrub), and is made anew once rows were removed: at the next part in a store of up to `SMALL` messages, in a larger one
-when a hundredth of them is gone. One person's view never asks it, for other people's terms would count: it reads the
-rows of that person.
+A term may be a secret. Every operation that rewrites the file deletes the list (`forget`: vacuum, optimize, shrink,
+purge and scrub). The list is also rebuilt after rows were removed: at the next substring search in a store of up to
+`SMALL` messages, in a larger one when more than 1 % of the messages were removed. A scoped search does not use the
+list, because it contains terms of other people. It reads the rows of its owners instead.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ T = TypeVar("T")
 
 MOST_TERMS = 256
 SHORTEST = 3
-"""A trigram is needed. Shorter pieces are looked for in the text."""
+"""The length of a trigram. Shorter pieces are searched in the text."""
 SMALL = 10_000
 FEW_ROWS = 500
-"""So many new rows are always split again; more of them up to a twentieth of all, where that is the quicker way."""
+"""Up to this many new rows, or a twentieth of all rows, are split again at each search, which is the faster way."""
 LONGEST_WAIT, BETWEEN_TRIES = 0.5, 0.02
-"""Seconds that a search waits for the write lock in order to extend the list."""
+"""How many seconds a search waits for the write lock to extend the list, and the pause between attempts."""
 TERMS_AT_ONCE = 2_000
-"""About what can be listed in 20 ms."""
+"""About how many terms can be listed in 20 ms."""
 
 PROGRESS = "SELECT name, value FROM index_progress"
 SET_PROGRESS = """INSERT INTO index_progress (name, value) VALUES (?, ?)
@@ -52,7 +52,7 @@ SET_PROGRESS = """INSERT INTO index_progress (name, value) VALUES (?, ?)
 FORGET_PROGRESS = "DELETE FROM index_progress WHERE name LIKE 'parts %'"
 COUNT = """INSERT INTO index_progress (name, value) VALUES (?, ?)
     ON CONFLICT (name) DO UPDATE SET value = value + excluded.value"""
-# What the next `index.follow` will take out, and what of it is put back.
+# The rows that the next `index.follow` removes, and whether each is inserted again.
 NOTED = """SELECT c.message_id, m.id IS NOT NULL FROM (SELECT message_id FROM changed_messages WHERE message_id <=
     (SELECT value FROM index_progress WHERE name = 'messages') ORDER BY message_id LIMIT ?) c
     LEFT JOIN messages m ON m.id = c.message_id"""
@@ -73,7 +73,7 @@ ADD_TERM = "INSERT INTO messages_fts_words_terms (term) VALUES (?) ON CONFLICT D
 ADD_GRAMS = "INSERT INTO messages_fts_words_grams (rowid, term) VALUES (?, ?)"
 LISTED = "SELECT term FROM messages_fts_words_grams WHERE term GLOB ? ORDER BY rowid LIMIT ?"
 
-# Also where nothing may be written: a temporary table is no part of the file.
+# This also works in a read-only store: a temporary table is not part of the file.
 VOCABULARY = """CREATE VIRTUAL TABLE IF NOT EXISTS temp.message_vocabulary
     USING fts5vocab('main', 'messages_fts_words', 'row')"""
 ALL_TERMS = "SELECT term FROM temp.message_vocabulary WHERE length(term) >= ? ORDER BY doc DESC"
@@ -83,26 +83,27 @@ COUNT_NEW = "SELECT count(*) FROM messages WHERE id > ? AND id <= ?"
 NEW = """SELECT content, content_kind, tool_name, tool_calls FROM messages WHERE id > ? AND id <= ?
     UNION ALL SELECT m.content, m.content_kind, m.tool_name, m.tool_calls
     FROM messages_fts_words_edited e CROSS JOIN messages m ON m.id = e.id WHERE e.note > ?"""
-# On a connection of one person: of theirs.
+# On a scoped connection this returns only the rows of its owners.
 OWN = """SELECT m.content, m.content_kind, m.tool_name, m.tool_calls
     FROM sessions s CROSS JOIN messages m ON m.session_id = s.id"""
 
 
-# In `index_progress`. Of the index: how many of its rows were indexed anew, and how many of them changed or went.
+# Names in `index_progress`. For the index: how many rows were indexed again, and how many were changed or removed.
 EDITED, REMOVED = "edited", "removed"
-# Of the list: which one it is (while it is made, under another name), how far it goes, and those counts at the time.
+# For the list: its build number (under another name until it is complete), its watermark, and the counts at that
+# time.
 BUILD, UNFINISHED = "parts build", "parts unfinished"
 MARK, EDITS, REMOVALS = "parts mark", "parts edited", "parts removed"
 
 
 class Standing(NamedTuple):
-    """Where the index stands, and how much of it the list has."""
+    """The state of the index, and of the list of terms."""
 
     mark: int
     edited: int
     removed: int
     build: int
-    """Which list it is: a number that its maker drew. 0 if there is none, or it is not whole yet."""
+    """A random number that identifies the list. 0 if there is no list, or it is incomplete."""
     listed: int
     listed_edited: int
     built_removed: int
@@ -114,14 +115,14 @@ class Standing(NamedTuple):
         return cls(*(known.get(name, 0) for name in names))
 
     def is_usable(self, reader: Reader) -> bool:
-        """Whether the list, with the rows that were indexed after it, holds every term of the index."""
+        """Return whether the list, together with the rows that were indexed later, contains every term of the index."""
         if not self.build or self.mark < self.listed:
             return False
         edits = self.edited - self.listed_edited
         if edits and reader.value(COUNT_EDITS, self.listed_edited) != edits:
             return False
         count = edits + self.mark - self.listed
-        if count > FEW_ROWS:  # ids have gaps
+        if count > FEW_ROWS:  # an upper bound only, because ids have gaps
             count = edits + int(reader.value(COUNT_NEW, self.listed, self.mark))
         return count <= max(FEW_ROWS, self.mark // 20)
 
@@ -130,7 +131,7 @@ class Standing(NamedTuple):
         return (self.mark, self.edited) == (self.listed, self.listed_edited)
 
     def newer(self, reader: Reader) -> Iterator[Row]:
-        """The rows that the list does not know."""
+        """Yield the rows whose terms are not listed yet."""
         return reader.each(NEW, self.listed, self.mark, self.listed_edited)
 
     @property
@@ -144,7 +145,7 @@ def has_part(tree: Node) -> bool:
 
 
 def expand_parts(reader: SqliteReader, tree: Node, *, own: bool) -> Node:
-    """The tree with the terms of its parts, as of this snapshot; `own` on a connection of one person."""
+    """Return the tree with the terms of its parts in this snapshot. `own` means a scoped connection."""
     pieces = {leaf.piece for leaf in list_parts(tree) if len(leaf.piece) >= SHORTEST}
     if not pieces:
         return tree
@@ -152,7 +153,7 @@ def expand_parts(reader: SqliteReader, tree: Node, *, own: bool) -> Node:
 
 
 def find_cut(tree: Node) -> tuple[str, ...]:
-    """The parts of which only the most frequent terms are looked for."""
+    """Return the parts for which only the most frequent terms are searched."""
     return tuple(leaf.text for leaf in list_parts(tree) if leaf.cut)
 
 
@@ -188,11 +189,11 @@ def _cut(terms: Iterable[str]) -> tuple[tuple[str, ...], bool]:
 
 
 def _list_terms(rows: Iterable[Any], pieces: Collection[str] = ()) -> Iterator[str]:
-    """The terms of each row, each once; if pieces are named, those that hold any of them."""
+    """Yield the terms of each row without repetitions. With `pieces`, yield only terms that contain one of them."""
     quick = bool(pieces) and all(map(str.isascii, pieces))
     for row in rows:
         fields = fields_of(*row)
-        # Splitting is the dear part, and most rows hold none of them.
+        # Splitting is expensive, and most rows contain none of the pieces.
         if quick and not any(piece in text for text in map(fold, fields) for piece in pieces):
             continue
         for term in {term for stream in index_texts(*fields) for term in stream.split(" ")}:
@@ -201,7 +202,7 @@ def _list_terms(rows: Iterable[Any], pieces: Collection[str] = ()) -> Iterator[s
 
 
 def _is_listed(term: str) -> bool:
-    """In scripts without spaces every run is found anyway."""
+    """Return whether the list contains this term. In scripts without spaces every substring is a term anyway."""
     return len(term) >= SHORTEST and not is_spaceless(term)
 
 
@@ -213,21 +214,21 @@ def _open_vocabulary(reader: Reader) -> None:
         reader.rows("PRAGMA query_only=ON")
 
 
-# Keeping the list
+# Maintenance of the list
 
 
 class Store(Protocol):
-    """What keeping the list needs of the engine."""
+    """The parts of the engine that the maintenance of the list needs."""
 
     def read(self) -> AbstractContextManager[Reader]: ...
     def write_if_free(self, work: Callable[[Writer], T]) -> T: ...
 
 
 def follow(store: Store) -> None:
-    """Bring the list up to date, or make it; each transaction is short, and the file is read outside of them.
+    """Bring the list up to date, or make it. Each transaction is short, and the file is read outside of them.
 
-    Nobody waits for a lock to begin with that; a list that was begun is finished among the other writers, unless one
-    of them holds the lock for long. Then the next search begins anew.
+    The first transaction does not wait for the write lock. After that, the list is completed in turn with other
+    writers. If one of them holds the lock for too long, `StoreBusy` is raised, and the next search starts again.
     """
     with store.read() as reader:
         standing = Standing.read(reader)
@@ -245,13 +246,13 @@ def follow(store: Store) -> None:
         store.write_if_free(partial(_begin, build=build))
     for at in range(0, len(terms), TERMS_AT_ONCE):
         if not _write_soon(store, partial(_add, build=build, terms=terms[at : at + TERMS_AT_ONCE])):
-            return  # somebody made another list meanwhile, or threw this one away
+            return  # another process has made a new list or deleted this one
     progress = {MARK: standing.mark, EDITS: standing.edited, REMOVALS: built_removed, BUILD: build}
     _write_soon(store, partial(_finish, progress=progress))
 
 
 def _write_soon(store: Store, work: Callable[[Writer], T]) -> T:
-    """A transaction among those of other writers. `StoreBusy` if one of them holds the lock for long."""
+    """Run a transaction in turn with other writers. Raise `StoreBusy` if one of them holds the lock for too long."""
     until = time.monotonic() + LONGEST_WAIT
     while True:
         try:
@@ -290,9 +291,10 @@ def _is_current(writer: Writer, build: int) -> bool:
 
 
 def forget(connection: apsw.Connection) -> None:
-    """Throw the list away; the next part that is searched makes another. Call outside any transaction.
+    """Delete the list. The next substring search makes a new one. Call this outside any transaction.
 
-    A table with a broken page cannot be dropped: its name is struck, and VACUUM gives its pages back.
+    A table with a damaged page cannot be dropped. Its name is then deleted from the schema, and VACUUM frees its
+    pages.
     """
     if not run(connection, EXISTS):
         return
@@ -312,7 +314,7 @@ def forget(connection: apsw.Connection) -> None:
 
 
 def follow_index(writer: SqliteWriter) -> bool:
-    """`index.follow`, with an account of what it takes out and puts back."""
+    """Call `index.follow`, and record the rows that it removes and inserts again."""
     noted = writer.rows(NOTED, index.CHANGED_AT_ONCE)
     if noted:
         _note(writer, [message_id for message_id, is_there in noted if is_there], len(noted))
@@ -328,7 +330,7 @@ def _note(writer: SqliteWriter, edited: list[int], removed: int) -> None:
 
 
 def delete_messages(writer: SqliteWriter, session_id: str) -> int:
-    """`index.delete_messages`, with a count."""
+    """Call `index.delete_messages`, and count the removed rows."""
     removed = index.delete_messages(writer, session_id)
     if removed:
         writer.run(COUNT, REMOVED, removed)

@@ -1,11 +1,11 @@
-"""The unindexed tail: messages that the search index has not reached, matched on their text within a deadline.
+"""The unindexed tail: messages that are not in the search index yet, matched by their text within a deadline.
 
 The tail is every row above the watermark of the index, and every lower row that was changed since it was indexed. A
-search reads all of it or raises `SearchTimeout`; it never leaves rows out. Only ids and term counts are kept while
-reading, so that memory does not grow with the size of the texts.
+search reads all of it or raises `SearchTimeout`; it never omits rows. Only ids and term counts are kept while
+reading, so that memory use does not grow with the size of the texts.
 
-Matches are scored by BM25, the formula of the index, so that indexed and unindexed matches can be merged. The length of
-a text is left out: the index knows the average length, SQL cannot ask it.
+Matches are scored by BM25, the formula of the index, so that indexed and unindexed matches can be merged. The length
+of a text is ignored, because SQL cannot read the average length from the index.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hermes.store.sqlite.search.row_filters import ALLOWED
 from hermes.store.sqlite.search.split_texts import Texts
 
 K1 = 1.2
-"""The figure that FTS5 uses."""
+"""The BM25 parameter k1 of FTS5."""
 LEAST_RARITY = 1e-6
 
 OF_CHANGED = """FROM changed_messages c CROSS JOIN messages m ON m.id = c.message_id
@@ -40,7 +40,7 @@ COUNT_CHANGED = "SELECT count(*) FROM changed_messages WHERE message_id <= ?"
 
 
 class Deadline(NamedTuple):
-    """Until when the tail may be read."""
+    """The time until which the tail may be read."""
 
     at: float
     seconds: float
@@ -65,7 +65,7 @@ class Match(NamedTuple):
 
     id: int
     counts: tuple[int, ...]
-    """How often each leaf of the ranked tree occurs in it; empty if the row does not match that tree."""
+    """The number of occurrences of each leaf of the ranked tree. Empty if the row does not match that tree."""
 
 
 def find_matches(
@@ -77,7 +77,7 @@ def find_matches(
     texts: Texts,
     deadline: Deadline,
 ) -> list[Match]:
-    """Every matching row of the tail, the newest first. `ranked` is the tree to count for a score, if any."""
+    """Return every matching row of the tail. If `ranked` is given, count its leaves for a score."""
     mark, above, changed = standing
     leaves = () if ranked is None else _scored_leaves(ranked)
     found: list[Match] = []
@@ -99,7 +99,7 @@ def find_matches(
 def score_matches(
     reader: SqliteReader, ranked: Node, found: Sequence[Match], mark: int
 ) -> list[tuple[float, int]]:
-    """(score, id) of the rows that match the ranked tree, the best first and of equals the newest."""
+    """Return pairs of score and id for rows that match the ranked tree, the best first, then the newest."""
     leaves = _scored_leaves(ranked)
     counted = [match for match in found if match.counts or not leaves]
     rows = mark + int(reader.value(COUNT_ROWS, mark))
@@ -114,7 +114,7 @@ def score_matches(
 
 
 def rarity(rows: int, holding: int) -> float:
-    """The inverse document frequency of a term, as FTS5 computes it."""
+    """Return the inverse document frequency of a term, as FTS5 computes it."""
     return (
         max(LEAST_RARITY, log((rows - holding + 0.5) / (holding + 0.5))) if holding < rows else LEAST_RARITY
     )
@@ -133,7 +133,7 @@ def _until(deadline: Deadline, reader: SqliteReader, mark: int, rows: Iterator[R
 
 
 def _scored_leaves(tree: Node) -> tuple[Leaf, ...]:
-    """Punctuation alone has no rarity: the index cannot count it."""
+    """Return the leaves that count for the score. Punctuation is left out, because the index cannot count it."""
     return tuple(leaf for leaf in dict.fromkeys(list_positive_leaves(tree)) if not isinstance(leaf, Literal))
 
 

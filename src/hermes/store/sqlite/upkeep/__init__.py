@@ -1,4 +1,4 @@
-"""Upkeep of the file: restore, verify, diagnosis, vacuum, conversion and readable copies.
+"""Upkeep of the database file: restore, verify, diagnosis, vacuum, conversion and readable copies.
 
-Owns every way in which one database file takes the place of another. Imports no erasure or repair.
+Owns every operation that replaces one database file by another, except repair. Imports no erasure or repair.
 """

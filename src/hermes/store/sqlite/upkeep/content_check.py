@@ -1,6 +1,6 @@
-"""What is in a store that opens: how large, how far indexed, who works in it, and whether it can be brought back.
+"""Checks of a store that opens: size, index, open sessions, leases and backups.
 
-Each check is a few index lookups; only `everything` reads every row. Nothing here writes.
+Each check is a few index lookups; only `check_everything` reads every row. No check writes.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from hermes.store.sqlite.wal.journal_choice import journal_for
 from hermes.text import format_count
 
 FORMAT_AT, LOG_FORMAT = 18, 2
-"""Where the header of a database says whether it has a write-ahead log, and what it says then."""
+"""The offset of the journal mode in the header of a database, and its value for a write-ahead log."""
 
 LARGE_LOG = 64_000_000
-"""Checkpoints keep the log below a quarter of this; a longer one is held up by somebody who reads."""
+"""Checkpoints keep the log below a quarter of this size. If it is larger, a reader blocks them."""
 LARGE_TAIL = 1_000
 MANY_FREE = 0.25
 OLD_BACKUP = 7 * clock.DAY
@@ -63,7 +63,7 @@ def check_journal(connection: apsw.Connection, path: Path) -> Iterator[Finding]:
         if mode == "wal":
             yield Finding("ok", f"Journal: write-ahead log on {place}, which is safe")
         else:
-            sentence = f"Journal: rollback journal on {place}, safe and slower than a write-ahead log"
+            sentence = f"Journal: rollback journal on {place}, safe but slower than a write-ahead log"
             yield Finding(
                 "note",
                 sentence,
@@ -72,7 +72,7 @@ def check_journal(connection: apsw.Connection, path: Path) -> Iterator[Finding]:
         return
     yield Finding(
         "note",
-        f"File system: {place}, of the network or of another machine: its locks are only as good as its server",
+        f"File system: {place}, on a network or shared with another machine: its locks depend on its server",
         f"a local disk is better: `{upkeep_command(path, 'backup')} FILE` makes a copy there, HERMES_HOME names the"
         " folder",
     )
@@ -88,7 +88,7 @@ def check_journal(connection: apsw.Connection, path: Path) -> Iterator[Finding]:
 
 
 def _read_header(connection: apsw.Connection) -> bytes:
-    """How the file says it is written. SQLite itself calls every file that it reads as it stands a plain one."""
+    """Return the journal byte of the header. On an immutable connection, SQLite does not report the mode."""
     return connection.read("main", 0, FORMAT_AT, 1)[1]
 
 
@@ -101,7 +101,7 @@ def check_schema(reader: SqliteReader, path: Path) -> Iterator[Finding]:
             f"added when the store is next opened for writing: `{upkeep_command(path, 'list')}`",
         )
     else:
-        yield Finding("ok", "Schema: every table, column, index and trigger is there")
+        yield Finding("ok", "Schema: every table, column, index and trigger exists")
 
 
 def check_size(reader: SqliteReader, path: Path) -> Iterator[Finding]:
@@ -110,15 +110,15 @@ def check_size(reader: SqliteReader, path: Path) -> Iterator[Finding]:
     )
     log = os.stat(f"{path}-wal").st_size if os.path.exists(f"{path}-wal") else 0
     sentence = f"Size: {pages * each / 1e6:.1f} MB, {free} of {pages} pages free, log {log / 1e6:.1f} MB"
-    tidy = f"`{upkeep_command(path, 'optimize')}` gives it back"
+    tidy = f"`{upkeep_command(path, 'optimize')}` frees the space"
     if log > LARGE_LOG:
         yield Finding(
             "warning",
-            f"{sentence}: the log is larger than it should be, somebody reads for a long time",
-            f"close what reads for long (see Open in), then {tidy}",
+            f"{sentence}: the log is too large, because a program has been reading for a long time",
+            f"close that program (see Open in), then {tidy}",
         )
     elif free > pages * MANY_FREE and free * each > LARGE_LOG:
-        yield Finding("note", f"{sentence}: much is unused", tidy)
+        yield Finding("note", f"{sentence}: much of the file is unused", tidy)
     else:
         yield Finding("ok", sentence)
 
@@ -136,7 +136,7 @@ def check_index_lag(reader: SqliteReader, path: Path) -> Iterator[Finding]:
 
 def check_high_ids(reader: SqliteReader, path: Path) -> Iterator[Finding]:
     for found in row_ids.find_high_ids(reader):
-        yield Finding("warning", f"Ids: {found}", f"give it another: `{upkeep_command(path, 'repair')}`")
+        yield Finding("warning", f"Ids: {found}", f"assign another id: `{upkeep_command(path, 'repair')}`")
 
 
 def check_live_sessions(reader: SqliteReader) -> Iterator[Finding]:
@@ -161,7 +161,7 @@ def check_leases(reader: SqliteReader) -> Iterator[Finding]:
         sentence = f"Lease: conversation {conversation} is held by {surface or 'a program'} ({pid} on {host})"
         here = host == os.uname().nodename
         if here and not is_running(to_json({"host": host, "pid": pid, "start": start})):
-            yield Finding("ok", f"{sentence}, which is gone; whoever comes next gets it")
+            yield Finding("ok", f"{sentence}, which has ended; the next program can take it over")
         else:
             yield Finding("ok", f"{sentence} until {_format_time(until)}")
 
@@ -187,7 +187,7 @@ def check_backups(reader: SqliteReader, path: Path, *, deep: bool) -> Iterator[F
             f"make a newer {made[5:]}",
         )
     else:
-        yield Finding("ok", f"{sentence}, {'whole' if deep else 'readable'}")
+        yield Finding("ok", f"{sentence}, {'intact' if deep else 'readable'}")
 
 
 def _find_wrong(backup: Path, *, deep: bool) -> str | None:
@@ -210,8 +210,8 @@ def _find_wrong(backup: Path, *, deep: bool) -> str | None:
 def check_routes(reader: SqliteReader, path: Path) -> Iterator[Finding]:
     lost = int(reader.value(LOST_ROUTES))
     if lost:
-        sentence = f"Routing: {format_count(lost, 'chat')} without a session, which is gone"
-        yield Finding("warning", sentence, f"let them begin anew: `{upkeep_command(path, 'repair')}`")
+        sentence = f"Routing: the session of {format_count(lost, 'chat')} no longer exists"
+        yield Finding("warning", sentence, f"let them start new sessions: `{upkeep_command(path, 'repair')}`")
     else:
         yield Finding("ok", "Routing: every chat leads to a session")
 
@@ -230,28 +230,26 @@ def check_clocks(reader: SqliteReader) -> Iterator[Finding]:
         ahead = f"{messages} dated in the future, up to {_format_time(latest)}"
         yield Finding(
             "warning",
-            f"Clock: {ahead}; lists show that first",
-            "see whether this machine's clock is right: `date`",
+            f"Clock: {ahead}; lists show them first",
+            "check the clock of this machine: `date`",
         )
     else:
         yield Finding("ok", "Clock: no message is dated in the future")
 
 
 def check_everything(reader: SqliteReader, fresh: apsw.Connection, path: Path) -> Iterator[Finding]:
-    """The deep look: every page, every derived column. `fresh` has not used the index: see `doctor`."""
+    """Check every page and every derived column. `fresh` is a connection that has not used the index yet."""
     damage = [str(row[0]) for row in run(fresh, integrity.INTEGRITY) if row[0] != "ok"]
     health = integrity.check_health(reader, path)
     for problem in (*damage, *health.damage):
         yield Finding("error", f"Damage: {' '.join(problem.split())}", advise_repair(path))
     for problem in health.drift:
-        yield Finding(
-            "warning", f"Out of step: {problem}", f"put it right: `{upkeep_command(path, 'repair')}`"
-        )
+        yield Finding("warning", f"Inconsistent: {problem}", f"fix it: `{upkeep_command(path, 'repair')}`")
     if not damage and health.ok:
         contents = (
             f"{format_count(health.sessions, 'session')} and {format_count(health.messages, 'message')}"
         )
-        yield Finding("ok", f"Contents: {contents}, all whole")
+        yield Finding("ok", f"Contents: {contents}, all intact")
 
 
 def _format_time(at: object) -> str:

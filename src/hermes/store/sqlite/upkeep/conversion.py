@@ -1,11 +1,11 @@
-"""Encrypting a store, and decrypting it: a proven copy under the other key takes the name of the old file.
+"""Encryption and decryption of a store: a verified copy with the other key replaces the old file.
 
-A note that says "look at the file" is written before the name changes hands and settled afterwards, so that a kill at
-any point leaves one good store, plain or encrypted, and whoever opens it next knows which. Asked a second time, either
-verb goes on with the backups that a kill left over.
+Before the replacement, the note is marked as unreliable, so that the next opener tests the file. Afterwards it is
+settled. So a kill at any point leaves one intact store, plain or encrypted, and the next opener recognises which. If
+either function is called again, it continues with the backups that are not converted yet.
 
-The files of the home that hold people's words are converted with the store: sealed after it is encrypted, and opened
-before it is decrypted. So whenever one of them is sealed, the note beside the store says where the key is.
+The files of the home that contain conversations are converted with the store: they are sealed after it is encrypted,
+and opened before it is decrypted. So whenever one of them is sealed, the note beside the store leads to the key.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ COUNT = "SELECT count(*) FROM {table}"
 
 
 class _Kept(NamedTuple):
-    """What must be the same before and after."""
+    """The data that must be the same before and after."""
 
     proof: proof.Proof
     rows: dict[str, int]
@@ -61,9 +61,11 @@ def encrypt_file(
     keep_plain_backups: bool = False,
     remove_plain: bool = False,
 ) -> Converted:
-    """Encrypt the store at `path`, its backups, and the files of its home. Refused while anybody has it open.
+    """Encrypt the store at `path`, its backups, and the files of its home.
 
-    `remove_plain` removes the plain files that are copies of what is in the store.
+    Raise `StoreBusy` while it is open anywhere.
+
+    `remove_plain` removes plain files whose content is also in the store.
     """
     if not encryption.can_encrypt():
         raise encryption.missing_cipher_error(f"{path} cannot be encrypted")
@@ -71,7 +73,7 @@ def encrypt_file(
     with _hold_store(path):
         already = encryption.find_key(path)
         if already is not None and already != key:
-            raise errors.make_error(errors.WrongKey, f"{path} is encrypted already, with another key")
+            raise errors.make_error(errors.WrongKey, f"{path} is already encrypted, with another key")
         note = encryption.read_note(path) if already else None
         note = note or encryption.make_note(key, os.path.realpath(path), key_file)
         done = _convert(path, note, done=already is not None, keep_backups=keep_plain_backups)
@@ -88,20 +90,23 @@ def encrypt_file(
 
 
 def decrypt_file(path: Path) -> Converted:
-    """Make the store at `path`, its backups and the files of its home plain again. Refused while it is open."""
+    """Decrypt the store at `path`, its backups and the files of its home.
+
+    Raise `StoreBusy` while it is open anywhere.
+    """
     with _hold_store(path):
         if not is_of_home(path):
             return _convert(path, None, done=encryption.find_key(path) is None, keep_backups=False)
         sealed = _sealed_files(path)
         before = sealed_home.open_files(sealed)
         done = _convert(path, None, done=encryption.find_key(path) is None, keep_backups=False)
-        after = sealed_home.open_files(sealed)  # what was sealed by others before the store was plain
+        after = sealed_home.open_files(sealed)  # files that others sealed before the store was plain
         return done._replace(files=(*before.files, *after.files), left=(*done.left, *after.left))
 
 
 @contextmanager
 def _hold_store(path: Path) -> Iterator[None]:
-    """The lock beside the store; no new opener decides anything meanwhile."""
+    """Hold the lock file beside the store, so that no other process opens it in the meantime."""
     if (damage := read_damage_mark(path)) is not None:
         raise damage
     if file_guard.is_open(path):
@@ -137,20 +142,20 @@ def _convert(path: Path, note: encryption.Note | None, *, done: bool, keep_backu
             _replace_file(backup, note, left)
             converted.append(backup)
         except (errors.StoreError, apsw.Error, OSError) as problem:
-            left.append(f"left as it was: {backup} ({problem})")
+            left.append(f"left unchanged: {backup} ({problem})")
     if note is not None:
         left += [f"not encrypted: {file}" for file in _set_aside(path) if _is_plain(file)]
     return Converted(path, not done, sessions, messages, tuple(converted), tuple(left))
 
 
 def _is_plain(file: Path) -> bool:
-    """Of a file that is not a live store: by its first bytes."""
+    """Return whether a file is not encrypted, by its first bytes. It must not be a live store."""
     with open(file, "rb") as opened:
         return not recognition.is_probably_encrypted(opened.read(100))
 
 
 def _set_aside(path: Path) -> list[Path]:
-    """Damaged stores that a repair or a restore kept: they cannot be read as databases, and so not be converted."""
+    """Return damaged stores that a repair or a restore kept. They are unreadable, so they cannot be converted."""
     kept = [
         *path.parent.glob(f"{path.name}.damaged-*"),
         *backups.backup_folder(path).glob(f"*{backups.DAMAGED}*"),
@@ -170,14 +175,19 @@ def _count_rows(path: Path) -> tuple[int, int]:
 
 
 def is_of_home(path: Path) -> bool:
-    """Whether it is the store of this home. Beside any other, nothing is sealed: the files there may be anybody's."""
+    """Return whether this is the store of the current home.
+
+    Files beside any other store are not sealed, because they may belong to others.
+    """
     return os.path.realpath(path.parent) == os.path.realpath(home.get_hermes_home()) and (
         path.name == home.get_default_db_path().name
     )
 
 
 def list_plain_files(path: Path, *, copies: bool = False) -> tuple[PlainFiles, ...]:
-    """What stays readable beside an encrypted store of the home; with `copies`, copies of the store among it."""
+    """Return the files beside an encrypted store of the home that stay readable; with `copies`, copies of the store
+    too.
+    """
 
     def is_plain(file: Path) -> bool:
         try:
@@ -192,7 +202,7 @@ def list_plain_files(path: Path, *, copies: bool = False) -> tuple[PlainFiles, .
 
 
 def list_broken_files(path: Path) -> list[str]:
-    """What is wrong with the sealed files beside the store, a line each."""
+    """Return a line for each problem of the sealed files beside the store."""
     return sealed_home.find_broken_files(_sealed_files(path))
 
 
@@ -216,7 +226,7 @@ def _remove_mirrors(path: Path) -> tuple[list[Path], list[str]]:
 
 
 def _replace_file(file: Path, note: encryption.Note | None, left: list[str]) -> tuple[int, int]:
-    """Put a copy of the file, encrypted or plain as `note` says, in its place; (sessions, messages)."""
+    """Replace the file by a copy, encrypted with `note` or plain. Return the numbers of sessions and messages."""
     real = file.resolve()
     live = connect(real, uris=True)
     old = None
@@ -230,7 +240,7 @@ def _replace_file(file: Path, note: encryption.Note | None, left: list[str]) -> 
                 sync_folder(real.parent)
             file_swap.retire(old)
             if note is not None and not wipe(old, start=len(file_swap.RETIRED)):
-                left.append(f"not encrypted: another hard link to what was {file}")
+                left.append(f"not encrypted: another hard link to the former {file}")
         return kept.proof.session_count, kept.proof.message_count
     finally:
         live.close()
@@ -240,7 +250,7 @@ def _replace_file(file: Path, note: encryption.Note | None, left: list[str]) -> 
 
 @contextmanager
 def open_encrypted_copy(source: Path, path: Path, note: encryption.Note) -> Iterator[Path]:
-    """A copy of a plain backup, encrypted as the store at `path` is, for as long as it is restored."""
+    """Yield a temporary copy of a plain backup, encrypted like the store at `path`, for a restore."""
     connection = connect(source, read_only=True, uris=True)
     try:
         with _copy_verified(connection, path.parent, path.name, source, note) as (copy, _):
@@ -253,7 +263,7 @@ def open_encrypted_copy(source: Path, path: Path, note: encryption.Note) -> Iter
 def _copy_verified(
     source: apsw.Connection, folder: Path, name: str, file: Path, note: encryption.Note | None
 ) -> Iterator[tuple[Path, _Kept]]:
-    """A verified copy, on the disk: whole, and with every row and every byte of text that the source has."""
+    """Yield a verified copy, flushed to disk: intact, with every row and every byte of text of the source."""
     if wrong := find_damage(source):
         raise damage_error(file, wrong)
     with open_partial_file(folder, name, BESIDE_COPY) as (partial, descriptor):
@@ -266,9 +276,9 @@ def _copy_verified(
         copy = connect(partial, read_only=True)
         try:
             if wrong := find_damage(copy):
-                raise OSError(errno.EIO, f"the copy is not whole ({wrong})")
+                raise OSError(errno.EIO, f"the copy is damaged ({wrong})")
             if differing := _list_differences(kept, _read_kept(copy, partial)):
-                raise OSError(errno.EIO, f"the copy does not hold what the file holds ({differing[0]})")
+                raise OSError(errno.EIO, f"the copy differs from the file ({differing[0]})")
         finally:
             copy.close()
         os.fsync(descriptor)
@@ -278,7 +288,7 @@ def _copy_verified(
 def _write(source: apsw.Connection, target: str) -> None:
     try:
         run(source, VACUUM_INTO, target)
-    except apsw.CantOpenError:  # whose words would have the key in them
+    except apsw.CantOpenError:  # its message would contain the key
         raise OSError(errno.EIO, "SQLite could not write to the copy") from None
 
 
@@ -288,7 +298,7 @@ def _read_kept(connection: apsw.Connection, file: Path) -> _Kept:
     try:
         rows = proof.take(connection, columns)
     except UnicodeDecodeError:
-        raise damage_error(file, "it holds text that is not UTF-8") from None
+        raise damage_error(file, "it contains text that is not UTF-8") from None
     return _Kept(rows, {table: run(connection, fill_names(COUNT, table=table))[0][0] for table in tables})
 
 

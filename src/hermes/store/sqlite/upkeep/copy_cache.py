@@ -1,10 +1,10 @@
 """The folder `cache` of the home, with copies that are made to read stores of other versions.
 
-A copy repeats conversations in a second place. It is removed as soon as it is of no more use: when the original is gone
-or has changed, when the original was imported, and by every purge, scrub and `optimize`. A copy that a process reads
-stays until it is closed.
+A copy duplicates conversations. It is removed as soon as it is no longer needed: when the original is deleted or
+changed, when it was imported, and by every purge, scrub and `optimize`. A copy that a process is reading stays until
+it is closed.
 
-The file `.origin` beside a copy holds the path of the original. Readers of the copy hold a shared lock on it.
+The file `.origin` beside a copy contains the path of the original. Readers of the copy hold a shared lock on it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ ORIGIN = ".origin"
 class CachedCopy(NamedTuple):
     path: Path
     original: Path | None
-    """None if an earlier release made the copy: it did not note the original."""
+    """None if an earlier release made the copy, which did not record the original."""
     is_current: bool
-    """Whether it is a copy of the original as that is now."""
+    """Whether it is a copy of the original in its current state."""
     size: int
 
 
 class CopyHold:
-    """Keeps a copy from being removed until it is released."""
+    """Keeps a copy from being removed until `release`."""
 
     def __init__(self, copy: Path, descriptor: int) -> None:
         self._copy = copy
@@ -56,12 +56,12 @@ def find_folder() -> Path:
 
 
 def name_copy(store: Path) -> Path:
-    """The path of the copy of a store as it is now."""
+    """Return the path of a copy of the store in its current state."""
     return find_folder() / f"{store.stem}{_identify_state(store)}"
 
 
 def hold_copy(copy: Path) -> CopyHold | None:
-    """Keep a copy from being removed. None if there is none."""
+    """Keep a copy from being removed. Return None if it does not exist."""
     with suppress(FileNotFoundError), _lock_origin(copy, fcntl.LOCK_SH) as descriptor:
         if copy.exists():
             return CopyHold(copy, os.dup(descriptor))
@@ -69,7 +69,7 @@ def hold_copy(copy: Path) -> CopyHold | None:
 
 
 def publish_copy(partial: Path, copy: Path, store: Path) -> CopyHold:
-    """Put a copy that is whole in its place."""
+    """Move a complete copy to its final path."""
     with _lock_origin(copy, fcntl.LOCK_SH, os.O_CREAT) as descriptor:
         original = os.fsencode(os.path.realpath(store))
         os.pwrite(descriptor, original, 0)
@@ -89,19 +89,19 @@ def remove_copies(store: Path) -> None:
 
 
 def remove_outdated() -> None:
-    """Remove the copies of stores that are gone or have changed."""
+    """Remove the copies of stores that were deleted or changed."""
     for copy in list_copies():
         if not copy.is_current:
             _remove(copy.path)
 
 
 def remove_all() -> list[Path]:
-    """Remove all copies. Those that processes read stay, and are returned."""
+    """Remove all copies. Return those that processes are reading, which are kept."""
     return [copy for copy in _find_copies() if not _remove(copy)]
 
 
 def _find_copies() -> list[Path]:
-    """All copies, and those of which a killed process left only parts."""
+    """Return all copies, including those of which a killed process left only parts."""
     folder = find_folder()
     clear_partials(folder)
     found = {*folder.glob("*.db")}
@@ -124,7 +124,7 @@ def _describe_copy(copy: Path) -> CachedCopy:
 
 
 def _remove(copy: Path) -> bool:
-    """Remove a copy; False if a process reads it."""
+    """Remove a copy. Return False if a process is reading it."""
     try:
         with _lock_origin(copy, fcntl.LOCK_EX | fcntl.LOCK_NB, os.O_CREAT):
             for ending in ("", *SIDECARS, KEY_NOTE, ORIGIN):
@@ -139,7 +139,7 @@ def _remove(copy: Path) -> bool:
 
 @contextmanager
 def _lock_origin(copy: Path, lock: int, flags: int = 0) -> Iterator[int]:
-    """A descriptor of the file beside a copy that names the original, locked."""
+    """Yield a locked descriptor of the `.origin` file beside a copy."""
     name = f"{copy}{ORIGIN}"
     while True:
         descriptor = home.open_private_file(name, os.O_RDWR | flags)
@@ -149,12 +149,12 @@ def _lock_origin(copy: Path, lock: int, flags: int = 0) -> Iterator[int]:
             except BlockingIOError:
                 raise
             except OSError:
-                pass  # a file system without such locks: who has a removed file open reads on
+                pass  # a file system without these locks: a process can still read a removed file that it has open
             if identity_of(name) == _identify(descriptor):
                 yield descriptor
                 return
         finally:
-            os.close(descriptor)  # the lock stays with a duplicate
+            os.close(descriptor)  # a duplicate keeps the lock
 
 
 def _identify(descriptor: int) -> tuple[int, int]:
@@ -163,7 +163,7 @@ def _identify(descriptor: int) -> tuple[int, int]:
 
 
 def _identify_state(store: Path) -> str:
-    """The end of the name of a copy: by the original and its state."""
+    """Return the end of the name of a copy, which depends on the original and its state."""
     original = os.path.realpath(store)
     return f"-{_digest(original)}-{_digest(_describe_state(original))}.db"
 
@@ -173,7 +173,7 @@ def _digest(text: str) -> str:
 
 
 def _describe_state(store: str) -> str:
-    """Changes when the store does: whoever writes touches the file or its log."""
+    """Return a text that changes with the store: every write changes the file or its log."""
     states = []
     for ending in ("", "-wal"):
         with suppress(FileNotFoundError):

@@ -1,6 +1,7 @@
-"""The doctor's round: what is around a store, then what is in it. Nothing is changed, and nothing found is an error.
+"""The diagnosis for `hermes doctor`: the surroundings of a store, then its contents. It changes nothing.
 
-A file that cannot be opened gets a finding that says why, and everything else is looked at all the same.
+Problems are returned as findings, not raised. If the file cannot be opened, one finding gives the reason, and all
+other checks still run.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ def diagnose(path: Path, *, deep: bool = False) -> Diagnosis:
 
 
 def _run_check(path: Path, about: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """What a check finds; if it cannot be made, that is what was found."""
+    """Return the findings of a check. If the check fails, the failure is a finding."""
     found: list[Finding] = []
     try:
         found.extend(check())
-    except Exception as problem:  # noqa: BLE001 - whatever it is, it is a finding
+    except Exception as problem:  # noqa: BLE001 - any failure is a finding
         found.append(_report_failure(path, about, problem))
     return found
 
@@ -77,16 +78,21 @@ def _report_failure(path: Path, about: str, problem: Exception) -> Finding:
             "warning", f"{about}: another program has locked it and keeps readers out", f"close it: {see}"
         )
     if isinstance(problem, errors.StoreTooNew):
-        return Finding("error", f"{about}: {reason}", f"read it as it is: `{upkeep_command(path, 'list')}`")
+        return Finding(
+            "error", f"{about}: {reason}", f"read it without changing it: `{upkeep_command(path, 'list')}`"
+        )
     return Finding(
         "warning",
-        f"{about}: cannot be looked at: {reason}",
-        f"look closer: `{upkeep_command(path, 'verify')}`",
+        f"{about}: cannot be checked: {reason}",
+        f"examine it: `{upkeep_command(path, 'verify')}`",
     )
 
 
 def _check_file(path: Path) -> Finding | None:
-    """SQLite must not open what it would take for new: it would delete the log beside it."""
+    """Return a finding if there is no usable file.
+
+    SQLite must not open a file that it treats as new, because it would delete the log beside it.
+    """
     try:
         check_database_path(path)
     except errors.InvalidArgument as problem:
@@ -100,14 +106,16 @@ def _check_file(path: Path) -> Finding | None:
         return Finding("error", f"Store: {wrong}", advise_repair(path)) if wrong else None
     if has_log(path):
         return Finding(
-            "error", "Store: the file is gone, but its write-ahead log is there", advise_repair(path)
+            "error", "Store: the file is missing, but its write-ahead log exists", advise_repair(path)
         )
     if list_backups(path):
-        return Finding("error", f"Store: there is no file {path}, but backups of it", advise_repair(path))
+        return Finding(
+            "error", f"Store: there is no file {path}, but there are backups of it", advise_repair(path)
+        )
     return Finding(
         "error",
         f"Store: there is no file {path}",
-        f"the first conversation makes it: `{upkeep_command(path, 'list')}` does, too",
+        f"the first conversation creates it, and so does `{upkeep_command(path, 'list')}`",
     )
 
 
@@ -117,11 +125,11 @@ def _check_contents(path: Path, holders: list[Holder], deep: bool) -> Iterable[F
         run(connection, "BEGIN")
         standing = check_version(connection, path)
         if standing != "ours":
-            state = "holds nothing yet" if standing == "empty" else "is of an older version"
+            state = "is empty" if standing == "empty" else "is of an older version"
             yield Finding(
                 "note",
                 f"Store: it {state}",
-                f"it is brought up to date when first opened: `{upkeep_command(path, 'list')}`",
+                f"it is migrated when it is next opened: `{upkeep_command(path, 'list')}`",
             )
             return
         sealed = encryption.is_encrypted(path)
@@ -158,7 +166,7 @@ def _check_deeply(reader: SqliteReader, path: Path, holders: list[Holder]) -> li
 
 
 def _open_store(path: Path, holders: list[Holder]) -> apsw.Connection:
-    """To read only. A store that is closed is read as it stands: a reader would leave a log and its index behind."""
+    """Open the store read-only. A closed store is opened as immutable, because a reader would leave a log behind."""
     closed = not holders and not any(os.path.exists(f"{path}{ending}") for ending in ("-wal", "-journal"))
     if closed:
         return connect(path, read_only=True, immutable=True)

@@ -1,8 +1,8 @@
-"""The room that the file takes, and how that of what was deleted is given back to the file system.
+"""The space that the file uses, and its return to the file system after deletions.
 
-A deleted message leaves its terms in the segments of the index until these are merged, and its pages on the free list
-until the file is cut. `VACUUM` does both at once, but nobody writes meanwhile, and it needs as much room again. Here it
-is done in short steps between which others write.
+The terms of a deleted message stay in the segments of the index until these are merged, and its pages stay on the
+free list until the file is truncated. `VACUUM` does both at once, but blocks all writers and needs as much free space
+as the file. The functions here work in short steps, between which others can write.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from hermes.store.sqlite.search import blocks, index
 
 INCREMENTAL = 2
 PAGES_MERGED_AT_ONCE = 64
-"""So many pages of the new segment are written in some 20 ms."""
+"""Writing this many pages of the new segment takes about 20 ms."""
 
 PAGE_COUNT = "PRAGMA page_count"
 PAGES_BY_TABLE = "SELECT name, pgsize FROM dbstat('main', 1)"
 FREE = "SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size"
 
 INDEX = ("messages_fts", "index_progress")
-"""How the names of tables begin that searches read, and that can be made again from the messages."""
+"""The prefixes of tables that belong to the search index, which can be rebuilt from the messages."""
 ATTACHMENTS = ("blobs", "blob_refs", "idx_blob", "sqlite_autoindex_blob")
 
 
 def merge_segments(step: Callable[[Callable[[SqliteWriter], bool]], bool]) -> None:
-    """Merge each index into one segment, without what was deleted; each step is a transaction of its own."""
+    """Merge each index into one segment without deleted entries. Each step is a separate transaction."""
     for merge_some in (index.MERGE_SOME, blocks.MERGE_SOME):
         _merge_index(step, merge_some)
 
@@ -40,11 +40,11 @@ def _merge_index(step: Callable[[Callable[[SqliteWriter], bool]], bool], merge_s
 
     def begin(writer: SqliteWriter) -> bool:
         pages[:] = [writer.value(PAGE_COUNT)]
-        # Below zero: every segment is put in line, even a single one.
+        # A negative number makes FTS5 queue every segment for the merge, even a single one.
         return _merge_some(writer, merge_some, -PAGES_MERGED_AT_ONCE)
 
     more = step(begin)
-    # As many steps as the index can need, for others may write so fast that there is always something to merge.
+    # The number of steps is bounded, because others may write so fast that there is always something to merge.
     for _ in range(pages[0] // PAGES_MERGED_AT_ONCE + 1):
         if not more:
             return
@@ -52,7 +52,7 @@ def _merge_index(step: Callable[[Callable[[SqliteWriter], bool]], bool], merge_s
 
 
 def _merge_some(writer: SqliteWriter, merge_some: LiteralString, pages: int) -> bool:
-    """Whether there was something to merge: FTS5 says so by changing more than the row that asked."""
+    """Merge some pages. Return whether there was something to merge: FTS5 then changes more than one row."""
     run(writer.raw, "PRAGMA secure_delete=FAST")  # as `index.follow` does, and for the same reason
     try:
         before = writer.raw.total_changes()
@@ -63,11 +63,11 @@ def _merge_some(writer: SqliteWriter, merge_some: LiteralString, pages: int) -> 
 
 
 def cut_free_pages(step: Callable[[Callable[[SqliteWriter], int]], int], pages_at_once: int) -> None:
-    """Move free pages to the end of the file and cut them off. The file itself follows with the next checkpoint."""
+    """Move free pages to the end of the file and truncate it. The next checkpoint shortens the file itself."""
     pages_at_once = max(1, pages_at_once)
 
     def cut_some(writer: SqliteWriter) -> int:
-        writer.raw.pragma("incremental_vacuum", pages_at_once)  # reads every row: each is one page cut off
+        writer.raw.pragma("incremental_vacuum", pages_at_once)  # reads every row: each row frees one page
         return int(writer.raw.pragma("freelist_count"))
 
     free = step(cut_some)
@@ -78,7 +78,7 @@ def cut_free_pages(step: Callable[[Callable[[SqliteWriter], int]], int], pages_a
 
 
 def measure_sizes(reader: SqliteReader, path: Path) -> dict[str, int]:
-    """What the file takes on disk, by what it is there for. Every page is looked at, so it takes a moment."""
+    """Return the disk space that the file uses, by purpose, in bytes. It reads every page, which is slow."""
     found = {"rows": 0, "index": 0, "attachments": 0, "free": int(reader.value(FREE) or 0), "log": 0}
     for name, size in reader.rows(PAGES_BY_TABLE):
         kind = (

@@ -1,4 +1,4 @@
-"""Giving a store's name to another file, while nobody has it open and so that nobody is left behind in the old one."""
+"""Replacement of a store's file by another one, so that no program continues with the old file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ COPIED_AT_ONCE = 1 << 20
 
 
 def keep_aside(real: Path, descriptor: int | None) -> Path:
-    """A copy of the damaged file and of its log, as they are. A copy, because the file itself is retired afterwards."""
+    """Copy the damaged file and its log, unchanged.
+
+    A copy is needed, because the file itself is retired afterwards.
+    """
     kept = real.with_name(f"{real.name}.damaged-{clock.format_stamp()}")
     while kept.exists():
         kept = real.with_name(f"{real.name}.damaged-{clock.format_stamp()}-{secrets.token_hex(2)}")
@@ -46,7 +49,7 @@ def _copy(source: int, target: Path) -> None:
 
 
 def retire(descriptor: int | None) -> None:
-    """Whoever waited for the old file while it was replaced must not go on writing to it under its lost name."""
+    """Overwrite the header of the replaced file, so that programs that waited for it cannot write to it any more."""
     if descriptor is not None and os.fstat(descriptor).st_nlink == 0:
         os.pwrite(descriptor, RETIRED, 0)
 

@@ -1,4 +1,4 @@
-"""Looking for damage. Nothing here writes; `repair` mends."""
+"""Checks for damage and inconsistencies. They do not write; `repair` fixes what they find."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from hermes.terms import SEPARATOR, index_texts
 from hermes.text import format_count
 
 SAMPLE = 200
-"""How many messages' index entries `verify` splits again and compares; FTS5's own check is only structural."""
-MOST_TOLD = 20
+"""How many messages `verify` splits again to compare their index entries. FTS5 checks the structure only."""
+MOST_REPORTED = 20
 
 INTEGRITY = "PRAGMA integrity_check(20)"
 COUNT_SESSIONS = "SELECT count(*) FROM sessions"
 COUNT_MESSAGES = "SELECT count(*) FROM messages"
 ORPHANS = """SELECT DISTINCT m.session_id FROM messages m LEFT JOIN sessions s ON s.id = m.session_id
     WHERE s.id IS NULL LIMIT 20"""
-# An older file may bring a session without an id, which nothing can be derived of.
+# An older file may contain a session without an id, for which nothing can be derived.
 DERIVED = "SELECT id, started_at, last_active, last_person_at, preview FROM sessions WHERE id IS NOT NULL"
 MISROOTED = """SELECT s.id FROM sessions s LEFT JOIN sessions r ON r.id = s.root_id
     WHERE r.id IS NULL AND s.id IS NOT NULL LIMIT 20"""
@@ -45,7 +45,7 @@ GHOST_BLOCKS = """SELECT count(*) FROM messages_fts_blocks_docsize d
     LEFT JOIN messages_fts_ranges r ON r.block_id = d.id WHERE r.block_id IS NULL"""
 LOST_BLOCKS = """SELECT count(*) FROM messages_fts_ranges r LEFT JOIN messages_fts_blocks_docsize d ON d.id = r.block_id
     WHERE d.id IS NULL AND r.waiting = 0"""
-# Of messages that are indexed and hold text, which blocks never pass over; of all other content that is not told here.
+# Counts indexed messages with plain text, all of which belong to a block. Other content is not checked here.
 UNBLOCKED = """SELECT count(*) FROM messages m LEFT JOIN messages_fts_members e ON e.message_id = m.id
     WHERE e.message_id IS NULL AND m.id <= ? AND m.active = 1
     AND typeof(m.content) = 'text' AND length(m.content) > 0
@@ -65,16 +65,19 @@ TOKENS = "SELECT sz FROM messages_fts_words_docsize WHERE id = ?"
 def verify(reader: SqliteReader, path: Path) -> Health:
     health = check_health(reader, path)
     notes = [
-        f"{name} cannot be written, so the store cannot be either: {sidecars.format_chmod([name])}"
+        f"{name} cannot be written, so the store cannot be written: {sidecars.format_chmod([name])}"
         for name in sidecars.find_read_only(path)
     ]
     return health._replace(
-        damage=tuple([*_find_broken_pages(path), *health.damage][:MOST_TOLD]), notes=tuple(notes)
+        damage=tuple([*_find_broken_pages(path), *health.damage][:MOST_REPORTED]), notes=tuple(notes)
     )
 
 
 def find_missing(reader: SqliteReader, path: Path) -> Health | None:
-    """What the store lacks of the schema; None if every table and column is there, so that more can be asked."""
+    """Return the missing parts of the schema.
+
+    Return None if no table or column is missing, so that more can be checked.
+    """
     lacking = find_schema_gaps(reader)
     if not lacking.unreadable:
         return None
@@ -86,7 +89,7 @@ def find_missing(reader: SqliteReader, path: Path) -> Health | None:
 
 
 def check_health(reader: SqliteReader, path: Path) -> Health:
-    """Everything but SQLite's own check of the pages, which a caller that holds the file alone makes itself."""
+    """Check everything except the pages, which SQLite's own check covers. The caller runs that check separately."""
     if (lacking := find_missing(reader, path)) is not None:
         return lacking
     damage = [f"messages without a session: {row[0]}" for row in reader.rows(ORPHANS)] + blobs.find_damage(
@@ -104,12 +107,17 @@ def check_health(reader: SqliteReader, path: Path) -> Health:
     )
     _mark, above, _changed = index.measure_lag(reader, 1 << 60)
     sessions, messages = int(reader.value(COUNT_SESSIONS)), int(reader.value(COUNT_MESSAGES))
-    return Health(path, sessions, messages, tuple(damage[:MOST_TOLD]), tuple(drift[:MOST_TOLD]), above)
+    return Health(
+        path, sessions, messages, tuple(damage[:MOST_REPORTED]), tuple(drift[:MOST_REPORTED]), above
+    )
 
 
 def _find_broken_pages(path: Path) -> list[str]:
-    """What SQLite's own check says, asked on a fresh connection: one that has used the full-text table before keeps
-    an old list of its segments and would call the newer ones corrupt."""
+    """Return the problems that SQLite's own check finds, on a new connection.
+
+    A connection that has used the full-text table keeps an old list of its segments, and would report newer ones as
+    corrupt.
+    """
     connection = connect_read_only(path)
     try:
         return [str(row[0]) for row in run(connection, INTEGRITY) if row[0] != "ok"]
@@ -146,7 +154,7 @@ def _find_index_drift(reader: SqliteReader) -> list[str]:
 
 
 def _find_block_drift(reader: SqliteReader) -> list[str]:
-    if reader.value(index.HAS_BLOCKS) != len(index.BLOCK_TABLES):  # they come with the first open for writing
+    if reader.value(index.HAS_BLOCKS) != len(index.BLOCK_TABLES):  # created at the first open for writing
         return []
     drift = []
     if ghosts := reader.value(GHOST_BLOCKS):
@@ -156,7 +164,7 @@ def _find_block_drift(reader: SqliteReader) -> list[str]:
     if unblocked := reader.value(UNBLOCKED, reader.value(blocks.WATERMARK)):
         drift.append(f"{format_count(unblocked, 'message')} in no block")
     if strays := reader.value(STRAY_MEMBERS):
-        drift.append(f"{format_count(strays, 'message')} in blocks that are not theirs")
+        drift.append(f"{format_count(strays, 'message')} in wrong blocks")
     rows = reader.rows(BLOCKS)
     for row in rows[:: max(1, len(rows) // SAMPLE)]:
         block = blocks.Block(*row)
@@ -173,7 +181,7 @@ def _matches_index(
     rowid: int,
     texts: tuple[str, str],
 ) -> bool:
-    """Whether an index holds as many terms for this row as it should, and the longest ones."""
+    """Return whether the index has the right number of terms for this row, and contains its longest terms."""
     sizes, holds = reader.value(queries[0], rowid), queries[1]
     terms = [list_tokens(text) for text in texts]
     if sizes is None or _read_varints(sizes) != list(map(len, terms)):
@@ -183,7 +191,7 @@ def _matches_index(
 
 
 def _read_varints(data: bytes) -> list[int]:
-    """SQLite's variable-length integers, as FTS5 keeps the number of tokens per column."""
+    """Decode SQLite's variable-length integers, in which FTS5 stores the number of tokens per column."""
     found, value = [], 0
     for byte in data:
         value = (value << 7) | (byte & 0x7F)

@@ -1,8 +1,8 @@
 """A copy, for reading, of a store that another version of this program or of the reference wrote.
 
-The file itself is never written. Its copy lies in the cache of the home and is brought to our layout there, so that
-lists, searches and exports read it like any other store. It is made again when the file has changed; see `copy_cache`
-for when it is removed.
+The file itself is never written. Its copy is in the cache of the home and is migrated there to the current layout, so
+that lists, searches and exports read it like any other store. It is made again after the file has changed. See
+`copy_cache` for its removal.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from hermes.store.values import Backup
 
 MOST_KEPT_AT_THE_START = 12
-"""How many of its first messages a conversation may repeat when the reference compacts it."""
+"""How many of its first messages a conversation may repeat after the reference has compacted it."""
 
 RULES = "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view') OR type = 'index' AND sql IS NOT NULL"
 DROPS = {
-    "trigger": "DROP TRIGGER IF EXISTS {name}",  # one of a view goes with it
+    "trigger": "DROP TRIGGER IF EXISTS {name}",  # a trigger of a view is dropped with the view
     "view": "DROP VIEW {name}",
     "index": "DROP INDEX {name}",
 }
@@ -67,13 +67,13 @@ class _Message(NamedTuple):
 
 
 def back_up_original(path: Path, target: Path | None) -> Backup:
-    """A backup of the file itself, not of its copy."""
+    """Back up the file itself, not its copy."""
     with Inside(), _reading(path) as connection:
         return make_backup(connection, path, target)
 
 
 def open_copy(path: Path) -> tuple[Path, CopyHold]:
-    """The copy of the store at `path` as it is now, and what keeps it from being removed."""
+    """Return a current copy of the store at `path`, and a hold that keeps it from being removed."""
     copy = copy_cache.name_copy(path)
     hold = copy_cache.hold_copy(copy)
     if hold is None:
@@ -105,12 +105,12 @@ def _make_copy(path: Path, copy: Path) -> CopyHold:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[apsw.Connection]:
-    """A connection that leaves beside the file what was there, and nothing else."""
+    """Yield a connection that neither adds nor removes files beside the store."""
     found_log = has_log(path) or file_guard.is_open(path)
     is_log_alone = found_log and not os.path.exists(f"{path}-shm") and os.access(path, os.W_OK)
     with closing(connect(path) if is_log_alone else connect_read_only(path)) as connection:
         if is_log_alone:
-            # The file was copied here with its log, or a program was killed. An exclusive connection needs no -shm.
+            # The file was copied here with its log, or a program was killed. An exclusive connection needs no `-shm`.
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             run(connection, "PRAGMA locking_mode=EXCLUSIVE")
         yield connection
@@ -119,7 +119,7 @@ def _reading(path: Path) -> Iterator[apsw.Connection]:
 
 
 def _convert(copy: Path) -> None:
-    """Bring the copy to our layout, and index it."""
+    """Migrate the copy to the current layout, and index it."""
     with closing(connect(copy)) as connection:
         run(connection, "PRAGMA foreign_keys=OFF")
         with transaction(connection):
@@ -127,7 +127,7 @@ def _convert(copy: Path) -> None:
             columns = read_columns(connection, "messages")
             if "compacted" in columns:
                 _show_compacted(connection)
-            if "uid" in columns:  # a store of ours, perhaps of our first layout
+            if "uid" in columns:  # a Hermes store, perhaps of layout 1
                 store_uids_as_text(connection)
             set_version(connection, BEFORE_ANY_VERSION)
             run(connection, NO_MARKS)
@@ -141,7 +141,7 @@ def _convert(copy: Path) -> None:
 
 
 def _drop_foreign_objects(connection: apsw.Connection) -> None:
-    """Drop rules and search tables, which may need a newer program, and tables in the way of ours."""
+    """Drop triggers, views, indexes and search tables, which may need a newer program, and conflicting tables."""
     for kind, name in run(connection, RULES):
         run(connection, fill_names(DROPS[kind], name=name))
     strike_names(connection, [name for (name,) in run(connection, VIRTUAL_TABLES)])
@@ -152,8 +152,11 @@ def _drop_foreign_objects(connection: apsw.Connection) -> None:
 
 
 def _show_compacted(connection: apsw.Connection) -> None:
-    """From version 12 on the reference compacts a conversation in place: it hides what was said, and writes a summary
-    and what stays in the context, the latter a second time. Show what was said, once."""
+    """Show the messages of compacted conversations, each once.
+
+    Since version 12, the reference compacts a conversation in place: it hides the original messages, writes a
+    summary, and writes the messages that stay in the context a second time.
+    """
     rows = run(connection, COMPACTED)
     run(connection, SHOW_COMPACTED)
     for _, session in groupby(rows, key=lambda row: row[0]):
@@ -162,9 +165,12 @@ def _show_compacted(connection: apsw.Connection) -> None:
 
 
 def find_repeated(messages: Sequence[_Message]) -> list[int]:
-    """The ids of what a compaction wrote a second time: the last messages before a summary again after it, and the
-    first of the conversation again before it. One message alone, with no first ones repeated, is not taken for a
-    repetition: people say yes twice."""
+    """Return the ids of messages that a compaction wrote a second time.
+
+    These are the last messages before a summary, repeated after it, and the first messages of the conversation,
+    repeated before it. A single repeated message without repeated first messages does not count, because people may
+    say "yes" twice.
+    """
     texts = [message.content for message in messages]
     repeated: list[int] = []
     at = 0
@@ -177,7 +183,7 @@ def find_repeated(messages: Sequence[_Message]) -> list[int]:
 
 
 def _find_repetition(texts: Sequence[Sequence[Any]], at: int) -> tuple[int, int]:
-    """How many first messages stand again before the summary at `at - 1`, and how many last ones again from `at` on."""
+    """Return how many first messages are repeated before the summary at `at - 1`, and how many last ones after."""
     for kept in range(min(MOST_KEPT_AT_THE_START, at - 1) + 1):
         before = at - 1 - kept
         if before < 0 or texts[before : at - 1] != texts[:kept]:

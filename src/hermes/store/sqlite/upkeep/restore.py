@@ -1,10 +1,10 @@
-"""Putting a backup back.
+"""Restoring a backup.
 
-The restored pages are written into the live file, through SQLite, rather than moving another file over it: a program
-that has the old file open, or opens it at that very moment, would go on in a file without a name, and its log would
-be replayed into the new one. In place, SQLite's locks keep everybody out until the restored rows are there, and a
-crash half-way is rolled back by whoever opens the file next. Only where there is no database to write into (the file
-is missing, or is none) does the verified copy take its name.
+The pages of the backup are written into the live file, through SQLite. If another file were moved over it, a program
+that has the old file open, or is opening it, would continue in a file without a name, and its log would be replayed
+into the new file. In place, SQLite's locks keep other programs out until the restore is complete, and the next opener
+rolls back an interrupted restore. Only if there is no database to write into (the file is missing or is not a
+database) is the verified copy moved to its name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hermes.store.sqlite.migrations import check_version
 from hermes.store.sqlite.wal.sidecars import BESIDE_COPY
 
 WAIT_S = 2.0
-"""How long to wait for others to close the store before the restore is refused."""
+"""How long to wait for other programs to close the store before the restore is refused."""
 REASON = "before-restore"
 
 _SMALLEST_PAGE = 512
@@ -38,14 +38,15 @@ _PENDING_BYTE, _LOCK_BYTES = 0x40000000, 512
 
 
 def restore(path: Path, source: Path) -> None:
-    """Replace what is in the store by a backup, which is verified first. What was there is kept among the backups.
+    """Replace the content of the store by a backup, which is verified first. The old content is kept as a backup.
 
-    Refused while anybody has the store open. The caller must not hold the lock beside the store.
+    Raise `StoreBusy` while another program has the store open. The caller must not hold the lock file beside the
+    store.
     """
     if not source.is_file():
-        raise errors.make_error(errors.BackupFailed, f"{source} is no file; {path} was left as it is")
+        raise errors.make_error(errors.BackupFailed, f"{source} is not a file; {path} was left unchanged")
     if path.exists() and path.samefile(source):
-        raise errors.make_error(errors.BackupFailed, f"{source} is the store itself; it was left as it is")
+        raise errors.make_error(errors.BackupFailed, f"{source} is the store itself; it was left unchanged")
     home.make_private_folder(path.parent)
     try:
         with (
@@ -66,23 +67,23 @@ def restore(path: Path, source: Path) -> None:
 
 def in_use_error(path: Path) -> errors.HermesError:
     return errors.make_error(
-        errors.StoreBusy, f"{path} is open in another program; close it and try again. It was left as it is"
+        errors.StoreBusy, f"{path} is open in another program; close it and try again. It was left unchanged"
     )
 
 
 @contextmanager
 def _open_checked(source: Path, path: Path) -> Iterator[apsw.Connection]:
-    """The backup, opened, in one snapshot in which it was found to be whole and a store that we can read."""
+    """Yield the opened backup, in a snapshot that was verified to be intact and a readable store."""
     connection = _open_backup(source, path)
     try:
         run(connection, "BEGIN")
         if wrong := find_damage(connection):
             raise errors.make_error(
-                errors.BackupFailed, f"{source} is damaged ({wrong}); {path} was left as it is"
+                errors.BackupFailed, f"{source} is damaged ({wrong}); {path} was left unchanged"
             )
         if check_version(connection, source) == "empty":
             raise errors.make_error(
-                errors.BackupFailed, f"{source} is not a session store; {path} was left as it is"
+                errors.BackupFailed, f"{source} is not a session store; {path} was left unchanged"
             )
         yield connection
     finally:
@@ -91,14 +92,17 @@ def _open_checked(source: Path, path: Path) -> Iterator[apsw.Connection]:
 
 @contextmanager
 def _open_as_store(backup: apsw.Connection, path: Path) -> Iterator[apsw.Connection]:
-    """The backup, encrypted as the store is. SQLite copies no pages between a plain and an encrypted database."""
+    """Yield the backup, encrypted like the store.
+
+    SQLite cannot copy pages between a plain and an encrypted database.
+    """
     source, note = Path(backup.filename), encryption.read_note(path)
     encrypted = encryption.find_key(source) is not None
     if encrypted and note is None and path.exists() and path.stat().st_size:
         raise errors.make_error(
             errors.BackupFailed,
             f"{source} is encrypted and {path} is not: encrypt the store first (`hermes store encrypt`), or move it"
-            " away. It was left as it is",
+            " away. It was left unchanged",
         )
     if encrypted or note is None:
         yield backup
@@ -123,10 +127,10 @@ def _open_backup(source: Path, path: Path) -> apsw.Connection:
         if recognition.adopt_encrypted(source):
             return connect(source, read_only=True)
         raise errors.make_error(
-            errors.BackupFailed, f"{source} is not a SQLite database; {path} was left as it is"
+            errors.BackupFailed, f"{source} is not a SQLite database; {path} was left unchanged"
         ) from None
     except apsw.CantOpenError:
-        # A folder we may not write to: the file can be read as it stands if no log belongs to it.
+        # The folder is not writable. The file can be opened as immutable if it has no log.
         connection.close()
         if os.path.exists(f"{source}-wal"):
             raise
@@ -134,7 +138,10 @@ def _open_backup(source: Path, path: Path) -> apsw.Connection:
 
 
 def _is_database(path: Path) -> bool:
-    """Whether there is a database to write into. SQLite must not open what it takes for new: it deletes the log."""
+    """Return whether there is a database to write into.
+
+    SQLite must not open a file that it treats as new, because it would delete the log.
+    """
     if not path.exists() or path.stat().st_size < _SMALLEST_PAGE:
         return False
     connection = connect(path, read_only=True)
@@ -144,13 +151,13 @@ def _is_database(path: Path) -> bool:
         return False
     except apsw.NotADBError:
         connection.close()
-        return recognition.adopt_encrypted(path)  # StoreLocked if it is one, and nobody has its key
+        return recognition.adopt_encrypted(path)  # raises StoreLocked if it is encrypted and no key is found
     finally:
         connection.close()
 
 
 def _restore_in_place(path: Path, backup: apsw.Connection) -> bool:
-    """Write the backup's pages into the live database, in one transaction; False if the file is no database."""
+    """Write the backup's pages into the live database, in one transaction. Return False if it is not a database."""
     live = connect(path)
     try:
         if not is_alone(live):
@@ -160,19 +167,19 @@ def _restore_in_place(path: Path, backup: apsw.Connection) -> bool:
             while not work.done:
                 work.step(-1)
         if count_rows(live) != count_rows(backup):
-            raise OSError("the restored store does not hold what the backup holds")
+            raise OSError("the restored store differs from the backup")
         return True
     finally:
         live.close()
 
 
 def is_alone(live: apsw.Connection) -> bool:
-    """Shut everybody else out until the connection is closed; False if the file is no database.
+    """Lock all other programs out until the connection is closed. Return False if the file is not a database.
 
-    The lock is taken before the journal is changed, and is never let go of in between. Otherwise a program that is just
-    opening the file could turn the log on again: its log would then lie beside the file that takes this one's name,
-    and be read as if it belonged to that. Programs without a log that are idle hold no lock: they will see the new
-    rows like any others.
+    The lock is acquired before the journal mode is changed, and is not released in between. Otherwise a program that
+    is opening the file could turn the log on again. Its log would then be beside the file that replaces this one, and
+    would be read as if it belonged to it. Idle programs without a log hold no lock. They will read the new rows as
+    usual.
     """
     live.set_busy_handler(Patience(WAIT_S))
     try:
@@ -190,7 +197,7 @@ def is_alone(live: apsw.Connection) -> bool:
 
 
 def _set_aside(live: apsw.Connection, path: Path) -> None:
-    """Keep what is about to be replaced: as a verified backup, or, if it is damaged, page by page as it is."""
+    """Keep the content that is about to be replaced: as a verified backup or, if damaged, as a page copy."""
     try:
         backups.write_copy(live, path, None, REASON)
     except errors.StoreDamaged:
@@ -212,7 +219,7 @@ def _set_aside(live: apsw.Connection, path: Path) -> None:
 
 
 def _restore_by_name(path: Path, backup: apsw.Connection) -> None:
-    """Write a copy beside the store and give it the store's name. There is no database to be in use."""
+    """Write a copy beside the store and rename it to the store's name. No database is in use there."""
     with open_partial_file(path.parent, path.name, BESIDE_COPY) as (partial, descriptor):
         copy_into(backup, path, partial)
         os.fsync(descriptor)
@@ -222,13 +229,13 @@ def _restore_by_name(path: Path, backup: apsw.Connection) -> None:
                 if there:
                     os.replace(partial, path)
                 else:
-                    os.link(partial, path)  # never over a file that has just appeared
+                    os.link(partial, path)  # does not replace a file that has just been created
     sync_folder(path.parent)
 
 
 @contextmanager
 def _lock_others_out(path: Path) -> Iterator[bool]:
-    """Hold, on a file that SQLite cannot open, the lock that SQLite would ask for; False if there is no file."""
+    """Acquire the lock that SQLite would need on a file that it cannot open. Yield False if there is no file."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except FileNotFoundError:
@@ -245,7 +252,7 @@ def _lock_others_out(path: Path) -> Iterator[bool]:
 
 
 def _set_files_aside(path: Path) -> None:
-    """Keep the unusable file and its log, which may hold what `repair` can still read; no log may meet a new file."""
+    """Keep the unusable file and its log, which `repair` may still read. No old log may stay beside the new file."""
     folder = backups.backup_folder(path)
     backups.prepare_folder(folder, own=True)
     aside = folder / (backups.make_name(folder, REASON) + backups.DAMAGED)
@@ -258,7 +265,7 @@ def _set_files_aside(path: Path) -> None:
         os.chmod(aside, home.PRIVATE_FILE)
         encryption.copy_note(path, aside)
     with suppress(FileNotFoundError):
-        os.unlink(f"{path}-shm")  # only an index into the log
+        os.unlink(f"{path}-shm")  # contains only an index of the log
     for ending in ("-wal", "-journal"):
         with suppress(FileNotFoundError):
             os.replace(f"{path}{ending}", f"{aside}{ending}")

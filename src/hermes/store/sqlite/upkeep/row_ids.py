@@ -1,8 +1,8 @@
-"""Row ids that leave no room: found, and given anew.
+"""Detection and replacement of row ids that leave no room for new rows.
 
-SQLite gives a new row the id after the highest that its table ever had. Where another program has stored the highest id
-there is, or written it into `sqlite_sequence`, no row can be added. Rows of such ids are moved behind all others, in
-their order, with everything that refers to them, and SQLite goes on counting from there.
+SQLite gives a new row the id after the highest one that its table ever had. If another program stored the highest
+possible id, or wrote it into `sqlite_sequence`, no row can be added. Rows with such ids are moved after all others,
+in their order, with all references to them. SQLite then continues from there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import LiteralString, NamedTuple
 from hermes.store.engine import Reader, Writer
 
 HIGHEST_ID = 1 << 62
-"""The store never gets so far by itself, and its index takes nothing above."""
+"""The limit for normal ids. The store never reaches it by itself, and the index does not support ids above it."""
 
 
 class _Table(NamedTuple):
@@ -60,7 +60,7 @@ DEFER = "PRAGMA defer_foreign_keys=ON"
 
 
 def find_high_ids(reader: Reader) -> list[str]:
-    """One sentence for each row, and each counter, whose number leaves no room."""
+    """Describe each row and each sequence whose number leaves no room for new rows."""
     found = []
     for table in _TABLES:
         rows = reader.rows(table.rows, HIGHEST_ID)
@@ -74,7 +74,7 @@ def find_high_ids(reader: Reader) -> list[str]:
 
 
 def move_high_ids(writer: Writer) -> list[str]:
-    """Give such rows new ids, inside the caller's transaction; one sentence for each change."""
+    """Assign new ids to rows with an id that is too high, in the caller's transaction. Describe each change."""
     done = []
     writer.run(DEFER)
     for table in _TABLES:
@@ -85,12 +85,12 @@ def move_high_ids(writer: Writer) -> list[str]:
             for statement in table.move:
                 writer.run(statement, last, row_id)
             done.append(
-                f"{table.name} row {row_id} of {owner} is row {last} now: its id left no room for new rows"
+                f"{table.name} row {row_id} of {owner} is now row {last}: its id left no room for new rows"
             )
         if (writer.value(COUNTED_TO, table.name) or 0) > HIGHEST_ID:
             writer.run(COUNT_ON, last, table.name)
             if not rows:
                 done.append(
-                    f"{table.name}: SQLite counts on from {last}; sqlite_sequence left no room for new rows"
+                    f"{table.name}: SQLite continues from {last}; sqlite_sequence left no room for new rows"
                 )
     return done

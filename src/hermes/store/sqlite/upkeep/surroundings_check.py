@@ -1,6 +1,6 @@
-"""What is around a store: the libraries, the file system, who has it open, who may read it, what waits beside it.
+"""Checks of the surroundings of a store: libraries, file system, processes, permissions, spool and cache.
 
-Only names, sizes and modes are looked at: to open the live file and close it again would drop SQLite's locks.
+They read only names, sizes and modes. Opening and closing the live file would drop SQLite's locks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ LEAST_ROOM = 1_000_000_000
 MOST_SHOWN = 10
 MOST_NAMED = 3
 
-_WRITE_LOCK, _RESERVED = 120, 0x40000001  # the byte of -shm, and of a file without a log, that a writer holds
+_WRITE_LOCK, _RESERVED = (
+    120,
+    0x40000001,
+)  # the bytes that a writer locks: in -shm, and in a file without a log
 
 
 class Holder(NamedTuple):
@@ -40,7 +43,7 @@ class Holder(NamedTuple):
     name: str
     writing: bool
     replaced: bool
-    """It has a file open that is no longer under this name."""
+    """It has a file open that no longer has this name."""
 
 
 def check_programs() -> Iterator[Finding]:
@@ -73,7 +76,7 @@ def describe_room(path: Path, free: int, used: int) -> Finding:
     return Finding(
         "warning",
         f"{sentence}, {why}",
-        f"make room: {see}, `{upkeep_command(path, 'optimize')}` gives space back",
+        f"free some space: {see}, `{upkeep_command(path, 'optimize')}` shrinks the store",
     )
 
 
@@ -81,7 +84,7 @@ def _find_existing(folder: Path) -> Path:
     return next((place for place in (folder, *folder.parents) if place.exists()), Path("/"))
 
 
-# -------------------------------------------------------------------- who may read it
+# -------------------------------------------------------------------- permissions
 
 
 def check_permissions(path: Path) -> Iterator[Finding]:
@@ -97,14 +100,14 @@ def check_permissions(path: Path) -> Iterator[Finding]:
         if loose:
             names = " ".join(shlex.quote(str(each)) for each in loose)
             listed = ", ".join(str(each) for each in loose[:MOST_SHOWN]) + _count_more(loose)
-            yield Finding("warning", f"Permissions: others may get at {listed}", f"`chmod {mode} {names}`")
+            yield Finding("warning", f"Permissions: others can access {listed}", f"`chmod {mode} {names}`")
     if not loose_folders and not loose_files:
         yield Finding("ok", "Permissions: only you can read the store, its backups and its spool")
     if blocked := sidecars.find_read_only(path):
         names = ", ".join(os.path.basename(name) for name in blocked)
         yield Finding(
             "warning",
-            f"Permissions: {names} cannot be written, so the store cannot be either",
+            f"Permissions: {names} cannot be written, so the store cannot be written either",
             sidecars.format_chmod(blocked),
         )
     if path.exists() and not os.access(path, os.W_OK):
@@ -118,17 +121,17 @@ def check_permissions(path: Path) -> Iterator[Finding]:
 def _suggest_access(path: Path, found: os.stat_result) -> str:
     name = shlex.quote(str(path))
     if found.st_uid != os.geteuid():
-        return f"make it yours: `sudo chown $(id -u) {name}`"
+        return f"become its owner: `sudo chown $(id -u) {name}`"
     if not found.st_mode & stat.S_IWUSR:
-        return f"let yourself write it: `chmod u+w {name}`"
-    return f"it is yours, but its disk is not written to: `df {name}` says which that is"
+        return f"allow yourself to write it: `chmod u+w {name}`"
+    return f"you own it, but its disk is not writable: `df {name}` names the disk"
 
 
-# -------------------------------------------------------------------- who has it open
+# -------------------------------------------------------------------- programs that have it open
 
 
 def find_holders(path: Path) -> list[Holder]:
-    """The processes that have the file open, as far as this user may see; none where there is no /proc."""
+    """Return the processes that have the file open, as far as this user may see them. Without /proc, return none."""
     real_path = os.path.realpath(path)
     writing = _find_writers(real_path)
     found = []
@@ -144,7 +147,7 @@ def find_holders(path: Path) -> list[Holder]:
 def describe_holders(path: Path, found: list[Holder]) -> Iterator[Finding]:
     if not os.path.isdir("/proc/self/fd"):
         see = f"`lsof {shlex.quote(str(path))}`"
-        yield Finding("ok", f"Open in: cannot be told on this system; {see} may know")
+        yield Finding("ok", f"Open in: unknown on this system; {see} may show it")
         return
     names = [
         f"{holder.name} ({holder.pid}{', this process' if holder.pid == os.getpid() else ''}"
@@ -157,14 +160,14 @@ def describe_holders(path: Path, found: list[Holder]) -> Iterator[Finding]:
         if holder.replaced:
             yield Finding(
                 "error",
-                f"Open in: {holder.name} ({holder.pid}) has a file open that is no longer the store: what it"
-                " writes is lost",
+                f"Open in: {holder.name} ({holder.pid}) has a file open that is no longer the store: its writes are"
+                " lost",
                 f"end it and start it again: `kill {holder.pid}`",
             )
 
 
 def _find_writers(real_path: str) -> set[int]:
-    """Who holds the lock by which SQLite writes, from the kernel's table."""
+    """Return the processes that hold SQLite's write lock, from the kernel's lock table."""
     places = {}
     for name, byte in ((f"{real_path}-shm", _WRITE_LOCK), (real_path, _RESERVED)):
         try:
@@ -210,7 +213,7 @@ def _name_of(pid: str) -> str:
         return "?"
 
 
-# -------------------------------------------------------------------- what lies beside it
+# -------------------------------------------------------------------- files beside it
 
 
 def check_damage_mark(path: Path) -> Iterator[Finding]:
@@ -220,18 +223,22 @@ def check_damage_mark(path: Path) -> Iterator[Finding]:
     except FileNotFoundError:
         return
     yield Finding(
-        "error", f"Damage: seen before ({damage}); nobody writes until it is repaired", advise_repair(path)
+        "error",
+        f"Damage: found before ({damage}); nothing is written until it is repaired",
+        advise_repair(path),
     )
 
 
 def check_plain_files(path: Path) -> Iterator[Finding]:
-    """What can be read beside an encrypted store of the home."""
+    """Report files beside an encrypted store of the home that are not encrypted."""
     from hermes.store.sqlite.upkeep import conversion
 
     if not conversion.is_of_home(path):
         return
     for problem in conversion.list_broken_files(path):
-        yield Finding("warning", f"Sealed files: {problem}", "until then it is left out, and left as it is")
+        yield Finding(
+            "warning", f"Sealed files: {problem}", "until then the file is ignored and left unchanged"
+        )
     harmless = []
     for kind in conversion.list_plain_files(path, copies=True):
         kind_text = f"{kind.what} ({len(kind.files)})" if kind.files else kind.what
@@ -242,11 +249,11 @@ def check_plain_files(path: Path) -> Iterator[Finding]:
         more = f" and {len(kind.files) - MOST_NAMED} more" if len(kind.files) > MOST_NAMED else ""
         yield Finding("note", f"Plain files: {kind_text}: {names}{more}", kind.advice)
     if harmless:
-        yield Finding("ok", f"Plain files that hold no conversations: {', '.join(harmless)}")
+        yield Finding("ok", f"Plain files without conversations: {', '.join(harmless)}")
 
 
 def check_readable_copies(path: Path) -> Iterator[Finding]:
-    """Copies in the cache of the home that were made to read stores of other versions."""
+    """Report copies in the cache of the home that were made to read stores of other versions."""
     copies = copy_cache.list_copies()
     if not copies:
         return
@@ -264,12 +271,12 @@ def check_readable_copies(path: Path) -> Iterator[Finding]:
 
 
 def advise_repair(path: Path) -> str:
-    """What to do about a damaged store."""
+    """Return the advice for a damaged store."""
     advice = f"save what can be saved: `{upkeep_command(path, 'repair')}`"
     newest = next(iter(list_backups(path)), None)
     if newest is not None:
         advice += (
-            f", or put the newest backup back: `{upkeep_command(path, 'restore')} {shlex.quote(str(newest))}`"
+            f", or restore the newest backup: `{upkeep_command(path, 'restore')} {shlex.quote(str(newest))}`"
         )
     return advice
 

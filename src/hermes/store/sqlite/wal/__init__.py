@@ -1,5 +1,5 @@
-"""The write-ahead log: its guard, its lock, its index, and recovery after it was removed or replaced.
+"""The write-ahead log: the guard of its files, its lock, its index, and recovery after its removal.
 
-Owns the checks that keep an acknowledged commit from being lost behind SQLite's back. Opens no connection itself, and
-imports none of what does.
+Owns the checks that detect an acknowledged commit that SQLite would lose without an error. Opens no SQLite
+connection, and does not import the modules that do.
 """

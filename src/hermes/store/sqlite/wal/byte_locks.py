@@ -1,6 +1,6 @@
-"""Open file description locks on single bytes of a file: those that SQLite uses, and one of our own.
+"""Open file description locks on single bytes of a file: bytes that SQLite locks, and one of our own.
 
-Linux alone has them. They belong to a descriptor, not to the process.
+Only Linux has these locks. They belong to a file descriptor, not to the process.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ import struct
 import sys
 
 SHARED_FIRST, SHARED_SIZE = 0x40000002, 510
-"""Of the database file: locked by everybody who reads it."""
+"""The bytes of the database file that every reader locks."""
 PENDING_BYTE = 0x40000000
-"""Of the database file: locked for a moment by whoever opens it."""
+"""The byte of the database file that a process locks briefly while it opens the file."""
 IN_USE_BYTE = 128
-"""Of `-shm`: locked by every connection. SQLite tells by it whether it is the first to open the file."""
+"""The byte of `-shm` that every connection locks.
+
+SQLite checks it to find out whether it is the first opener.
+"""
 F_OFD_SETLK = 37
 
 _F_OFD_GETLK = 36
@@ -23,12 +26,15 @@ _FLOCK = struct.Struct("hhqqi")
 
 
 def pack_lock(kind: int, first: int, size: int) -> bytes:
-    """The argument for `fcntl` with `F_OFD_SETLK`."""
+    """Return the argument for `fcntl` with `F_OFD_SETLK`."""
     return _FLOCK.pack(kind, os.SEEK_SET, first, size, 0)
 
 
 def is_locked(descriptor: int, first: int, size: int) -> bool:
-    """Whether another process, or another descriptor, holds a lock there. Unknown, and so False, except on Linux."""
+    """Return whether another process, or another descriptor, has locked any of these bytes.
+
+    This can only be determined on Linux. On other platforms the result is False.
+    """
     if not sys.platform.startswith("linux"):
         return False
     request = pack_lock(fcntl.F_WRLCK, first, size)

@@ -1,19 +1,21 @@
-"""The file has one opener: what keeps an acknowledged commit from being lost behind SQLite's back.
+"""The guard of a database file: it keeps SQLite from losing acknowledged commits without an error.
 
-POSIX locks belong to the process, not to the descriptor. Any `open`/`close` of the live file in this process, or a
-second SQLite library beside ours, silently drops the locks by which other processes know that we are here. The last
-of *them* to close then checkpoints and deletes the write-ahead log that we still write to, and `integrity_check`
-finds nothing wrong. Three things prevent that:
+POSIX locks belong to the process, not to the descriptor. Any `open`/`close` of the live file in this process,
+or a second SQLite library beside ours, silently drops the locks that show other processes that the file is in
+use. When the last of those processes closes the file, it checkpoints and deletes the write-ahead log,
+although this process still writes to it. `integrity_check` finds nothing wrong afterwards. Three measures
+prevent this:
 
-- On Linux one descriptor per store and process holds an *open file description* read lock on SQLite's shared range.
-  Such a lock survives the accidents above, and no other process can take the log away while it is held.
-- Before every read and write, and after every commit before it is acknowledged, the log and its index (`-shm`) must
-  still be the ones first seen, and the log must hold the frames that the index names. Otherwise `log_recovery` saves
-  what the removed log holds, or refuses to go on.
-- Opening the live file with Python's own `sqlite3` in this process is refused, by an audit hook.
+- On Linux one descriptor per store and process holds an *open file description* read lock on SQLite's shared
+  range. This lock is not dropped by another `close`. While it is held, no other process can delete the log.
+- Before every read and write, and between a commit and its acknowledgement, the guard checks the log and its
+  index (`-shm`). Both must still be the files that were observed first, and the log must contain the frames
+  that the index names. If the check fails, `log_recovery` saves the content of the removed log or raises an
+  error.
+- An audit hook refuses to open the live file with Python's own `sqlite3` in this process.
 
-The descriptors are closed only after the last SQLite connection of this process to the file is closed, because
-closing them earlier would be the very accident they guard against.
+The descriptors are closed only after the last SQLite connection of this process to the file is closed.
+Closing them earlier would drop SQLite's locks.
 """
 
 from __future__ import annotations
@@ -41,47 +43,50 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-_NEAR = 8  # how many descriptors below ours are tried before all of them are listed
+_NEAR = 8  # how many descriptors below ours are checked before all of them are listed
 
 _guards: dict[tuple[int, int], Guard] = {}
-_inherited: set[tuple[int, int]] = set()  # files that our parent process has open, and so have we, unused
-_guards_of_parents: list[Guard] = []  # never freed: that would close a descriptor, and drop locks of our own
+_inherited: set[tuple[int, int]] = set()  # files that the parent process had open at the fork; unused here
+_guards_of_parents: list[Guard] = []  # never freed: closing their descriptors would drop our own locks
 _lock_files_on_their_way: set[int] = set()  # from one guard to the next, see `log_lock`
-_lock = threading.RLock()  # a signal handler, or a collected store, may open or close one while it is held
+_lock = threading.RLock()  # reentrant: a signal handler or a finaliser may open or close a store meanwhile
 _hooked = False
 
 
 class Guard:
-    """What this process holds on one database file, shared by all its stores on that file."""
+    """The locks and descriptors of this process for one database file, shared by its stores on the file."""
 
     def __init__(self, path: Path, identity: tuple[int, int]) -> None:
         self.path = path
         self.identity = identity
-        # If the file itself is a link, SQLite puts its log beside what that leads to.
+        # If the path is a symbolic link, SQLite puts the log beside the link's target.
         self._beside = os.path.realpath(path) if os.path.islink(path) else str(path)
         self.users = 0
         self.stores: weakref.WeakSet[ConnectionSet] = weakref.WeakSet()
-        self.recovery = threading.Condition()  # held to begin or end a recovery, see `log_recovery`
+        self.recovery = threading.Condition()  # acquired to begin or end a recovery, see `log_recovery`
         self.recovering: ConnectionSet | None = None
-        self.entered_by = 0  # the thread that opens the file as the first of this process
-        self.has_unsure_commit = False  # a store has committed and then found that the log was removed
-        self.saved_all = False  # whether the last recovery has saved that, too
+        self.entered_by = 0  # id of the thread that is opening the file as the first of this process
+        self.has_unsure_commit = False  # a store committed and then found that the log was removed
+        self.saved_all = False  # whether the last recovery also saved that commit
         self.log: ObservedLog | None = None
         self.index: int | None = None  # a descriptor of the log's index, `-shm`
-        self._index_view: mmap.mmap | None = None  # what the index says, without a system call
-        self._views: list[mmap.mmap] = []  # each has a descriptor, so they are kept as long as those
+        self._index_view: mmap.mmap | None = None  # the header of the index, readable without a system call
+        self._views: list[mmap.mmap] = []  # each has a descriptor, so they are closed with the descriptors
         self._file: int | None = None  # a descriptor of the database file
         self._descriptors: list[int] = []
-        self._lock_files: list[int] = []  # those of them that no `LogLock` uses now
+        self._lock_files: list[int] = []  # the descriptors for `LogLock` that are not in use now
         self._is_held = False
 
     @property
     def is_held(self) -> bool:
-        """Whether a store of this process uses the log: further connections of this process use the same index."""
+        """Whether a store of this process uses the log.
+
+        Further connections of this process then use the same index.
+        """
         return self._is_held
 
     def hold(self) -> None:
-        """Take the locks; call once the file is in WAL mode and its shared memory exists."""
+        """Acquire the locks. Call this once the file is in WAL mode and its shared memory exists."""
         if self._is_held:
             return
         self._is_held = True
@@ -102,7 +107,7 @@ class Guard:
         except OSError as problem:
             if problem.errno in NO_DESCRIPTORS:
                 raise
-            return None  # no shared memory yet, or no right to read: SQLite's own locks are then all there is
+            return None  # no `-shm` yet, or no permission to read: only SQLite's own locks protect the file
         self._descriptors.append(descriptor)
         if sys.platform.startswith("linux"):
             self._set(descriptor, fcntl.F_RDLCK, first, size)
@@ -113,10 +118,13 @@ class Guard:
         try:
             fcntl.fcntl(descriptor, F_OFD_SETLK, pack_lock(kind, first, size))
         except OSError:
-            pass  # a file system without OFD locks: the inode check below still stands
+            pass  # the file system has no OFD locks: the identity check still works
 
     def loosen(self) -> None:
-        """Let go of the locks before a close, restore or change of journal; the descriptors stay open."""
+        """Release the locks before a close, a restore or a change of the journal mode.
+
+        The descriptors stay open.
+        """
         for descriptor in self._descriptors:
             self._set(descriptor, fcntl.F_UNLCK, 0, 0)
         self._is_held = False
@@ -125,7 +133,7 @@ class Guard:
             log.close()
 
     def observe_log(self) -> None:
-        """Note which log commits must go to from now on. Without a log beside the file there is nothing to note."""
+        """Record the log that commits must go to from now on. Do nothing if the file has no log."""
         if self.log is None:
             try:
                 index = None if self.index is None else identity_in(os.fstat(self.index))
@@ -134,19 +142,22 @@ class Guard:
                 pass
 
     def identify_files(self) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-        """The log's index and the log that are in use here."""
+        """Return the identities of the log's index and of the log that this process uses."""
         descriptors = self.index, None if self.log is None else self.log.descriptor
         index, log_file = map(identify, descriptors)
         return index, log_file
 
     def has_observed_files(self) -> bool:
-        """Whether SQLite has the very log and index open that were observed: they may have been replaced in between.
-        Where there is no /proc, that cannot be told."""
+        """Return whether SQLite has opened the same log and index that were observed.
+
+        The files may have been replaced in between. Without /proc this cannot be determined, and the result
+        is True.
+        """
         if self.log is None:
             return True
         own = {self.log.descriptor, *self._descriptors}
         identities = self.log.identities
-        # The kernel gives the lowest free number: those of SQLite are mostly just below ours.
+        # The kernel assigns the lowest free number, so SQLite's descriptors are mostly just below ours.
         last = self.log.descriptor
         near = [each for each in range(last - 1, max(-1, last - _NEAR), -1) if each not in own]
         if all(any(_is_open_on(each, identity) for each in near) for identity in identities):
@@ -158,10 +169,11 @@ class Guard:
         return all(any(_is_open_on(each, identity) for each in others) for identity in identities)
 
     def is_log_in_place(self, *, to_begin: bool = False) -> bool:
-        """Whether the log that commits go to is still the one other processes will read.
+        """Return whether other processes read the same log that commits go to.
 
-        `to_begin`: another check follows before anything is acknowledged. That one also looks up what leads to the
-        folder.
+        With `to_begin`, the folder is checked by its open descriptor only, which is faster. The caller must
+        check again without `to_begin` before it acknowledges the commit, because only that check resolves the
+        path anew.
         """
         try:
             if self.log is None:
@@ -176,29 +188,29 @@ class Guard:
             return False
 
     def is_log_removed(self) -> bool:
-        """Whether a log was in use here that is no longer in its place, or no longer whole."""
+        """Return whether the log in use is no longer in its place, or is no longer complete."""
         return self.is_log_missing() or self.is_log_cut()
 
     def is_log_missing(self) -> bool:
-        """Whether a log was in use here that is no longer in its place."""
+        """Return whether the log in use is no longer in its place."""
         try:
             return self.log is not None and not self.log.is_in_place()
         except OSError:
             return True
 
     def examine_log(self) -> None:
-        """Let the next check look into the log, before something in it is put into the file."""
+        """Make the next check read the log itself. Call this before a checkpoint."""
         if self.log is not None:
             self.log.check.forget()
 
     def is_log_cut(self) -> bool:
-        """Whether the log is in its place, but another program has emptied or shortened it."""
+        """Return whether the log is in its place, but another program has emptied or shortened it."""
         observed, index = self.log, self.index
         try:
             if observed is None or index is None or not observed.check.is_cut(index):
                 return False
             return observed.is_the_same() and observed.is_index_the_same()
-        except OSError:  # removed or closed meanwhile
+        except OSError:  # removed or closed in the meantime
             return False
 
     @property
@@ -210,13 +222,16 @@ class Guard:
         return f"{self._beside}-shm"
 
     def hold_descriptor(self, name: str, flags: int) -> int:
-        """Open one of the store's files. It stays open until SQLite has closed all of them here."""
+        """Open one of the store's files.
+
+        It stays open until all SQLite connections of this process are closed.
+        """
         descriptor = os.open(name, flags | os.O_CLOEXEC)
         self._descriptors.append(descriptor)
         return descriptor
 
     def hold_file(self) -> int:
-        """A descriptor of the database file, the one that the lock is taken on later."""
+        """Return a descriptor of the database file. `hold` later acquires the lock on the same descriptor."""
         if self._file is None:
             self._file = self.hold_descriptor(str(self.path), os.O_RDONLY)
         return self._file
@@ -225,7 +240,10 @@ class Guard:
         return descriptor in self._descriptors
 
     def borrow_lock_file(self) -> int:
-        """For `LogLock`: the database file, opened anew. -1 if it may not be written, or is another one by now."""
+        """Return a new descriptor of the database file for `LogLock`.
+
+        Return -1 if the file is not writable, or if another file has its name by now.
+        """
         try:
             return self._lock_files.pop()
         except IndexError:
@@ -245,26 +263,33 @@ class Guard:
         self._lock_files.append(descriptor)
 
     def let_lock_file_go(self, descriptor: int) -> None:
-        """It is not closed with the others. `keep_lock_file` gives it to the next guard of the file."""
+        """Exclude the descriptor from `close_descriptors`.
+
+        `keep_lock_file` passes it to the file's next guard.
+        """
         if descriptor in self._descriptors:
             self._descriptors.remove(descriptor)
             _lock_files_on_their_way.add(descriptor)
 
     def note_own_write(self) -> None:
-        """Whoever writes to the file after the log was removed is taken for somebody who does not know of the log. For
-        all processes that have the removed log open, set the time of that to now."""
+        """Set the change time of the removed log to now, for all processes that have the removed log open.
+
+        A write to the database file that is newer than this time counts as a write by a program that did not
+        use the log. Our own write must not be mistaken for one.
+        """
         if self.log is not None:
             try:
                 os.fchmod(self.log.descriptor, os.fstat(self.log.descriptor).st_mode & 0o7777)
             except OSError as problem:
-                log.debug("%s: the time of the removed log cannot be set: %s", self.path, problem)
+                log.debug("%s: the change time of the removed log cannot be set: %s", self.path, problem)
 
     def is_in_place(self) -> bool:
-        """Whether the file that is open here still has its name."""
+        """Return whether the path still leads to the file that is open here."""
         return identity_of(self._beside) == self.identity
 
     def is_store_exchanged(self) -> bool:
-        """Whether there is no store where there was one, or another one beside the log of the first."""
+        """Return whether the store's file was deleted, or was replaced by another file while its log is still
+        there."""
         if self.is_in_place():
             return False
         try:
@@ -292,15 +317,19 @@ def acquire_guard(path: Path) -> Guard:
     with _lock:
         guard = _guards.get(identity)
         if guard is None:
-            guard = _guards[identity] = Guard(path, identity)
             if identity not in _inherited:
                 _warn_about_earlier_openers(path, identity)
+            guard = _guards[identity] = Guard(path, identity)
         guard.users += 1
         return guard
 
 
 def keep_lock_file(identity: tuple[int, int], descriptor: int) -> None:
-    """It may not be closed while this process has the file open."""
+    """Pass a lock descriptor to the current guard of the file, or close it if the file is not open here.
+
+    The descriptor must not be closed while this process has the file open, because that would drop SQLite's
+    locks.
+    """
     with _lock:
         _lock_files_on_their_way.discard(descriptor)
         guard = _guards.get(identity)
@@ -312,7 +341,10 @@ def keep_lock_file(identity: tuple[int, int], descriptor: int) -> None:
 
 
 def recover_log_of(path: Path) -> None:
-    """Before another store of this process opens the file: its connections must not meet another log than ours."""
+    """Recover a removed log before another store of this process opens the file.
+
+    The connections of one process share one view of the index, so they must all use the same log.
+    """
     found = identity_of(path) if _guards else None
     guard = None if found is None else _guards.get(found)
     if guard is not None and guard.is_log_removed():
@@ -322,18 +354,21 @@ def recover_log_of(path: Path) -> None:
 
 
 def is_open(path: Path) -> bool:
-    """Whether a store of this process has the file open."""
+    """Return whether a store of this process has the file open."""
     return identity_of(path) in _guards
 
 
 def list_endangered_stores() -> list[ConnectionSet]:
-    """The stores of this process whose log was removed or cut."""
+    """Return the stores of this process whose log was removed or cut."""
     found = [guard for guard in list(_guards.values()) if guard.is_log_removed()]
     return [store for guard in found for store in list(guard.stores)]
 
 
 def begin_leaving(guard: Guard) -> bool:
-    """A store is about to close its connections; True if it is the last on this file, and the locks are loosened."""
+    """Record that a store is about to close its connections.
+
+    Return True if it is the last store on this file. The locks are released in that case.
+    """
     with _lock:
         guard.users -= 1
         if guard.users:
@@ -343,19 +378,19 @@ def begin_leaving(guard: Guard) -> bool:
 
 
 def finish_leaving(guard: Guard) -> None:
-    """The last store's connections are closed: nothing of SQLite's can be hurt by closing our descriptors."""
+    """Close the descriptors after the last store has closed its connections. This drops no lock of SQLite."""
     with _lock:
         if not guard.users:
             guard.close_descriptors()
-            # It may have been left, and the file opened anew, meanwhile.
+            # Another thread may have completed the leave and opened the file again in the meantime.
             if _guards.get(guard.identity) is guard:
                 del _guards[guard.identity]
 
 
 def forget_all() -> None:
-    """In a forked child: nothing here is ours, and touching it would touch the parent's."""
+    """Forget every guard in a forked child. They belong to the parent, and their use would affect it."""
     global _lock
-    _lock = threading.RLock()  # another thread may have held it
+    _lock = threading.RLock()  # another thread may have held the old lock during the fork
     _inherited.update(_guards)
     _guards_of_parents.extend(_guards.values())
     _guards.clear()
@@ -388,13 +423,13 @@ def _on_audit(event: str, args: tuple[object, ...]) -> None:
 
 
 def _path_of_uri(uri: str) -> str:
-    from urllib.parse import unquote, urlsplit  # only a script that is about to be refused pays for it
+    from urllib.parse import unquote, urlsplit  # imported only when an open is likely to be refused
 
     return unquote(urlsplit(uri).path)
 
 
 def _warn_about_earlier_openers(path: Path, identity: tuple[int, int]) -> None:
-    """Say so if something in this process has the file open already: its close will drop SQLite's locks."""
+    """Warn if something in this process has the file open already. Its close will drop SQLite's locks."""
     try:
         descriptors = {int(name) for name in os.listdir("/proc/self/fd")} - _lock_files_on_their_way
     except OSError:
@@ -412,7 +447,7 @@ def _warn_about_earlier_openers(path: Path, identity: tuple[int, int]) -> None:
 def _is_open_on(descriptor: int, identity: tuple[int, int]) -> bool:
     try:
         status = os.fstat(descriptor)
-    except OSError:  # the one by which the list was read
+    except OSError:  # the descriptor that listed the folder, closed by now
         return False
     return identity_in(status) == identity
 

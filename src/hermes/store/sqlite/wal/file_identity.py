@@ -1,4 +1,4 @@
-"""Which file a name or a descriptor leads to (device and inode), and the errors where no descriptor is left."""
+"""The identity of a file (device and inode) by name or descriptor, and the errors of too many open files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def identify(descriptor: int | None) -> tuple[int, int] | None:
 
 
 def identity_of(file: Path | str) -> tuple[int, int] | None:
-    """Which file a name leads to now; None if there is none."""
+    """Return the identity of the file that the name leads to now, or None if there is no file."""
     try:
         return identity_in(os.stat(file))
     except OSError:

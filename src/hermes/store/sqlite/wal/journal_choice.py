@@ -1,7 +1,8 @@
-"""Which journal a file system can be trusted with.
+"""The choice of the journal mode by file system.
 
-A write-ahead log needs shared memory that every process sees. Network and VM-shared file systems promise it and do
-not keep it; they are recognised by name and get the rollback journal, which is slower and safe.
+A write-ahead log needs shared memory that every process sees. Network file systems and file systems shared
+with a virtual machine do not provide it reliably, although they accept the call. They are recognised by name
+and get the rollback journal, which is slower and safe.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ UNFIT_FOR_WAL = frozenset(
 
 
 def journal_for(path: Path) -> tuple[Journal, str]:
-    """(the journal to use, the file system's name or '') for a database at this path."""
+    """Return the journal mode for a database at this path, and the file system's name ('' if unknown)."""
     folder = str(path.parent)
     try:
         kind = _kind_of_device(os.stat(folder).st_dev, folder)
@@ -41,11 +42,11 @@ def _kind_of_device(device: int, folder: str) -> str:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
             return kind_from_mountinfo(mounts.read(), os.major(device), os.minor(device), folder)
     except OSError:
-        return ""  # not Linux: SQLite will say so itself if it cannot do WAL
+        return ""  # not Linux: SQLite reports an error itself if it cannot use WAL
 
 
 def kind_from_mountinfo(text: str, major: int, minor: int, folder: str) -> str:
-    """The type of the file system that holds `folder`, from the kernel's table of mounts."""
+    """Return the type of the file system that contains `folder`, from the kernel's mount table."""
     best, found = -1, ""
     for line in text.splitlines():
         left, _, right = line.partition(" - ")
@@ -62,7 +63,7 @@ def kind_from_mountinfo(text: str, major: int, minor: int, folder: str) -> str:
 
 
 def _unescaped(written: str) -> str:
-    """A path as the kernel writes it, who puts numbers for a space, tab, newline or backslash."""
+    """Decode a path of the mount table, in which space, tab, newline and backslash are octal escapes."""
     if "\\" not in written:
         return written
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), written)

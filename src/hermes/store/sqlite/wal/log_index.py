@@ -1,8 +1,8 @@
-"""What SQLite's shared memory (`-shm`, the index of the write-ahead log) says of the log.
+"""A reader for SQLite's shared memory (`-shm`), which is the index of the write-ahead log.
 
-The layout is SQLite's documented one: two copies of a header of 48 bytes, then how far the log was checkpointed. The
-header holds the salts of the log and the checksum of the last frame. Checksums are cumulative, so that a log whose
-frame of that number bears the same one is the log that the index describes.
+The layout is documented by SQLite: two copies of a 48-byte header, then the number of frames that were
+checkpointed. The header contains the salts of the log and the checksum of the last frame. Checksums are
+cumulative. If the log's frame of that number has the same checksum, the index describes this log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TRIES = 100
 class LogIndex(NamedTuple):
     frames: int
     moved: int
-    """How many of the frames a checkpoint has moved into the database file."""
+    """How many of the frames a checkpoint has copied into the database file."""
     page_size: int
     checksum: tuple[int, int]
     salts: bytes = b""
@@ -36,10 +36,10 @@ class LogIndex(NamedTuple):
 
 
 def read_index(descriptor: int | None) -> LogIndex | None:
-    """None if there is no index, or none that makes sense."""
+    """Read the header of the index. Return None if the index is missing or invalid."""
     if descriptor is None:
         return None
-    for _ in range(_TRIES):  # somebody may be writing it
+    for _ in range(_TRIES):  # another process may be writing the header
         try:
             data = os.pread(descriptor, 2 * _HEADER.size + _BACKFILLED.size, 0)
         except OSError:
@@ -58,7 +58,7 @@ def read_index(descriptor: int | None) -> LogIndex | None:
 
 
 def is_index_of_log(index: LogIndex, log: int) -> bool:
-    """Whether this is the log that the index was made of; `log` is a descriptor."""
+    """Return whether the index describes this log. `log` is a descriptor."""
     if not index.frames:
         return True
     header = _frame_header(index, log, index.frames)
@@ -66,16 +66,21 @@ def is_index_of_log(index: LogIndex, log: int) -> bool:
 
 
 def has_salts(index: LogIndex, log: int) -> bool:
-    """Whether the log was not begun anew since. SQLite gives a log other salts when it begins anew, and does so only
-    when everything in it is in the database file."""
+    """Return whether the log has the salts that the index names, so that it was not restarted since.
+
+    SQLite changes the salts when it restarts a log. It restarts a log only when all its frames are in the
+    database file.
+    """
     return os.pread(log, _SALTS_SIZE, _LOG_SALTS_AT) == index.salts
 
 
 def is_cut(index_file: int, log: int) -> bool:
-    """Whether the log lacks frames that its index names. Both are descriptors of files that belong together.
+    """Return whether the log lacks frames that its index names.
 
-    SQLite changes the index before it begins the log anew or empties it. So an index that is the same before and after
-    the look at the log describes the log that was seen.
+    Both are descriptors of files that belong together.
+
+    SQLite changes the index before it restarts or empties the log. An index that is the same before and after
+    the log was read therefore describes the log that was read.
     """
     index = read_index(index_file)
     for _ in range(_TRIES):
@@ -88,9 +93,10 @@ def is_cut(index_file: int, log: int) -> bool:
 
 
 def map_index(descriptor: int) -> mmap.mmap | None:
-    """The header of the index as memory, which SQLite has mapped, too; None if that is not possible.
+    """Map the header of the index, which SQLite has mapped too. Return None if that is not possible.
 
-    It is to be closed only after SQLite has closed the file, which would otherwise lose its locks on it.
+    Close the map only after SQLite has closed the file. Closing it earlier would drop SQLite's locks on the
+    file.
     """
     try:
         return mmap.mmap(descriptor, _HEADER_SIZE, prot=mmap.PROT_READ)
@@ -99,18 +105,18 @@ def map_index(descriptor: int) -> mmap.mmap | None:
 
 
 class LogCheck:
-    """`is_cut`, again and again: while the index stays the same, the length of the log is enough to tell."""
+    """A cached `is_cut`. While the index is unchanged, only the length of the log is checked."""
 
     def __init__(self, log: int) -> None:
         self._log = log
-        self._last = b"", 0  # an index whose log was whole, and how long the log is at least
+        self._last = b"", 0  # the header of an index whose log was complete, and the log's minimum length
 
     def forget(self) -> None:
-        """Look into the log the next time: it may have been written over, and be as long as before."""
+        """Make the next check read the log. It may have been overwritten without a change of length."""
         self._last = b"", 0
 
     def is_cut(self, index_file: int, view: mmap.mmap | None = None) -> bool:
-        """`view` is what `map_index` made of the index."""
+        """Return whether the log lacks frames that its index names. `view` is the result of `map_index`."""
         header = os.pread(index_file, _HEADER_SIZE, 0) if view is None else view[:_HEADER_SIZE]
         known, length = self._last
         if header != known:
@@ -121,7 +127,7 @@ class LogCheck:
             length = _LOG_HEADER_SIZE + frames * frame_size if frames else 0
             if frames and os.pread(self._log, _SALTS_SIZE, _LOG_SALTS_AT) != salts:
                 return is_cut(index_file, self._log)
-        # Not `fstat`: on newer kernels asking for the times of a file makes the next write to it slower.
+        # Not `fstat`: on newer kernels reading the times of a file makes the next write to it slower.
         if os.lseek(self._log, 0, os.SEEK_END) < length:
             return is_cut(index_file, self._log)
         self._last = header, length
@@ -129,7 +135,11 @@ class LogCheck:
 
 
 def _holds_frames(index: LogIndex, log: int) -> bool:
-    """Where a log was emptied and then written on, it is long enough, but zeros take the place of its beginning."""
+    """Return whether the log contains all frames that the index names.
+
+    The length alone is not enough: a log that was emptied and then written further is long enough, but begins
+    with zeros.
+    """
     return (
         os.lseek(log, 0, os.SEEK_END) >= _frame_at(index.page_size, index.frames + 1)
         and os.pread(log, _SALTS_SIZE, _LOG_SALTS_AT) == index.salts
@@ -138,7 +148,7 @@ def _holds_frames(index: LogIndex, log: int) -> bool:
 
 
 def count_outstanding_commits(index: LogIndex, log: int) -> int:
-    """How many transactions are in the log and not in the database file yet."""
+    """Return the number of transactions that are in the log but not in the database file yet."""
     headers = (_frame_header(index, log, number) for number in range(index.moved + 1, index.frames + 1))
     return sum(1 for header in headers if header is not None and header[1])
 

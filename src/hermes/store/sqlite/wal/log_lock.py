@@ -1,15 +1,16 @@
-"""Which processes may begin or enter a write-ahead log, and when: a lock that does not depend on the log or its index.
+"""A lock between processes that controls who may create or open a write-ahead log.
 
-SQLite keeps the locks between processes in the log's index (`-shm`). If that file is removed, whoever opens the store
-makes another one. Two processes may then write at once, each by its own index, and damage the file. So every process
-also locks one byte of the database file, which SQLite does not use:
+SQLite keeps its locks between processes in the log's index (`-shm`). If that file is removed, the next opener
+creates a new one. Two processes could then write at the same time, each with its own index, and damage the
+file. So every process also locks one byte of the database file that SQLite does not use:
 
-- shared, while it commits or checkpoints. Several do so at once; among them SQLite's own locks decide.
-- exclusively, while it opens the store, or saves a log that was removed. Only these can make a new index.
+- shared, while it commits or checkpoints. Several processes may do this at once; SQLite's own locks order
+  them.
+- exclusively, while it opens the store or saves a removed log. Only these operations can create a new index.
 
-Whoever has the lock then checks that log and index are still the ones it uses. From there on, until it lets go of the
-lock, no other process of ours uses others. The lock belongs to the open file: it ends with the process, and several
-stores of one process do not share it.
+After a process has acquired the lock, it checks that the log and the index are still the files it uses. Until
+it releases the lock, no other Hermes process can use different files. The lock belongs to the open file
+description: it ends with the process, and the stores of one process each have their own.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from hermes.store.sqlite.wal.file_guard import Guard, keep_lock_file
 from hermes.store.sqlite.wal.file_identity import Identity, identify, identity_of
 from hermes.store.sqlite.wal.log_index import is_cut, read_index
 
-_BYTE = 0x40000200  # the first behind those that SQLite locks, on a page that it does not use
+_BYTE = 0x40000200  # the first byte after SQLite's lock bytes, on a page that SQLite does not use
 _SHARED, _EXCLUSIVE, _NONE = (
     pack_lock(kind, _BYTE, 1) for kind in (fcntl.F_RDLCK, fcntl.F_WRLCK, fcntl.F_UNLCK)
 )
@@ -46,17 +47,18 @@ _HELD_BY_OTHERS = (errno.EAGAIN, errno.EACCES)
 NAP_S = 0.0005
 _ENTRY_NAP_S = 0.01
 OPEN_S = 3.0
-"""How long to wait at opening for a program that just opens, closes or recovers the log itself."""
+"""How long opening waits for another program that is opening or closing the store or recovering its log."""
 _IS_WAL, _JOURNAL_AT = b"\2\2", 18
 FoundFiles = tuple[Identity | None, Identity | None]
 """The log's index and the log."""
 
 
 class LogLock:
-    """Kept in the kernel only, so that it can be released at any time, in any thread, more than once.
+    """The log lock of one store.
 
-    It is always granted to a store without a write-ahead log, and where there are no such locks: not on Linux, or on a
-    file that may not be written.
+    The lock state is kept only in the kernel, so any thread can release the lock at any time, more than once.
+    Every request is granted if the store has no write-ahead log, if the platform is not Linux, or if the file
+    is not writable.
     """
 
     __slots__ = ("_descriptor", "_guard", "_outlives")
@@ -71,7 +73,7 @@ class LogLock:
         return self._set(_SHARED)
 
     def claim(self) -> bool:
-        """Exclusively. A lock that is shared until now stays so if that is refused."""
+        """Try to acquire the lock exclusively. If that fails, a shared lock stays shared."""
         return self._set(_EXCLUSIVE)
 
     def claim_before(self, until: float) -> bool:
@@ -81,7 +83,7 @@ class LogLock:
         self._set(_NONE)
 
     def outlive_guard(self) -> None:
-        """Stay locked while every connection of this process is closed and opened anew."""
+        """Keep the lock while every connection of this process is closed and opened again."""
         self._outlives = True
         self._guard.let_lock_file_go(self._descriptor)
 
@@ -112,12 +114,15 @@ def wait_for(granted: Callable[[], bool], until: float) -> bool:
 
 
 def enter_log(guard: file_guard.Guard, lock: LogLock, *, joins: bool) -> FoundFiles | None:
-    """Before the first store of this process opens the file: keep other processes from writing, and from opening it.
+    """Lock out other writers and openers before the first store of this process opens the file.
 
-    The index and the log that others use now, if any: SQLite has to open these very files. Those who write need not
-    stop if it `joins` them. A file that others have open with a log that is no longer beside it is refused: SQLite
-    would begin a new log without what is in the removed one. If the index is still there, it would look in the new log
-    for what is in the old one.
+    Return the index and the log that other processes use now, so that the caller can check that SQLite opened
+    the same files. Return None if there are none. With `joins`, a shared lock is enough if the exclusive one
+    is not available, and writers need not stop.
+
+    Raise `StoreBusy` if others have the file open with a log that is no longer beside it. SQLite would create
+    a new log without the content of the removed one. With the index still in place, SQLite would look for the
+    old frames in the new log.
     """
     if guard.is_held or guard.stores:
         return None
@@ -132,23 +137,23 @@ def enter_log(guard: file_guard.Guard, lock: LogLock, *, joins: bool) -> FoundFi
     while True:
         is_alone = lock.claim()
         if not is_alone and not (joins and lock.share()):
-            raise apsw.BusyError("other programs write")
+            raise apsw.BusyError("another program is writing")
         guard.entered_by = threading.get_ident()
         if not sys.platform.startswith("linux"):
             return None
         if not _is_in_use(guard) or not guard.is_in_place():
             if is_alone:
                 return None
-            raise apsw.BusyError("another program opens or closes it")
+            raise apsw.BusyError("another program is opening or closing the store")
         found = _find_files(guard, descriptors)
         if found is not None:
             return found
-        lock.release()  # so that whoever holds the removed log can save it
+        lock.release()  # so that the process with the removed log open can save it
         if time.monotonic() > until:
             raise errors.make_error(
                 errors.StoreBusy,
                 f"the write-ahead log of {guard.path} was removed while another program has the store open. End that"
-                " program, which saves what it holds, and try again; `hermes doctor` names it",
+                " program, which saves the content of the log, and try again; `hermes doctor` names it",
             )
         time.sleep(_ENTRY_NAP_S)
 
@@ -161,17 +166,17 @@ def end_entry(guard: file_guard.Guard, lock: LogLock) -> None:
 
 def claim_lock(lock: LogLock, seconds: float) -> None:
     if not lock.claim_before(time.monotonic() + seconds):
-        raise apsw.BusyError("other programs write")
+        raise apsw.BusyError("another program is writing")
 
 
 def _is_in_use(guard: file_guard.Guard) -> bool:
-    """Whether others have the file open with a write-ahead log."""
+    """Return whether other processes have the file open with a write-ahead log."""
     store = guard.hold_file()
     return is_locked(store, SHARED_FIRST, SHARED_SIZE) and os.pread(store, 2, _JOURNAL_AT) == _IS_WAL
 
 
 def _hold_open(guard: file_guard.Guard, name: str, descriptors: dict[Identity, int]) -> int | None:
-    """A descriptor of the file; None if there is none. It is kept open: see `file_guard`."""
+    """Return a descriptor of the file, or None if it does not exist. It stays open, see `file_guard`."""
     identity = identity_of(name)
     try:
         if identity is not None and identity not in descriptors:
@@ -182,12 +187,15 @@ def _hold_open(guard: file_guard.Guard, name: str, descriptors: dict[Identity, i
 
 
 def _find_files(guard: file_guard.Guard, descriptors: dict[Identity, int]) -> FoundFiles | None:
-    """Index and log, if both are there, belong together and are in use. An empty log need not be there."""
+    """Return the identities of the index and the log if both exist, belong together and are in use.
+
+    Return None otherwise. An empty log need not exist.
+    """
     try:
         index_file, log_file = (
             _hold_open(guard, name, descriptors) for name in (guard.index_name, guard.log_name)
         )
-    except PermissionError:  # then SQLite cannot use it either, and says so
+    except PermissionError:  # SQLite cannot use the file either, and reports the error
         return None, None
     if index_file is None or not is_locked(index_file, IN_USE_BYTE, 1):
         return None

@@ -1,22 +1,24 @@
-"""Go on after the write-ahead log, or its index, was removed or replaced under an open store.
+"""Recovery after the write-ahead log, or its index, was removed or replaced under an open store.
 
-Connections that were open before still hold the removed log, and it may be the only place of acknowledged rows. So,
-while the database file is in its place:
+Connections that were opened before still have the removed log open. It may contain acknowledged rows that are
+nowhere else. So, while the database file is in its place, recovery takes these steps:
 
-1. stop every store of this process on the file: no write, no read, no checkpoint;
-2. keep other processes from writing, and from opening the file, by `log_lock`;
-3. checkpoint through a connection that holds the old log, down to an empty one;
-4. close every connection of this process to the file: they share one view of the log's index;
-5. open them again, on a new log, before the lock is released.
+1. Stop every store of this process on the file: no write, no read, no checkpoint.
+2. Keep other processes from writing to the file and from opening it, with `log_lock`.
+3. Checkpoint the whole old log through a connection that still has it open.
+4. Close every connection of this process to the file, because they share one view of the log's index.
+5. Open the connections again, on a new log, before the lock is released.
 
-A log that is in its place but was emptied or shortened is not checkpointed: what is missing would be written to the
-file as garbage. If all was in the file already, a new log is begun. Otherwise the store fails.
+A log that is in its place but was emptied or shortened is not checkpointed, because the missing frames would
+be written to the file as garbage. If all its frames were checkpointed before, a new log is started. Otherwise
+the store fails.
 
-A checkpoint is refused where it would overwrite the changes of somebody else who has begun a new log. If all is in the
-file already, nothing is lost by that. Otherwise the store fails, and acknowledges nothing more.
+A checkpoint is refused if it would overwrite the changes of another program that has started a new log. If
+all frames of the old log were checkpointed before, nothing is lost. Otherwise the store fails and
+acknowledges no further writes.
 
-Other processes that hold the old log find out the same way. They see that the index no longer describes their log, and
-only open the file again.
+Other processes that have the old log open detect the removal with the same check. They see that the index no
+longer describes their log, and only open the file again.
 """
 
 from __future__ import annotations
@@ -53,29 +55,29 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 STOP_S = 5.0
-"""How long to wait for the reads and writes of this process, and the readers of others, to end."""
+"""How long to wait for reads and writes of this process, and reads of other processes, to end."""
 STOP_FOR_READ_S = 0.1
-"""The same where a read has found out: it can go on with what it has."""
+"""The same limit if a read detected the removal. The read can continue with the old log."""
 
 _NAP_S = 0.01
 
 
 class Rescue(NamedTuple):
     saved: bool
-    """Everything that was committed through the old log is in the database file, or in the log in its place."""
+    """Everything committed through the old log is in the database file, or in the log now in place."""
     can_leave: bool
-    """Nothing of the old log is needed any more: its connections may be closed."""
+    """Nothing in the old log is needed any more, so its connections may be closed."""
     lost: bool = False
-    """Something that is only in the old log cannot be saved, and never will be."""
+    """Some content of the old log exists nowhere else and can never be saved."""
     by_us: bool = False
-    """This process has emptied the log: it may begin a new one, though others still hold the old one."""
+    """This process emptied the log. It may start a new log although others still have the old one open."""
 
 
 def restore_log(store: ConnectionSet, *, committed: bool = False, wait: float = STOP_S) -> bool:
-    """Save what the removed log holds and open the file anew, for all stores of this process.
+    """Save the content of the removed log and open the file again, for all stores of this process.
 
-    To be called in the store's commit queue, outside a transaction. `committed` says that a transaction was committed
-    after the log was last seen in its place. False if that transaction has to be made again.
+    Call this in the store's commit queue, outside a transaction. `committed` means that a transaction was
+    committed after the log was last seen in its place. Return False if that transaction has to be repeated.
     """
     guard = store.guard
     with guard.recovery:
@@ -91,13 +93,15 @@ def restore_log(store: ConnectionSet, *, committed: bool = False, wait: float = 
     try:
         until = time.monotonic() + wait
         stores = _stop_stores(guard, store, until)
+        # Checkpointers stay stopped until the connections are open again. A connection that is opened in
+        # between would keep the removed index in use for every later connection of this process.
         for each in stores:
-            each.renew_checkpointer()
+            each.checkpointer.stop()
         lock = LogLock(guard)
         rescue = _leave_log(guard, stores, lock, until, committed=guard.has_unsure_commit)
         guard.saved_all = rescue.saved
         if rescue.can_leave:
-            if not rescue.by_us:  # others may have begun a new log since, so that it is opened like any other
+            if not rescue.by_us:  # another process may have started a new log, so open the file as usual
                 lock.release()
             for each in stores:
                 each.reopen(lock if rescue.by_us else None)
@@ -109,11 +113,12 @@ def restore_log(store: ConnectionSet, *, committed: bool = False, wait: float = 
             guard.recovering = None
             guard.recovery.notify_all()
         for each in stores:
+            each.renew_checkpointer()
             each.readers.release()
 
 
 def save_before_close(store: ConnectionSet) -> errors.HermesError | None:
-    """Save what a removed log holds before the store is closed. The error to raise if that is not possible."""
+    """Save the content of a removed log before the store is closed. Return an error if that fails."""
     guard = store.guard
     if store.read_only or not guard.is_in_place():
         return None
@@ -132,7 +137,7 @@ def save_before_close(store: ConnectionSet) -> errors.HermesError | None:
         if lock is not None:
             lock.close()
     if rescue.saved:
-        log.error("%s: its write-ahead log was removed; what it held was saved", store.path)
+        log.error("%s: its write-ahead log was removed; its content was saved", store.path)
         store.leave_log_alone(not _is_ours(guard))
         return None
     store.leave_log_alone(True)
@@ -140,7 +145,10 @@ def save_before_close(store: ConnectionSet) -> errors.HermesError | None:
 
 
 def note_cut_log(store: ConnectionSet) -> errors.HermesError:
-    """A read has failed because the log was emptied or shortened: the error to raise."""
+    """Return the error for a read that failed because the log was emptied or shortened.
+
+    Stop the store for good if the log contained frames that are not in the database file.
+    """
     index = read_index(store.guard.index)
     problem = _make_cut_error(store)
     if index is None or index.outstanding:
@@ -149,8 +157,11 @@ def note_cut_log(store: ConnectionSet) -> errors.HermesError:
 
 
 def drop_foreign_log(guard: file_guard.Guard) -> None:
-    """Empty a log that another program has written over with that of another store. SQLite would put it into the file
-    when the store is next opened. The index tells the two apart: when SQLite begins a log anew, it names no frames."""
+    """Empty the log if another program has overwritten it with the log of another store.
+
+    SQLite would otherwise copy the foreign log into the file at the next open. A log that SQLite restarted
+    itself is left alone: its index names no frames.
+    """
     observed, index = guard.log, read_index(guard.index)
     if observed is None or index is None or not index.frames or not guard.is_log_cut():
         return
@@ -158,14 +169,17 @@ def drop_foreign_log(guard: file_guard.Guard) -> None:
         if os.fstat(observed.descriptor).st_size and not has_salts(index, observed.descriptor):
             os.truncate(guard.log_name, 0)
     except OSError as problem:
-        log.error("%s: the log of another store is in the place of its own: %s", guard.path, problem)
+        log.error("%s: the log of another store has replaced its own: %s", guard.path, problem)
 
 
 # -------------------------------------------------------------------- stopping this process
 
 
 def _wait_while_recovering(guard: file_guard.Guard, store: ConnectionSet) -> None:
-    """Let another store of this process close and open our connections. `guard.recovery` is held."""
+    """Wait until another store of this process has reopened our connections.
+
+    The caller holds `guard.recovery`.
+    """
     store.is_stopped = True
     guard.recovery.notify_all()
     try:
@@ -176,7 +190,7 @@ def _wait_while_recovering(guard: file_guard.Guard, store: ConnectionSet) -> Non
 
 
 def _stop_stores(guard: file_guard.Guard, leader: ConnectionSet, until: float) -> list[ConnectionSet]:
-    """Keep the other stores of this process from writing. They come to a stop in their own commit queues."""
+    """Block the commit queues of the other stores of this process. Return all stores that are now stopped."""
 
     def stop(store: ConnectionSet) -> None:
         def wait(_: object) -> None:
@@ -200,9 +214,12 @@ def _stop_stores(guard: file_guard.Guard, leader: ConnectionSet, until: float) -
 def _leave_log(
     guard: file_guard.Guard, stores: list[ConnectionSet], lock: LogLock, until: float, *, committed: bool
 ) -> Rescue:
-    """Save what the log holds and close every connection. If that is not possible now, everything that is committed
-    through the log is saved at least; otherwise an error is raised."""
-    idle = [store.stop_reads(until) for store in stores]  # every one of them, also after one that is not
+    """Save the content of the log and close every connection.
+
+    If the connections cannot be closed now, at least the committed transactions are saved. Raise an error if
+    that is not possible either.
+    """
+    idle = [store.stop_reads(until) for store in stores]  # a list: stop every store, even after a failure
     is_idle = all(idle)
     in_place = guard.is_in_place()
     writing = next((store for store in stores if not store.read_only), None)
@@ -227,10 +244,10 @@ def _leave_log(
         raise problem
     if not (is_idle and rescue.can_leave):
         if rescue.saved and committed:
-            return rescue._replace(can_leave=False)  # the next write tries again to begin a new log
+            return rescue._replace(can_leave=False)  # the next write tries again to start a new log
         raise _cannot_stop(stores[0], committed=committed)
     if writing is not None:
-        log.error("%s: another program took its write-ahead log away; what it held was saved", stores[0].path)
+        log.error("%s: another program removed its write-ahead log; its content was saved", stores[0].path)
     return rescue
 
 
@@ -245,16 +262,16 @@ def _close(guard: file_guard.Guard, stores: list[ConnectionSet], in_place: bool)
 
 
 def _save(guard: file_guard.Guard, store: ConnectionSet, until: float, *, committed: bool) -> Rescue:
-    """Try until it is done, until it turns out that it cannot or need not be done, or until the time is up."""
+    """Retry until the log is saved, until it cannot or need not be saved, or until the time is up."""
     while True:
         rescue = _decide(guard, store, committed=committed)
         if rescue is None:
             try:
-                # Somebody else may be at it, for which SQLite does not wait.
+                # Another process may be checkpointing. SQLite does not wait for it.
                 busy, frames, moved = store.checkpoint_all(max(0.0, until - time.monotonic()))
                 rescue = Rescue(saved=not busy or 0 <= frames == moved, can_leave=not busy, by_us=not busy)
                 guard.note_own_write()
-            except apsw.IOError:  # another process has just emptied this log and begun a new one
+            except apsw.IOError:  # another process has just emptied this log and started a new one
                 if _decide(guard, store, committed=committed) is None:
                     raise
                 continue
@@ -264,47 +281,47 @@ def _save(guard: file_guard.Guard, store: ConnectionSet, until: float, *, commit
 
 
 def _decide(guard: file_guard.Guard, store: ConnectionSet, *, committed: bool) -> Rescue | None:
-    """What is to be done about the old log; None if it is to be checkpointed."""
+    """Return the outcome if it is already certain, or None if the old log must be checkpointed."""
     guard.examine_log()
     observed, index = guard.log, read_index(guard.index)
     if observed is None or index is None:
         return None
     if guard.is_log_cut():
-        # With nothing left to move, a checkpoint only begins the log anew.
+        # With no frames left to copy, a checkpoint only restarts the log.
         return Rescue(saved=False, can_leave=False, lost=True) if index.outstanding else None
     ours = is_index_of_log(index, observed.descriptor)
     nothing_to_do = Rescue(saved=True, can_leave=True)
     if _is_same(guard.index_name, guard.index):
         if not ours and has_salts(index, observed.descriptor):
-            # A program that did not notice has written on behind our frames, into a file that lacks them.
+            # Another program did not notice the removal and appended frames to a file that lacks ours.
             return Rescue(saved=False, can_leave=False, lost=True)
-        # Everybody shares this index. If it describes another log, somebody has saved ours and begun a new one.
+        # All processes share this index. If it describes another log, ours was saved and a new one started.
         return None if ours and index.frames else nothing_to_do
     if not index.outstanding:
         return nothing_to_do
-    if _is_same(guard.log_name, observed.descriptor):  # only the index is gone
+    if _is_same(guard.log_name, observed.descriptor):  # only the index was removed
         if not _index_in_use(guard.index_name):
             return None
-        # Whoever made the new index saw everything that was acknowledged before.
+        # The process that created the new index has seen every commit acknowledged before.
         return Rescue(saved=not committed or _has_commit(guard, index), can_leave=True)
-    if not ours:  # somebody had saved it and begun a new log before the index was removed, too
+    if not ours:  # another process saved it and started a new log before the index was removed too
         return nothing_to_do
     if not _has_successor(guard, store, observed.descriptor):
         return None
     if committed and count_outstanding_commits(index, observed.descriptor) == 1:
-        return Rescue(saved=False, can_leave=True)  # all but this one was saved by whoever removed the log
+        return Rescue(saved=False, can_leave=True)  # the remover of the log saved everything but this commit
     return Rescue(saved=False, can_leave=False, lost=True)
 
 
 def _has_commit(guard: file_guard.Guard, index: LogIndex) -> bool:
-    """Whether the index in its place names the last commit that was made by ours, into the same log."""
+    """Return whether the index now in place includes the last commit of our index, in the same log."""
     descriptor = guard.hold_descriptor(guard.index_name, os.O_RDONLY)
     other = read_index(descriptor)
     return other is not None and other.salts == index.salts and other.frames >= index.frames
 
 
 def _has_successor(guard: file_guard.Guard, store: ConnectionSet, observed: int) -> bool:
-    """Whether somebody has opened the file since, without the removed log, and may have changed it."""
+    """Return whether another program has opened the file without the removed log, and may have changed it."""
     try:
         if os.stat(guard.log_name).st_size:
             return True
@@ -312,13 +329,17 @@ def _has_successor(guard: file_guard.Guard, store: ConnectionSet, observed: int)
         pass
     if _index_in_use(guard.index_name):
         return True
-    # Whoever wrote to the file after the log had lost its name did not know of the log.
+    # A write to the file after the log was unlinked came from a program that did not use the log.
     return os.stat(store.path).st_mtime_ns > os.fstat(observed).st_ctime_ns
 
 
 def _index_in_use(name: str) -> bool:
-    """Of an index that is not ours: no connection of this process holds a lock on it that closing would drop. One that
-    is not in use, SQLite makes anew. Where locks cannot be asked for, any is taken to be in use."""
+    """Return whether a connection uses the index of this name, which is not the index of this process.
+
+    SQLite replaces an index that is not in use. Closing the descriptor here drops no lock, because no
+    connection of this process has a lock on this file. Where locks cannot be queried, any existing index
+    counts as in use.
+    """
     if not sys.platform.startswith("linux"):
         return os.path.exists(name)
     try:
@@ -333,7 +354,10 @@ def _index_in_use(name: str) -> bool:
 
 @contextmanager
 def _keep_newcomers_out(guard: file_guard.Guard) -> Iterator[None]:
-    """Nobody opens the file meanwhile: SQLite takes a lock on this byte for that, and waits."""
+    """Keep other processes from opening the file.
+
+    SQLite locks this byte to open it, and waits while it is locked.
+    """
     descriptor = None
     if sys.platform.startswith("linux"):
         try:
@@ -341,7 +365,7 @@ def _keep_newcomers_out(guard: file_guard.Guard) -> Iterator[None]:
             lock = pack_lock(fcntl.F_WRLCK, PENDING_BYTE, 1)
             fcntl.fcntl(descriptor, F_OFD_SETLK, lock)
         except OSError as problem:
-            log.debug("%s: opening it cannot be prevented: %s", guard.path, problem)
+            log.debug("%s: other programs cannot be kept from opening it: %s", guard.path, problem)
     try:
         yield
     finally:
@@ -351,7 +375,7 @@ def _keep_newcomers_out(guard: file_guard.Guard) -> Iterator[None]:
 
 
 def is_readable(guard: file_guard.Guard) -> bool:
-    """Whether connections that hold the removed log still read what everybody else would."""
+    """Return whether connections on the removed log still read the same data as all other processes."""
     observed, index = guard.log, read_index(guard.index)
     if observed is None or index is None or not guard.is_in_place():
         return False
@@ -359,13 +383,14 @@ def is_readable(guard: file_guard.Guard) -> bool:
         return False
     return (
         _is_same(guard.index_name, guard.index)
-        or index.frames > 0  # whoever saves what is in the log empties it
+        or index.frames > 0  # a process that saves the log's content empties the log
         or not os.path.exists(guard.index_name)
     )
 
 
 def _is_ours(guard: file_guard.Guard) -> bool:
-    """Whether nobody else has begun another log: then the last connection may clean up as usual."""
+    """Return whether the log is still the one that this process used. Only then may the last connection
+    remove it."""
     index = read_index(guard.index)
     return index is not None and not index.frames and _is_same(guard.index_name, guard.index)
 
@@ -384,16 +409,16 @@ def _cannot_stop(store: ConnectionSet, *, committed: bool = False) -> errors.Her
     outcome = "the last change may or may not be stored later" if committed else "nothing was written"
     return errors.make_error(
         errors.StoreFailed,
-        f"the write-ahead log of {store.path} was removed while it was open here. To save what it held, every read of"
-        f" the store has to end, and one has not; {outcome}. Try again when it has",
+        f"the write-ahead log of {store.path} was removed while it was open here. Its content can be saved only"
+        f" when no read of the store is running; {outcome}. Try again when the running read has ended",
     )
 
 
 def _cannot_save(store: ConnectionSet, problem: Exception) -> errors.HermesError:
     return errors.make_error(
         errors.StoreFailed,
-        f"the write-ahead log of {store.path} was removed while it was open here, and what it held cannot be put into"
-        f" the file: {problem}. The last changes made here are lost",
+        f"the write-ahead log of {store.path} was removed while it was open here, and its content cannot be saved"
+        f" to the file: {problem}. The last changes made here are lost",
     )
 
 
@@ -406,14 +431,14 @@ def _make_cut_error(store: ConnectionSet) -> errors.HermesError:
         errors.StoreFailed,
         f"another program emptied or shortened the write-ahead log of {store.path}: the last changes made here are"
         " lost, and nothing more is written. Close every SessionDB on that file, in every process, and open it again;"
-        " `hermes sessions verify` tells whether what was in the file before is whole",
+        " `hermes sessions verify` checks the rest of the store",
     )
 
 
 def _make_lost_error(store: ConnectionSet) -> errors.HermesError:
     return errors.make_error(
         errors.StoreFailed,
-        f"another program took the write-ahead log of {store.path} away, and the store was changed without it: the last"
-        " changes made here cannot be put into the file. Close every SessionDB of this process on that file and open"
+        f"another program removed the write-ahead log of {store.path}, and the store was changed without it: the last"
+        " changes made here cannot be saved to the file. Close every SessionDB of this process on that file and open"
         " it again",
     )

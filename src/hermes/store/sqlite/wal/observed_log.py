@@ -1,4 +1,4 @@
-"""The write-ahead log in use, and whether it is still the one in its place."""
+"""The write-ahead log in use, and the check that it is still in its place."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from hermes import clock
 from hermes.store.sqlite.wal.file_identity import NO_DESCRIPTORS, identity_in
 from hermes.store.sqlite.wal.log_index import LogCheck
 
-_TICK_S, _TICKS_OF_SECONDS_S = 0.05, 3.0  # how far apart two times of a file are at least, with room to spare
+_TICK_S, _TICKS_OF_SECONDS_S = 0.05, 3.0  # resolution of file times, with a margin
 
 
 class ObservedLog:
-    """The write-ahead log as it was first seen. It is kept open, so that no other file can be given its number; nobody
-    locks it, so that closing it hurts nobody.
+    """The write-ahead log as it was first observed.
 
-    Nothing can take it away without the kernel noting the time of a change in its folder (`ctime`, which no program can
-    set), so that is looked at, and the log itself only if it has changed: since Linux 6.13 asking for the times of a
-    file makes the next write to it record a finer one, which cost a seventh of every commit. What leads to the folder
-    is looked up anew each time, for others go there by it: a link on the way may lead elsewhere by now.
+    It is kept open, so that the kernel cannot reuse its inode number. No process locks the log, so closing
+    the descriptor drops no lock.
+
+    A log cannot be removed without a new change time (`ctime`) of its folder, and no program can set that
+    time. So the check reads the folder's change time, and looks at the log only if it differs. Since Linux
+    6.13, reading the times of a file makes the next write to it record a finer one; for the log this made
+    every commit about 14 % slower. The folder's path is resolved anew at each check, because other processes
+    use the path, and a symbolic link in it may have changed.
     """
 
     def __init__(self, store: str, identity: tuple[int, int], index: tuple[int, int] | None) -> None:
@@ -46,7 +49,7 @@ class ObservedLog:
         return in_place
 
     def is_folder_at_rest(self) -> bool:
-        """Whether nothing was changed in the folder since the log was seen in its place there."""
+        """Return whether nothing in the folder has changed since the log was seen in its place."""
         return (
             self._at_rest is not None
             and self._folder_descriptor is not None
@@ -75,5 +78,8 @@ def _open_folder(name: str) -> int | None:
 
 
 def is_settled(changed_ns: int, now: float) -> bool:
-    """Whether another change, made now, would bear a later time. Some file systems know seconds only, or pairs."""
+    """Return whether another change of the folder, made now, would get a later change time.
+
+    Some file systems store times only in steps of one or two seconds.
+    """
     return now - changed_ns / 1e9 > (_TICK_S if changed_ns % 1_000_000_000 else _TICKS_OF_SECONDS_S)

@@ -1,7 +1,7 @@
-"""The modes of the files that SQLite makes beside the store: the write-ahead log and its index.
+"""The permissions of the files that SQLite creates beside the store: the write-ahead log and its index.
 
-SQLite gives them the mode of the store at that moment. Those of a store that was read-only then stay read-only, and
-would keep it unwritable after it was made writable again.
+SQLite gives these files the permissions that the store has at that moment. If the store was read-only then,
+they stay read-only, and the store cannot be written even after it was made writable again.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ log = get_logger(__name__)
 LOG = "-wal"
 ENDINGS = (LOG, "-shm")
 SIDECARS = (*ENDINGS, "-journal")
-"""All that SQLite puts beside a file."""
+"""The endings of all files that SQLite creates beside a database."""
 BESIDE_COPY = (*SIDECARS, KEY_NOTE)
-"""All that lies beside a copy that is being made."""
+"""The endings of all files that may be beside an unfinished copy."""
 
 
 def find_read_only(path: Path) -> list[str]:
-    """The log and the index, where they lack the right to be written that the store has for its owner."""
+    """Return the log and the index if their owner may not write them although the store is writable."""
     found = [name for name in _names(path) if not _can_be_written(name)]
     try:
         return found if found and os.stat(path).st_mode & stat.S_IWUSR else []
@@ -33,15 +33,16 @@ def find_read_only(path: Path) -> list[str]:
 
 
 def format_chmod(names: list[str]) -> str:
-    import shlex  # only a notice names a command
+    import shlex  # needed for notices only
 
     return f"`chmod u+w {' '.join(shlex.quote(name) for name in names)}`"
 
 
 def mend_modes(path: Path, *, always: bool = False) -> None:
-    """Let the owner write the log and the index, if they may write the store, or `always`.
+    """Make the log and the index writable for their owner if the store is writable, or if `always` is set.
 
-    A store that is only read now may be written later. What belongs to another user stays as it is.
+    With `always`, a store that is read-only now can be written later. Files of other users are left
+    unchanged.
     """
     for name in _names(path) if always else find_read_only(path):
         try:

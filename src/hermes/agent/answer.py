@@ -1,4 +1,5 @@
-"""Reduces the events of a turn to its answer. Every surface uses this; what it shows on the way is its own matter."""
+"""Reduces the events of a turn to its answer. Every surface uses this module; each surface displays the
+events itself."""
 
 from __future__ import annotations
 
@@ -22,9 +23,11 @@ from hermes.agent.events import (
     ToolStarted,
 )
 from hermes.agent.models.model import Used
+from hermes.errors import LeaseLost
 
 BETWEEN = "\n\n"
-"""Between the texts of a turn that has several: before a tool call, and after it."""
+"""The separator between the texts of a turn, for example between the text before a tool call and the text
+after it."""
 INTERRUPTED = "interrupted"
 NO_TEXT = "there is no answer"
 NO_END = "the turn ended without an answer"
@@ -33,27 +36,28 @@ Outcome = Literal["answered", "stopped", "failed"]
 
 
 class Answer:
-    """The answer of a turn, as far as its events came."""
+    """The answer of a turn, built from the events received so far."""
 
     def __init__(self) -> None:
         self.text = ""
-        """What the turn ended with, without reasoning: the last text. Empty until it ends, and if it failed."""
+        """The last text of the turn, without reasoning. Empty until the turn ends, and if the turn failed."""
         self.partial = ""
         """The text of the message that is being streamed."""
         self.reasoning = ""
         self.outcome: Outcome = "failed"
         self.reason: str | None = None
-        """Why the model ended its answer."""
+        """The finish reason that the model reported."""
         self.failure: Failed | None = None
         self.notes: list[Note | NotStored] = []
-        """What a person should know besides the answer."""
+        """Notices for the person, besides the answer."""
         self.used: list[Used] = []
         self.prompt_id: int | None = None
-        """The message that is answered; None if it could not be stored."""
+        """The id of the message that is answered; None if it could not be stored."""
         self.message_id: int | None = None
-        """The message with the last text."""
+        """The id of the message with the last text."""
         self.completed: list[tuple[int, str]] = []
-        """Answers that were complete when the person said something more into the turn: id and text of each."""
+        """The id and text of each answer that was already complete when the person added a message to the
+        turn."""
         self._texts: list[str] = []
         self._reasoning_before = ""
         self._complete: tuple[int, str] | None = None
@@ -65,12 +69,13 @@ class Answer:
 
     @property
     def separator(self) -> str:
-        """What stands before the next piece of text in `whole_text`."""
+        """The text to insert before the next piece in `whole_text`: `BETWEEN` at the start of a further text,
+        otherwise empty."""
         return BETWEEN if self._texts and not self.partial else ""
 
     @property
     def problem(self) -> str | None:
-        """Why there is no answer, or only a part of one."""
+        """Why the answer is missing or incomplete; None if there is a complete answer."""
         if self.outcome == "answered":
             return None if self.text.strip() else NO_TEXT
         if self.outcome == "stopped":
@@ -78,8 +83,19 @@ class Answer:
         return NO_END if self.failure is None else self.failure.why
 
     @property
+    def lost_lease(self) -> LeaseLost | None:
+        """The error raised because another process took over the lease; None if the turn did not fail for
+        this reason."""
+        error = None if self.failure is None else self.failure.error
+        return error if isinstance(error, LeaseLost) else None
+
+    @property
     def tokens(self) -> tuple[int, int, int, int] | None:
-        """Sent, of those from a cache, answered, of those in reasoning; None if the provider reported none."""
+        """Prompt, cached prompt, output and reasoning tokens; None if the provider reported no counts.
+
+        The cached tokens are part of the prompt tokens, and the reasoning tokens are part of the output
+        tokens.
+        """
         if all(usage.prompt_tokens is None and usage.output_tokens is None for usage in self.used):
             return None
         return (
@@ -140,13 +156,15 @@ class Answer:
 
 async def collect_answer(
     events: AsyncGenerator[Event, None],
-    show: Callable[[Event], Awaitable[None]],
+    show: Callable[[Event], Awaitable[None]] | None = None,
     answer: Answer | None = None,
 ) -> Answer:
-    """Follow a turn to its end. `show` gets each event before it is added to the answer."""
+    """Read the events of a turn to the end and return its answer. `show` receives each event before it is
+    added."""
     answer = answer or Answer()
     async with aclosing(events):
         async for event in events:
-            await show(event)
+            if show is not None:
+                await show(event)
             answer.add(event)
     return answer

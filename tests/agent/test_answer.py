@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes.agent.answer import BETWEEN, Answer
 from hermes.agent.events import (
     Counted,
     Discarded,
@@ -22,7 +23,6 @@ from hermes.agent.events import (
     ToolStarted,
 )
 from hermes.agent.models.model import Used
-from hermes.conversation.answer import BETWEEN, Answer
 from hermes.errors import HermesError
 
 

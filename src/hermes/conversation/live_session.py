@@ -1,0 +1,227 @@
+"""The session of a live conversation: its record under a lease, its title and its messages.
+
+The row of a new session is inserted with its first message. A conversation without messages therefore leaves
+nothing in the store. A chat of a platform is the exception: it is always in a stored session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from hermes import clock, errors
+from hermes.agent.models.model import strip_address
+from hermes.agent.transcript import IncognitoRecord, StoredRecord
+from hermes.conversation import working_directory
+from hermes.conversation.agents import AgentScope, LiveRecord
+from hermes.conversation.model_choice import ModelSelector
+from hermes.conversation.results import RewindResult
+from hermes.conversation.surface import Surface
+from hermes.store.processes import identify_process
+
+if TYPE_CHECKING:
+    from hermes.db.session_db import AnyStore
+
+StoreT = TypeVar("StoreT", bound="AnyStore")
+Row = dict[str, Any]
+
+
+class LiveSession(Generic[StoreT]):
+    def __init__(
+        self, store: StoreT, scope: AgentScope, surface: Surface, models: ModelSelector | None = None
+    ) -> None:
+        self.store, self.scope, self.surface, self.models = store, scope, surface, models
+        self.queued_title: str | None = None
+        self.started_at = clock.now()
+        self.replaced_by: str | None = None
+        """The session that replaced a deleted one."""
+        self._open = self._is_elsewhere = self._is_entered = False
+        self._left: list[LiveRecord] = []
+        self.record = self._make_record()
+
+    @property
+    def session_id(self) -> str:
+        return self.record.session_id
+
+    @property
+    def known_id(self) -> str | None:
+        """The id of the session; None for a chat that is not in a stored session."""
+        return self.session_id if self.exists or self.surface.route is None else None
+
+    @property
+    def exists(self) -> bool:
+        """Whether the session is in the store."""
+        return self.record.exists
+
+    @property
+    def incognito(self) -> bool:
+        return self.surface.incognito
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of the session's lease; None without a lease."""
+        return self.record.epoch
+
+    @property
+    def cwd(self) -> Path:
+        return self.scope.cwd or Path.cwd()
+
+    @property
+    def previous_id(self) -> str | None:
+        """The session that `begin` left for this one; None once this one is stored."""
+        return self.record.previous_id
+
+    def _make_record(
+        self, session_id: str | None = None, cwd: Path | None = None, previous_id: str | None = None
+    ) -> LiveRecord:
+        """Return the record of an existing session, or of a new one.
+
+        If an existing session is deleted later, the record continues in a new session with `cwd`.
+        """
+        if self.surface.incognito and session_id is None:
+            return IncognitoRecord()
+        new: dict[str, Any] = {}
+        if self.surface.make_session is None:
+            new.update(working_directory.describe_origin(cwd or self.cwd))
+        if self.models is not None and self.models.wish.base_url is not None:
+            new["model_config"] = {"base_url": strip_address(self.models.wish.base_url)}
+        return StoredRecord(
+            self.store,
+            session_id,
+            source=self.scope.platform,
+            surface=self.surface.name,
+            make_session=None if self.surface.make_session is None else self._replace_session,
+            previous_id=previous_id,
+            choose_title=lambda: self.queued_title,
+            **new,
+        )
+
+    async def _replace_session(self) -> str:
+        assert self.surface.make_session is not None
+        self.replaced_by = await self.surface.make_session()
+        return self.replaced_by
+
+    def _set_record(self, record: LiveRecord) -> None:
+        self.record = record
+        self._open = self._is_elsewhere = False
+        self.queued_title, self.started_at = None, clock.now()
+
+    # ---------------------------------------------------------------- the lease
+
+    async def ensure_session(self) -> bool:
+        """Return whether the session is stored. A chat stores it now; a terminal stores it with the first
+        message."""
+        if self.surface.route is not None:
+            await self.surface.route.open_session()
+        return self.exists
+
+    async def enter(self, session_id: str) -> None:
+        """Work in this session from now on. Raises `LeaseHeld` if another process works in it.
+
+        The lease of the previous session is kept until `close_left`, so that work begun under it can be
+        finished.
+        """
+        await self._enter_held(await self._hold_session(session_id), session_id)
+
+    async def _hold_session(self, session_id: str) -> LiveRecord:
+        """Return a record that holds the lease of a session. Reuse the current record if it is of the same
+        conversation."""
+        record = self.record
+        if record.lease is not None:
+            if record.session_id == session_id:
+                return record
+            root = await asyncio.to_thread(self.store.get_conversation_root, session_id)
+            if root == record.lease.conversation_id:
+                return record
+        record = self._make_record(session_id)
+        await record.hold()
+        return record
+
+    async def _enter_held(self, record: LiveRecord, session_id: str) -> None:
+        """Work in a session whose lease `record` holds."""
+        self._is_entered = True
+        if isinstance(record, StoredRecord) and record.session_id != session_id:
+            await record.move(session_id)
+        elif record is self.record:
+            return
+        if record is not self.record:
+            self._left.append(self.record)
+        self._set_record(record)
+
+    def observe(self, session_id: str | None) -> None:
+        """Select a session, or none, without taking a lease. Used for read-only requests while no turn runs
+        here."""
+        if not self._is_entered and session_id != (self.session_id if self.exists else None):
+            self._set_record(self._make_record(session_id))
+
+    async def check_free(self, session_id: str) -> None:
+        """Raise `LeaseHeld` if another process or surface works in a session."""
+        lease = await asyncio.to_thread(self.store.leases.find_holder, session_id)
+        if lease is not None and lease.holder != (*identify_process(), self.surface.name):
+            raise errors.LeaseHeld(f"session {session_id!r} is in use", lease)
+
+    async def close_left(self) -> None:
+        """Release the leases of the sessions that were left for another session."""
+        while self._left:
+            await self._left.pop().close()
+
+    async def leave(self) -> None:
+        """Release all leases. `enter` takes the lease again."""
+        self._left.append(self.record)
+        self._set_record(self._make_record(self.session_id if self.exists else None))
+        self._is_entered = False
+        await self.close_left()
+
+    async def step_aside(self) -> None:
+        """Release the lease of the session for another program that may return it."""
+        await self.record.close()
+
+    async def step_back(self) -> None:
+        await self.record.hold()
+
+    def forget(self) -> None:
+        """Mark the session as taken over by another process. This process will not end it."""
+        self._open = False
+
+    # ---------------------------------------------------------------- the title
+
+    def get_title(self) -> str | None:
+        return self.store.get_session_title(self.session_id) if self.exists else None
+
+    def _apply_title(self) -> str:
+        title, self.queued_title = self.queued_title, None
+        if title is None or not self.exists:
+            return "The title is not set."
+        if (stored := self.get_title()) is not None:  # the session was created with it
+            return f"Session title set: {stored}"
+        try:
+            self.store.set_session_title(self.session_id, title)
+        except errors.InvalidTitle as problem:
+            return f"Not titled: {problem}"
+        except errors.StoreError as problem:
+            self.queued_title = title  # tried again with the next message
+            return f"Not titled yet: {problem}"
+        return f"Session title set: {title}"
+
+    # ---------------------------------------------------------------- messages and rewinds
+
+    async def load_rows(self) -> list[Row]:
+        """Return the messages of the context, without metadata rows of other programs."""
+        return [row for row in await self.record.context() if row.get("role") != "session_meta"]
+
+    async def take_back(self, message_id: int) -> RewindResult:
+        """Rewind to just before a message of the person."""
+        done = await asyncio.to_thread(
+            lambda: self.store.rewind_to_message(self.session_id, message_id, lease_epoch=self.epoch)
+        )
+        return RewindResult(done["rewound_count"], done["target_message"]["content"])
+
+    async def bring_back(self) -> int:
+        """Restore the messages of the last rewind, unless there are newer messages. Return how many were
+        restored."""
+        if not self.exists:
+            return 0
+        return await asyncio.to_thread(
+            lambda: self.store.restore_last_rewind(self.session_id, lease_epoch=self.epoch)
+        )

@@ -1,0 +1,143 @@
+"""The agent of a live conversation, and its work besides turns.
+
+The agent is built when it is needed. Besides turns it saves facts to memory and generates titles and
+transcripts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from hermes import errors
+from hermes.agent.components import LEAST_SAID, AgentComponents
+from hermes.agent.models.model import Model
+from hermes.conversation.agents import AgentProvider, AgentScope, LiveRecord, PreparedAgent
+from hermes.conversation.background_tasks import BackgroundTasks
+from hermes.conversation.live_session import LiveSession, StoreT
+from hermes.conversation.model_choice import ModelSelector
+from hermes.conversation.surface import Surface
+
+SAVING_S = 60.0
+
+
+class SessionAgent(LiveSession[StoreT]):
+    def __init__(
+        self,
+        store: StoreT,
+        agents: AgentProvider,
+        scope: AgentScope,
+        surface: Surface,
+        models: ModelSelector | None = None,
+    ) -> None:
+        """If `models` is given, the conversation chooses its model itself. It then owns `agents`, and `close`
+        closes them."""
+        self._agents = agents
+        self._prepared: PreparedAgent | None = None
+        self._background = BackgroundTasks()
+        super().__init__(store, scope, surface, models)
+
+    def _set_record(self, record: LiveRecord) -> None:
+        super()._set_record(record)
+        self._prepared = None
+
+    @property
+    def parts(self) -> AgentComponents:
+        """The components of the conversation's agent. May read files."""
+        return self._agents.get_components(self.scope)
+
+    async def prepare(self) -> PreparedAgent:
+        """Return the agent. Raises `HermesError` if the model cannot be used; the next call tries again."""
+        while (prepared := self._prepared) is None:
+            record = self.record
+            prepared = await self._agents.prepare_agent(self.scope, self.store, record)
+            is_current = self.models is None or self.models.model is prepared.agent.model
+            if is_current and record is self.record:  # if not, the model or the session changed meanwhile
+                self._prepared = prepared
+        return prepared
+
+    async def choose_model(self, name: str) -> Model:
+        """Continue with another model. Raises and changes nothing if no model of this name can be built."""
+        assert self.models is not None
+        model = await self.models.choose(name)
+        self._prepared = None
+        if self.exists:
+            await asyncio.to_thread(self.store.set_session_model, self.session_id, model.name)
+        return model
+
+    async def _fall_back(self) -> str | None:
+        """Replace an unavailable model by the default one.
+
+        Return a message for the person; None if there is no other model.
+        """
+        notice = None if self.models is None else await self.models.fall_back()
+        if notice is not None:
+            self._prepared = None
+        return notice
+
+    async def read_memory(self) -> str:
+        """Return the agent's memory. It is empty if the agent has none."""
+        return await asyncio.to_thread(lambda: "" if (read := self.parts.memory) is None else read())
+
+    async def list_skills(self) -> Sequence[tuple[str, str]]:
+        """Return the name and the description of each skill."""
+        return await asyncio.to_thread(lambda: () if (read := self.parts.skills) is None else read())
+
+    async def stop_processes(self) -> int:
+        """End the background processes of the conversation. Return how many there were."""
+        session_id = self.known_id
+        if session_id is None:
+            return 0
+
+        def stop() -> int:
+            end = self.parts.stop_processes
+            return 0 if end is None else end(self.store, session_id)
+
+        return await asyncio.to_thread(stop)
+
+    # ---------------------------------------------------------------- work besides turns
+
+    async def save(self, least: int = LEAST_SAID) -> bool:
+        """Run a silent turn in which the agent saves facts to memory. Return whether it completed.
+
+        The turn runs only if the person sent at least `least` messages since the last one. It has a time
+        limit, and its errors are ignored.
+        """
+        if not self.exists:
+            return False
+        with suppress(errors.HermesError):
+            return await self._save(await self.prepare(), least)
+        return False
+
+    async def _save(self, prepared: PreparedAgent, least: int) -> bool:
+        save = self.parts.save
+        if save is not None:
+            with suppress(errors.HermesError, TimeoutError):
+                async with asyncio.timeout(SAVING_S):
+                    return await save(prepared.agent, least)
+        return False
+
+    def _schedule_title(self) -> None:
+        make = self.parts.make_title
+        if make is not None and self.exists:
+            from hermes.agent.title_generation import make_title_while_young
+
+            self._background.start(make_title_while_young(self.store, self.session_id, make))
+
+    async def _transcribe(self, record: LiveRecord) -> None:
+        transcribe = self.parts.transcribe
+        if transcribe is not None and record.exists:
+            with suppress(
+                errors.StoreError, OSError
+            ):  # the store has the messages; a later run writes the copy
+                await asyncio.to_thread(transcribe, self.store, record.session_id)
+
+    @property
+    def has_background_work(self) -> bool:
+        """Whether background work runs, such as the generation of a title."""
+        return bool(self._background)
+
+    async def settle(self) -> None:
+        """Wait for background work."""
+        await self._background.wait()

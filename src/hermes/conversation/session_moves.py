@@ -1,0 +1,225 @@
+"""Moves of a live conversation between sessions: start, resume, branch, undo a start.
+
+In a chat of a platform, the chat's route is changed in the transaction that ends or reopens sessions, under
+the lease of the target session. The lease of the session that is left is kept until the message that caused
+the move is processed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from hermes import errors
+from hermes.agent.components import LEAST_SAID
+from hermes.conversation import working_directory
+from hermes.conversation.agents import LiveRecord, PreparedAgent
+from hermes.conversation.live_session import Row, StoreT
+from hermes.conversation.session_agent import SessionAgent
+
+if TYPE_CHECKING:
+    from hermes.db.scoped_store import ScopedStore
+
+
+class SessionMoves(SessionAgent[StoreT]):
+    async def begin(self, title: str | None = None) -> None:
+        """Leave the session for a new one, after the agent saved facts from the old one to memory.
+
+        At a terminal, the agent saves in the background, and the new session is stored with its first
+        message.
+        """
+        if self.surface.route is not None or self.surface.is_per_request:
+            await self.save()
+            await self.start_afresh("session_reset", title)
+            return
+        previous_id = self.session_id if self.exists else self.previous_id
+        self._end_later("new_session", save=True)
+        self._set_record(self._make_record(previous_id=previous_id))
+        self.queued_title = title
+
+    async def start_afresh(self, reason: str, title: str | None = None) -> str:
+        """End the session and continue in a new one that is linked to it. Return the new session's id."""
+        old, epoch, key = self.session_id, self.epoch, self._get_session_key()
+        child = await asyncio.to_thread(
+            lambda: self.store.reset(old, reason=reason, lease_epoch=epoch, session_key=key, title=title)
+        )
+        await self._enter_child(child)
+        return child
+
+    async def undo_start(self) -> list[str] | None:
+        """Return to the session that was left by a new start, if there are no messages since. Return notes
+        for the person.
+
+        Return None if there is no new start to undo. Raises `LeaseHeld` if another process works in the
+        previous session.
+        """
+        if not self.exists:
+            previous = self.previous_id
+            if previous is None:
+                return None
+            return await self.switch_to(await asyncio.to_thread(self.store.get_compression_tip, previous))
+        undone, epoch = self.session_id, self.epoch
+        row = await asyncio.to_thread(self.store.get_session, undone)
+        if row is None or row["relation"] != "reset" or row["parent_session_id"] is None:
+            return None
+        previous = await asyncio.to_thread(self.store.get_compression_tip, row["parent_session_id"])
+        try:
+            await self._move(previous, lambda: self.store.undo_reset(undone, lease_epoch=epoch))
+        except errors.InvalidArgument:
+            return None
+        return []
+
+    async def switch_to(
+        self, session_id: str, *, asked_cwd: Path | None = None, take_over: bool = False, reopen: bool = True
+    ) -> list[str]:
+        """Continue in another session. Return notes for the person. Raises `LeaseHeld` if another process
+        works in it.
+
+        Without `reopen` (terminals only), the session is reopened with its next message instead of now.
+        """
+        row = await asyncio.to_thread(self.store.get_session, session_id)
+        if row is None:
+            raise _build_unknown(session_id)
+        if self.surface.route is not None:
+            await self._switch_chat(session_id)
+            return []
+        if self.surface.is_per_request:
+            await self.enter(session_id)
+            await self.close_left()
+            return []
+        where = working_directory.choose_directory(row["cwd"], asked_cwd, self.cwd)
+        record = self._make_record(session_id, where.cwd)
+        await self._background.end_session_now(session_id)
+        unwritable = await self._hold(record, take_over)
+        self._end_later("resumed_other")
+        self._set_record(record)
+        self.scope = self.scope._replace(cwd=where.cwd)
+        self._is_elsewhere = str(where.cwd) != row["cwd"]
+        if reopen:
+            await asyncio.to_thread(self._reopen)
+            self._open = True
+        restored = None if self.models is None else self.models.restore(row)
+        note = " ".join(filter(None, (where.note, restored)))
+        return [line for line in (note, unwritable) if line]
+
+    async def _switch_chat(self, session_id: str) -> None:
+        await self.ensure_session()
+        key, epoch, store = self._get_session_key(), self.epoch, cast("ScopedStore", self.store)
+        assert key is not None
+
+        def switch() -> str:
+            route = store.switch_session(key, session_id, lease_epoch=epoch)
+            if route is None:
+                raise _build_unknown(session_id)
+            return route.session_id
+
+        await self._move(session_id, switch)
+
+    async def _move(self, session_id: str, change: Callable[[], str]) -> None:
+        """Take the lease of a session, run `change` on the store, and work in the session that `change`
+        returns.
+
+        If the lease is held or `change` fails, everything stays as it was.
+        """
+        record = await self._hold_session(session_id)
+        try:
+            live = await asyncio.to_thread(change)
+        except BaseException:
+            if record is not self.record:
+                await record.close()
+            raise
+        await self._enter_held(record, live)
+        self._open = True
+        await self._follow(live)
+
+    async def _hold(self, record: LiveRecord, take_over: bool) -> str | None:
+        """Take the lease. If the store cannot be written now, return a message for the person instead:
+        reading still works."""
+        try:
+            await record.hold(take_over=take_over)
+        except errors.LeaseHeld:
+            raise
+        except errors.StoreError as problem:
+            if await asyncio.to_thread(self.store.leases.find_holder, record.session_id) is not None:
+                raise  # another process may work in it
+            return f"The store cannot be written now: {problem}"
+        return None
+
+    async def branch(self, title: str | None = None) -> str:
+        """Continue in a new session with the same context. Return its id. No messages are copied."""
+        old, epoch, key = self.session_id, self.epoch, self._get_session_key()
+        child = await asyncio.to_thread(
+            lambda: self.store.branch(old, lease_epoch=epoch, session_key=key, title=title)
+        )
+        await self._enter_child(child)
+        return child
+
+    async def branch_off(self, session_id: str) -> str:
+        """Continue in a branch of a session that another process works in and keeps. Return the branch's id."""
+        child = await asyncio.to_thread(lambda: self.store.branch(session_id, end_parent=False))
+        record = self._make_record(child)
+        await record.hold()
+        self._end_later("resumed_other")
+        self._set_record(record)
+        self._open = True
+        return child
+
+    async def _enter_child(self, child: str) -> None:
+        """Work in a child session of this one. This one has ended already."""
+        await self.enter(child)
+        self._open = True
+        await self._follow(child)
+
+    async def _follow(self, session_id: str) -> None:
+        """Notify the chat's route of the new session. Without a route, release the leases of the sessions
+        that were left."""
+        if self.surface.route is not None:
+            await self.surface.route.handle_move(session_id)
+        else:
+            await self.close_left()
+
+    def _get_session_key(self) -> str | None:
+        return None if self.surface.route is None else self.surface.route.session_key
+
+    # ---------------------------------------------------------------- the end of a session
+
+    async def leave_trashed(self) -> str | None:
+        """Begin a new session if this one was deleted or trashed. Return the id of the old one, or None if it
+        is still there."""
+        record, old = self.record, self.session_id
+        if not record.exists or await asyncio.to_thread(self.store.get_session, old) is not None:
+            return None
+        await record.close()
+        self._set_record(self._make_record())
+        return old
+
+    def _reopen(self) -> None:
+        """Reopen the session if it was ended, for example by the last process that left it."""
+        with suppress(errors.StoreError):  # storing the message reports the same error
+            session: Row | None = self.store.get_session(self.session_id) if self.exists else None
+            if session is not None and session["ended_at"] is not None:
+                self.store.reopen_session(self.session_id)
+
+    def _end_later(self, reason: str, *, save: bool = False) -> None:
+        """End the session and release its lease, in the background."""
+        saving = self._prepared if save and self._open else None
+        ending = self._end(self.record, reason if self._open else None, saving)
+        self._background.start(ending, self.record)
+
+    async def _end(self, record: LiveRecord, reason: str | None, saving: PreparedAgent | None) -> None:
+        try:
+            if saving is not None:
+                await self._save(saving, LEAST_SAID)
+        finally:
+            if reason is not None and record.exists:
+                with suppress(errors.StoreError):
+                    await asyncio.to_thread(self.store.end_session, record.session_id, reason)
+            await self._transcribe(record)
+            await record.close()
+
+
+def _build_unknown(session_id: str) -> errors.HermesError:
+    return errors.make_error(errors.UnknownSession, f"Session not found: {session_id}")

@@ -1,0 +1,65 @@
+"""The shared commands in a chat: their context and their surface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hermes.conversation.commands.command_types import (
+    CommandContext,
+    Option,
+    SharedCommand,
+)
+from hermes.conversation.commands.replies import ConversationList, Reply, SearchHits
+from hermes.gateway.commands.command_context import ChatCommandContext, CommandChat
+from hermes.gateway.commands.visible_conversations import ChatVisibility
+
+if TYPE_CHECKING:
+    from hermes.agent.subagents import Subagents
+
+MOST_HITS = 5
+"""The number of search hits in a reply. It suits the screen of a telephone."""
+
+
+def make_core_context(context: ChatCommandContext) -> CommandContext:
+    return CommandContext(
+        context.store,
+        context.chat.conversation,
+        ChatSurface(context.chat),
+        ChatVisibility(context),
+        context.chat.lists.get(context.source),
+        most_hits=MOST_HITS,
+    )
+
+
+async def run_core_command(command: SharedCommand, context: ChatCommandContext, words: str) -> Reply:
+    """Run a shared command and return its reply.
+
+    If the reply is a list, remember it for the sender, so that a number in their next command means an entry
+    of this list.
+    """
+    reply = await command.run(make_core_context(context), words)
+    if isinstance(reply, ConversationList | SearchHits):
+        context.chat.lists.remember(context.source, [row["id"] for row in reply.rows])
+    return reply
+
+
+class ChatSurface:
+    """A chat as a command surface. It cannot ask for a confirmation."""
+
+    def __init__(self, chat: CommandChat) -> None:
+        self._chat = chat
+
+    @property
+    def waiting(self) -> int:
+        return self._chat.waiting
+
+    async def confirm(self, question: str) -> bool:
+        return True
+
+    async def choose(self, question: str, options: Sequence[Option]) -> str | None:
+        return None
+
+    @property
+    def subagents(self) -> Subagents:
+        return self._chat.subagents

@@ -1,0 +1,63 @@
+"""What is typed while an answer is made: commands that are run at once, and all else for the next prompt."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.input.typeahead import get_typeahead
+
+from hermes.chat.input.quiet_keyboard import TypedAhead
+
+COMMAND = "/agents"
+LINES = st.lists(
+    st.sampled_from(
+        ["hello", COMMAND, f"{COMMAND}x\x7f", "/title x", "", "\x1b[A", "new\x1b\r/agents", "ä/"]
+    ),
+    max_size=6,
+)
+
+
+@contextmanager
+def open_keyboard() -> Iterator[tuple[int, Input]]:
+    """A terminal that the test types into, and the keyboard of the program in it."""
+    ours, its = pty.openpty()
+    tty.setraw(its)
+    with open(its, encoding="utf-8") as stdin:
+        yield ours, create_input(stdin)
+    os.close(ours)
+
+
+async def type_text(text: str) -> tuple[list[str], str, list[str]]:
+    """The commands that were run, the text for the next prompt, and what was shown of commands."""
+    run: list[str] = []
+    shown: list[str] = []
+
+    def run_command(line: str) -> bool:
+        if line == COMMAND:
+            run.append(line)
+        return line == COMMAND
+
+    with open_keyboard() as (terminal, keyboard):
+        with TypedAhead(keyboard, run_command, shown.append).read():
+            os.write(terminal, text.encode())
+            await asyncio.sleep(0.01)
+        return run, "".join(press.data for press in get_typeahead(keyboard)), shown
+
+
+@settings(max_examples=30, deadline=None)
+@given(LINES, st.sampled_from(["", "the rest", "/age"]))
+async def test_only_commands_are_taken(lines: list[str], rest: str) -> None:
+    run, typed, shown = await type_text("".join(f"{line}\r" for line in lines) + rest)
+    taken = [line for line in lines if line in (COMMAND, f"{COMMAND}x\x7f")]
+    assert run == [COMMAND] * len(taken)
+    assert typed == "".join(f"{line}\r" for line in lines if line not in taken) + rest
+    assert shown[-1] == ""
+    assert set(shown) <= {"", "/age"}

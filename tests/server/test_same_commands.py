@@ -1,0 +1,78 @@
+"""The same commands in the terminal and over the API leave the same conversations in the store."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from unittest.mock import patch
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from hermes.conversation.agents import AgentScope, LiveRecord, PreparedAgent, build_agent
+from hermes.db.session_db import AnyStore
+from tests.chat.echo import make_tools
+from tests.gateway.local_gateway import ANN
+from tests.gateway.test_same_commands import (
+    COMPONENTS,
+    NO_QUESTIONS,
+    SAY,
+    STEP,
+    Person,
+    StoredConversation,
+    StoredState,
+    read_state,
+)
+from tests.server.api_gateway import ApiGateway, ParrotAgents, ask, open_api_gateway, user
+
+
+class CompressingAgents(ParrotAgents):
+    async def prepare_agent(self, scope: AgentScope, store: AnyStore, record: LiveRecord) -> PreparedAgent:
+        return await build_agent(COMPONENTS, scope, store, record, self.model, make_tools(False), Path.home())
+
+
+@settings(
+    max_examples=int(os.environ.get("HERMES_COMMAND_EXAMPLES", "20")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(steps=st.lists(STEP, max_size=14))
+@example(steps=[SAY, "/undo", SAY, "/undo", "/redo"])
+@example(steps=["/new Rome", "/undo", SAY, "/new Rome", SAY, "/resume Rome", SAY])
+@example(steps=[SAY, "/branch Naples", "/undo 2", SAY, "/undo", "/redo", "/compress", SAY, "/retry", "/redo"])
+async def test_the_api_stores_what_the_terminal_stores(steps: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, HERMES_HOME=folder):
+        (Path(folder) / "config.yaml").write_text(NO_QUESTIONS)
+        async with open_api_gateway({"requests_per_minute": 100_000}, CompressingAgents()) as gateway:
+            person = Person(ANN, Path(folder))
+            await compare([SAY, *steps], gateway, person)
+            await person.close()
+
+
+async def compare(steps: list[str], gateway: ApiGateway, person: Person) -> None:
+    """A program begins with a message: before that it has no session to name."""
+    terminal, session = person.terminal, "mine"
+    async with gateway.http() as client:
+        for number, step in enumerate(steps):
+            # The API stores a title at once, the terminal with the first message: one that is left before that differs.
+            if step.startswith("/resume") and terminal.conversation.queued_title is not None:
+                continue
+            typed = f"m{number}" if step == SAY else step
+            await terminal._handle_input(typed)
+            await terminal.conversation.settle()
+            if step == SAY:
+                _, session = await ask(gateway, [user(typed)], session=session)
+            else:
+                answer = await client.post(f"/api/sessions/{session}/commands", json={"command": typed})
+                assert answer.status_code in (200, 400, 404), answer.text
+                session = answer.json().get("session_id", session)
+            row = gateway.db.get_session(session)
+            assert row is not None
+            stored = read_state(gateway.db, row["owner"], None, None)
+            assert list_contents(person.read_terminal()) == list_contents(stored), steps[: number + 1]
+
+
+def list_contents(state: StoredState) -> list[StoredConversation]:
+    """A program may go on in any of them: whether one is ended says nothing."""
+    return [conversation._replace(is_ended=False, end_reason=None) for conversation in state.conversations]

@@ -1,0 +1,48 @@
+"""Where tests have their temporary folders: in memory in `make test`, as far as that can be, else on the disk.
+
+Half of the time of a test with a store is waiting for the disk. SQLite works in memory as it does on a disk: with real
+files, locks and a log. `make test-full` and a run without `--tier` use the disk. So does a run with `--basetemp`, which
+keeps the folders of tests that fail.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+MEMORY = Path("/dev/shm")
+LEAST_FREE = 2 << 30
+VARIABLE = "HERMES_TESTS_MEMORY"
+START_TOOLS = ("agent", "chat", "conversation", "server")
+"""Folders whose tests start tools. A sandbox replaces `/dev`, and so a workspace in memory cannot be seen in it."""
+ON_DISK = (*START_TOOLS, "survival")
+
+
+def choose(tier: str | None, base_folder: object) -> None:
+    """Decide whether this run uses memory: on Linux, where there is enough of it. Workers read it from `VARIABLE`."""
+    has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= LEAST_FREE
+    is_chosen = tier in {"fast", "test"} and base_folder is None and has_room
+    os.environ[VARIABLE] = str(MEMORY) if is_chosen else ""
+
+
+@contextmanager
+def make_factory() -> Iterator[pytest.TempPathFactory | None]:
+    """The factory for folders in memory, which are gone at the end. None if this run uses the disk."""
+    root = os.environ.get(VARIABLE)
+    if not root:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="hermes-tests-", dir=root, ignore_cleanup_errors=True) as folder:
+        base = Path(folder)
+        yield pytest.TempPathFactory(base, 0, "failed", lambda *_: None, base, _ispytest=True)
+
+
+def needs_disk(file: Path) -> bool:
+    return not file.is_relative_to(TESTS) or file.relative_to(TESTS).parts[0] in ON_DISK

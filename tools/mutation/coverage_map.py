@@ -1,0 +1,70 @@
+"""A plugin of pytest that records which tests call which functions of the sources.
+
+    python -m pytest -p tools.mutation.coverage_map
+
+The environment tells the folder of the sources (`HERMES_MAP_SOURCES`) and the folder for the records (`HERMES_MAP`).
+Each process of xdist writes one file there. A function is known by its file and its qualified name. What a test starts
+in another process is not seen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+from types import CodeType, FrameType
+
+import pytest
+
+SOURCES = os.environ.get("HERMES_MAP_SOURCES", "")
+RECORDS = os.environ.get("HERMES_MAP", "")
+
+_codes: set[CodeType] = set()
+_calls_of_tests: dict[str, tuple[float, list[str]]] = {}
+_not_passed: set[str] = set()
+
+
+def _note_call(frame: FrameType, event: str, argument: object) -> None:
+    """Called at the start of every Python function. It returns None, so lines are not traced."""
+    _codes.add(frame.f_code)
+
+
+def _list_calls() -> list[str]:
+    start = f"{SOURCES}/"
+    return sorted(
+        {
+            f"{code.co_filename.removeprefix(start)}:{code.co_qualname.partition('.<locals>')[0]}"
+            for code in _codes.copy()
+            if code.co_filename.startswith(start)
+        }
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    _codes.clear()
+    started = time.perf_counter()
+    threading.settrace(_note_call)
+    sys.settrace(_note_call)
+    try:
+        return (yield)
+    finally:
+        sys.settrace(None)
+        threading.settrace(None)
+        _calls_of_tests[item.nodeid] = (time.perf_counter() - started, _list_calls())
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A test that fails without any mutant, or is skipped, says nothing about one."""
+    if report.outcome != "passed":
+        _not_passed.add(report.nodeid)
+
+
+def pytest_sessionfinish() -> None:
+    passed = {test: calls for test, calls in _calls_of_tests.items() if test not in _not_passed}
+    if RECORDS and passed:
+        Path(RECORDS, f"{os.getpid()}.json").write_text(json.dumps(passed), encoding="utf-8")

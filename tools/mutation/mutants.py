@@ -1,0 +1,160 @@
+"""Mutants: small changes to a source file, one at a time, each of which changes what the program does.
+
+The text of the changed node is replaced where it stands. Everything else in the file stays as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+@dataclass(frozen=True)
+class Mutant:
+    file: str
+    """Below the folder of the sources, such as `hermes/store/engine.py`."""
+    function: str | None
+    """The qualified name of the outermost function around the change. None for code that runs at import."""
+    line: int
+    kind: str
+    start: int
+    """The bytes from `start` to `end` of the file are replaced by `text`."""
+    end: int
+    text: str
+
+    @property
+    def folder(self) -> str:
+        return self.file.split("/")[1]
+
+    def apply(self, source: bytes) -> bytes:
+        return source[: self.start] + self.text.encode() + source[self.end :]
+
+
+def list_mutants(sources: Path, folder: str) -> list[Mutant]:
+    """Every mutant of `sources/hermes/FOLDER`, in the order of the files."""
+    return [
+        mutant
+        for path in sorted((sources / "hermes" / folder).rglob("*.py"))
+        for mutant in _Finder(path.relative_to(sources).as_posix(), path.read_bytes()).find()
+    ]
+
+
+def choose_mutants(sources: Path, folders: list[str], count: int, seed: int) -> list[Mutant]:
+    """`count` mutants in equal shares of the folders, of many kinds, always the same for a seed and a source."""
+    chosen: list[Mutant] = []
+    for number, folder in enumerate(folders):
+        share = count // len(folders) + (number < count % len(folders))
+        chosen += _choose_share(list_mutants(sources, folder), share, random.Random(f"{seed} {folder}"))
+    return chosen
+
+
+def _choose_share(mutants: list[Mutant], count: int, chance: random.Random) -> list[Mutant]:
+    """Take the kinds in turn, so that a frequent kind does not crowd out the others."""
+    kinds: dict[str, list[Mutant]] = {}
+    for mutant in mutants:
+        kinds.setdefault(mutant.kind, []).append(mutant)
+    for same_kind in kinds.values():
+        chance.shuffle(same_kind)
+    chosen: list[Mutant] = []
+    while len(chosen) < count and any(kinds.values()):
+        chosen += [same_kind.pop() for _, same_kind in sorted(kinds.items()) if same_kind]
+    return sorted(chosen[:count], key=lambda mutant: (mutant.file, mutant.start))
+
+
+class _Finder:
+    """Walks one file and collects its mutants."""
+
+    def __init__(self, file: str, source: bytes) -> None:
+        self._file, self._source = file, source
+        self._line_starts = [0]
+        for line in source.split(b"\n"):
+            self._line_starts.append(self._line_starts[-1] + len(line) + 1)
+        self._scopes: list[Scope] = []
+        self._mutants: list[Mutant] = []
+
+    def find(self) -> list[Mutant]:
+        self._visit(ast.parse(self._source))
+        return self._mutants
+
+    def _visit(self, node: ast.AST) -> None:
+        self._mutate(node)
+        scopes = self._scopes
+        if isinstance(node, Scope):
+            self._scopes = [*scopes, node]
+        for child in _list_children(node):
+            self._visit(child)
+        self._scopes = scopes
+
+    def _mutate(self, node: ast.AST) -> None:
+        match node:
+            case ast.Compare(left=left, ops=[operator, *others], comparators=comparators):
+                flipped = FLIPPED[type(operator)]()
+                self._add("flipped comparison", node, ast.Compare(left, [flipped, *others], comparators))
+            case ast.BoolOp(op=operator, values=values):
+                other = ast.Or() if isinstance(operator, ast.And) else ast.And()
+                self._add("swapped and/or", node, ast.BoolOp(other, values))
+            case ast.Constant(value=bool(value)):
+                self._add("changed constant", node, ast.Constant(not value))
+            case ast.Constant(value=int(value) | float(value)):
+                self._add("changed constant", node, ast.Constant(value + 1))
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                pass
+            case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
+                self._add("negated condition", test, ast.UnaryOp(ast.Not(), test))
+            case ast.Raise() | ast.AugAssign() | ast.Delete() | ast.Expr(value=ast.Call() | ast.Await()):
+                self._add("removed statement", node, ast.Pass())
+            case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
+                self._add("removed statement", node, ast.Pass())
+            case _:
+                pass
+
+    def _add(self, kind: str, node: ast.expr | ast.stmt, new: ast.expr | ast.stmt) -> None:
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        start = self._line_starts[node.lineno - 1] + node.col_offset
+        end = self._line_starts[node.end_lineno - 1] + node.end_col_offset
+        text = ast.unparse(ast.fix_missing_locations(new))
+        if isinstance(new, ast.expr):
+            text = f"({text})"
+        self._mutants.append(Mutant(self._file, self._get_function(), node.lineno, kind, start, end, text))
+
+    def _get_function(self) -> str | None:
+        """The outermost function that is being visited, with the classes around it."""
+        for depth, scope in enumerate(self._scopes):
+            if not isinstance(scope, ast.ClassDef):
+                return ".".join(outer.name for outer in self._scopes[: depth + 1])
+        return None
+
+
+def _list_children(node: ast.AST) -> list[ast.AST]:
+    """The parts of a node that run. Annotations, checks for type checkers and f-strings are left out.
+
+    Parts of an f-string have no reliable place before Python 3.12.
+    """
+    match node:
+        case ast.JoinedStr() | ast.arg():
+            return []
+        case ast.AnnAssign(value=value):
+            return [] if value is None else [value]
+        case ast.FunctionDef(args=arguments, body=body) | ast.AsyncFunctionDef(args=arguments, body=body):
+            return [arguments, *body]
+        case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=orelse):
+            return [*orelse]
+        case _:
+            return list(ast.iter_child_nodes(node))
