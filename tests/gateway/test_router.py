@@ -171,6 +171,18 @@ async def test_a_restarted_gateway_tells_that_a_conversation_was_thrown_away() -
         assert await gateway.asks(in_group(ANN), "again") == [REPLACED, "you said: again"]
 
 
+async def test_only_a_message_begins_another_conversation() -> None:
+    """A chat is also woken for a reset, and once more after its last message."""
+    async with LocalGateway() as gateway:
+        await gateway.asks(ANN, "hello")
+        gateway.db.trash_session(gateway.session_of(ANN))
+        key = make_session_key(ANN)
+        await gateway.app.router.wake(key)
+        await gateway.until(lambda: gateway.app.router.mailbox(key, ANN).is_idle)
+        assert gateway.db.routing.find_live_session(key) is None
+        assert await gateway.asks(ANN, "again") == [REPLACED, "you said: again"]
+
+
 async def test_a_conversation_thrown_away_during_an_answer_goes_on_in_another() -> None:
     async with LocalGateway() as gateway:
         await gateway.asks(ANN, "hello")

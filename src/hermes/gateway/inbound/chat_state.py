@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from hermes import clock, errors
 from hermes.agent.prompt.participants import SharedRoom
@@ -101,24 +101,38 @@ class Chat:
     def epoch(self) -> int | None:
         return self.conversation.epoch
 
-    async def begin(self) -> str:
+    @overload
+    async def begin(self) -> str: ...
+    @overload
+    async def begin(self, *, create: bool) -> str | None: ...
+    async def begin(self, *, create: bool = True) -> str | None:
         """Enter the chat's conversation under its lease, and return its session.
 
-        The owner and the access to the machine are determined again, because they may have changed.
+        Without `create`, return None if the chat has no live session. The owner and the access to the machine
+        are determined again, because they may have changed.
         """
         if self.epoch is None:
             self.conversation.scope = self._make_scope()
         before = self.session_id
-        live = await self._lookup.ensure_session(self.key, self.source)
-        try:
-            await self.conversation.enter(live)
-        except errors.UnknownSession:  # deleted since it was looked up
-            live = await self._lookup.ensure_session(self.key, self.source)
-            await self.conversation.enter(live)
+        live = await self._find_session(create)
+        if live is not None:
+            try:
+                await self.conversation.enter(live)
+            except errors.UnknownSession:  # deleted since it was looked up
+                live = await self._find_session(create)
+                if live is not None:
+                    await self.conversation.enter(live)
+        if live is None:
+            return None
         await self._notify_if_replaced(before, live)
         if self.is_shared:
             await asyncio.to_thread(self._renew_prompt, live)
         return live
+
+    async def _find_session(self, create: bool) -> str | None:
+        if create:
+            return await self._lookup.ensure_session(self.key, self.source)
+        return await asyncio.to_thread(self.store.find_live_session, self.key)
 
     async def _make_session(self) -> str:
         """Return the session in which the chat continues after its own was deleted during a turn."""

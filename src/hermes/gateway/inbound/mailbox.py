@@ -179,6 +179,11 @@ class Mailbox:
     async def _drain(self) -> None:
         """Process all waiting messages. Then check whether a reset is due."""
         while not self._closing:
+            if not await self._has_message():
+                # Only a message creates a session: a chat whose conversation was trashed stays without one.
+                if await self.chat.begin(create=False) is not None:
+                    await self.chat.resets.reset_if_due()
+                return
             await self.chat.begin()
             self._notified_elsewhere = False
             async with self._taking:
@@ -186,7 +191,6 @@ class Mailbox:
                 entry = self._in_hand.pop(0) if ours else await self._claim()
             if entry is None:
                 await self._require_no_open_claim()
-                await self.chat.resets.reset_if_due()
                 return
             self._entry = entry
             try:
@@ -203,6 +207,11 @@ class Mailbox:
                 self._entry = None
                 self.chat.conversation.expect(False)
                 await self.chat.conversation.close_left()
+
+    async def _has_message(self) -> bool:
+        return bool(
+            self._in_hand or await asyncio.to_thread(self._context.db.inbox.list_waiting, self.chat.key)
+        )
 
     async def _claim(self, *, alongside: bool = False) -> InboxEntry | None:
         claim, chat = self._context.db.inbox.claim, self.chat
