@@ -4,6 +4,7 @@ skips."""
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -99,15 +100,14 @@ def tmp_path_factory(
 
 
 @pytest.fixture(autouse=True)
-def home(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Path]:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return the path of a home for this test. The folder does not exist yet.
 
     No real files of a person are within reach. The person's folder is not below `tmp_path`, because a
     workspace that contains a whole home is ignored.
     """
-    person = tmp_path_factory.mktemp("person")
+    person = tmp_path.with_name(f"{tmp_path.name}-person")
+    person.mkdir()
     hermes_home = tmp_path / "home"
     monkeypatch.setenv("HOME", str(person))
     monkeypatch.setenv("HERMES_HOME", str(hermes_home))
@@ -119,6 +119,8 @@ def home(
     before = os.umask(NORMAL_UMASK)
     yield hermes_home
     os.umask(before)
+    # pytest reads the whole parent folder to number the next `tmp_path`, so that folder must stay small.
+    shutil.rmtree(person, ignore_errors=True)
 
 
 @pytest.fixture
