@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ[tiers.PROFILE] = profile  # also for a pytest that a test starts
     settings.load_profile(profile)
     is_worker = hasattr(config, "workerinput")
-    if is_worker:  # it has the environment of its controller, which also sees the reports
+    if is_worker:  # a worker has the environment of its controller, which also receives the reports
         return
     temporary_folders.choose(config.getoption("tier"), config.getoption("basetemp"))
     if IN_CI:
@@ -83,7 +83,7 @@ def get_markers(item: pytest.Item) -> set[str]:
 
 @pytest.fixture(scope="session")
 def memory_factory() -> Iterator[pytest.TempPathFactory | None]:
-    """Makes temporary folders in memory, for the tests of this process. None where they use the disk."""
+    """Create temporary folders in memory for the tests of this process. None if the tests use the disk."""
     with temporary_folders.make_factory() as factory:
         yield factory
 
@@ -92,7 +92,7 @@ def memory_factory() -> Iterator[pytest.TempPathFactory | None]:
 def tmp_path_factory(
     request: pytest.FixtureRequest, memory_factory: pytest.TempPathFactory | None
 ) -> pytest.TempPathFactory:
-    """What makes the temporary folders of a module, and so every `tmp_path` too: in memory where that can be."""
+    """Create the temporary folders of a module and every `tmp_path`: in memory if possible."""
     if memory_factory is None or temporary_folders.needs_disk(request.path):
         on_disk: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
         return on_disk

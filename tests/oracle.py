@@ -1,16 +1,16 @@
-"""A slow and simple reading of what a query finds, to judge the fast ones by.
+"""A slow and simple implementation of queries. Tests compare the search with it.
 
-It shares no code with the product: it looks at characters one by one, by their Unicode names, and compares tokens
-instead of index terms. Where the two disagree, one of them is wrong.
+It shares no code with the product: it examines characters one by one, by their Unicode names, and compares
+tokens instead of index terms. If the two disagree, one of them is wrong.
 
-1. The text of a message is its content (of structured content the strings), its tool name and its tool calls; case and
-   diacritics are folded on both sides, diacritics on Latin, Greek and Cyrillic letters only.
-2. Tokens are runs of letters and digits of one script family; an identifier also yields its camelCase parts.
-3. A word matches if its tokens occur side by side as whole tokens and, where it has punctuation, it also occurs
-   literally; a word of punctuation alone matches literally.
+1. The text of a message is its content (the strings of structured content), its tool name and its tool calls.
+   Case and diacritics are folded on both sides, diacritics on Latin, Greek and Cyrillic letters only.
+2. Tokens are runs of letters and digits of one script family. An identifier also yields its camelCase parts.
+3. A word matches if its tokens occur side by side as whole tokens. If it contains punctuation, it must also
+   occur literally. A word of only punctuation matches literally.
 4. In scripts without spaces a run matches as a substring.
 5. `prefix*` matches the start of a token.
-6. `*part*` matches inside a token; with punctuation, or across script families, it occurs literally.
+6. `*part*` matches inside a token. With punctuation, or across script families, it must occur literally.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import json
 import unicodedata
 from typing import Any
 
-LONGEST = 255  # tokens are compared by so many characters; a longer word must also occur literally
+LONGEST = 255  # only this many characters of a token are compared; a longer word must also occur literally
 SPACELESS = (
     "CJK UNIFIED",
     "CJK COMPATIBILITY IDEOGRAPH",

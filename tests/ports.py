@@ -30,7 +30,7 @@ def reserve_port() -> int:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             socket.create_server(("127.0.0.1", port)).close()
-        except OSError:  # another test has it, or another program
+        except OSError:  # in use by another test or program
             os.close(lock)
             continue
         _locks.append(lock)

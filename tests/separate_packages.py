@@ -24,7 +24,7 @@ def installed_apart(name: str, *wanted: str, otherwise: str) -> Path:
     if place.parent.stat().st_uid != os.getuid():
         pytest.skip(f"{otherwise}: the folder for it belongs to somebody else")
     with (place.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several workers may want it at once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several workers can request it at the same time
         if not (place / ".ready").exists():
             pip = [
                 sys.executable,

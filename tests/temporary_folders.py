@@ -1,8 +1,8 @@
-"""Where tests have their temporary folders: in memory in `make test`, as far as that can be, else on the disk.
+"""The location of temporary folders: in memory in `make test` where possible, otherwise on the disk.
 
-Half of the time of a test with a store is waiting for the disk. SQLite works in memory as it does on a disk: with real
-files, locks and a log. `make test-full` and a run without `--tier` use the disk. So does a run with `--basetemp`, which
-keeps the folders of tests that fail.
+A test with a store spends half of its time waiting for the disk. In memory, SQLite works as on a disk, with
+real files, locks and a log. `make test-full` and a run without `--tier` use the disk. So does a run with
+`--basetemp`, which keeps the folders of failed tests.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ MEMORY = Path("/dev/shm")
 LEAST_FREE = 2 << 30
 VARIABLE = "HERMES_TESTS_MEMORY"
 START_TOOLS = ("agent", "chat", "conversation", "server")
-"""Folders whose tests start tools. A sandbox replaces `/dev`, and so a workspace in memory cannot be seen in it."""
+"""Folders whose tests start tools. A sandbox replaces `/dev`, so a workspace in memory is not visible inside it."""
 ON_DISK = (*START_TOOLS, "survival")
 
 
 def choose(tier: str | None, base_folder: object) -> None:
-    """Decide whether this run uses memory: on Linux, where there is enough of it. Workers read it from `VARIABLE`."""
+    """Decide whether this run uses memory: on Linux, if there is enough of it. Workers read the decision from
+    `VARIABLE`."""
     has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= LEAST_FREE
     is_chosen = tier in {"fast", "test"} and base_folder is None and has_room
     os.environ[VARIABLE] = str(MEMORY) if is_chosen else ""
@@ -34,7 +35,7 @@ def choose(tier: str | None, base_folder: object) -> None:
 
 @contextmanager
 def make_factory() -> Iterator[pytest.TempPathFactory | None]:
-    """The factory for folders in memory, which are gone at the end. None if this run uses the disk."""
+    """Return the factory for folders in memory, which are removed at the end. None if this run uses the disk."""
     root = os.environ.get(VARIABLE)
     if not root:
         yield None

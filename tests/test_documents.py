@@ -102,7 +102,7 @@ def test_the_architecture_names_every_folder() -> None:
 
 
 def test_the_architecture_is_read_in_ten_minutes() -> None:
-    """At 220 words a minute."""
+    """Assumes 220 words per minute."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     assert len(page.split()) <= 2_200
     assert re.findall(r"!\[[^]]+\]\(images/(\w+\.svg)\)", page) == ["rooms.svg", "message.svg", "append.svg"]

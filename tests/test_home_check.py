@@ -104,7 +104,7 @@ def test_a_home_that_a_stranger_can_put_another_in_place_of_is_refused(
         shared.chmod(0o777)
         with pytest.raises(errors.UnsafeHome, match="replace deep"):
             check_home()
-        shared.chmod(0o1777)  # as /tmp is
+        shared.chmod(0o1777)  # like /tmp
         check_home()
     if os.geteuid() == 0:
         os.chown(shared / "deep", STRANGER, STRANGER)

@@ -1,4 +1,4 @@
-"""The mutants of a mutation run: small changes that parse, and the same ones every time."""
+"""The mutants of a mutation run are small changes that parse, and they are the same in every run."""
 
 from __future__ import annotations
 

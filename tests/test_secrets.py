@@ -170,7 +170,7 @@ HOSTILE += [
 ]
 
 
-@pytest.mark.timeout(20)  # a pattern that goes back and forth would take minutes, or for ever
+@pytest.mark.timeout(20)  # a pattern with backtracking would take minutes or longer
 @pytest.mark.parametrize(
     "begin", ["", "token=", "password: '", "://me:", "-----BEGIN PRIVATE KEY-----", "eyJ"]
 )

@@ -33,7 +33,7 @@ def test_property(number): pass
 
 
 def read_command(target: str) -> str:
-    """What the Makefile does for a target."""
+    """Return the recipe of a target in the Makefile."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     found = re.search(rf"^{target}:.*\n\t(.+)$", makefile, re.MULTILINE)
     assert found is not None

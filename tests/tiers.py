@@ -1,12 +1,13 @@
-"""Which tests run when: `make test-fast`, `make test` and `make test-full` are `pytest --tier fast`, `test` and `full`.
+"""The tiers of tests: `make test-fast`, `make test` and `make test-full` run `pytest --tier fast`, `test` and `full`.
 
-`fast`  for the inner loop: what `test` runs, without the modules in `slow_modules.txt`. That list is made from measured
-        times (`python -m tools.slow_modules`).
+`fast`  for frequent runs: the tests of `test` without the modules in `slow_modules.txt`. That list is generated from
+        measured times (`python -m tools.slow_modules`).
 `test`  every test without the mark `full`.
-`full`  what `test` leaves out: tests with the mark `full`, and all property tests again, with many more examples.
+`full`  the tests that `test` leaves out: those with the mark `full`, and all property tests again, with many more
+        examples.
 
-The mark `full` stands at a test that needs a server or a model of its own, kills a process at every step, or does what
-another test does with many more inputs. Without `--tier`, pytest runs all it is given.
+A test has the mark `full` if it needs its own server or model, kills a process at every step, or repeats another
+test with many more inputs. Without `--tier`, pytest runs everything that it is asked to run.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from typing import Literal, get_args
 Tier = Literal["fast", "test", "full"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
 EXAMPLES: dict[Tier, int] = {"fast": 10, "test": 50, "full": 300}
-"""How many examples a property test tries that asks for no number of its own."""
+"""The number of examples for a property test that does not set its own."""
 PROFILE = "HYPOTHESIS_PROFILE"
-"""The variable that names the tier whose number of examples is used. `--tier` sets it; it also works alone."""
+"""The variable with the tier that determines the number of examples. `--tier` sets it; it can also be set alone."""
 TESTS = Path(__file__).parent
 SLOW_MODULES = TESTS / "slow_modules.txt"
 
 
 def is_in_tier(tier: Tier, markers: Collection[str]) -> bool:
-    """Whether a test with these marks runs in that tier. Hypothesis marks its tests `hypothesis`."""
+    """Return whether a test with these marks runs in this tier. Hypothesis marks its tests `hypothesis`."""
     if tier == "full":
         return "full" in markers or "hypothesis" in markers
     return "full" not in markers
 
 
 def is_slow(file: Path) -> bool:
-    """Whether a module of tests is left out in the tier `fast`."""
+    """Return whether the tier `fast` leaves out this test module."""
     return (
         file.is_relative_to(TESTS.parent) and file.relative_to(TESTS.parent).as_posix() in read_slow_modules()
     )
@@ -48,6 +49,6 @@ def read_slow_modules() -> frozenset[str]:
 
 
 def scale_examples(in_full: int) -> int:
-    """How many examples to try now, for a test that tries `in_full` in the tier `full`."""
+    """Return the number of examples to try now, for a test that tries `in_full` examples in the tier `full`."""
     profile = os.environ.get(PROFILE, "test")
     return max(1, in_full * next(EXAMPLES[tier] for tier in TIERS if tier == profile) // EXAMPLES["full"])

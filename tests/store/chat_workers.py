@@ -1,4 +1,4 @@
-"""The other processes of the tests of leases and mailboxes; see `tests/survival/workers.py` for how they are asked."""
+"""Worker commands for the tests of leases and mailboxes. `tests/survival/workers.py` describes the protocol."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def say_under_lease(session: str, text: str, epoch: int) -> int:
 
 
 def accept_until_killed(path: str, key: str, first: int, last: int) -> None:
-    """What a platform does that delivers anew whatever was not acknowledged."""
+    """Accept messages like a platform that delivers each message again until it is acknowledged."""
     with SessionDB(path) as db:
         say(ready=True)
         for number in range(first, last):
@@ -28,7 +28,7 @@ def accept_until_killed(path: str, key: str, first: int, last: int) -> None:
 
 
 def work_until_killed(path: str, key: str, session: str) -> None:
-    """Work on the messages of a chat, one after the other."""
+    """Process the messages of a chat one at a time."""
     with SessionDB(path) as db:
         epoch = db.leases.acquire(session, "worker").epoch
         say(ready=True)
@@ -64,7 +64,7 @@ def claim_delivery(key: str | None = None) -> int | None:
 
 
 def _was_said(db: SessionDB, session: str, platform_message_id: str | None) -> bool:
-    """Whether who was killed here before us had come as far as storing the message."""
+    """Return whether a previous worker stored the message before it was killed."""
     known = "SELECT 1 FROM messages WHERE session_id = ? AND platform_message_id = ?"
     return bool(read_rows(db, known, session, platform_message_id))
 

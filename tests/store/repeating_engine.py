@@ -1,4 +1,4 @@
-"""An engine that does everything twice, as after a commit that may not have lasted."""
+"""An engine that runs every write twice, as a retry does after a commit whose result is unknown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hermes_state import SessionDB
 
 
 class RepeatingEngine:
-    """Each work is done a second time, though the first commit lasted."""
+    """Runs each write a second time, although the first commit succeeded."""
 
     def __init__(self, db: SessionDB) -> None:
         self._engine: Any = db._engine

@@ -1,4 +1,4 @@
-"""What callers hand in that nobody should: one clear error and nothing lost, or the best that can be made of it."""
+"""Invalid arguments cause one clear error without data loss, or are converted to the nearest valid value."""
 
 from __future__ import annotations
 

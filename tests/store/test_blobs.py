@@ -1,4 +1,4 @@
-"""Large attachments: kept once, as bytes, for as long as a message shows them, and read back unchanged."""
+"""Large attachments are stored once, as bytes, while a message refers to them, and are read back unchanged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def url(data: bytes, media_type: str = "image/png") -> str:
 
 
 def shown(data: bytes, text: str = "look at this") -> list[Any]:
-    """What a person sends with a picture."""
+    """Return the content of a message with a picture."""
     return [{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": url(data)}}]
 
 
@@ -79,7 +79,7 @@ def a(db: SessionDB) -> SessionDB:
 
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionDB]:
-    """One store for all examples of a property."""
+    """Open one store for all examples of a property."""
     with SessionDB(tmp_path_factory.mktemp("shelf") / "state.db", durability="normal") as store:
         yield store
         assert store.verify().ok
@@ -101,13 +101,13 @@ def rows(db: SessionDB, sql: str, *values: object) -> list[tuple[Any, ...]]:
 
 
 def held(db: SessionDB) -> set[bytes]:
-    """The bytes of all blobs; each must be under its hash, once, and as large as it says."""
+    """Return the bytes of all blobs. Check that each has the right hash and size."""
     found = rows(db, "SELECT hash, bytes, size FROM blobs")
     assert all(sha256(data).digest() == name and len(data) == size for name, data, size in found)
     return {data for _, data, _ in found}
 
 
-# -------------------------------------------------------------------- what goes out of the content, and comes back
+# -------------------------------------------------------------------- removed from the content and restored
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -232,7 +232,8 @@ def test_content_nested_as_deep_as_can_be_stored_keeps_its_picture(a: SessionDB)
     assert contents(a) == [content]
 
 
-# -------------------------------------------------------------------- once, and as long as somebody refers to it
+# -------------------------------------------------------------------- stored once, while a message refers to
+# it
 
 
 def test_the_same_picture_is_stored_once(a: SessionDB) -> None:

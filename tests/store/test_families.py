@@ -1,4 +1,4 @@
-"""How sessions come out of one another: continued, branched, reset, delegated."""
+"""Sessions created from other sessions: continued, branched, reset, delegated."""
 
 from __future__ import annotations
 
@@ -303,7 +303,7 @@ def test_a_chain_of_thousands_is_a_tree_too(db: SessionDB) -> None:
 def test_whatever_is_done_every_message_is_stored_once_and_every_context_is_kept(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str], chance: random.Random
 ) -> None:
-    """A model of what each session's context should be, beside the store."""
+    """Compares the store with a model of each session's context."""
     with SessionDB(db_path=tmp_path_factory.mktemp("family") / "state.db") as db:
         db.create_session("s0", "cli")
         contexts: dict[str, list[tuple[int, str]]] = {"s0": []}
@@ -404,6 +404,7 @@ def test_what_continues_a_subagent_is_one_and_what_branches_off_it_is_not(db: Se
         return [(db.get_session(name) or {})["kind"] for name in ("helper", "more", "branch")]
 
     assert kinds() == ["child", "child", "chat"]
-    change_rows(db, "UPDATE sessions SET source = source")  # as another program may; all is derived anew
+    # As another program may do. All derived columns are then computed again.
+    change_rows(db, "UPDATE sessions SET source = source")
     db.list_sessions_rich()
     assert kinds() == ["child", "child", "chat"]

@@ -1,4 +1,4 @@
-"""Handing a session over to a platform: requested, claimed once, then completed or failed."""
+"""Handoff of a session to a platform: requested, claimed once, then completed or failed."""
 
 from __future__ import annotations
 

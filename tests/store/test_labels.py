@@ -1,4 +1,4 @@
-"""Pins, the archive, tags and workspaces: what a person does to find a conversation again."""
+"""Pins, the archive, tags and workspaces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.stored_rows import change_rows, read_rows
 
 @pytest.fixture
 def family(db: SessionDB) -> SessionDB:
-    """A conversation of three sessions, one that branched off it, and a stranger."""
+    """Create a conversation of three sessions, a branch of it, and an unrelated session."""
     db.create_session("one", "cli")
     for parent, child in (("one", "two"), ("two", "three")):
         db.end_session(parent, "compression")

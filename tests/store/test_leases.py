@@ -1,4 +1,4 @@
-"""Leases: at most one process works in a conversation, and one that was overtaken cannot write any more."""
+"""Leases: at most one process works in a conversation, and a process that lost its lease cannot write."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHAT_WORKERS = Path(__file__).with_name("chat_workers.py")
 
 @pytest.fixture
 def conversation(db: SessionDB) -> tuple[str, str]:
-    """Two sessions of one conversation."""
+    """Create two sessions of one conversation."""
     db.create_session("first", "cli")
     db.end_session("first", "compression")
     db.create_session("second", "cli", parent_session_id="first")
@@ -41,7 +41,7 @@ def fence(db: SessionDB, session_id: str) -> int:
 
 
 def held_by(db: SessionDB, **columns: object) -> None:
-    """Make the lease of `s` somebody else's."""
+    """Assign the lease of `s` to another holder."""
     for name, value in columns.items():
         change_rows(db, f"UPDATE leases SET {name} = ? WHERE conversation_id = 's'", value)
 
@@ -142,7 +142,7 @@ def test_a_holder_that_ended_but_was_not_waited_for_is_dead(db: SessionDB, sessi
     held_by(db, holder_pid=child.pid, holder_start=processes.find_start(child.pid))
     assert db.leases.find_holder("s") is not None
     child.kill()
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is still in the list
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, but still in the process list
     assert db.leases.find_holder("s") is None
     child.communicate()
 
@@ -367,14 +367,15 @@ def test_of_many_processes_that_want_it_one_gets_it(db: SessionDB, session: str)
             worker.__exit__(None, None, None)
 
 
-# --- any order of events
+# --- any order of operations
 
 SURFACES = st.sampled_from(["terminal", "gateway", "editor"])
 SESSIONS = st.sampled_from(["first", "second"])
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Several surfaces come, stay away, leave and push each other out; the model is one number and one name."""
+    """Several surfaces acquire, renew, release and take over a lease in any order. The model is one epoch and
+    one holder."""
 
     @initialize()
     def open(self) -> None:
@@ -385,7 +386,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.db.create_session("second", "cli", parent_session_id="first")
         self.epoch = 0
         self.known: dict[str, Lease] = {}
-        """The last lease each surface was given, lost or not."""
+        """The last lease of each surface, whether it is lost or not."""
         self.holder: str | None = None
         self.standing = False
         self.said = 0

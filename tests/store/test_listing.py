@@ -1,4 +1,4 @@
-"""The list for people: pages of conversations that say how many there are, what they hide, and why."""
+"""The list for people: pages of conversations, with the total and the reason why some are hidden."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hermes_state import SessionDB
 
 @pytest.fixture
 def talk(db: SessionDB) -> SessionDB:
-    """Three chats, one of them archived, two jobs, a tool session and a subagent of the oldest chat."""
+    """Create three chats (one archived), two jobs, a tool session and a subagent of the oldest chat."""
     for at, (name, source) in enumerate(
         (
             ("chat", "cli"),
@@ -159,7 +159,7 @@ def test_arguments_are_checked(talk: SessionDB, wrong: dict[str, Any], named: st
         talk.list_conversations(**wrong)
 
 
-# ---------------------------------------------------------------- against a list made by hand
+# ---------------------------------------------------------------- comparison with a list made by hand
 
 SESSIONS = st.lists(
     st.tuples(

@@ -1,4 +1,4 @@
-"""Mailboxes: what was accepted is worked on once, what was written is delivered once, whatever dies on the way."""
+"""Mailboxes: an accepted message is processed once and a queued message is delivered once, whichever process dies."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_only_what_was_claimed_completes(db: SessionDB) -> None:
     assert db.inbox.list_waiting() == [entry]
     claim(db)
     assert db.inbox.complete(entry.id) is True
-    assert db.inbox.complete(entry.id) is True  # to say it twice does no harm
+    assert db.inbox.complete(entry.id) is True  # a second call has no effect
     assert db.inbox.fail(entry.id, "too late") is False
 
 
@@ -173,7 +173,7 @@ def test_an_epoch_that_is_not_the_conversations_claims_and_completes_nothing(
         db.inbox.fail(entry.id, "why", old)
     with pytest.raises(errors.LeaseLost):
         db.inbox.claim("k", old, "s")
-    with pytest.raises(errors.LeaseLost):  # it has not claimed it yet
+    with pytest.raises(errors.LeaseLost):  # not claimed yet
         db.inbox.complete(entry.id, new)
     again = claim(db, epoch=new, session="s")
     assert (again.id, again.epoch) == (entry.id, new)
@@ -327,7 +327,7 @@ def test_what_a_dead_process_was_sending_is_sent_again_only_where_that_does_not_
     with Worker(CHAT_WORKERS) as victim:
         victim.ask("open_store", path=str(db.db_path))
         assert {victim.ask("claim_delivery"), victim.ask("claim_delivery")} == {again.id, unknown.id}
-        assert db.outbox.recover_after_crash({"matrix"}) == []  # it lives
+        assert db.outbox.recover_after_crash({"matrix"}) == []  # the process is alive
         victim.kill()
     (told,) = db.outbox.recover_after_crash({"matrix"})
     assert told == unknown._replace(state="unknown", changed_at=told.changed_at)
@@ -336,7 +336,7 @@ def test_what_a_dead_process_was_sending_is_sent_again_only_where_that_does_not_
         (mine.id, "sending"),
         (again.id, "queued"),
     ]
-    assert db.outbox.mark_sent(unknown.id, "5") is True  # the platform told it after all
+    assert db.outbox.mark_sent(unknown.id, "5") is True  # the platform confirmed it later
     assert send(db).id == again.id
 
 
@@ -423,7 +423,7 @@ def test_every_accepted_message_is_worked_on_once_whoever_is_killed(db: SessionD
     assert db.verify().ok
 
 
-# --- what a gateway needs beyond that
+# --- other functions for the gateway
 
 
 def test_who_is_at_work_can_take_the_next_message_in_as_well(db: SessionDB, session: str) -> None:
@@ -451,7 +451,7 @@ def test_alongside_nobody_takes_what_another_is_working_on(db: SessionDB, sessio
 def test_two_conversations_whose_leases_have_the_same_epoch_are_told_apart(
     db: SessionDB, session: str
 ) -> None:
-    """Epochs are times in milliseconds."""
+    """Epochs are times in milliseconds, so two leases can have the same one."""
     accept(db, "one"), accept(db, "two")
     with time_machine.travel(2_000_000_000, tick=False):
         theirs = db.leases.acquire(session, "gateway")
@@ -479,7 +479,7 @@ def test_a_delivery_without_an_answer_is_unknown_and_lets_the_next_go_on(db: Ses
     second = db.outbox.claim("k")
     assert second is not None
     assert second.payload == {"text": "2"}
-    assert db.outbox.mark_sent(first.id, "77") is True  # it turned out to have arrived
+    assert db.outbox.mark_sent(first.id, "77") is True  # it had arrived
 
 
 def test_after_a_crash_what_can_be_repeated_by_its_nature_is_queued_again(db: SessionDB) -> None:

@@ -1,4 +1,4 @@
-"""Maintenance and live work: what is open stays, what a crash left open ages from the moment it is closed."""
+"""Maintenance during other work: open sessions stay, and a session that a crash left open ages from its closing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def db(home: Path) -> Iterator[SessionDB]:
 
 
 def use_in_process(home: Path, work: str) -> subprocess.Popen[str]:
-    """Another process that did this work in the store, and goes on living until its stdin is closed."""
+    """Start another process that has done this work in the store. It runs until its stdin is closed."""
     child = subprocess.Popen(
         [sys.executable, "-c", OTHER_PROCESS.format(work=work)],
         env={**os.environ, "HERMES_HOME": str(home)},
@@ -70,7 +70,7 @@ def row_of(db: SessionDB, name: str) -> dict[str, Any]:
 
 
 def date_back(db: SessionDB, name: str, days: float) -> None:
-    """Make a session look as old as that."""
+    """Set the times of a session back, so that it looks this old."""
     at = time.time() - days * DAY
     change_rows(db, "UPDATE messages SET timestamp = ? WHERE session_id = ?", at, name)
     change_rows(
@@ -114,7 +114,7 @@ def test_a_session_that_a_living_process_uses_is_neither_closed_nor_deleted(
         assert (row["ended_at"], row["end_reason"]) == (None, None)
     finally:
         leave(child)
-    if "fork" not in work:  # its child has no parent that could wait for it
+    if "fork" not in work:  # a child whose parent no longer waits for it
         db.maybe_auto_prune_and_vacuum(min_interval_hours=0)
         assert row_of(db, "s")["end_reason"] == "orphaned"
 
@@ -145,8 +145,8 @@ def test_dead_processes_do_not_gather_in_the_record(db: SessionDB, home: Path) -
     ("changes", "closed"),
     [
         ({}, False),
-        ({"start": "1"}, True),  # the number was given to another process
-        ({"boot": "another"}, True),  # restarted since
+        ({"start": "1"}, True),  # its process id belongs to another process now
+        ({"boot": "another"}, True),  # the machine was restarted
         ({"namespace": "pid:[1]"}, False),  # another container on this machine
         ({"host": "elsewhere", "boot": "another"}, False),  # another machine
         ({"host": "renamed"}, False),
@@ -185,7 +185,7 @@ def test_what_was_open_when_maintenance_began_is_not_deleted_by_it(
     assert db.maybe_auto_prune_and_vacuum(retention_days=retention_days)["pruned"] == 0
     assert row_of(db, "crashed")["end_reason"] == "orphaned"
     assert row_of(db, "orphan")["ended_at"] is not None
-    # It ages from then on, in every prune.
+    # Every prune counts its age from then on.
     assert db.list_prune_candidates(90) == []
     assert db.prune_sessions(90) == 0
     assert db.maybe_auto_prune_and_vacuum(min_interval_hours=0)["pruned"] == 0
@@ -195,7 +195,7 @@ def test_what_was_open_when_maintenance_began_is_not_deleted_by_it(
 
 
 class EndsMeanwhile(Retention):
-    """A session ends by itself, after maintenance began and before it deletes."""
+    """A session that ends after maintenance began and before it deletes."""
 
     def prune(self, *arguments: Any, **named: Any) -> int:
         from hermes.store.sessions.sessions import Sessions
@@ -244,7 +244,7 @@ def test_maintenance_thins_no_terminal_session_of_a_living_process(db: SessionDB
     db.append_message("s", "tool", "x" * 30_000, timestamp=time.time() - 100 * DAY)
     result = db.maybe_auto_prune_and_vacuum(thin_days=30)
     assert "thinned" not in result
-    assert db.thin().messages == 1  # asked for by a person
+    assert db.thin().messages == 1  # requested by a person
 
 
 def test_maintenance_leaves_the_continuation_of_a_living_process_open(db: SessionDB) -> None:

@@ -1,4 +1,4 @@
-"""Random histories of two stores that exchange exports: nothing is lost, nothing is there twice, and it ends."""
+"""Random histories of two stores that exchange exports: nothing is lost or duplicated, and the exchange converges."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ LINEAR_STEPS = st.tuples(
 
 
 class Machines:
-    """Two stores, and what happens in them."""
+    """Two stores and the operations on them."""
 
     def __init__(self, folder: str, names: str) -> None:
         self.stores = [SessionDB(Path(folder, name, "state.db"), durability="normal") for name in names]
         self.clock = 0
         self.edited: set[str] = set()
-        """Sessions of which messages were replaced in one of the stores."""
+        """Sessions whose messages were replaced in one of the stores."""
         self.stores[0].create_session("a", "cli", started_at=T)
         self.append(0, "a")
         for at in range(1, len(names)):
@@ -90,7 +90,7 @@ class Machines:
         return self.stores[to].import_sessions(sessions, trusted=True)
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Everybody to everybody else."""
+        """Return all pairs of different stores."""
         return list(permutations(range(len(self.stores)), 2))
 
     def do(self, what: str, at: int, which: int) -> None:
@@ -127,7 +127,7 @@ class Machines:
                 self.send(at, others[which % len(others)])
 
     def edit(self, store: SessionDB, session_id: str, what: str, which: int) -> None:
-        """Change what was said before."""
+        """Replace earlier messages."""
         match what:
             case "rewind":
                 said = store.list_recent_user_messages(session_id, limit=1)
@@ -199,7 +199,7 @@ def test_machines_that_exchange_everything_hold_the_same_messages(
 def test_an_import_loses_and_doubles_nothing_in_any_order(
     steps: list[tuple[str, int, int]], order: int
 ) -> None:
-    """Messages move between sessions when a conversation is edited or deleted. They are the same by their uid."""
+    """Messages move between sessions when a conversation is edited or deleted. The uid identifies a message."""
     with tempfile.TemporaryDirectory() as folder:
         machines = Machines(folder, "xy")
         x, y = machines.stores
@@ -223,7 +223,7 @@ def test_an_import_loses_and_doubles_nothing_in_any_order(
         before = export(y)
         again = machines.send(0, 1, order + 1)
         assert (again.messages, again.added, again.branched, again.grown) == (0, (), {}, {})
-        if rewound:  # a rewind of a message that a branch here holds may be taken over only now
+        if rewound:  # the rewind of a message that is in a branch here may be applied only now
             before = export(y)
             machines.send(0, 1, order + 2)
         assert export(y) == before
@@ -231,13 +231,13 @@ def test_an_import_loses_and_doubles_nothing_in_any_order(
 
 
 def contexts(db: SessionDB) -> dict[str, list[str]]:
-    """The uids that a model is given in each session."""
+    """Return the uids in the context of each session."""
     by_id: dict[int, str] = dict(read_rows(db, "SELECT id, uid FROM messages"))
     return {row["id"]: [by_id[one["id"]] for one in db.get_context(row["id"])] for row in db.export_each()}
 
 
 def find_rewound(db: SessionDB) -> set[str]:
-    """The uids of messages that a rewind took out of a session."""
+    """Return the uids of messages that a rewind removed from a session."""
     rows = read_rows(
         db,
         """SELECT uid FROM messages m WHERE active = 0 OR EXISTS (SELECT 1 FROM carried_context c
@@ -252,7 +252,7 @@ def find_rewound(db: SessionDB) -> set[str]:
 def test_a_copy_that_follows_is_the_same_whenever_it_was_sent(
     steps: list[tuple[str, int]], sends: list[bool]
 ) -> None:
-    """One machine works, the other follows: how often and when does not matter."""
+    """One store changes and the other only imports. The number and time of the imports do not matter."""
     with tempfile.TemporaryDirectory() as folder:
         machines = Machines(folder, "xy")
         x, y = machines.stores
@@ -271,7 +271,7 @@ def test_a_copy_that_follows_is_the_same_whenever_it_was_sent(
 
 
 def strip(session: dict[str, Any]) -> dict[str, Any]:
-    """Without what only one store knows: ids of rows, and numbers that make titles unique."""
+    """Return an export without values that differ between stores: row ids, and numbers that make titles unique."""
     messages = [{**row, "id": 0} for row in session["messages"]]
     title = (session["title"] or "").split(" (")[0]
     carried = [
@@ -330,7 +330,7 @@ TITLE_STEPS = st.tuples(
 @example(steps=[("append", 0, 0), ("append", 1, 0), ("rename", 0, 1), ("exchange", 0, 0)])
 @example(steps=[("rename", 0, 0), ("send", 0, 0), ("rename", 0, 1), ("append", 1, 0), ("exchange", 0, 0)])
 def test_a_title_that_a_person_gave_survives_every_exchange(steps: list[tuple[str, int, int]]) -> None:
-    """The session has in each store the title that a person gave last in one of the two, and never a number."""
+    """In each store the session has the last title that a person set in either store, without an added number."""
     with tempfile.TemporaryDirectory() as folder:
         machines = Machines(folder, "xy")
         last: list[str | None] = [None, None]
@@ -338,7 +338,7 @@ def test_a_title_that_a_person_gave_survives_every_exchange(steps: list[tuple[st
             if what == "append":
                 machines.append(at, "a")
             elif what == "rename":
-                with suppress(InvalidTitle):  # a branch holds it
+                with suppress(InvalidTitle):  # a branch has the title
                     machines.stores[at].set_session_title("a", TITLES[which])
                     last[at] = TITLES[which]
             elif what == "send":

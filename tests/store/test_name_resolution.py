@@ -1,4 +1,4 @@
-"""Which session a person means: ids, beginnings of ids, titles; and several conversations by filters."""
+"""Which session a name refers to: ids, prefixes of ids, titles. Filters select several conversations."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_a_shell_offers_starts_with_titles(db: SessionDB) -> None:
     assert len(db.starting_with("", limit=1)) == 1
 
 
-# ---------------------------------------------------------------- several
+# ---------------------------------------------------------------- several sessions
 
 
 def test_a_conversation_is_judged_and_selected_as_a_whole(db: SessionDB) -> None:

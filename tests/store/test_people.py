@@ -1,4 +1,4 @@
-"""People are kept apart: what is not yours does not exist."""
+"""Scoped handles: for a person, sessions of other people do not exist."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_child_stays_with_its_owner_and_place(db: SessionDB, ann: ScopedStore)
         assert db.scoped(BOB).get_session(child) is None
 
 
-# Every verb that takes the id of a session, with whatever else it needs.
+# Every verb that takes a session id, with its other arguments.
 VERBS: dict[str, Any] = {
     "get_session": lambda s, i: s.get_session(i),
     "session_count": lambda s, i: s.session_count(),
@@ -260,7 +260,7 @@ VERBS: dict[str, Any] = {
 
 
 def lease_on(session_id: str) -> Lease:
-    """A lease that somebody made up."""
+    """Return a lease that the store did not issue."""
     return Lease(session_id, session_id, 1, Holder("host", 1, None, "chat"), 1.0, 2e10)
 
 
@@ -283,7 +283,7 @@ def acted(activity: Any) -> list[Any]:
 
 
 def outcome(verb: Any, store: ScopedStore, session_id: str) -> str:
-    """What a caller learns, with the id it named itself taken out."""
+    """Return the result or error that a caller receives, without the id that the caller passed."""
     try:
         told = repr(verb(store, session_id))
     except errors.HermesError as problem:
@@ -307,7 +307,7 @@ def test_every_verb_of_the_handle_is_tried() -> None:
 
 
 def add_secrets(db: SessionDB) -> dict[str, str]:
-    """A session of Bob's, one of the room's, one of the machine's: each with everything a session can have."""
+    """Create a session of Bob, one of the room and one of the machine, each with all kinds of data."""
     owners = {"bob": db.scoped(BOB), "room": db.scoped(BOB_IN_ROOM)}
     ids = {
         name: store.create_session(f"{name}-session", shared=name == "room") for name, store in owners.items()
@@ -359,7 +359,7 @@ PRINCIPALS = [ANN, BOB, ANN_IN_ROOM, BOB_IN_ROOM, ANN_IN_THREAD, ANN_ELSEWHERE]
 def test_random_people_doing_anything_never_see_what_is_not_theirs(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, str, int]]
 ) -> None:
-    """Every row carries the owner's mark in its text; nobody may ever be shown another's."""
+    """Every row contains the mark of its owner. No person may receive the mark of another."""
     with SessionDB(db_path=tmp_path_factory.mktemp("people") / "state.db") as db:
         owner_of: dict[str, str] = {}
         for who, verb, which in steps:

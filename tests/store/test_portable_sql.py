@@ -1,6 +1,6 @@
-"""SQL outside `store/sqlite` is understood by every engine: statements are read word by word, none is run.
+"""SQL outside `store/sqlite` works with every engine. Statements are checked word by word and are not run.
 
-The same holds for tests outside the SQLite-only places.
+The same rule applies to tests outside the SQLite-only places.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ENGINE = SOURCES / "store" / "sqlite"
 
 
 def statements(file: Path) -> Iterator[tuple[int, str]]:
-    """Lines and texts of what looks like SQL, or a part of it; docstrings are prose."""
+    """Return the lines and texts of strings that look like SQL or a part of it. Docstrings are ignored."""
     tree = ast.parse(file.read_bytes())
     prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""Deleting, pruning and maintenance: what goes, what stays, and who is never touched."""
+"""Deletion, pruning and maintenance: which sessions are removed, which stay, and which are never touched."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ago(days: float) -> float:
 
 
 def session(db: SessionDB, session_id: str, days: float, *, ended: bool = True, source: str = "cli") -> str:
-    """A session started and last used so many days ago."""
+    """Create a session that was started and last used this many days ago."""
     db.create_session(session_id, source, started_at=ago(days))
     db.append_message(session_id, "user", f"said in {session_id}", timestamp=ago(days) + 1)
     if ended:
@@ -41,7 +41,7 @@ def session(db: SessionDB, session_id: str, days: float, *, ended: bool = True, 
 
 
 def continued(db: SessionDB, days: float) -> tuple[str, str]:
-    """A conversation of two sessions, the first ended by compression, the second open."""
+    """Create a conversation of two sessions: the first ended by compression, the second open."""
     session(db, "first", days, ended=False)
     db.end_session("first", "compression")
     db.create_session("second", "cli", parent_session_id="first")
@@ -141,7 +141,7 @@ def test_deleting_the_first_of_a_chain_makes_the_second_a_root_of_its_own(db: Se
 
 @pytest.fixture
 def carried(db: SessionDB) -> SessionDB:
-    """`root` said four things, one of them with a tool call; `tip` carries the second and third."""
+    """Create `root` with four messages, one with a tool call, and `tip`, which carries the second and third."""
     db.create_session("root", "cli", started_at=100.0)
     db.append_message("root", "user", "one", timestamp=101.0)
     db.append_message("root", "user", "two", timestamp=102.0)
@@ -403,7 +403,7 @@ def test_a_dry_run_names_exactly_what_goes_longest_unused_first(db: SessionDB) -
 
 
 class Meanwhile(Retention):
-    """A prune during which somebody speaks, after it has looked and before it deletes."""
+    """A prune during which a message is stored after the selection and before the deletion."""
 
     def _prune_batch(
         self, roots: list[str], cutoff: float, only: Selection, ended_by: float | None
@@ -485,7 +485,7 @@ def test_orphaned_continuations_are_ended(db: SessionDB) -> None:
 
 @pytest.fixture
 def departed() -> int:
-    """The pid of a process that has just ended."""
+    """Return the pid of a process that has just ended."""
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     return child.pid
@@ -603,7 +603,7 @@ def test_maintenance_never_raises(db: SessionDB) -> None:
     assert "closed" in result["error"]
 
 
-# ---------------------------------------------------------------- a dry run is what happens
+# ---------------------------------------------------------------- a dry run reports exactly what a run does
 
 FAMILIES = st.lists(
     st.fixed_dictionaries(
@@ -696,7 +696,7 @@ LONG = "first line of the output\n" + "x" * 30_000 + "\nlast line of the output"
 
 @pytest.fixture
 def tools(db: SessionDB) -> SessionDB:
-    """A conversation unused for 100 days, with tool output small and large."""
+    """Create a conversation unused for 100 days, with small and large tool output."""
     db.create_session("old", "cli", started_at=ago(100))
     calls = [{"id": "c1", "function": {"name": "run", "arguments": "{}"}}]
     db.append_message("old", "user", LONG, timestamp=ago(100))

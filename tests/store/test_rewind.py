@@ -1,4 +1,4 @@
-"""Going back in a conversation: out of context and search, never gone."""
+"""Rewind: messages leave the context and the search, but are not deleted."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_what_a_person_said_last_can_be_chosen_from(talked: tuple[SessionDB, lis
     assert recent[1]["id"] == ids[2]
 
 
-# What was taken back last
+# The last rewind
 
 STEPS = st.lists(
     st.one_of(
@@ -184,7 +184,7 @@ def test_a_clock_that_goes_back_does_not_change_what_was_last(
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_what_comes_back_is_what_an_editor_would_redo(db: SessionDB, steps: list[tuple[str, int]]) -> None:
-    """Also in a branch or a continuation, where some of it belongs to another session."""
+    """This also applies to branches and continuations, where some of the messages belong to another session."""
     session = new_session_id()
     db.create_session(session, "cli")
     live: list[int] = []

@@ -1,4 +1,4 @@
-"""Routing: the same chat is the same row, a chat follows its conversation, and a lost row is found again."""
+"""Routing: each chat has one row, a chat follows its conversation, and the session of a lost row is found again."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ def lose(db: SessionDB) -> None:
 
 
 def chat(db: SessionDB, session_id: str, said_at: float, *, ended: str | None = None) -> str:
-    """A session of the private chat, started at 100 and last used then; its row is lost."""
+    """Create a session of the private chat, started and last used at 100, whose routing row is lost."""
     db.create_session(session_id, "telegram", started_at=100.0)
     db.append_message(session_id, "user", "hello", timestamp=said_at)
     db.routing.route("k", *DM, session_id)
@@ -333,7 +333,7 @@ def test_a_lost_row_is_recovered_from_what_was_really_used_last(db: SessionDB) -
     assert db.routing.recover(*DM) == "used"
     assert db.routing.recover("telegram", "dm", "43") is None
     assert db.routing.recover("discord", "dm", "42") is None
-    assert db.routing.list_routes() == []  # it only says; the caller routes
+    assert db.routing.list_routes() == []  # it only returns the session; the caller routes
 
 
 def test_of_two_equally_old_the_one_begun_later_counts(db: SessionDB) -> None:
@@ -399,7 +399,7 @@ def test_nobody_recovers_another_participants_session(sessions: SessionDB) -> No
 
 
 def test_a_shared_rooms_session_is_known_by_its_owner_or_its_key(db: SessionDB) -> None:
-    db.create_session("s", "telegram", user_id="ann")  # who spoke first
+    db.create_session("s", "telegram", user_id="ann")  # the person who wrote first
     db.routing.route("g", *GROUP, "s")
     lose(db)
     assert db.routing.recover(*GROUP) is None
@@ -420,7 +420,7 @@ def test_a_resumed_session_stays_of_the_chat_it_was_made_for(sessions: SessionDB
     assert sessions.routing.recover("telegram", "dm", "7") is None
 
 
-# --- a conversation that is given to somebody
+# --- a conversation that is assigned to a person
 
 
 ANN = Principal("telegram", "7", "42")
@@ -444,7 +444,7 @@ def test_a_conversation_that_is_handed_over_is_theirs_and_goes_on_in_their_chat(
     assert row(db, old)["end_reason"] == "session_switch"
     assert [one["content"] for one in ann.get_messages(first)] == ["from the terminal"]
     assert ann.tip("plans") == second
-    assert db.tip("plans") == second  # the machine sees everybody's
+    assert db.tip("plans") == second  # an unscoped handle sees all
 
 
 def test_nobody_else_sees_what_was_handed_over(db: SessionDB) -> None:

@@ -1,4 +1,4 @@
-"""The format of sealed files, with a key at hand: no SQLite with ciphers is needed for this."""
+"""The format of sealed files, tested with a key and without a SQLite that has ciphers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOG = (
 
 
 class OneKey:
-    """The key of a store, or that the store is plain."""
+    """A source of one key, or of none for a plain store."""
 
     def __init__(self, key: bytes | None = KEY) -> None:
         self._key = key
@@ -62,7 +62,7 @@ def test_files_of_the_first_version_can_be_read_for_ever(sealed: SealedFiles) ->
 
 
 def test_the_format_is_what_the_documentation_says() -> None:
-    """HKDF-SHA256 and ChaCha20-Poly1305, by another implementation of the former."""
+    """HKDF-SHA256 and ChaCha20-Poly1305. HKDF is compared with an independent implementation."""
     pseudo_random = hmac.digest(bytes(32), KEY, sha256)
     derived = hmac.digest(pseudo_random, b"hermes-sessions sealed files 1: file\x01", sha256)
     head, _, body = FILE.partition(b'"}\n')
@@ -121,7 +121,7 @@ def append_some(root: Path, number: int) -> None:
 
 
 def test_processes_add_to_one_history_at_once(sealed: SealedFiles) -> None:
-    """The first of them seals what was plain."""
+    """The first process seals the plain history."""
     (sealed.root / "chat_history").write_bytes(b"before\n")
     workers = [
         multiprocessing.get_context("spawn").Process(target=append_some, args=(sealed.root, number))

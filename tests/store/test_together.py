@@ -1,4 +1,4 @@
-"""Where features meet: families, people, chats, leases, the trash, copies of the store."""
+"""Combinations of features: families, people, chats, leases, the trash, copies of the store."""
 
 from __future__ import annotations
 

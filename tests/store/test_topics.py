@@ -1,4 +1,4 @@
-"""Telegram topics: turned on per chat, one session per topic, gone with their session."""
+"""Telegram topics: enabled per chat, one session per topic, removed with their session."""
 
 from __future__ import annotations
 

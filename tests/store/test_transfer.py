@@ -1,4 +1,4 @@
-"""Export and import: everything out, everything in again, and a second import adds nothing."""
+"""Export and import: an import restores everything that was exported, and a second import adds nothing."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hermes_state import SessionDB
 from tests.stored_rows import change_rows, read_rows
 
 PLACES = ("id", "session_id")
-"""Ids of rows belong to one store; everything else must be the same in the next."""
+"""Row ids belong to one store. All other values must be equal in another store."""
 BOB = Principal("telegram", "bob", "dm-bob")
 
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[SessionDB]:
-    """Another, empty store."""
+    """Open another, empty store."""
     store = SessionDB(tmp_path / "elsewhere" / "state.db")
     yield store
     store.close()
@@ -41,7 +41,7 @@ def export(db: SessionDB, session_id: str) -> dict[str, Any]:
 
 
 def through_json(db: SessionDB) -> list[dict[str, Any]]:
-    """An export as it is after a file."""
+    """Return an export after a round trip through JSON."""
     return [json.loads(json.dumps(session)) for session in db.export_each()]
 
 
@@ -54,7 +54,7 @@ def spoken(db: SessionDB, session_id: str) -> list[Any]:
 
 
 def timeless(session: dict[str, Any]) -> dict[str, Any]:
-    """An export without what only one store can know."""
+    """Return an export without values that differ between stores."""
     messages = [{k: v for k, v in row.items() if k not in PLACES} for row in session["messages"]]
     return {**session, "messages": messages}
 
@@ -107,7 +107,7 @@ def test_a_source_exports_alone_under_either_spelling(db: SessionDB) -> None:
 
 
 def test_a_list_of_all_is_complete_at_the_call(db: SessionDB) -> None:
-    """A script that exports, then prunes, has everything that it exported."""
+    """A script that exports and then prunes keeps everything that it exported."""
     talk(db, "a", "first", started_at=1.0)
     talk(db, "b", "kept", started_at=2.0)
     db.end_session("a", "done")
@@ -169,7 +169,7 @@ def test_a_long_session_is_read_in_several_snapshots(db: SessionDB, monkeypatch:
 
 
 def rich(db: SessionDB) -> None:
-    """A family with everything that a session can have."""
+    """Create a family with all kinds of data that a session can have."""
     talk(db, "root", "one", "two", model="m", model_config={"t": 1}, system_prompt="be kind", user_id="u")
     db.append_message("root", "assistant", None, tool_calls=[{"id": "x"}, {"id": "y"}], reasoning="why")
     db.append_message("root", "tool", "result\0with\u2028odd", tool_name="terminal", tool_call_id="x")
@@ -493,7 +493,7 @@ def test_an_export_can_be_redacted(db: SessionDB) -> None:
         assert "my key is [redacted" in str(told)
 
 
-# ---------------------------------------------------------------- ids of messages, dry runs, bad ones in between
+# ---------------------------------------------------------------- message ids, dry runs, invalid entries
 
 
 def numbered(session_id: str, *ids: Any) -> dict[str, Any]:

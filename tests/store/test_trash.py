@@ -1,4 +1,5 @@
-"""The trash: thrown away as a whole, found nowhere, brought back with one call, deleted when it has lain long."""
+"""The trash: a conversation is trashed as a whole, not found anywhere, restored by one call, and deleted
+after a time."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ DAY = 86_400.0
 
 @pytest.fixture
 def talk(db: SessionDB) -> SessionDB:
-    """`one` → `two`, with a subagent that had one itself, a branch, and a stranger who stays."""
+    """Create `one` → `two`, a subagent with its own subagent, a branch, and an unrelated session."""
     db.create_session("one", "cli", started_at=100.0)
     db.append_message("one", "user", "about pelicans")
     db.create_session("helper", "cli", parent_session_id="one", started_at=101.0)
@@ -56,7 +57,7 @@ def row(db: SessionDB, session_id: str) -> dict[str, Any]:
 
 
 def everything_seen(db: SessionDB) -> dict[str, object]:
-    """What each read of the store shows; equal before and after if nothing has changed for anybody."""
+    """Return the result of each read of the store. It is the same before and after if nothing has changed."""
     every = sorted(THROWN | STAYING)
     return {
         "rich": db.list_sessions_rich(limit=99),
@@ -216,7 +217,7 @@ def test_what_went_at_different_times_comes_back_separately(talk: SessionDB) -> 
     assert talk.get_compression_tip("one") == "two"
 
 
-# ---------------------------------------------------------------- what is in it, and when it goes
+# ---------------------------------------------------------------- contents and expiry
 
 
 def test_the_list_says_when_it_will_go(talk: SessionDB) -> None:
@@ -309,7 +310,7 @@ def test_what_another_program_still_writes_to_is_not_deleted(talk: SessionDB) ->
 
 
 def store_contents(db: SessionDB) -> list[list[tuple[Any, ...]]]:
-    """Every row of the tables that a verb could have changed."""
+    """Return every row of the tables that a verb can change."""
     tables = ("sessions", "messages", "tags", "model_usage", "carried_context", "leases", "state_meta")
     return [read_rows(db, f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables]
 
@@ -381,13 +382,13 @@ def test_an_id_in_the_trash_is_not_given_to_another_session(talk: SessionDB) -> 
     talk.trash_session("one")
     with pytest.raises(errors.SessionInTrash, match="'one' is in the trash"):
         talk.create_session("one", "cli")
-    assert talk.delete_session("one")  # for good
+    assert talk.delete_session("one")  # permanently
     talk.create_session("one", "cli")
     assert talk.get_messages("one") == []
 
 
 def test_plain_sql_tells_the_trash_by_one_column(talk: SessionDB) -> None:
-    """The statements of docs/internals/retention.md."""
+    """Runs the statements in docs/internals/retention.md."""
     talk.trash_session("one")
     text = (Path(__file__).parents[2] / "docs" / "internals" / "retention.md").read_text(encoding="utf-8")
     block = re.search(r"## The trash.*?```sql\n(.*?)```", text, re.DOTALL)

@@ -1,4 +1,4 @@
-"""What conversations cost: one row per call, sums in the documented columns, and totals that count nothing twice."""
+"""Usage: one row per model call, sums in the documented columns, and totals that count nothing twice."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_an_unknown_session_is_an_error_to_record_and_empty_to_ask(db: SessionDB
 def test_a_call_whose_commit_was_lost_is_written_again(db: SessionDB) -> None:
     db.create_session("a", "cli")
     db.record_usage("a", model="m", input_tokens=1)
-    db.vacuum()  # leaves nothing in the log
+    db.vacuum()  # so that the log is empty
     log = Path(f"{db.db_path}-wal")
     log.rename(log.with_name("taken-away"))
     assert db.record_usage("a", model="m", input_tokens=10) == 2

@@ -1,8 +1,8 @@
-"""A process of a version that has one more column, `mood`, in `sessions` and in `messages`: every way carries it.
+"""A worker with an additional column, `mood`, in `sessions` and `messages`. Checks that every operation keeps it.
 
     python column_worker.py FOLDER
 
-`FOLDER/old.db` was made by the version without the column.
+`FOLDER/old.db` was created by the version without the column.
 """
 
 from __future__ import annotations

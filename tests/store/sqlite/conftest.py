@@ -1,4 +1,4 @@
-"""Another program at the file of a store."""
+"""Fixtures for access to the file of a store by another program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 Outside = Callable[..., list[list[Any]]]
 
-# Another program: it knows the file and the interpreter's own sqlite3, and nothing of ours.
+# The other program uses only the interpreter's own sqlite3 and no code of this project.
 PROGRAM = """
 import json, sqlite3, sys
 path, statements = sys.argv[1], json.load(sys.stdin)
@@ -28,7 +28,8 @@ json.dump(rows, sys.stdout)
 
 @pytest.fixture
 def outside() -> Outside:
-    """`outside(path, sql, (sql, values), …)`: plain SQL from another process; the rows of the last statement."""
+    """Return `outside(path, sql, (sql, values), …)`. It runs plain SQL in another process and returns the
+    rows of the last statement."""
 
     def run(path: Path, *statements: str | tuple[str, tuple[Any, ...]]) -> list[list[Any]]:
         work = [(one, ()) if isinstance(one, str) else one for one in statements]

@@ -100,7 +100,7 @@ def main(arguments: list[str]) -> int:
     with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as conn:
         while time.monotonic() < deadline:
             print(step(conn, rng), flush=True)
-            time.sleep(rng.random() / 200)  # others want to write too
+            time.sleep(rng.random() / 200)  # let other writers proceed
     return 0
 
 
@@ -121,7 +121,7 @@ def add_two_or_refuse(conn: sqlite3.Connection, rng: random.Random) -> str:
     try:
         conn.execute(sql, _message(rng, sid) | {"id": mid})
     except sqlite3.IntegrityError as error:
-        if "messages.id" not in str(error):  # something else was refused: not what we asked for
+        if "messages.id" not in str(error):  # the statement was refused for another reason
             raise
         _count(conn, sid, kept)
         return f"refused message {mid}, kept {kept}"
@@ -129,7 +129,7 @@ def add_two_or_refuse(conn: sqlite3.Connection, rng: random.Random) -> str:
 
 
 def replace_message(conn: sqlite3.Connection, rng: random.Random) -> str:
-    """In its session or in another one; no DELETE trigger fires."""
+    """Replace a message in its session or in another one. No DELETE trigger fires."""
     mid = _any_message(conn, rng)
     owner = _owner(conn, mid)
     sid = rng.choice((owner, _any_session(conn, rng)))
@@ -140,7 +140,7 @@ def replace_message(conn: sqlite3.Connection, rng: random.Random) -> str:
 
 
 def put_back_messages(conn: sqlite3.Connection, rng: random.Random) -> str:
-    """Whole rows, every column that is there, as somebody does who takes them from a copy and edits them."""
+    """Write complete rows with all existing columns, as a person does who restores and edits them from a copy."""
     first, text = _any_message(conn, rng), rng.choice(TEXTS)
     conn.execute("DROP TABLE IF EXISTS temp.copied")
     conn.execute(
@@ -155,7 +155,7 @@ def put_back_messages(conn: sqlite3.Connection, rng: random.Random) -> str:
 
 
 def renumber_message(conn: sqlite3.Connection, rng: random.Random) -> str:
-    """Give a message the id of another, which is thereby deleted with no DELETE trigger."""
+    """Give a message the id of another message, which is deleted without a DELETE trigger."""
     mid, victim = _any_message(conn, rng), _any_message(conn, rng)
     if mid != victim:
         _count(conn, _owner(conn, victim), -1)
@@ -201,7 +201,7 @@ def add_session(conn: sqlite3.Connection, rng: random.Random) -> str:
 
 
 def replace_session(conn: sqlite3.Connection, rng: random.Random) -> str:
-    """The columns that the statement does not name fall back to their defaults."""
+    """Replace a session. Columns that the statement does not name get their defaults."""
     sid = _any_session(conn, rng)
     conn.execute(REPLACE_SESSION, _session(rng) | {"id": sid})
     return f"replace session {sid}"
@@ -231,14 +231,15 @@ def change_parent(conn: sqlite3.Connection, rng: random.Random) -> str:
 
 
 def take_title(conn: sqlite3.Connection, rng: random.Random) -> str:
-    """Where titles are unique, the session that held it is deleted with no DELETE trigger."""
+    """Set a title that may belong to another session. If titles are unique, that session is deleted without a
+    DELETE trigger."""
     sid, other = _any_session(conn, rng), _any_session(conn, rng)
     conn.execute(TAKE_TITLE, {"id": sid, "other": other})
     return f"take title of {other} for {sid}"
 
 
 def delete_session(conn: sqlite3.Connection, rng: random.Random) -> str:
-    """Mostly with its messages, sometimes the row alone."""
+    """Delete a session, usually with its messages, sometimes only the row."""
     sid = _any_session(conn, rng)
     if rng.random() < 0.7:
         conn.execute("DELETE FROM messages WHERE session_id = ?", (sid,))
@@ -246,7 +247,7 @@ def delete_session(conn: sqlite3.Connection, rng: random.Random) -> str:
     return f"delete session {sid}"
 
 
-# How often each is chosen: more is added than deleted.
+# The weight of each operation. More rows are added than deleted.
 OPERATIONS: dict[Operation, int] = {
     add_messages: 12,
     add_two_or_refuse: 3,
@@ -271,7 +272,7 @@ OPERATIONS: dict[Operation, int] = {
 
 
 def _any_session(conn: sqlite3.Connection, rng: random.Random) -> str:
-    """An existing session, made if there is none."""
+    """Return an existing session. Create one if there is none."""
     (count,) = conn.execute("SELECT count(*) FROM sessions").fetchone()
     if count == 0:
         return _new_session(conn, rng, None)
@@ -280,7 +281,7 @@ def _any_session(conn: sqlite3.Connection, rng: random.Random) -> str:
 
 
 def _any_message(conn: sqlite3.Connection, rng: random.Random) -> int:
-    """An existing message, made if there is none."""
+    """Return an existing message. Create one if there is none."""
     (low, high) = conn.execute("SELECT min(id), max(id) FROM messages").fetchone()
     if low is None:
         add_messages(conn, rng)

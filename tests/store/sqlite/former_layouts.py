@@ -1,4 +1,4 @@
-"""A store of ours as an older version of this program wrote it."""
+"""Stores in the layouts of older versions of this program."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FORGET_NOTES = "DELETE FROM changed_messages; DELETE FROM changed_sessions;"
 
 
 def make_layout_1(path: Path) -> dict[int, str | None]:
-    """Turn a closed store of layout 2 into one of layout 1; the uid of each message, as text."""
+    """Convert a closed store of layout 2 to layout 1. Return the uid of each message as text."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         uids = dict(connection.execute("SELECT id, uid FROM messages ORDER BY id"))
         connection.executescript(TRIGGERS_1)

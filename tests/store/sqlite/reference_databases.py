@@ -1,9 +1,9 @@
-"""Databases as the reference product left them, schema versions 1 to 11.
+"""Databases as the reference product writes them, schema versions 1 to 11.
 
-`build` writes one with the interpreter's own SQLite and plain SQL, filled with the awkward data
-that people really have, and returns what must still be there after any migration. The schemas are
-the files in `reference_schemas`; the full-text tables are kept by the schemas' own triggers. The
-same arguments always give the same rows.
+`build` writes one with the interpreter's own SQLite and plain SQL. It contains the unusual data that real
+stores have, and returns what must still be there after any migration. The schemas are the files in
+`reference_schemas`. Their own triggers maintain the full-text tables. The same arguments always result in the
+same rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VERSIONS = range(1, 12)
 PLANTED_WORD = "zanzibarquux"  # in the content of one message
 PLANTED_IN_TOOL_CALL = "kilimandjaroquux"  # only in a tool call: indexed from version 11
 PLANTED_CJK = "端午節龍舟"  # in the content of one message: for the trigram index
-REPLACED_WORD = "draftwordquux"  # in a content that was updated away
+REPLACED_WORD = "draftwordquux"  # in content that an update replaced
 DELETED_WORD = "prunedwordquux"  # in a session that was deleted
 
 JSON_PREFIX = "\x00json:"
@@ -74,17 +74,17 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """What `Expected.check` needs of a connection; rows are read by index only."""
+    """The part of a connection that `Expected.check` needs. Rows are read by index only."""
 
     def execute(self, sql: str, /) -> Cursor: ...
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a database holds, to be compared after a migration.
+    """The contents of a database, for comparison after a migration.
 
-    Counts and checksums are of messages, by session id; they include messages whose session row is
-    missing. `tables` holds the rows of every other table.
+    Counts and checksums are those of messages, by session id. They include messages whose session row is
+    missing. `tables` contains the rows of all other tables.
     """
 
     version: int
@@ -105,20 +105,20 @@ class Expected:
 
     @property
     def orphan_sessions(self) -> frozenset[str]:
-        """Ids that messages name and no session row has."""
+        """Return the session ids of messages that have no session row."""
         return frozenset(sid for sid, n in self.message_counts.items() if n and sid not in self.session_rows)
 
     def check(self, conn: Connection, *, ignore: Collection[str] = ()) -> None:
-        """Raise AssertionError with every difference; see `differences`."""
+        """Raise AssertionError with all `differences`."""
         found = self.differences(conn, ignore=ignore)
         assert not found, "\n".join(found)
 
     def differences(self, conn: Connection, *, ignore: Collection[str] = ()) -> list[str]:
-        """Everything lost, changed or added, one line each.
+        """Return all lost, changed and added data, one line each.
 
-        `ignore` names what a migration may change: columns as "sessions.message_count", or whole
-        tables. New columns and tables, rows added to `tables`, and session rows made for orphan
-        messages are no difference, nor is a source that has its documented name now.
+        `ignore` names what a migration may change: columns such as "sessions.message_count", or whole tables.
+        New columns and tables, rows added to `tables`, session rows created for orphan messages, and sources
+        changed to their documented names are no difference.
         """
         return [
             *self._session_differences(conn, ignore),
@@ -174,11 +174,11 @@ def build(
 ) -> Expected:
     """Write a database of that schema version to a new file.
 
-    sessions: how many; the first twelve are the awkward ones, the others ordinary chats.
-    fresh: version 11 as newly installed (documented column order), not grown by ALTER TABLE.
+    sessions: their number; the first twelve are unusual, the others ordinary chats.
+    fresh: version 11 as newly installed (documented column order), not extended by ALTER TABLE.
     with_cycles: two sessions that are each other's parent, and one that is its own.
     with_orphans: messages whose session row is missing.
-    with_duplicate_titles: two sessions of one title and no unique index (from version 3).
+    with_duplicate_titles: two sessions with the same title and no unique index (from version 3).
     with_topics: the Telegram topic tables, with a binding.
     with_later_columns: columns and tables of later versions, filled.
     """
@@ -220,7 +220,7 @@ def build(
 
 
 def build_newer(path: Path) -> Expected:
-    """A database of the reference's future: schema version 12, with things unknown today."""
+    """Write a database of a future version of the reference: schema version 12, with unknown tables and columns."""
     expected = build(path, 11, with_later_columns=True)
     with closing(sqlite3.connect(path, isolation_level=None)) as conn:
         conn.execute("UPDATE schema_version SET version = 12")
@@ -228,7 +228,7 @@ def build_newer(path: Path) -> Expected:
 
 
 def build_marked(path: Path, *, user_version: int, application_id: int) -> Expected:
-    """A version 11 database that carries an application's marks in its header."""
+    """Write a version 11 database with an application id and user version in its header."""
     expected = build(path, 11, fresh=True)
     with closing(sqlite3.connect(path, isolation_level=None)) as conn:
         conn.execute(f"PRAGMA user_version = {user_version:d}")
@@ -241,7 +241,7 @@ def build_marked(path: Path, *, user_version: int, application_id: int) -> Expec
 
 @dataclass
 class _Plan:
-    """One session to be written, with its messages in the order they are written."""
+    """A session to write, with its messages in the order of writing."""
 
     row: Row
     messages: list[Row] = field(default_factory=list)
@@ -256,14 +256,14 @@ class _Plan:
         return _number(self.row["started_at"])
 
     def end(self, reason: str, after: float = 1.0) -> float:
-        """End the session shortly after its last message was written; returns when."""
+        """End the session shortly after its last message and return the time."""
         ended_at = self.started_at + len(self.messages) * _STEP + after
         self.row |= {"ended_at": ended_at, "end_reason": reason}
         return ended_at
 
 
 class _Writer:
-    """Writes rows, and remembers what the database then holds."""
+    """Writes rows and records the resulting contents of the database."""
 
     def __init__(self, conn: sqlite3.Connection) -> None:
         self.conn = conn
@@ -286,7 +286,7 @@ class _Writer:
         )
 
     def write(self, plans: Sequence[_Plan]) -> None:
-        """Sessions, then their messages as they interleaved in time."""
+        """Write sessions, then their messages in order of time."""
         for plan in plans:
             plan.row |= {
                 "message_count": len(plan.messages) + plan.miscounted,
@@ -308,7 +308,7 @@ class _Writer:
         )
 
     def write_messages(self, messages: Iterable[Row]) -> None:
-        """Every seventh message first with another content, then updated."""
+        """Write messages. Every seventh is first written with another content, then updated."""
         for message in messages:
             self.last_message_id += 1
             row: Row = message | {
@@ -321,7 +321,7 @@ class _Writer:
             self.insert("messages", row, draft={"content": f"{REPLACED_WORD}!"} if redone else {})
 
     def write_and_delete(self, plan: _Plan) -> None:
-        """Leaves a gap in the message ids, and nothing else."""
+        """Write and delete messages. Only a gap in the message ids remains."""
         before = {table: list(rows) for table, rows in self.rows.items()}
         self.write([plan])
         self.conn.execute("DELETE FROM messages WHERE session_id = ?", (plan.id,))
@@ -336,7 +336,7 @@ class _Writer:
             self.insert("state_meta", {"key": "telegram_dm_topic_schema_version", "value": "2"})
 
     def insert(self, table: str, row: Row, draft: Row | None = None) -> None:
-        """One row, of the columns that the table has; a draft is inserted first, then updated."""
+        """Insert a row with the columns that the table has. A draft is inserted first and then updated."""
         row = {column: row.get(column) for column in self.columns[table]}
         marks = ", ".join("?" * len(row))
         self.conn.execute(
@@ -362,7 +362,7 @@ def _tool_calls(message: Row) -> int:
     return len(parsed) if isinstance(parsed, list) else 1
 
 
-# --- the awkward sessions
+# --- the unusual sessions
 
 
 def _sessions(rng: random.Random, count: int) -> list[_Plan]:
@@ -373,21 +373,21 @@ def _sessions(rng: random.Random, count: int) -> list[_Plan]:
 
 
 def _compression_chain(rng: random.Random) -> list[_Plan]:
-    """Root, two continuations, and a subagent of the first continuation."""
+    """Write a root, two continuations, and a subagent of the first continuation."""
     root = _session(rng, 0, title="Fix Docker Build", model_config={"temperature": 0.2})
     root.messages = [
         _system("You are helpful."),
         *_exchange(f"Why does the build fail? {PLANTED_WORD}", "A layer is missing."),
         *_tool_exchange("terminal", {"command": f"echo {PLANTED_IN_TOOL_CALL}"}, "ok"),
         *_exchange("Try again.", "Done."),
-        *_exchange("Try again.", "Done, again."),  # the same words, twice meant
+        *_exchange("Try again.", "Done, again."),  # the same text in two separate messages
     ]
     ended_at = root.end("compression")
 
     first = _session(rng, 0, title="Fix Docker Build #2", parent=root, started_at=ended_at)
     first.messages = [
         _user("[Context summary] The build failed on a missing layer."),
-        *root.messages[-4:],  # compression copied them
+        *root.messages[-4:],  # copied by compression
         *_exchange("And the cache?", "The cache is stale."),
         *_tool_exchange("delegate_task", {"goal": "clear the cache"}, "cleared"),
     ]
@@ -477,7 +477,7 @@ def _awkward_contents() -> list[Row]:
         _user(JSON_PREFIX + json.dumps(parts)),
         _user(JSON_PREFIX + json.dumps(parts, ensure_ascii=False)),
         _user(JSON_PREFIX + json.dumps({"type": "text", "text": "one part, no list"})),
-        _user(JSON_PREFIX + '[{"type": "text", "text": "cut o'),  # does not parse
+        _user(JSON_PREFIX + '[{"type": "text", "text": "cut o'),  # invalid JSON
         _user(JSON_PREFIX),
         _user('[{"type": "text", "text": "only looks structured"}]'),
         _user("before\x00after"),
@@ -543,7 +543,7 @@ def _cycles() -> list[_Plan]:
         plan = _session(random.Random(n), 9, sid=sid)
         plan.messages = [*_exchange(f"I am {sid}", "Round and round.")]
         plan.row["parent_session_id"] = parent
-        # ended so early that the clocks call every link a continuation
+        # ended so early that every child appears to be a continuation, by its times
         plan.row |= {"ended_at": 1.0, "end_reason": "compression"}
         plans.append(plan)
     return plans
@@ -558,7 +558,7 @@ def _orphans() -> list[Row]:
 
 
 def _other_rows(telegram_id: str) -> list[tuple[str, Row]]:
-    """Rows for all other tables there may be."""
+    """Write rows for all other tables that may exist."""
     chat = "10020030"
     key = f"agent:main:telegram:dm:{chat}"
     meta: Row = {
@@ -684,7 +684,7 @@ def _tool_exchange(
 
 
 def _tables(conn: sqlite3.Connection) -> list[str]:
-    """The tables to fill: neither SQLite's own nor the full-text ones."""
+    """Return the tables to fill: neither SQLite's own nor the full-text tables."""
     names = [str(row[0]) for row in conn.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     return [name for name in names if not name.startswith(("sqlite_", "messages_fts", "schema_version"))]
 
@@ -713,7 +713,7 @@ def _checksum(rows: Iterable[Row]) -> str:
 
 
 def _canonical(row: Row) -> str:
-    """The values in the order of the row, with their types: 1 is not 1.0."""
+    """Return the values in the order of the row, with their types: 1 differs from 1.0."""
     return repr(list(row.values()))
 
 

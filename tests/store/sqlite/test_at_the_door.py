@@ -1,4 +1,4 @@
-"""Files and paths that SQLite cannot take: one clear error, and nothing is changed."""
+"""Files and paths that SQLite cannot open cause one clear error, and nothing is changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backups are whole or not there, private, bounded; a restore is whole or not done."""
+"""Backups are complete or absent, private, and limited in number. A restore is complete or not done."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COUNTS = "SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM messages
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A store with three sessions of two messages, in WAL mode, closed."""
+    """Create a store in WAL mode with three sessions of two messages each, and close it."""
     path = tmp_path / "store" / "state.db"
     path.parent.mkdir(mode=0o700)
     return new_store(path)
@@ -93,7 +93,7 @@ def everything_in(folder: Path) -> dict[str, bytes]:
 
 
 def zero_messages(path: Path) -> None:
-    """Damage the table as a disk does, in the middle of it."""
+    """Overwrite pages in the middle of the table with zeros."""
     rows(path, "PRAGMA journal_mode=DELETE")
     [(size,)] = rows(path, "PRAGMA page_size")
     pages = rows(path, "SELECT pageno FROM dbstat WHERE name = 'messages' ORDER BY pageno")
@@ -104,7 +104,7 @@ def zero_messages(path: Path) -> None:
 
 
 def start(script: str, *args: object) -> subprocess.Popen[str]:
-    """Another process, once it has said that it is ready."""
+    """Start another process and wait until it prints that it is ready."""
     child = subprocess.Popen(
         [sys.executable, "-c", script, *map(str, args)],
         stdin=subprocess.PIPE,
@@ -117,9 +117,9 @@ def start(script: str, *args: object) -> subprocess.Popen[str]:
 
 
 def end(child: subprocess.Popen[str]) -> str:
-    """What it printed after "ready", once it has ended.
+    """Wait for the end of the process and return its output after "ready".
 
-    `communicate` reads the pipe itself: it would miss what `start` has buffered beyond its first line.
+    `communicate` would miss lines that `start` has already buffered.
     """
     assert child.stdin is not None
     assert child.stdout is not None
@@ -131,7 +131,7 @@ def end(child: subprocess.Popen[str]) -> str:
     return told
 
 
-# --- making
+# --- creating
 
 
 def test_a_backup_is_whole_and_a_single_file(path: Path) -> None:
@@ -268,7 +268,8 @@ def test_a_full_disk_leaves_nothing_behind(path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["WAL", "DELETE"])
 def test_a_backup_is_one_moment_while_others_write(path: Path, mode: str) -> None:
-    """Each transaction adds one session and two messages: any other proportion is no moment that ever was."""
+    """Each transaction adds one session and two messages. Any other proportion means that the backup mixes
+    two states."""
     with opened(path) as connection:
         connection.execute(f"PRAGMA journal_mode={mode}").fetchall()
         fill(connection, "large", 500, 20_000)
@@ -324,7 +325,7 @@ def test_a_killed_backup_leaves_nothing_under_a_name(path: Path) -> None:
         time.sleep(random.uniform(0, 0.05))
         child.kill()
         end(child)
-        for made in list_backups(path):  # it may have been done by then
+        for made in list_backups(path):  # the backup may have been complete before the kill
             assert counts(made) == (203, 406)
     made_now = back_up(path)
     assert counts(made_now.path) == (203, 406)
@@ -339,11 +340,11 @@ def test_what_another_backup_is_writing_is_not_cleared_away(path: Path) -> None:
     assert not partial.exists()
 
 
-# --- keeping
+# --- retention of backups
 
 
 def stamped(path: Path, *names: str) -> list[Path]:
-    """Backups of these names, oldest first, each a whole one."""
+    """Create complete backups with these names, oldest first."""
     whole = back_up(path, path.parent / "whole.db").path
     backup_folder(path).mkdir(mode=0o700)
     return [Path(shutil.copy(whole, backup_folder(path) / f"state-{name}.db")) for name in names]
@@ -402,7 +403,7 @@ def test_a_clock_that_went_back_does_not_confuse_the_order(path: Path) -> None:
     assert list_backups(path) == [made, future]
 
 
-# --- putting back
+# --- restoring
 
 
 TURN_THE_LOG_ON = """
@@ -418,7 +419,8 @@ except sqlite3.OperationalError as problem:
 
 @pytest.mark.parametrize("statement", range(8))
 def test_nobody_turns_the_log_on_again_while_the_file_is_being_taken(path: Path, statement: int) -> None:
-    """A program that was just opening the file made a log that then lay beside the file of the same name."""
+    """Otherwise a program that is just opening the file could create a log beside the replaced file of the
+    same name."""
     live, seen = connect(path), 0
 
     def meanwhile(*_: object) -> bool:
@@ -433,7 +435,7 @@ def test_nobody_turns_the_log_on_again_while_the_file_is_being_taken(path: Path,
         try:
             assert is_alone(live)
         except apsw.BusyError:
-            return  # refused: the file is not taken
+            return  # refused: the file is not replaced
         live.exec_trace = None
         assert live.execute("PRAGMA journal_mode").fetchall() == [("delete",)]
         assert not os.path.exists(f"{path}-wal")
@@ -696,7 +698,7 @@ def test_a_killed_restore_leaves_one_store_or_the_other(path: Path, live: str) -
         child.stdin.write("\n")
         child.stdin.flush()
         if n == 0:
-            child.wait()  # the first comes to its end
+            child.wait()  # the first restore runs to its end
         else:
             time.sleep(random.uniform(0, 0.25))
         child.send_signal(signal.SIGKILL)

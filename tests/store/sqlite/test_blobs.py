@@ -1,4 +1,4 @@
-"""Attachments beside programs that leave foreign keys off, and in a damaged file."""
+"""Attachments if other programs write without foreign keys, and in a damaged file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["a"]
 
 
 def as_others_do(db: SessionDB, sql: str, *values: object) -> None:
-    """Plain SQL without foreign keys, as the interpreter's own library runs it."""
+    """Run plain SQL without foreign keys, as other programs do with the interpreter's own library."""
     raw = db.raw()
     raw.execute("PRAGMA foreign_keys=OFF")
     raw.execute(sql, values)
@@ -189,9 +189,10 @@ def test_a_second_process_that_collects_takes_nothing_that_is_just_written(home:
                 session_id = db.create_session(f"s{turn}", "cli")
                 db.append_message(session_id, "user", shown(CAT))
                 assert contents(db, session_id) == [shown(CAT)]
-                # Nobody refers to it now: the other process removes it, perhaps just when it is written again.
+                # The blob is now unreferenced. The other process removes it, possibly while it is written
+                # again.
                 as_others_do(db, "DELETE FROM messages WHERE session_id = ?", session_id)
-            while held(db):  # nobody refers to it any more: the other process removes it, however slow it is
+            while held(db):  # wait until the other process has removed the unreferenced blob
                 time.sleep(0.01)
             db.append_message("s0", "user", shown(CAT))
             enough.touch()

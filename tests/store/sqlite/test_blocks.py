@@ -1,4 +1,4 @@
-"""Blocks of neighbouring messages hold what the rows say and nothing else, whatever happens to the rows."""
+"""Blocks of neighbouring messages always match the rows, whatever changes the rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RANGES = (
 
 
 def settled(db: SessionDB) -> None:
-    """As after a search: every block is indexed as it is now."""
+    """Index every block by running a search, and check the result."""
     db.search_sessions_ranked("anything")
     assert db.raw().execute(blocks.ANY_WAITING).fetchall() == []
     health = db.verify()
@@ -36,7 +36,7 @@ def in_blocks(db: SessionDB, word: str) -> bool:
 
 @pytest.fixture
 def talk(db: SessionDB) -> tuple[SessionDB, int]:
-    """A session in whose middle the word is `marmot`, and another one."""
+    """Create a session with the word `marmot` in its middle, and another session."""
     for name in ("a", "b"):
         db.create_session(name, "cli")
         db.append_message(name, "user", f"hello from {name}")
@@ -75,7 +75,7 @@ def test_text_that_is_gone_is_gone_from_blocks_with_the_next_batch(
 ) -> None:
     db, said = talk
     CHANGES[change](db, said)
-    db.search_messages("anything")  # takes the changes in, and need not make the blocks anew
+    db.search_messages("anything")  # applies the changes, but does not need to rebuild the blocks
     assert not in_blocks(db, "marmot")
     settled(db)
     assert not in_blocks(db, "marmot")
@@ -192,7 +192,7 @@ def delete(db: SessionDB, here: str, picked: int, text: str) -> None:
 
 
 def insert(db: SessionDB, here: str, picked: int, text: str) -> None:
-    """Another program fills a gap, or writes behind the last message."""
+    """Insert a row as another program does, in a gap or after the last message."""
     values = "VALUES (?, ?, 'user', ?, 1)"
     db.raw().execute(
         f"INSERT OR IGNORE INTO messages (id, session_id, role, content, timestamp) {values}",

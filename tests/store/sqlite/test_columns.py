@@ -30,7 +30,7 @@ NEW_LINES = {
         ' replay="always"),\n',
     },
 }  # fmt: skip
-"""The files that a new column touches: the line after which the new one stands."""
+"""The files that a new column changes: for each, existing lines and the line to insert after each."""
 
 
 def test_the_lists_name_the_columns_of_the_schema() -> None:

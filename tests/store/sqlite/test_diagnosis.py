@@ -1,4 +1,4 @@
-"""The doctor: what it sees, what it advises, and that it neither changes nor raises anything."""
+"""The diagnosis reports problems with advice. It changes nothing and raises no errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.survival.processes import Worker, impatient
 
 @pytest.fixture
 def store(home: Path) -> Path:
-    """A closed store with a backup and one open session of today."""
+    """Create a closed store with a backup and one open session of today."""
     with SessionDB() as db:
         db.create_session("s", "cli")
         db.set_session_title("s", "Lighthouse")
@@ -49,7 +49,7 @@ def one(found: Diagnosis, start: str) -> Finding:
 
 
 def looked_at(path: Path, *, deep: bool = False) -> Diagnosis:
-    """A diagnosis that changed nothing, and says what to do about all that is not as it should be."""
+    """Return the diagnosis. Check that it changed nothing and that every problem has advice."""
     before = _folder(path)
     found = SessionDB.diagnose_file(path, deep=deep)
     assert _folder(path) == before
@@ -64,7 +64,7 @@ def _folder(path: Path) -> dict[str, bytes]:
     return {str(file): file.read_bytes() for file in path.parent.rglob("*") if file.is_file()}
 
 
-# --- a store that is well
+# --- a healthy store
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -209,7 +209,7 @@ def test_a_store_that_is_locked_against_readers(store: Path) -> None:
         connection.close()
 
 
-# --- what is around it
+# --- the surroundings of the store
 
 
 def test_loose_permissions_come_with_the_command(store: Path, home: Path) -> None:
@@ -219,7 +219,7 @@ def test_loose_permissions_come_with_the_command(store: Path, home: Path) -> Non
     folders, files = about(looked_at(store), "Permissions")
     assert folders.advice == f"`chmod 700 {home} {home / 'spool'}`"
     assert files.advice == f"`chmod 600 {store}`"
-    for finding in (folders, files):  # as advised
+    for finding in (folders, files):  # follow the advice
         subprocess.run(shlex.split(finding.advice.strip("`")), check=True)
     assert looked_at(store).ok
 
@@ -262,7 +262,7 @@ def test_what_waits_in_the_spool(store: Path, home: Path) -> None:
     waiting, torn = about(looked_at(store), "Spool")
     assert "1 write waiting" in waiting.what
     assert "cut off by a crash" in torn.what
-    SessionDB().close()  # as advised
+    SessionDB().close()  # follow the advice
     assert "waiting" not in one(looked_at(store), "Spool").what
 
 
@@ -281,7 +281,7 @@ def test_a_program_that_holds_a_file_which_was_replaced(store: Path) -> None:
         assert f"`kill {other.pid}`" in finding.advice
 
 
-# --- what is in it
+# --- the contents of the store
 
 
 def test_messages_from_the_future(store: Path) -> None:
@@ -351,7 +351,7 @@ def test_a_deep_look_finds_what_a_quick_one_does_not(store: Path) -> None:
     assert looked_at(store).ok
     found = looked_at(store, deep=True)
     assert about(found, "Inconsistent: activity or preview of session s")
-    SessionDB.repair_file(store)  # as advised
+    SessionDB.repair_file(store)  # follow the advice
     assert looked_at(store, deep=True).ok
 
 

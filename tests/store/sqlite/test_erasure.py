@@ -1,4 +1,4 @@
-"""A purge leaves no byte of a session in any copy beside the store, and everything else where it was."""
+"""A purge removes every byte of a session from all copies beside the store, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.survival.processes import Refused, Worker
 SECRET = "quetzalcoatlus"
 WORDS = {"secret": SECRET, "other": "pelican"}
 STEM = "quetzalcoatlu"
-"""As the index that ranks conversations keeps it."""
+"""The secret as it is stored in the index that ranks conversations."""
 
 
 def held(folder: Path, text: str | bytes) -> set[str]:
@@ -43,7 +43,7 @@ def test_copies_are_rewritten_without_the_session_and_keep_the_others(
     talk: SessionDB, caplog: pytest.LogCaptureFixture
 ) -> None:
     home = talk.db_path.parent
-    assert talk.search_sessions_ranked(SECRET)[0]["session_id"] == "secret"  # blocks are indexed, too
+    assert talk.search_sessions_ranked(SECRET)[0]["session_id"] == "secret"  # so that blocks are indexed too
     own, named = talk.backup().path, talk.backup(home / "mine.db").path
     with caplog.at_level(logging.WARNING):
         assert talk.delete_session("secret", purge=True)
@@ -131,7 +131,7 @@ def test_no_byte_of_an_attachment_is_left_that_only_the_purged_session_showed(ta
             assert kept.verify().ok
 
 
-# ---------------------------------------------------------------- whose a file is
+# ---------------------------------------------------------------- the store that a file belongs to
 
 
 def test_copies_are_found_by_what_is_in_them_wherever_they_lie(talk: SessionDB) -> None:
@@ -140,7 +140,7 @@ def test_copies_are_found_by_what_is_in_them_wherever_they_lie(talk: SessionDB) 
     copies = [home / "mine.sqlite", home / "kept" / "deep" / "copy", home / "kept" / "with-its-log.db"]
     for copy in copies[:2]:
         talk.backup(copy)
-    for ending in ("", "-wal"):  # copied as files, while the rows are only in the log
+    for ending in ("", "-wal"):  # copied as files while the rows are only in the log
         shutil.copy(f"{talk.db_path}{ending}", f"{copies[2]}{ending}")
     assert held(home, SECRET) >= {"mine.sqlite", "copy", "with-its-log.db-wal"}
     assert talk.delete_session("secret", purge=True)
@@ -170,7 +170,7 @@ def test_a_copy_that_another_program_made_is_known_by_its_rows(home: Path, versi
 def test_another_store_with_a_session_of_the_same_id_keeps_it(
     db: SessionDB, home: Path, caplog: pytest.LogCaptureFixture, is_open: bool
 ) -> None:
-    """Even one that was begun at the same time, with the same words."""
+    """The other session even has the same start time and the same text."""
     private = SessionDB(home / "private.db")
     for store, letters in ((db, "about work"), (private, "love letters")):
         store.create_session("main", "cli", started_at=1000.0)
@@ -192,7 +192,7 @@ def test_a_copy_that_is_open_as_a_store_is_not_rewritten_under_its_reader(talk: 
             talk.delete_session("secret", purge=True)
         assert len(reading.get_messages("secret")) == 1
         reading.append_message("other", "user", "goes on")
-    assert talk.delete_session("secret", purge=True) is False  # asked again, it is finished
+    assert talk.delete_session("secret", purge=True) is False  # the second call finishes the purge
     assert held(talk.db_path.parent, SECRET) == set()
     with SessionDB(copy) as kept:
         assert [row["content"] for row in kept.get_messages("other")][-1] == "goes on"
@@ -258,7 +258,7 @@ def test_a_backup_that_is_being_made_is_told(talk: SessionDB) -> None:
     assert held(folder.parent, SECRET) == set()
 
 
-# ---------------------------------------------------------------- files that are no databases
+# ---------------------------------------------------------------- files that are not databases
 
 
 def test_saved_conversations_go_with_the_session_that_they_name(
@@ -281,7 +281,7 @@ def test_saved_conversations_go_with_the_session_that_they_name(
         assert talk.delete_session("secret", purge=True)
     left = {file.name.removeprefix("hermes_conversation_") for file in saved.iterdir()}
     assert left == {"others.json", "nameless.json", "more.json", "list.json"}
-    for name in ("nameless", "more"):  # another session may have said the same: a person decides
+    for name in ("nameless", "more"):  # another session may contain the same text, so a person must decide
         assert [
             line for line in caplog.messages if f"{name}.json contains words of a deleted session" in line
         ]
@@ -331,7 +331,7 @@ def test_purges_at_the_same_time_do_each_others_backups_no_harm(talk: SessionDB)
             first.start("purge", session=f"s{number}")
             second.start("purge", session=f"s{number + 1}")
             for worker in (first, second):
-                with suppress(Refused):  # what is busy is told, and stays to be done
+                with suppress(Refused):  # a busy copy is reported and remains pending
                     worker.result()
     assert len(list((home / "state.db.backups").glob("*.db"))) == 3
     with SessionDB(talk.db_path) as again:
@@ -372,7 +372,7 @@ def test_a_key_in_somebodys_notes_is_named(talk: SessionDB, caplog: pytest.LogCa
     assert [line for line in caplog.messages if "notes.txt contains words of a deleted session" in line]
 
 
-# ---------------------------------------------------------------- asked again
+# ---------------------------------------------------------------- repeated purges
 
 
 def pending(db: SessionDB) -> list[str]:
@@ -381,7 +381,7 @@ def pending(db: SessionDB) -> list[str]:
 
 
 def held_up(db: SessionDB, copy: Path) -> None:
-    """Purge, while a copy is in use."""
+    """Run a purge while a copy is in use."""
     with SessionDB(copy), pytest.raises(errors.StoreBusy):
         db.delete_session("secret", purge=True)
     assert len(pending(db)) == 1

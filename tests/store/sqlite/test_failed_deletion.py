@@ -1,4 +1,4 @@
-"""A deletion that fails half way: a trigger stands for whatever may go wrong inside a transaction."""
+"""A deletion that fails in the middle. A trigger simulates any error inside the transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the full-text table is given makes the terms of the index, and it finds what the evaluator finds."""
+"""The input of the full-text table results in the right index terms, and the index finds the same as the
+evaluator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line of those who share a commit: nobody is forgotten, whoever leaves it early."""
+"""The queue of threads that share a commit completes every write, even if a thread leaves the queue early."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOLLOWERS = 6
 
 
 class Plain:
-    """Transactions that end at once, with nothing to undo."""
+    """Transactions that end immediately and need no rollback."""
 
     def transact(self, batch: list[Ticket]) -> None:
         for ticket in batch:
@@ -34,7 +34,7 @@ class Plain:
 
 
 class Slow(Plain):
-    """Transactions that end when they may."""
+    """Transactions that end when the test allows it."""
 
     def __init__(self) -> None:
         self.begun: list[int] = []
@@ -78,7 +78,7 @@ def test_who_is_interrupted_holds_up_nobody(place: int, taken: bool) -> None:
         eventually(lambda: len(queue._waiting) == place + 1)
         for number in range(place + 1, FOLLOWERS):
             join(number, number + 1)
-        if taken:  # the first in line leads all others
+        if taken:  # the first follower leads the others
             transact.may_end[0].set()
             eventually(lambda: len(transact.begun) == 2)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
@@ -113,18 +113,20 @@ def test_a_leader_waits_for_those_who_were_there_the_last_time(monkeypatch: pyte
         thread.join(60)
     assert transact.begun == [1, FOLLOWERS]
     again = [start(queue, answers, FOLLOWERS)]
-    for number in range(1, FOLLOWERS):  # one after the other: without waiting, each would be alone
+    for number in range(
+        1, FOLLOWERS
+    ):  # one by one, so that they share a commit only if the leader waits for them
         eventually(lambda: len(queue._waiting) == len(again) - 1)
         again.append(start(queue, answers, FOLLOWERS + number))
     for thread in again:
-        thread.join(60)  # not after a whole hundred seconds
+        thread.join(60)  # the wait must end before its limit of 100 seconds
         assert not thread.is_alive()
     assert transact.begun == [1, FOLLOWERS, FOLLOWERS]
     assert sorted(answers) == list(range(-1, 2 * FOLLOWERS))
 
 
 def test_what_was_written_is_let_go_at_once() -> None:
-    """Not when the collector of cycles comes by: it may have been 13 MB."""
+    """Written values are released without the cycle collector, because they can be large."""
 
     class Large: ...
 
@@ -140,7 +142,7 @@ def test_what_was_written_is_let_go_at_once() -> None:
 
 
 class Handlers:
-    """What may be given to `signal.signal`."""
+    """Objects that can be passed to `signal.signal`."""
 
     def __call__(self, _number: int, _frame: object) -> None:
         raise ValueError("timeout")

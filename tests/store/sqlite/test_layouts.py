@@ -1,4 +1,5 @@
-"""Layout 2: every column of the documented tables is text, a number or NULL. Stores of layout 1 become that."""
+"""Layout 2: every column of the documented tables is text, a number or NULL. Stores of layout 1 are migrated
+to it."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ KINDS = "SELECT typeof(uid), count(*) FROM messages GROUP BY 1"
 
 
 def ask(path: Path, sql: str) -> list[Any]:
-    """By the library of the store itself, so that the store may be open."""
+    """Query with the store's own SQLite library, so that the store can stay open."""
     with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
         return connection.execute(sql).fetchall()
 
@@ -144,7 +145,7 @@ migrate(path, connection)
 
 @pytest.mark.parametrize("rows", [1, 300, 100_000])
 def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path, rows: int) -> None:
-    """After so many rows; the last one is killed as it commits."""
+    """The process is killed after this number of rows, or, for the last number, during the commit."""
     path = tmp_path / "state.db"
     fill(path, sessions=4, messages=100)
     uids = make_layout_1(path)
@@ -157,7 +158,7 @@ def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path, rows: int) -> None
         assert db.verify().ok
 
 
-# --- copies in the old form
+# --- copies in layout 1
 
 
 def test_a_backup_in_the_old_form_is_restored_and_migrated(old: Path, tmp_path: Path) -> None:
@@ -172,7 +173,7 @@ def test_a_backup_in_the_old_form_is_restored_and_migrated(old: Path, tmp_path: 
 
 
 def test_purge_recognises_copies_in_the_old_form(tmp_path: Path) -> None:
-    """Also one whose name says nothing: only the uids prove that it is a copy."""
+    """The purge also recognises a copy by its uids alone, whatever its name is."""
     path = tmp_path / "state.db"
     with SessionDB(path) as db:
         for name, word in (("secret", "quetzalcoatlus"), ("other", "pelican")):
@@ -229,7 +230,7 @@ SAME = "0123456789abcdef" * 2
 
 
 def test_uids_that_another_program_updates_are_text_at_once(tmp_path: Path) -> None:
-    """An older version of this program, which still has the store open, replaces messages so."""
+    """An older version of this program that still has the store open replaces messages in this way."""
     path = tmp_path / "state.db"
     fill(path, sessions=1)
     change(path, BYTES)
@@ -272,7 +273,7 @@ def test_repair_brings_an_old_layout_forward(old: Path) -> None:
     assert [kind for kind, _count in ask(old, KINDS)] == ["text"]
 
 
-# --- every column of the documented tables, after use of every verb
+# --- every column of the documented tables, after the use of every verb
 
 DOCUMENTED = (
     *("sessions", "messages", "state_meta", "schema_version", "routing"),

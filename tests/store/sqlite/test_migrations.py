@@ -1,4 +1,4 @@
-"""Databases of the reference, versions 1 to 11, become ours: nothing lost, whatever happens on the way."""
+"""Migration of reference databases, versions 1 to 11: nothing is lost, whatever fails on the way."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ def rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
 
 
 def by_plain_sql(path: Path, script: str) -> None:
-    """As another program would, with the interpreter's own SQLite and foreign keys off."""
+    """Run SQL as another program does, with the interpreter's own SQLite and foreign keys off."""
     with closing(sqlite3.connect(path, isolation_level=None)) as conn:
         conn.executescript(script)
 
 
 def shape(path: Path) -> dict[str, Any]:
-    """Tables with their columns, indexes and triggers with their text."""
+    """Return the tables with their columns, and the indexes and triggers with their SQL."""
     found: dict[str, Any] = {}
     objects = rows(path, "SELECT type, name, sql FROM sqlite_master")
     with opened(path) as connection:
@@ -107,7 +107,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def zero_some_pages(path: Path, table: str) -> None:
-    """Damage a table the way a disk does: every third of its pages but the first is zeros."""
+    """Overwrite every third page of a table with zeros, except the first page."""
     rows(path, "PRAGMA journal_mode=DELETE")
     [(size,)] = rows(path, "PRAGMA page_size")
     pages = rows(path, f"SELECT pageno FROM dbstat WHERE name = '{table}' ORDER BY pageno")
@@ -209,13 +209,13 @@ def test_a_rollback_journal_is_not_changed_by_the_migration(path: Path) -> None:
         expected.check(connection)
 
 
-# --- numbers that lie
+# --- wrong version numbers
 
 
 @pytest.mark.parametrize(
     "number",
     [
-        "UPDATE schema_version SET version = 1",  # the columns were there before the number said so
+        "UPDATE schema_version SET version = 1",  # a version that is lower than the columns show
         "DELETE FROM schema_version",
         "INSERT INTO schema_version VALUES (2), (3)",
         "UPDATE schema_version SET version = -5",
@@ -232,7 +232,7 @@ def test_a_version_that_lags_behind_the_columns(path: Path, number: str, fresh: 
 
 
 def test_a_store_that_lost_its_marks_gets_them_back(path: Path, fresh: dict[str, Any]) -> None:
-    """As after a dump and reload by another program."""
+    """A dump and reload by another program loses them."""
     expected = build(path, 11)
     upgrade(path)
     by_plain_sql(
@@ -393,7 +393,7 @@ def test_looser_columns_of_a_later_version_are_filled(path: Path) -> None:
 
 
 def test_bytes_that_are_no_text_are_replaced(path: Path) -> None:
-    """No program in Python can read such a row, so a conversation with one would be lost in place."""
+    """No Python program can read such a row. A conversation that contains one would be unreadable."""
     expected = build(path, 11)
     broken = "CAST(x'6869ff' AS TEXT)"
     by_plain_sql(
@@ -457,7 +457,7 @@ def test_long_chains_are_linear(path: Path) -> None:
     assert rows(path, "SELECT listed, count(*) FROM sessions GROUP BY 1") == [(0, count - 1), (1, 1)]
 
 
-# --- refused, untouched
+# --- refused without changes
 
 
 def refused(path: Path, kind: type[errors.HermesError], sentence: str) -> None:
@@ -581,11 +581,12 @@ def test_text_of_another_encoding_is_refused_untouched(path: Path, encoding: str
     refused(path, errors.MigrationFailed, f"stores its text as {encoding}")
 
 
-# --- going wrong half-way
+# --- failures in the middle
 
 
 def test_rows_that_change_under_the_migration_undo_it(path: Path) -> None:
-    """A trigger in the old file writes whenever a session is updated: the proof notices, and nothing is kept."""
+    """A trigger in the old file changes messages when a session is updated. The check at the end detects it,
+    and the migration is rolled back."""
     expected = build(path, 8)
     by_plain_sql(
         path,
@@ -680,7 +681,7 @@ os._exit(0)
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 1.02, 1.1])
 def test_a_disk_that_fills_up_loses_nothing(path: Path, share: float) -> None:
-    """The limit is met by the backup, by a step, or by the rewriting at the end."""
+    """The disk is full during the backup, during a step, or during the rewrite at the end."""
     expected = build(path, 6, sessions=100)
     limit = int(path.stat().st_size * share)
     told = subprocess.run(
@@ -728,7 +729,7 @@ def start_child(path: Path) -> subprocess.Popen[str]:
 
 
 def run_child(child: subprocess.Popen[str], seconds: float | None) -> bool:
-    """Let it migrate for so long, then kill it; whether it was killed."""
+    """Run a migration for this time, then kill it. Return whether it was killed."""
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.write("\n")
@@ -782,11 +783,11 @@ def test_killed_at_any_point_it_is_taken_up_again(tmp_path: Path, fresh: dict[st
                 )
         upgrade(path)
         with opened(path) as connection:
-            make_backup(connection, path)  # whatever a killed one left is cleared away
+            make_backup(connection, path)  # also removes the partial files of a killed migration
             expected.check(connection)
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         now = shape(path)
-        now["auto_vacuum"] = fresh["auto_vacuum"]  # a kill before the VACUUM leaves it for `optimize`
+        now["auto_vacuum"] = fresh["auto_vacuum"]  # after a kill before the VACUUM, `optimize` sets it
         assert now == fresh
         assert not list(path.parent.glob("**/*-partial"))
         for kept in list_backups(path):
@@ -885,7 +886,8 @@ def test_spoilt_search_tables_are_no_obstacle(
 
 
 def reference_opens(path: Path) -> None:
-    """What a reference program does to our file: its tables and triggers again, unfilled."""
+    """Do what a reference program does when it opens our file: create its tables and triggers, without
+    filling them."""
     script = (SCHEMAS / "v11_fresh.sql").read_text()
     by_plain_sql(path, script[script.index("CREATE VIRTUAL TABLE") :])
 
@@ -930,7 +932,8 @@ STRANGE = {
 def test_triggers_that_use_foreign_search_tables_go_with_them(
     path: Path, how: str, fresh: dict[str, Any]
 ) -> None:
-    """However they are named, written and placed: without those tables no row could be written."""
+    """Triggers are found whatever their names, spelling and tables. Without the search tables they would make
+    every write fail."""
     trigger = f"CREATE TRIGGER mine {STRANGE[how]}"
     build(path, 11)
     by_plain_sql(path, trigger)
@@ -972,7 +975,7 @@ def test_search_tables_that_reappear_spoilt_are_removed(path: Path, how: str, fr
     spoil(path, how)
     with opened(path) as connection:
         assert drop_foreign_search(connection)
-        if how == "no parts at all":  # the pages were lost before we came
+        if how == "no parts at all":  # the pages were lost before this step
             connection.execute("VACUUM")
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         expected.check(connection)

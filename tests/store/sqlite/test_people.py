@@ -1,4 +1,4 @@
-"""Whose a session is does not show in the statements that are run."""
+"""The executed statements do not reveal who owns a session."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tests.store.test_people import ANN, VERBS, add_secrets, outcome
 
 @pytest.mark.parametrize("verb", sorted(VERBS))
 def test_not_yours_costs_what_not_found_costs(db: SessionDB, verb: str) -> None:
-    """The same statements are run, so that no clock tells one from the other."""
+    """The same statements run in both cases, so timing cannot tell them apart."""
     ann, secrets = db.scoped(ANN), add_secrets(db)
-    ann.list_sessions_rich()  # the scoped connection is made at the first use
-    outcome(VERBS[verb], ann, "somebody-else")  # what was not indexed yet is
+    ann.list_sessions_rich()  # the first use creates the scoped connection
+    outcome(VERBS[verb], ann, "somebody-else")  # indexes any messages that are not indexed yet
     ran: list[str] = []
 
     def note(_cursor: Any, sql: str, _bindings: Any) -> bool:

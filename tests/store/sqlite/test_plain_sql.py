@@ -1,4 +1,4 @@
-"""`raw()`, also `_conn`: plain SQL on the store's own library, for scripts written against a connection."""
+"""`raw()` and `_conn`: plain SQL with the store's own library, for scripts that expect a connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store of another version is read as a copy: nothing of it is written, and nothing in it is missing."""
+"""A store of another version is read through a copy. The store is not changed, and all of its data is readable."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run_import(path: Path) -> None:
 
 
 def by_reference(path: Path, *statements: str) -> None:
-    """What a newer release of the reference does to the file."""
+    """Change the file as a newer release of the reference does."""
     with closing(sqlite3.connect(path)) as connection:
         for statement in statements:
             connection.executescript(statement)
@@ -90,7 +90,7 @@ def test_a_store_of_ours_that_a_newer_reference_opened_keeps_its_history(path: P
         "CREATE TRIGGER of_a_later_version AFTER INSERT ON messages BEGIN SELECT unknown_function(1); END",
         "INSERT INTO sessions (id, source, started_at) VALUES ('second', 'cli', 1750000000)",
     )
-    opener._checked_schemas.clear()  # what this process knows of it, another one does not
+    opener._checked_schemas.clear()  # forget the cached check, as in another process
     with SessionDB(path, read_only=True) as db:
         assert [row["id"] for row in db.list_sessions_rich()] == ["first", "second"]
         assert db.resolve_session_by_title("my project") == "first"
@@ -123,7 +123,7 @@ def test_the_copy_is_private_and_follows_the_file(path: Path, home: Path) -> Non
         )
         with SessionDB(path, read_only=True) as db:
             assert db.get_session("fresh")
-        assert earlier.get_session("fresh") is None  # reads on in what it opened
+        assert earlier.get_session("fresh") is None  # an open handle keeps reading its copy
         assert earlier.list_sessions_rich()
     assert len(copies(home)) == 1
     assert copies(home) != [first]
@@ -216,7 +216,7 @@ def test_what_a_compaction_repeats_is_found(length: int, first: int, last: int, 
 
 @given(texts)
 def test_nothing_that_was_said_only_here_is_hidden(said: list[str]) -> None:
-    """Whatever is hidden stands earlier in the conversation, word for word."""
+    """Every hidden message is an exact repetition of an earlier one."""
     for number in find_repeated(numbered(said)):
         assert said[number] in said[:number]
 

@@ -1,4 +1,4 @@
-"""A store that lacks columns, tables, indexes or triggers gets them back when it is opened, or says what is lost."""
+"""Missing columns, tables, indexes or triggers are restored when a store is opened, or the loss is reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIGNS = {
     *("sessions.id", "sessions.source", "sessions.started_at", "messages.id", "messages.session_id"),
     *("messages.role", "messages.content", "messages.timestamp"),
 }
-"""Without these it is no session store."""
+"""Without these tables the file is not a session store."""
 UNIQUE = (
     """SELECT c.name FROM pragma_index_list(?) i JOIN pragma_index_info(i.name) c WHERE i.origin <> 'c'"""
 )
@@ -38,9 +38,9 @@ PRAGMA writable_schema = RESET"""
 
 
 def is_lost(path: Path, table: str, column: str) -> bool:
-    """Whether nobody can say what the column held: it is a key, or has to have a value and has no default.
+    """Return whether the values of a missing column are lost: it is a key, or is NOT NULL without a default.
 
-    Of a table without rows nothing is lost.
+    A table without rows loses nothing.
     """
     with closing(sqlite3.connect(path)) as connection:
         if not connection.execute(f"SELECT 1 FROM {table}").fetchone():
@@ -57,7 +57,8 @@ def columns_in(path: Path, table: str) -> list[str]:
 
 
 def take_away(path: Path, table: str, column: str) -> None:
-    """Drop the column, and whatever index or trigger names it. SQLite drops no key: then the table is made anew."""
+    """Drop a column and every index or trigger that names it. SQLite cannot drop a key, so the table is then
+    recreated."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         rules = connection.execute(
             "SELECT type, name FROM sqlite_master WHERE type = 'trigger' OR type = 'index' AND tbl_name = ?"
@@ -79,7 +80,7 @@ def take_away(path: Path, table: str, column: str) -> None:
 
 
 def use(db: SessionDB) -> None:
-    """Every table is written and read."""
+    """Write and read every table."""
     db.create_session("new", "telegram", user_id="7")
     db.append_message("new", "user", "a word about albatrosses")
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "QUJD" * 2000}}
@@ -104,7 +105,7 @@ def use(db: SessionDB) -> None:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with rows in every table."""
+    """Create a store with rows in every table."""
     path = tmp_path_factory.mktemp("template") / "state.db"
     with SessionDB(path) as db:
         db.create_session("first", "telegram", model="m", started_at=1000.0)

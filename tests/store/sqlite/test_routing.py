@@ -1,4 +1,4 @@
-"""Routing beside programs that leave foreign keys off, or put text where a time belongs."""
+"""Routing if other programs write without foreign keys, or store text in a column for times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ids that another program stored and that leave no room: appends go on, and what is wrong is named and mended."""
+"""Row ids of another program that leave no higher id: appends still work, and the problem is reported and
+repaired."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file: the documented tables, columns and indexes, open to plain SQL from any program."""
+"""The file has the documented tables, columns and indexes. Any program can use it with plain SQL."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def columns_of(db: SessionDB, table: str) -> Columns:
     }
 
 
-# What is in it
+# Contents
 
 
 @pytest.mark.parametrize(("table", "documented"), [("sessions", SESSIONS), ("messages", MESSAGES)])

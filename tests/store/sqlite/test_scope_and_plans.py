@@ -1,4 +1,4 @@
-"""Which tables a person's own handle sees, and which indexes lists walk."""
+"""The tables that a scoped handle can read, and the indexes that lists use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from hermes_state import SessionDB
 from tests.store.test_people import ANN
 
-# Tables that tell nothing of any conversation, and are therefore the same for everybody.
+# Tables without data of conversations. They are the same for every person.
 HARMLESS = {
     "schema_version",
     "index_progress",
@@ -20,7 +20,7 @@ HARMLESS = {
     "messages_fts_words_idx",
     "messages_fts_words_docsize",
     "messages_fts_words_config",
-    # The list of terms, which only a search of the whole store asks.
+    # The list of terms. Only a search of the whole store reads it.
     "messages_fts_words_terms",
     "messages_fts_words_edited",
     "messages_fts_words_grams",
@@ -37,7 +37,7 @@ HARMLESS = {
 
 
 def test_a_read_names_no_table_that_is_not_scoped(db: SessionDB) -> None:
-    """A table that comes later must be thought about."""
+    """A new table must be added to one of the two sets."""
     from hermes.store import sqlite
 
     db.enable_telegram_topic_mode(chat_id="1", user_id="2")

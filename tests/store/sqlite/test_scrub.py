@@ -1,4 +1,4 @@
-"""A scrub leaves no byte of a secret in any file of the home, and everything else as it was."""
+"""A scrub removes every byte of a secret from all files of the home and changes nothing else."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from tests.store.sqlite import reference_databases as reference
 
 SECRET = 'sk-madeup-Quetzalcoatlus/Northropi#99 "é\\n'
 TERM = b"quetzalcoatlu"
-"""A word that only the secret holds, as an index would keep it; the one that ranks conversations cuts it here."""
+"""A word that occurs only in the secret, as the index stores it. The index that ranks conversations truncates
+it here."""
 
 
 def held(home: Path, *needles: bytes) -> set[str]:
-    """The files of a home in which any of these stands, in whatever case."""
+    """Return the names of the files below a home that contain one of these byte strings, case-insensitive."""
     wanted = [needle.lower() for needle in needles or (SECRET.encode(), TERM)]
     files = [file for file in home.rglob("*") if file.is_file()]
     return {file.name for file in files if any(one in file.read_bytes().lower() for one in wanted)}
@@ -51,7 +52,7 @@ def spellings(secret: str) -> list[str]:
 
 @pytest.fixture
 def full(db: SessionDB, home: Path) -> SessionDB:
-    """A store and a home that hold the secret in every place there is."""
+    """Create a store and a home with the secret in every possible place."""
     db.create_session(
         "a", "cli", system_prompt=f"use {SECRET}", model_config={"key": SECRET, "temperature": 1}
     )

@@ -1,4 +1,4 @@
-"""Which results of tools are failures."""
+"""The tool results that count as failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a test that reaches SQLite is recognised; it belongs into a SQLite-only place."""
+"""Detection of tests that access SQLite directly. They belong to the SQLite-only tests."""
 
 from __future__ import annotations
 

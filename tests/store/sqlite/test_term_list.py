@@ -1,4 +1,4 @@
-"""The list of terms that `*part*` is looked up in: when it is kept, when it goes, and what replaces it."""
+"""The list of terms for `*part*` queries: when it is kept, when it is removed, and what replaces it."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_an_index_that_another_program_threw_away_starts_a_new_list(home: Path) 
         said(db, "s", "alphaTerm", "betaTerm")
         assert len(found(db, "*hate*")) == 1
         db.raw().execute(edit, (" firstEdit",))
-        db._engine.catch_up(5)  # noted for the list
+        db._engine.catch_up(5)  # records the change for the list
         db.raw().execute("DROP TABLE messages_fts_words")
     with SessionDB() as db:
         db._engine.catch_up(5)
@@ -124,7 +124,7 @@ def test_an_index_that_another_program_threw_away_starts_a_new_list(home: Path) 
 
 
 def test_an_index_of_the_older_form_is_made_anew(home: Path) -> None:
-    """It split at spaces only, and would take a whole ASCII text for its words."""
+    """The older index split only at spaces and would treat an ASCII text as one word."""
     older = """CREATE VIRTUAL TABLE messages_fts_words USING fts5(words, parts, content='', contentless_delete=1,
         tokenize="ascii tokenchars '-.|'")"""
     with SessionDB() as db:

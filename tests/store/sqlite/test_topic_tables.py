@@ -1,4 +1,4 @@
-"""The tables of Telegram topics: when they are made, and what becomes of those that another program made."""
+"""The tables of Telegram topics: when they are created, and how tables of another program are handled."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ INSERT INTO state_meta VALUES ('telegram_dm_topic_schema_version', '1');
 
 @pytest.fixture
 def old_db(db: SessionDB) -> SessionDB:
-    """A store in which an older program made the tables, without the cascade."""
+    """Open a store in which an older program created the tables without the cascade."""
     chat_session(db, "a", 100.0)
     chat_session(db, "b", 200.0)
     db.raw().executescript(V1)

@@ -1,4 +1,4 @@
-"""What stays readable in a home whose store is encrypted: found and named, and the copies removed on request."""
+"""Files that remain readable in a home whose store is encrypted. Lists them and, on request, removes copies."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hermes.store.sealing.sealed_home import HISTORY, SEALED_FOLDERS, find_links
 from hermes.store.values import PlainFiles
 
 MIRRORS, INDEX, MARKS = "sessions", "sessions.json", ".transcripts.json"
-"""The folder of the copies that the gateway writes, and the names of two of them."""
+"""The folder with the gateway's mirror files, and the names of two of these files."""
 ROUTING_TAKEN_OVER = "gateway:older_routing"
-"""The key in `state_meta` that says that `sessions.json` is a copy of the routing, and not older than it."""
+"""The key in `state_meta` that is set once `sessions.json` is a copy of the routing and not an older source of it."""
 EDITING = ".editing-"
-"""Begins the name of the folder in which a person edits a sealed file."""
+"""The prefix of the folder in which a person edits a sealed file."""
 FOLDERS = {"spool": "spool", "gateway": "gateway", "whatsapp": "gateway", "logs": "logs"}
 SETTINGS = (".env", "config.yaml", "config.yaml.edited", "active_profile")
 
@@ -28,7 +28,7 @@ Is = Callable[[Path], bool]
 class Kind(NamedTuple):
     name: str
     tells: bool
-    """Whether they may hold what people said."""
+    """Whether they can contain text of conversations."""
     advice: str = ""
 
 
@@ -58,7 +58,7 @@ KINDS = {
 def find_plain_files(
     root: Path, store: Path, is_plain_database: Is, key_file: Path | None = None
 ) -> tuple[PlainFiles, ...]:
-    """The readable files below a home, by what they are; those that may hold what people said come first."""
+    """Return the readable files below a home by kind. Kinds that can contain text of conversations come first."""
     by_kind: dict[str, list[Path]] = {}
     below = find_files(root)
     for file in below.files:
@@ -79,7 +79,7 @@ def find_plain_files(
 
 
 def _find_kind(root: Path, store: Path, file: Path, is_plain_database: Is) -> str | None:
-    """Which of `KINDS` a file is; None for what is encrypted or holds nothing."""
+    """Return the key in `KINDS` for a file. None if the file is encrypted or empty."""
     parts = file.relative_to(root).parts
     first = parts[0]
     if first.startswith(store.name):
@@ -124,7 +124,8 @@ def _is_empty(file: Path) -> bool:
 def remove_mirrors(
     root: Path, is_stored: Callable[[str], bool], *, routing_stored: bool
 ) -> tuple[list[Path], list[str]]:
-    """Remove transcripts of stored sessions and `sessions.json`; which were removed, and why others were not."""
+    """Remove transcripts of stored sessions and `sessions.json`. Return (removed files, reasons why others
+    remain)."""
     removed: list[Path] = []
     left: list[str] = []
     files = sorted(find_files(root / MIRRORS).files)
@@ -146,7 +147,7 @@ def remove_mirrors(
 
 
 def remove_and_wipe(file: Path) -> None:
-    """Remove a file, and write zeros over what it held."""
+    """Remove a file and overwrite its content with zeros."""
     with file.open("r+b", buffering=0) as opened:
         file.unlink()
         wipe(opened.fileno())

@@ -1,7 +1,7 @@
-"""The files of a home that are sealed with an encrypted store: sealed and opened again, all of them.
+"""Seals and opens all files of a home that are encrypted together with the store.
 
-Each file is replaced whole or not at all. A kill leaves every file plain or sealed, both of which are read, and the
-next call goes on with the rest.
+Each file is replaced completely or not at all. After a crash, every file is either plain or sealed. Both can
+be read, and the next call continues with the rest.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ HISTORY = "chat_history"
 INCOMING = "gateway/incoming"
 SEALED_FOLDERS = ("memories", "skills", "people", INCOMING)
 LOCKED_FOLDERS = ("memories", "skills")
-"""Whoever writes below one of these holds its lock."""
+"""Writers below one of these folders hold its lock."""
 
 Act = Callable[[Path, Form], tuple[bool, str | None]]
-"""Does something to a file; whether that changed it, and what a person has to know."""
+"""Processes one file. Returns whether the file changed, and a note for the person or None."""
 
 
 class Changed(NamedTuple):
     files: tuple[Path, ...]
     left: tuple[str, ...]
-    """What was not changed, or has to be known, a line each."""
+    """Files that were not changed and other notes, one line each."""
 
 
 def seal_files(sealed: SealedFiles) -> Changed:
-    """Seal every file of the home that holds people's words."""
+    """Seal every file of the home that can contain text of conversations."""
 
     def seal(file: Path, form: Form) -> tuple[bool, str | None]:
         return sealed.seal_in_place(file, form)
@@ -46,7 +46,7 @@ def seal_files(sealed: SealedFiles) -> Changed:
 
 
 def open_files(sealed: SealedFiles) -> Changed:
-    """Make every sealed file of the home plain again."""
+    """Decrypt every sealed file of the home."""
 
     def make_plain(file: Path, _: Form) -> tuple[bool, str | None]:
         return sealed.open_in_place(file), None
@@ -55,7 +55,7 @@ def open_files(sealed: SealedFiles) -> Changed:
 
 
 def find_broken_files(sealed: SealedFiles) -> list[str]:
-    """What is wrong with sealed files, a line each. Nothing is changed."""
+    """Return the problems of sealed files, one line each. Changes nothing."""
     wrong = []
     for file in _list_entries(sealed.root, link=False):
         try:
@@ -68,7 +68,7 @@ def find_broken_files(sealed: SealedFiles) -> list[str]:
 
 
 def find_links(root: Path) -> list[Path]:
-    """Links in the places that are sealed: files may lie there that are read, and stay in plain."""
+    """Return the symbolic links in folders that are sealed. Their targets are used, but not sealed."""
     return _list_entries(root, link=True)
 
 
@@ -84,7 +84,7 @@ def _change_each(root: Path, act: Act, failed: str) -> Changed:
             with _lock_alone(root, locked):
                 for file in files:
                     _change_file(file, root, act, failed, changed, left)
-        except (errors.HermesError, OSError) as problem:  # its lock is not to be had
+        except (errors.HermesError, OSError) as problem:  # the lock is not available
             left.append(f"{failed}: {root if locked is None else locked} ({problem})")
     return Changed(tuple(changed), tuple(left))
 
@@ -92,7 +92,7 @@ def _change_each(root: Path, act: Act, failed: str) -> Changed:
 def _change_file(file: Path, root: Path, act: Act, failed: str, changed: list[Path], left: list[str]) -> None:
     try:
         done, remark = act(file, "log" if file == root / HISTORY else "file")
-    except FileNotFoundError:  # it has gone meanwhile
+    except FileNotFoundError:  # removed since it was listed
         return
     except (errors.HermesError, OSError) as problem:
         left.append(f"{failed}: {file} ({problem})")
@@ -104,7 +104,8 @@ def _change_file(file: Path, root: Path, act: Act, failed: str, changed: list[Pa
 
 
 def _list_entries(root: Path, *, link: bool) -> list[Path]:
-    """The files in the places that are sealed, or the links there; those under one lock stand together."""
+    """Return the files, or with `link` the symbolic links, in folders that are sealed. Entries with the same
+    lock are adjacent."""
     places = [root / name for name in (HISTORY, *SEALED_FOLDERS)]
     paths = [place for place in places if place.is_symlink() or place.is_file()]
     for place in places:
@@ -124,7 +125,7 @@ def _list_entries(root: Path, *, link: bool) -> list[Path]:
 
 
 def _lock_folder(root: Path, file: Path) -> Path | None:
-    """The folder whose lock its writers hold: `memories`, `skills`, or those of a person."""
+    """Return the folder whose lock the writers of a file hold: `memories` or `skills`, of the home or of a person."""
     parts = file.relative_to(root).parts[:-1]
     start = 2 if parts[:1] == ("people",) else 0
     if len(parts) > start and parts[start] in LOCKED_FOLDERS:
@@ -139,7 +140,8 @@ def _lock_alone(root: Path, folder: Path | None) -> AbstractContextManager[None]
 
 
 def is_program(root: Path, file: Path) -> bool:
-    """A program of a skill: a shell has to be able to start it."""
+    """Return whether a file is a program of a skill. Programs stay plain, because a shell must be able to
+    start them."""
     try:
         return "skills" in file.relative_to(root).parts and bool(file.stat().st_mode & 0o111)
     except OSError:

@@ -1,4 +1,4 @@
-"""A store to be damaged."""
+"""The store that the tests of this folder damage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.store.sqlite.damage.file_damage import MESSAGES, SESSIONS
 
 @pytest.fixture
 def store(home: Path) -> Path:
-    """A closed store of six titled conversations, with one message that spans many pages."""
+    """Create and close a store of six titled conversations, with one message that spans many pages."""
     path = home / "state.db"
     with SessionDB(path) as db:
         for number in range(SESSIONS):

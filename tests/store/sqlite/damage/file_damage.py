@@ -1,4 +1,4 @@
-"""Damage to real files, page by page, and what is in them before and afterwards."""
+"""Damages real files page by page, and reads their contents before and after."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def cut_in_half(path: Path, page: int) -> None:
 
 
 def blank_entries(path: Path, page: int) -> None:
-    """Leave of a page only how many entries it has, and where they were."""
+    """Overwrite the entries of a page with zeros. Keep its header and the list of entry positions."""
     with path.open("r+b") as file:
         file.seek((page - 1) * PAGE)
         data = file.read(PAGE)
@@ -67,7 +67,7 @@ def zero(path: Path, name: str, kind: str = "leaf", at: int = 0) -> int:
 
 
 def ids_on_page(path: Path, page: int) -> set[int]:
-    """Message ids on a leaf page of `messages`, found by destroying it in a copy and asking what is left."""
+    """Return the ids of the messages on a leaf page of `messages`."""
     from hermes.store.sqlite.repair.pages import Image
 
     descriptor = os.open(path, os.O_RDONLY)
@@ -79,7 +79,7 @@ def ids_on_page(path: Path, page: int) -> set[int]:
 
 
 def everything(path: Path) -> dict[str, Any]:
-    """Sessions and messages as callers see them."""
+    """Return the sessions and messages as callers receive them."""
     with SessionDB(path) as db:
         return {
             row["id"]: (row["title"], row["source"], db.get_messages(row["id"]))
@@ -122,7 +122,7 @@ def stored_messages(path: Path) -> dict[int, Any]:
 
 
 def crashed(path: Path, code: str) -> None:
-    """Write in another process and die, so that the log stays."""
+    """Write in another process and kill it, so that the write-ahead log remains."""
     done = child(
         f"import os, signal\ndb = SessionDB(path)\n{code}\nos.kill(os.getpid(), signal.SIGKILL)", path
     )
@@ -131,7 +131,7 @@ def crashed(path: Path, code: str) -> None:
 
 
 def pages_of_quietly(path: Path, name: str) -> list[int]:
-    """`pages_of` without folding the log in: on a copy."""
+    """Return `pages_of` for a copy, so that the write-ahead log of the original is not checkpointed."""
     copy = path.parent.parent / "copy.db"
     shutil.copyfile(path, copy)
     return pages_of(copy, name)

@@ -1,4 +1,4 @@
-"""A damaged search index: nothing stops, nothing is lost, and it is built anew."""
+"""A damaged search index stops nothing and loses nothing. It is rebuilt."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_searching_first_finds_a_broken_index_and_rebuilds_it(store: Path) -> No
     for page in pages_of(store, "messages_fts_words_data"):
         overwrite(store, page)
     with SessionDB(store, read_only=True) as db, pytest.raises(errors.StoreDamaged):
-        db.search_messages("zebra2x7")  # it may not write, so it says so
+        db.search_messages("zebra2x7")  # a read-only handle cannot rebuild the index, so it raises
     with SessionDB(store) as db:
         assert len(db.search_messages("zebra2x7")) == 1
         db.optimize()

@@ -1,4 +1,4 @@
-"""Odd values that other programs left: no obstacle to anything, least of all to a repair."""
+"""Unusual values written by other programs do not prevent any operation or a repair."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_an_odd_row_is_found_listed_and_exported_like_any_other(store: Path, odd
     with sql(store) as connection:
         connection.execute(ODD_ROWS[odd]).fetchall()
     with SessionDB(store) as db:
-        for _ in range(2):  # read where the index has not been, then from the index
+        for _ in range(2):  # first without the index, then with it
             found = db.search_messages("okapi")
             assert len(found) == 1
             assert "okapi" in found[0]["snippet"]
@@ -154,7 +154,7 @@ def test_text_of_another_encoding_is_carried_over(home: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_is_overwritten_the_rest_comes_back(store: Path, seed: int) -> None:
-    """Several pages at once, zeroed, filled with noise, or with another page's bytes."""
+    """Overwrites several pages with zeros, with noise, or with the bytes of another page."""
     chance = random.Random(seed)
     before = stored_messages(store)
     count = store.stat().st_size // PAGE

@@ -1,4 +1,5 @@
-"""Lost pages of what holds the truth: writing stops, nothing is shown as empty, and the rest comes back."""
+"""Lost pages of tables that cannot be derived: writes are refused, no session appears empty, and the other
+rows are recovered."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def test_a_lost_page_of_messages_stops_writing_everywhere_and_is_named(store: Pa
         told = []
         for number in range(SESSIONS):
             try:
-                assert len(db.get_messages(f"s{number}")) >= MESSAGES  # never less than there was
+                assert len(db.get_messages(f"s{number}")) >= MESSAGES  # never fewer messages than were stored
             except errors.StoreDamaged as problem:
                 told.append(str(problem))
         assert told
@@ -136,7 +137,7 @@ def test_a_history_that_its_index_does_not_lead_to_is_never_shown_as_empty(store
 def test_a_session_that_has_no_messages_is_empty(store: Path) -> None:
     with SessionDB(store) as db:
         db.create_session("empty", "cli")
-    with sql(store) as connection:  # another program, which leaves the counter as it was
+    with sql(store) as connection:  # another program that does not update the counter
         connection.execute("DELETE FROM messages WHERE session_id = 's1'").fetchall()
     with SessionDB(store) as db:
         for name in ("empty", "s1"):
@@ -157,7 +158,7 @@ def test_half_a_page_of_attachments_is_told(store: Path) -> None:
 def test_a_schema_that_is_lost_while_the_process_runs_is_told_by_every_verb(store: Path) -> None:
     overwrite(
         store, pages_of(store, "sqlite_schema")[0]
-    )  # which the process knows: the fixture has opened it
+    )  # the schema is cached in this process, because the fixture has opened the store
     with SessionDB(store) as db:
         for verb in (
             db.list_sessions_rich,
@@ -279,7 +280,7 @@ def test_a_lost_first_page(store: Path) -> None:
 
 
 def test_rows_that_were_deleted_do_not_come_back(store: Path) -> None:
-    with sql(store) as connection:  # another program, whose deleted pages keep their bytes
+    with sql(store) as connection:  # another program, which leaves the bytes of deleted rows in the file
         connection.execute("PRAGMA secure_delete=OFF").fetchall()
         connection.execute("DELETE FROM messages WHERE session_id = 's1'").fetchall()
     zero(store, "messages", at=-1)

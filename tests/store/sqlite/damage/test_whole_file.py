@@ -1,4 +1,4 @@
-"""The file as a whole: empty, garbage, cut short, or gone with its log left behind."""
+"""Damage to the whole file: empty, garbage, truncated, or missing while its log remains."""
 
 from __future__ import annotations
 
