@@ -126,8 +126,7 @@ def test_only_what_a_cipher_leaves_readable_looks_encrypted() -> None:
     assert is_probably_encrypted(header(journal=1)[:100])
     assert not is_probably_encrypted(b"SQLite format 3\x00" + header()[16:100])
     assert not is_probably_encrypted(header(journal=7)[:100])
-    assert not is_probably_encrypted(
-        b"\0" * 16 + header()[16:72] + b"\0" * 28
-    )  # a plain file whose first bytes are lost
+    # A plain file whose first bytes are lost.
+    assert not is_probably_encrypted(b"\0" * 16 + header()[16:72] + b"\0" * 28)
     assert not is_probably_encrypted(b"")
     assert not any(is_probably_encrypted(secrets.token_bytes(100)) for _ in range(2000))

@@ -321,9 +321,8 @@ async def test_nobody_there(model_server: ModelServer) -> None:
         address = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
         model = OpenAIModel("m", base_url=address)
         with pytest.raises(models.Unreachable, match=f"{address} cannot be reached.*is the server running"):
-            await anext(
-                model.stream(HELLO)
-            )  # nothing before it: a server that does not run is not waited for
+            # Nothing before it: a server that does not run is not waited for.
+            await anext(model.stream(HELLO))
         await model.close()
 
 

@@ -72,9 +72,8 @@ def typing(db: SessionDB, tmp_path: Path) -> Typing:
             chat.prompt_line = terminal.prompt_line = PromptLine(
                 completer, chat.format_toolbar, incognito=incognito, keyboard=pipe, output=terminal
             )
-            sending = asyncio.create_task(
-                asyncio.to_thread(pipe.send_text, text)
-            )  # a pipe holds only so much
+            # A pipe holds only so much.
+            sending = asyncio.create_task(asyncio.to_thread(pipe.send_text, text))
             await asyncio.wait_for(chat.run(resuming), 60)
             await sending
         return shown.getvalue()

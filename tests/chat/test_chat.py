@@ -738,9 +738,8 @@ async def test_what_cannot_be_stored_is_said_at_once_and_stored_later(home: Path
         store.append_message("one", "user", "hello")
 
         def make_model(*_: object) -> EchoModel:
-            lock.enter_context(
-                locked(store.db_path)
-            )  # somebody is in the middle of a transaction from now on
+            # Somebody is in the middle of a transaction from now on.
+            lock.enter_context(locked(store.db_path))
             return EchoModel()
 
         parts = PARTS._replace(make_model=make_model)

@@ -151,9 +151,8 @@ def test_a_number_typed_before_the_list_was_shown_chooses_nothing(home: Path) ->
         terminal.is_asked(1)
         terminal.types("2\n")
         terminal.answer()
-        until(
-            lambda: bool(terminal.mode[3] & termios.ECHO), lambda: "there is no echo"
-        )  # lines are read from now on
+        # Lines are read from now on.
+        until(lambda: bool(terminal.mode[3] & termios.ECHO), lambda: "there is no echo")
         terminal.types("7\n")
         terminal.sees("Type a number from 1 to 3.")
     assert not (home / "config.yaml").exists()

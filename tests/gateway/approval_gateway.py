@@ -1,11 +1,11 @@
-"""A gateway in which the model can use a tool that asks for an approval, and a platform that has buttons.
+"""A gateway in which the model can use a tool that needs an approval, and a platform with buttons.
 
     async with ApprovalGateway() as gateway:
         question = await gateway.asked(ANN, "rm -rf build")
         await gateway.asks(ANN, f"/approve {name_in(question)}")
 
-`use ask {"subject": "rm x"}` calls the tool; `both ask {...} {...}` calls it twice at once; `late NAME {...}` says
-something, holds, and calls it.
+`use ask {"subject": "rm x"}` calls the tool. `both ask {...} {...}` calls it twice at once. `late NAME {...}` begins an
+answer, holds it, and then calls the tool.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from hermes.gateway.settings import GatewaySettings
 from tests.gateway.local_gateway import ANN, Brain, LocalGateway, Platform, WithBrain, said, settings_of
 
 OWNED = settings_of(platform={"owners": frozenset({"1"})})
-"""Ann's machine."""
+"""Settings with Ann as the owner."""
 _NAME = re.compile(r"`/approve (\w{4})`")
 
 
 class Asker:
-    """A tool that does something if it may, and says what it was told if it may not."""
+    """A tool that acts if it is approved, and otherwise returns the reason of the refusal."""
 
     name = "ask"
     description = "Do something that needs an approval."
@@ -92,7 +92,7 @@ class ApprovalAgents(StandardAgentProvider):
 
 
 class ButtonPlatform(Platform):
-    """It shows buttons below messages; a change of a message removes them."""
+    """A platform that shows buttons below messages. An edit of a message removes its buttons."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
@@ -134,30 +134,30 @@ class ApprovalGateway(LocalGateway):
         return ApprovalAgents(WithBrain(self.brain), self.asker)
 
     async def asked(self, who: Source, subject: str, **more: Any) -> str:
-        """Somebody says something for which the model wants to act; the last message of the question."""
+        """Send a message that makes the model call the tool. Return the last message of the approval question."""
         before = len(self.questions(who))
         await self.says(who, f"use ask {json.dumps({'subject': subject, **more})}")
         await self.until(lambda: len(self.questions(who)) > before)
         return self.questions(who)[-1]
 
     def questions(self, who: Source = ANN) -> list[str]:
-        """The messages that ask, as they are now."""
+        """Return the messages that ask for an approval, in their current state."""
         return [text for text in self.heard(who) if "**May I do this?**" in text]
 
     def results(self, who: Source = ANN) -> list[str]:
-        """What the tools told the model."""
+        """Return the tool results that the model received."""
         rows = self.db.get_context(self.session_of(who))
         return [said(row["content"]) for row in rows if row["role"] == "tool"]
 
 
 def code_in(markdown: str) -> list[str]:
-    """The code blocks that a reader of Markdown sees."""
+    """Return the code blocks of a Markdown text."""
     tokens = MarkdownIt("commonmark").parse(markdown)
     return [token.content.removesuffix("\n") for token in tokens if token.type == "fence"]
 
 
 def name_in(question: str) -> str:
-    """The name of a request, as its message shows it."""
+    """Return the name of a request from its message."""
     found = _NAME.search(question)
     assert found is not None, question
     return found[1]

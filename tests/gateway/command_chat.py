@@ -1,6 +1,6 @@
-"""A chat for tests of commands: what is typed is found and run, on a real conversation, with its routing and leases.
+"""A chat for tests of commands: text is parsed and run on a real conversation, with routing and leases.
 
-There is no mailbox and no model. What a command asks of the agent is counted.
+There is no mailbox and no model. Requests of commands to the agent are counted.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ def dm(who: str, thread: str | None = None) -> Source:
 
 
 def group(who: str, chat: str = "room") -> Source:
-    """Everybody has a conversation of their own there, and reads those of the others."""
+    """Return a chat in which each person has a separate conversation and can read the others' messages."""
     return Source("telegram", chat, "The Room", "group", who)
 
 
 def thread(who: str) -> Source:
-    """One conversation for all."""
+    """Return a thread in which all people share one conversation."""
     return Source("telegram", "room", "The Room", "thread", who, thread_id="7")
 
 
 class Counting:
-    """A compressor that counts what it is asked for."""
+    """A compressor that counts its calls."""
 
     def __init__(self, focus: list[str | None]) -> None:
         self._focus = focus
@@ -76,7 +76,7 @@ class Counting:
 
 
 class Chat:
-    """A person at a chat. It is the `CommandChat` of its own commands, and the agents of its conversation."""
+    """A person in a chat. It is both the `CommandChat` of the commands and the agent provider of the conversation."""
 
     def __init__(self, db: SessionDB, source: Source, settings: GatewaySettings = OWNED) -> None:
         self.db, self.source, self.settings = db, source, settings
@@ -105,7 +105,7 @@ class Chat:
             Surface("gateway", stores_unanswered=True, route=ChatRoute(self.key, self.begin, self._move)),
         )
 
-    # What commands use
+    # For the commands
 
     @property
     def session_id(self) -> str | None:
@@ -127,7 +127,7 @@ class Chat:
     def answer_approval(self, context: ChatCommandContext, words: str, *, allowed: bool) -> str:
         return NOTHING_WAITS
 
-    # What its conversation uses
+    # For the conversation
 
     async def begin(self) -> str:
         known = self.session_id
@@ -165,7 +165,7 @@ class Chat:
             await record.continue_with("what was said", head=[], carried=[], prompt="")
         return True
 
-    # What tests use
+    # For the tests
 
     @property
     def epoch(self) -> int | None:
@@ -188,7 +188,7 @@ class Chat:
             await self.conversation.leave()
 
     async def talks(self, *said: str, title: str | None = None) -> str:
-        """Exchanges: what the person says, and that the agent answers; the session they are in."""
+        """Store an exchange for each text, with an answer of the agent. Return the current session."""
         session = await self.begin()
         for text in said:
             self.store.append_message(session, "user", text, lease_epoch=self.epoch)
@@ -199,7 +199,7 @@ class Chat:
         return session
 
     def texts(self) -> list[str]:
-        """What the model would be given."""
+        """Return the texts of the context for a model."""
         session = self.session_id
         return [] if session is None else [row["content"] for row in self.store.get_context(session)]
 

@@ -1,4 +1,4 @@
-"""Servers that platforms talk to in tests. They are imported when a test asks for them."""
+"""Servers for the tests of platforms. They are imported when a test needs them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """A test that needs the homeserver is for `make test-full`."""
+    """Mark a test that needs the homeserver for `make test-full`."""
     if "synapse" in getattr(item, "fixturenames", ()):
         item.add_marker("full")
 
 
 @pytest.fixture(scope="session")
 def synapse() -> Iterator[Synapse]:
-    """One homeserver for all tests of this process."""
+    """Run one homeserver for all tests of this process."""
     from tests.gateway.synapse import running
 
     with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as server:
@@ -30,7 +30,7 @@ def synapse() -> Iterator[Synapse]:
 
 @pytest.fixture
 async def people(synapse: Synapse) -> AsyncIterator[People]:
-    """`await people("alice")`: somebody new on that server, gone when the test ends."""
+    """Return a function that creates a user: `await people("alice")`. The user is signed out when the test ends."""
     from tests.gateway.synapse import guests
 
     async with guests(synapse) as here:

@@ -1,14 +1,14 @@
-"""Gateways that die at their N-th step, and what the next one makes of it.
+"""Runs gateways that die at their N-th step, and reports how the next gateway continues.
 
     python -m tests.gateway.crash_worker FOLDER FIRST STRIDE TEXT...
     python -m tests.gateway.crash_worker FOLDER poison
 
-For N = FIRST, FIRST + STRIDE, … until nothing is left to die at: a gateway in a home of its own hears the texts one
-after the other, and is gone before its N-th step. A step is a call of the store that the gateway makes, or a delivery.
-A second gateway in the same home hears what was not accepted, as platforms do, and comes to its end. What a person saw,
-and what is stored, is printed, a line of JSON for each N.
+For N = FIRST, FIRST + STRIDE, … until a run has fewer steps: a gateway in a new home receives the texts one after the
+other and dies before its N-th step. A step is a call of the store by the gateway, or a delivery. A second gateway in
+the same home receives the messages that were not accepted, as platforms deliver them again, and runs to its end. For
+each N, a line of JSON reports the messages that a person saw and the stored messages.
 
-Each gateway is a process of its own, forked from this one before it does anything: importing takes longest.
+Each gateway is a process, forked from this one before it does anything, because the imports take longest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PARTS = ("inbox", "outbox", "routing", "leases")
 
 
 class Steps:
-    """How many are left, once somebody counts; -1: as many as one likes."""
+    """Counts steps down once counting is on. -1 means no limit."""
 
     def __init__(self, left: int) -> None:
         self._left = left
@@ -46,7 +46,7 @@ class Steps:
 
 
 class Mortal:
-    """The store, or a part of it, at which a process may die."""
+    """The store or a part of it. The process can die at each call."""
 
     def __init__(self, real: Any, steps: Steps) -> None:
         self._real, self._steps = real, steps
@@ -79,7 +79,7 @@ class MortalPlatform(Platform):
 
 
 class Poisoned(Brain):
-    """There is a word at which the process dies."""
+    """A model that ends the process at the word "poison"."""
 
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
         if said(request.messages[-1]["content"]) == "poison":
@@ -93,7 +93,7 @@ def tell(**told: Any) -> None:
 
 
 async def live(texts: list[str], heard: list[str], steps: Steps) -> None:
-    """A gateway from its start to its end. `heard` are the texts that an earlier one accepted."""
+    """Run a gateway from its start to its end. `heard` are the texts that an earlier gateway accepted."""
     db = SessionDB(spool=True)
     platform = MortalPlatform(steps)
     agents = StandardAgentProvider(WithBrain(Poisoned()))
@@ -118,7 +118,7 @@ async def live(texts: list[str], heard: list[str], steps: Steps) -> None:
 def in_child(
     home: Path, texts: list[str], heard: list[str], steps: Steps
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Live in a process of its own: how that ended, and what it told."""
+    """Run a gateway in its own process. Return (exit status, report)."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -149,7 +149,7 @@ def every_death(folder: Path, first: int, stride: int, texts: list[str]) -> None
 
 
 def poisoned(folder: Path) -> None:
-    """Three gateways die at the same message; the fourth hears another one."""
+    """Let three gateways die at the same message. The fourth receives another message."""
     heard: list[str] = []
     for _ in range(3):
         code, told = in_child(folder, ["poison"], heard, Steps(-1))

@@ -1,4 +1,4 @@
-"""The session key of a chat whose key is not taken by another one."""
+"""The session key of a chat, if no other chat has the same key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A platform of the tests' own: it keeps what it is told, hears what a test says, and fails when it is asked to.
+"""A platform for tests. It records all calls, receives messages from the test, and fails on request.
 
     adapter = FakeAdapter(can=Can(longest=100, edits=True))
     adapter.fail("send", Limited("slow down", 3), times=2)
@@ -7,7 +7,7 @@
         receipt = await adapter.hear(event)
     assert adapter.texts == ["Hello"]
 
-What it shows is in `messages`, by id, as a person would see it now; what it was told, call by call, in `calls`.
+`messages` contains the visible messages by id, in their current state. `calls` contains every call in order.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from hermes.gateway.inbound_events import Event, OfferedFile, Source
 
 
 class Call(NamedTuple):
-    """One thing that the adapter was told; those that failed are among them."""
+    """A call of the adapter, successful or failed."""
 
     verb: str
     """send, edit, typing or open_thread."""
     to: Source
     text: str = ""
     message_id: str | None = None
-    """The message that was edited, or the one that was answered."""
+    """The message that was edited or replied to."""
     once: str = ""
     silent: bool = False
     at: float = 0.0
@@ -60,34 +60,35 @@ class FakeAdapter:
         self._receive: Receive | None = None
         self._broken: asyncio.Future[None] | None = None
 
-    # What a test asks of it
+    # For the tests
 
     @property
     def texts(self) -> list[str]:
-        """What a person sees, oldest first."""
+        """The visible messages, oldest first."""
         return list(self.messages.values())
 
     def told(self, verb: str) -> list[Call]:
         return [call for call in self.calls if call.verb == verb]
 
     def fail(self, verb: str, error: Exception, *, times: int = 1, arrives: bool = False) -> None:
-        """The next `times` calls of a verb end with this error; with `arrives` they are done nevertheless."""
+        """Make the next `times` calls of a verb raise this error. With `arrives`, the calls take effect
+        before they fail."""
         self._failures.setdefault(verb, []).extend([(error, arrives)] * times)
 
     async def hear(self, event: Event, offered: Sequence[OfferedFile] = ()) -> Receipt:
-        """Somebody says something. What becomes of it; whatever `receive` raises is raised here."""
+        """Receive a message from a person and return the receipt. Errors of `receive` are raised here."""
         if self._receive is None:
             raise Unreachable("nobody listens")
         return await self._receive(event, offered)
 
     def disconnect(self, error: Exception | None = None) -> None:
-        """The connection is lost: `run` raises."""
+        """Lose the connection, so that `run` raises."""
         if self._broken is not None and not self._broken.done():
             self._broken.set_exception(error or Unreachable("the connection was lost"))
 
     @asynccontextmanager
     async def connected(self, receive: Receive) -> AsyncIterator[None]:
-        """`run` in the background, from the moment it is ready."""
+        """Run the adapter in the background, from the moment it is ready."""
         ready = asyncio.Event()
         running = asyncio.create_task(self.run(receive, ready.set))
         await ready.wait()
@@ -150,7 +151,8 @@ class FakeAdapter:
         self.is_closed = True
 
     async def _told(self, call: Call) -> Exception | None:
-        """Note the call, take the time it takes, and fail; the error of one that fails after it was done."""
+        """Record the call, wait for the delay, and raise a planned error. Return an error that is to be
+        raised after the call took effect."""
         self.calls.append(call._replace(at=asyncio.get_running_loop().time()))
         if self._measure(call.text) > self.capabilities.max_length:
             raise Undeliverable(f"longer than {self.capabilities.max_length}")

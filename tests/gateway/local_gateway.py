@@ -1,16 +1,16 @@
-"""A real gateway in this process: over a real store, with a fake platform and people who speak on it.
+"""A real gateway in this process, with a real store, a fake platform, and people who write on it.
 
     async with LocalGateway() as gateway:
         assert await gateway.asks(ANN, "hello") == ["you said: hello"]
 
-The model repeats what it hears; what it hears decides what else it does:
+The model repeats the prompt. Some prompts make it do more:
 
-    use TOOL {"a": 1}     it calls that tool, and repeats what the tool says
-    hold NAME             it begins to answer and waits until the test says `gateway.let_go("NAME")`
-    twice NAME TOOL {…}   it calls a tool, then holds: there is a step left to hear what is said meanwhile
-    fail                  nobody answers
+    use TOOL {"a": 1}     call the tool, and repeat its result
+    hold NAME             begin an answer, and wait for `gateway.let_go("NAME")`
+    twice NAME TOOL {…}   call a tool, then hold: another step follows, which can include messages that arrive meanwhile
+    fail                  fail the request
 
-In a shared room it hears who says something before what they say. `brain.requests` is all that it was ever told.
+In a shared room, the prompt begins with the name of the speaker. `brain.requests` contains all requests.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from hermes_state import SessionDB
 from tests.gateway.fake_adapter import FakeAdapter
 
 PATIENCE_S = 60.0
-"""After this long a test is told what it waits for in vain."""
+"""The time limit in seconds after which a test fails with the condition that it waited for."""
 
 ANN = Source("telegram", "1", user_id="1", user_name="Ann")
 BOB = Source("telegram", "2", user_id="2", user_name="Bob")
@@ -55,7 +55,7 @@ def in_thread(who: Source, thread: str = THREAD) -> Source:
 
 
 def settings_of(**changed: Any) -> GatewaySettings:
-    """Everybody may talk, as much as they like; `platform` are the settings of the platform."""
+    """Return settings that give everybody access without limits. `platform` are the settings of the platform."""
     platform = {"allow_all": True, "stream": False, **changed.pop("platform", {})}
     platforms = {"telegram": PlatformSettings("telegram", **platform)}
     return GatewaySettings(
@@ -70,17 +70,17 @@ def settings_of(**changed: Any) -> GatewaySettings:
 
 
 class Brain:
-    """The model that everybody talks with."""
+    """The model of all conversations."""
 
     name, provider, base_url, context_window = "brain", "test", None, 128_000
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
         self.held: list[str] = []
-        """What it has begun to wait for, in that order."""
+        """The names that it waits for, in order."""
         self.gates: dict[str, asyncio.Event] = {}
         self.is_away = False
-        """Nobody answers, whatever is said."""
+        """Whether every request fails."""
 
     def gate(self, name: str) -> asyncio.Event:
         return self.gates.setdefault(name, asyncio.Event())
@@ -120,7 +120,7 @@ class Brain:
 
     @property
     def told(self) -> str:
-        """All that it was ever told, as one text."""
+        """The text of all requests."""
         told = [[one.messages, one.tools] for one in self.requests]
         return json.dumps(told, ensure_ascii=False, default=str)
 
@@ -152,7 +152,7 @@ class WithBrain(StandardFactory):
 
 
 class Platform(FakeAdapter):
-    """It also knows where each message is to be seen."""
+    """A platform that also records the chat of each message."""
 
     def __init__(self, name: str = "telegram", can: Capabilities | None = None, **more: Any) -> None:
         super().__init__(name, can, **more)
@@ -180,7 +180,7 @@ class Platform(FakeAdapter):
         return self._receive is not None
 
     def shown(self, chat: Source) -> list[str]:
-        """What is to be seen in a chat, oldest first."""
+        """Return the visible messages of a chat, oldest first."""
         place = (chat.chat_id, chat.thread_id)
         return [
             text
@@ -190,12 +190,12 @@ class Platform(FakeAdapter):
 
 
 class LocalGateway:
-    """A gateway, its store and its model, and what people do and see on its platform."""
+    """A gateway with its store and model, and the actions of people on its platform."""
 
     def __init__(
         self, settings: GatewaySettings | None = None, platform: Platform | None = None, **more: Platform
     ) -> None:
-        """`more` are further platforms, by name."""
+        """`more` are further platforms by name."""
         self.settings = settings or settings_of()
         self.platform = platform or Platform()
         self.brain = Brain()
@@ -212,7 +212,7 @@ class LocalGateway:
         await self._end()
 
     async def restart(self, settings: GatewaySettings | None = None) -> None:
-        """The gateway ends as it should, and another one begins on the same store."""
+        """Stop the gateway normally and start another on the same store."""
         await self._end()
         self.settings = settings or self.settings
         await self._start()
@@ -242,31 +242,31 @@ class LocalGateway:
         sent_at: float | None = None,
         **more: Any,
     ) -> Receipt:
-        """Somebody says something; what became of it. `number` is the platform's for the message."""
+        """Send a message and return its receipt. `number` is the platform's id of the message."""
         source = who._replace(message_id=number or f"said-{next(self._numbers)}")
         at = clock.now() if sent_at is None else sent_at
         return await self.platform.hear(Event(source, text, at, **more), offered)
 
     async def asks(self, who: Source, text: str, **more: Any) -> list[str]:
-        """Somebody says something, and hears everything that comes of it."""
+        """Send a message, wait until everything is finished, and return the new messages of the agent."""
         before = len(self.heard(who))
         await self.says(who, text, **more)
         await self.quiet()
         return self.heard(who)[before:]
 
     def heard(self, who: Source) -> list[str]:
-        """What is to be seen of the agent where somebody is, oldest first."""
+        """Return the agent's visible messages in the chat of a person, oldest first."""
         return self.platform.shown(who)
 
     def let_go(self, name: str) -> None:
-        """The model goes on with what it holds."""
+        """Release an answer that the model holds."""
         self.brain.gate(name).set()
 
     async def holds(self, name: str) -> None:
         """Wait until the model holds an answer."""
         await self.until(lambda: name in self.brain.held)
 
-    # ---------------------------------------------------------------- waiting and looking
+    # ---------------------------------------------------------------- waiting and inspecting
 
     async def until(self, happened: Callable[[], object]) -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -274,11 +274,11 @@ class LocalGateway:
                 await asyncio.sleep(0.005)
 
     async def quiet(self) -> None:
-        """Wait until everything that came in was worked on, and everything that goes out has gone."""
+        """Wait until every received message is processed and every outgoing message is sent."""
         await self.until(lambda: not self.db.inbox.list_waiting() and not self.db.outbox.list_waiting())
 
     def session_of(self, who: Source) -> str:
-        """Where somebody's chat goes on."""
+        """Return the current session of a person's chat."""
         from hermes.gateway.sessions.session_keys import make_chat
 
         route = self.db.routing.find(*make_chat(who, self.settings.keying))
@@ -288,7 +288,7 @@ class LocalGateway:
         return live
 
     def talk(self, who: Source) -> list[str]:
-        """What is said in somebody's conversation, as the model is given it."""
+        """Return the messages in the context of a person's conversation."""
         return [said(row["content"]) for row in self.db.get_context(self.session_of(who))]
 
 
@@ -315,7 +315,7 @@ db.close()
 
 @contextmanager
 def another_program(script: str, argument: object) -> Iterator[Callable[[], None]]:
-    """It runs until what is given is called."""
+    """Run another program on the same home until the returned function is called."""
     started = subprocess.Popen(
         [sys.executable, "-c", script, str(argument)],
         stdin=subprocess.PIPE,
@@ -339,7 +339,7 @@ def another_program(script: str, argument: object) -> Iterator[Callable[[], None
 
 @contextmanager
 def full_disk() -> Iterator[None]:
-    """No file can grow, as on a disk without room."""
+    """Prevent every file from growing, as a full disk does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
     try:

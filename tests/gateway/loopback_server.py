@@ -1,4 +1,4 @@
-"""Serve an app on a free port of the loopback, for as long as a test needs it."""
+"""Serves an app on a free loopback port while a test needs it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hermes.gateway.http.host import serve
 
 @asynccontextmanager
 async def served(app: ASGIApp, host: str = "127.0.0.1", **limits: Any) -> AsyncIterator[str]:
-    """The address of the app, without a slash at its end."""
+    """Run the app and return its address without a trailing slash."""
     port: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     running: asyncio.Future[Any] = asyncio.create_task(serve(app, host, 0, ready=port.set_result, **limits))
     await asyncio.wait((running, port), return_when=asyncio.FIRST_COMPLETED)

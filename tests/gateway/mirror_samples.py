@@ -1,4 +1,5 @@
-"""Conversations of a gateway, and what a store that was rebuilt from their transcripts has in common with the first."""
+"""Conversations of a gateway, and the data that a store rebuilt from their transcripts must share with the
+original."""
 
 from __future__ import annotations
 
@@ -15,13 +16,12 @@ ANN = Principal("telegram", "42", "42")
 ROOM = Principal("telegram", None, "-100", "7", "group")
 
 NOT_IN_A_TRANSCRIPT = ("lease_epoch", "trashed_at")
-"""What a rebuilt store cannot and should not know: which process may write, and what was in the trash (left out).
-Handoffs that were asked for and not done are forgotten as in every import, and so are inbox, outbox and topics.
-Routing has the times of the rebuild."""
+"""Values that a rebuilt store does not have: leases and the trash. Requested handoffs, inbox, outbox and
+topics are dropped as in every import. Routes have the times of the rebuild."""
 
 
 def begun(db: SessionDB, who: Principal = ANN, *, key: str | None = None, **more: Any) -> str:
-    """A session of a chat, as the gateway makes it."""
+    """Create a session of a chat as the gateway does."""
     mine = db.scoped(who)
     session_id = mine.create_session(shared=who.user is None, session_key=key, **more)
     if key is not None:
@@ -41,12 +41,12 @@ def everything(db: SessionDB) -> dict[str, Any]:
 
 
 def contexts(db: SessionDB) -> dict[str, Any]:
-    """What the model would be given, everywhere."""
+    """Return the contexts of all sessions."""
     return {row["id"]: db.get_messages_as_conversation(row["id"]) for row in db.export_all()}
 
 
 def rebuilt(home: Path, *words: str, into: str = "again.db") -> Path:
-    """Run the real command; the store it made."""
+    """Run the real command and return the rebuilt store."""
     target = home / into
     command = [
         sys.executable,

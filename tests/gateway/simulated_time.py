@@ -1,4 +1,4 @@
-"""An event loop whose time passes at once: whoever waits for ten seconds has them when nobody has anything to do."""
+"""An event loop with simulated time. When all tasks wait, the time jumps to the next timer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """Deterministic: timers fire in order. For what runs in this loop alone, without threads or sockets."""
+    """Deterministic: timers fire in order. Only for code that runs in this loop, without threads or sockets."""
 
     def __init__(self) -> None:
         super().__init__(_Hurrying(self))

@@ -1,4 +1,4 @@
-"""Whatever can happen to the conversations of a gateway while somebody mirrors them, step by step."""
+"""Random steps that change the conversations of a gateway while their mirror files are written."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Story:
 
     def do(self, step: str, dice: random.Random) -> None:
         one = dice.choice(self.sessions() or [begun(self.db)])
-        with suppress(errors.InvalidTitle, errors.AlreadyContinued):  # as the story goes
+        # These errors are expected in random steps.
+        with suppress(errors.InvalidTitle, errors.AlreadyContinued):
             _STEPS[step](self, one, dice)
 
     def _say(self, one: str, dice: random.Random) -> None:
@@ -63,13 +64,13 @@ class Story:
         self.db.reset(one, reason=dice.choice(["session_reset", "idle"]))
 
     def _undo(self, one: str, _: random.Random) -> None:
-        with suppress(errors.InvalidArgument):  # most sessions are no reset
+        with suppress(errors.InvalidArgument):  # most sessions were not created by a reset
             self.db.undo_reset(one)
 
     def _delete(self, one: str, dice: random.Random) -> None:
         named = dice.random() < 0.5
         self.db.delete_session(one, self.folder if named else None)
-        if not named:  # a crash before that leaves a file of which nobody knows why it is there
+        if not named:  # a crash before this call would leave an unexplained file
             self.transcripts.catch_up()
 
     def _end(self, one: str, dice: random.Random) -> None:
@@ -106,7 +107,7 @@ class Story:
 
     def _crash(self, _one: str, _dice: random.Random) -> None:
         self.transcripts = Transcripts(self.db, self.folder)
-        self.transcripts.catch_up()  # as every start does
+        self.transcripts.catch_up()  # every start does this
 
 
 _STEPS: dict[str, Callable[[Story, str, random.Random], None]] = {

@@ -1,7 +1,8 @@
-"""A real homeserver for tests, and people on it with real clients.
+"""A real homeserver for tests, and users with real clients.
 
-The fixtures are `synapse` (one server for all tests of a process) and `people` (`alice = await people("alice")`; who
-came is gone when the test ends). Every name is made a new account, so that tests do not hear each other.
+The fixtures are `synapse` (one server for all tests of a process) and `people` (`alice = await
+people("alice")`, signed out when the test ends). Every name gets a new account, so tests do not receive each
+other's messages.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tests.ports import reserve_port
 T = TypeVar("T")
 PASSWORD = "open sesame"
 WITHIN = 60.0
-"""Seconds that anything may take on a busy machine; nothing waits so long that goes well."""
+"""The time limit in seconds on a busy machine. A successful step never takes this long."""
 _SECRET = "for tests"
 _MUCH = {"per_second": 1000, "burst_count": 1000}
 _ENCRYPTED = {"type": "m.room.encryption", "state_key": "", "content": {"algorithm": "m.megolm.v1.aes-sha2"}}
@@ -48,7 +49,7 @@ class Account(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """A message that a person saw."""
+    """A message that a user received."""
 
     event_id: str
     sender: str
@@ -82,7 +83,7 @@ class Heard(NamedTuple):
 
 
 class Synapse:
-    """A homeserver of our own on loopback; it can be stopped and started again, with what it knows."""
+    """A local homeserver on loopback. It can be stopped and started again with its data."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -94,8 +95,8 @@ class Synapse:
         self._configure()
 
     def start(self) -> None:
-        """Returns when it answers; about three seconds."""
-        # Compiling it takes longer than starting it, so that it is done for the first start only.
+        """Start the server and wait until it responds, which takes about three seconds."""
+        # Compiling takes longer than starting, so the bytecode is kept for later starts.
         environment = os.environ | {"PYTHONPYCACHEPREFIX": str(self._folder / "compiled")}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with (self._folder / "output").open("ab") as output:
@@ -125,7 +126,7 @@ class Synapse:
         self._process = None
 
     async def account(self, name: str, *, display_name: str | None = None) -> Account:
-        """A new account that nobody uses yet."""
+        """Create an unused account."""
         client = AsyncClient(self.url, config=AsyncClientConfig(encryption_enabled=False))
         try:
             made = await client.register(f"{name}{next(self._numbers)}", PASSWORD)
@@ -135,7 +136,7 @@ class Synapse:
         return Account(made.user_id, PASSWORD, made.access_token, made.device_id)
 
     async def limit(self, user_id: str, *, per_second: int, burst: int) -> None:
-        """From now on this person may send so much, and gets M_LIMIT_EXCEEDED for more. Zeros: anything."""
+        """Limit how many messages this user can send. More messages get M_LIMIT_EXCEEDED. Zeros remove the limit."""
         await asyncio.to_thread(
             self._limit, user_id, {"messages_per_second": per_second, "burst_count": burst}
         )
@@ -205,11 +206,11 @@ class Synapse:
             "rc_invites": {"per_room": _MUCH, "per_user": _MUCH, "per_issuer": _MUCH},
             "rc_media_create": _MUCH,
         }
-        (folder / "homeserver.yaml").write_text(json.dumps(told))  # every JSON is YAML
+        (folder / "homeserver.yaml").write_text(json.dumps(told))  # all JSON is valid YAML
 
 
 async def eventually(condition: Callable[[], T]) -> T:
-    """Wait for something that nobody tells us of."""
+    """Wait for a condition by polling."""
     async with asyncio.timeout(WITHIN):
         while not (found := condition()):
             await asyncio.sleep(0.01)
@@ -217,7 +218,7 @@ async def eventually(condition: Callable[[], T]) -> T:
 
 
 class Person:
-    """Somebody with a client of their own, which is always on."""
+    """A user with a client that is always connected."""
 
     def __init__(self, client: AsyncClient) -> None:
         self.client = client
@@ -246,7 +247,7 @@ class Person:
         await eventually(lambda: room in self.client.rooms)
 
     async def meets(self, room: str, user_id: str) -> None:
-        """Wait until somebody is there and, in an encrypted room, can be written to."""
+        """Wait until another user is in the room and, if it is encrypted, can receive messages."""
 
         def there() -> bool:
             known = self.client.rooms.get(room)
@@ -297,7 +298,7 @@ class Person:
     async def attach(
         self, room: str, name: str, data: bytes, media_type: str, *, kind: str = "m.file", caption: str = ""
     ) -> str:
-        """Send a file; encrypted if the room is."""
+        """Send a file, encrypted if the room is."""
         encrypt = bool(self.client.rooms[room].encrypted)
         sent, keys = await self.client.upload(
             io.BytesIO(data), media_type, name, encrypt=encrypt, filesize=len(data)
@@ -307,7 +308,7 @@ class Person:
         return await self.put(room, {**content, **where, "info": {"mimetype": media_type, "size": len(data)}})
 
     async def put(self, room: str, content: dict[str, Any]) -> str:
-        """Send any content, as this person's client would."""
+        """Send any content."""
         sent = await self.client.room_send(room, "m.room.message", content, ignore_unverified_devices=True)
         assert getattr(sent, "event_id", None), sent
         return str(sent.event_id)
@@ -315,11 +316,11 @@ class Person:
     # --- listening -------------------------------------------------------------------------------
 
     async def heard(self, room: str, count: int = 1) -> list[Heard]:
-        """What others said in a room, waiting until it is so much."""
+        """Wait for this number of messages of others in a room, and return them."""
         return await eventually(lambda: self.so_far(room) if len(self.so_far(room)) >= count else [])
 
     def so_far(self, room: str) -> list[Heard]:
-        """What others said in a room until now."""
+        """Return the messages of others in a room so far."""
         return list(self._heard.get(room, ()))
 
     def _hear(self, room: MatrixRoom, event: RoomMessage) -> None:
@@ -346,7 +347,7 @@ People = Callable[[str], Awaitable[Person]]
 
 @contextmanager
 def running(folder: Path) -> Iterator[Synapse]:
-    """A server that is stopped at the end; the test is skipped if there is none to be had."""
+    """Run a server and stop it at the end. Skip the test if Synapse is not available."""
     if importlib.util.find_spec("synapse") is None:
         pytest.skip("matrix-synapse is not installed")
     server = Synapse(folder)
@@ -359,7 +360,7 @@ def running(folder: Path) -> Iterator[Synapse]:
 
 @asynccontextmanager
 async def guests(server: Synapse) -> AsyncIterator[People]:
-    """`await people("alice")`: somebody new, signed in and listening until the end."""
+    """Return `people`: `await people("alice")` creates a user who is signed in until the end."""
     here: list[Person] = []
 
     async def person(name: str) -> Person:

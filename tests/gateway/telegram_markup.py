@@ -1,4 +1,5 @@
-"""Telegram's HTML, read as its server reads it: `parsed` gives what is seen, or refuses as it would."""
+"""A parser of Telegram's HTML as its server parses it. `parsed` returns the visible text or raises the
+server's error."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ _KNOWN_ENTITY = re.compile(r"&(?:lt|gt|amp|quot|#\d+|#x[0-9a-fA-F]+);")
 
 
 class Refused(Exception):
-    """Why Telegram does not take it: the description of a 400."""
+    """The description of the 400 response with which Telegram refuses the text."""
 
 
 class Markup(NamedTuple):
     text: str
-    """What is seen."""
+    """The visible text."""
     nested: list[tuple[str, ...]]
-    """Each tag with those around it, outermost first."""
+    """Each tag with the tags around it, outermost first."""
 
 
 def parsed(html: str) -> Markup:

@@ -1,17 +1,17 @@
-"""A local server that speaks Telegram's Bot API as documented, for the real library to talk to.
+"""A local server that implements Telegram's Bot API as documented, for the real library.
 
     server = TelegramServer()
     await server.start()                         # server.base_url, server.token
     alice = server.person("Alice")
     server.say(alice, "hello")                   # in private; or chat=server.group("Friends")
-    [answer] = await server.until_sent(1)        # what the bot sent: .text is what people see
-    await server.stop(); await server.start()    # the same port, and everything still known
+    [answer] = await server.until_sent(1)        # messages of the bot: .text is the visible text
+    await server.stop(); await server.start()    # the same port, with all data
 
-Updates are kept until they are acknowledged: by a higher offset, or by the webhook's 2xx. A poll whose client has
-disconnected receives nothing, and a newer poll ends an older one with 409. `deliver(update)` delivers
-one again, whatever was acknowledged; `say(..., delivered=False)` makes one to be delivered later, so that messages can
-come twice and out of order. `press(person, sent, data)` presses a button below a message. `will(method, answer, ...)`
-makes the next calls of a method fail.
+Updates are kept until they are acknowledged: by a higher offset, or by a 2xx response of the webhook. A poll whose
+client has disconnected receives nothing, and a newer poll ends an older one with 409. `deliver(update)` delivers an
+update again, even if it was acknowledged. `say(..., delivered=False)` creates an update for later delivery, so that
+messages can arrive twice and out of order. `press(person, sent, data)` presses a button below a message.
+`will(method, answer, ...)` makes the next calls of a method fail.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ BOT_ID = 4242
 BOT_NAME = "hermes_test_bot"
 PATIENCE_S = 60.0
 KEEP_ALIVE_S = 75
-"""Idle connections stay open longer than a client keeps them: a request never meets a connection that is closing."""
+"""Longer than a client keeps an idle connection, so a request never uses a connection that is closing."""
 
 _FILES = {"animation", "audio", "document", "photo", "video", "video_note", "voice"}
 _COMMAND = re.compile(r"(?<!\S)/\w+(?:@\w+)?")
@@ -68,32 +68,32 @@ class Chat(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A message of the bot, as it is now."""
+    """A message of the bot in its current state."""
 
     chat_id: int
     message_id: int
     text: str
-    """What people see of it."""
+    """The visible text."""
     source: str
-    """What was sent for that."""
+    """The text as the bot sent it."""
     parse_mode: str | None
     thread: int | None
     reply_to: int | None
     silent: bool
     edits: int = 0
     buttons: tuple[tuple[str, str], ...] = ()
-    """Label and data of each."""
+    """Label and data of each button."""
 
 
 class Answer(NamedTuple):
-    """How a call fails. `done` says whether the server did what it was asked for."""
+    """How a call fails. `done` says whether the call took effect."""
 
     status: int = 0
-    """0: the connection is cut without an answer."""
+    """0 means that the connection is cut without a response."""
     body: Json | bytes = b""
     done: bool = False
     silent: bool = False
-    """No answer, and the connection stays open."""
+    """No response, and the connection stays open."""
 
 
 def refusal(code: int, description: str, **parameters: Any) -> Answer:
@@ -140,7 +140,7 @@ class Failed(Exception):
 class Waiting(NamedTuple):
     update: Json
     seen: list[bool]
-    """Not empty once it was handed out: only then an offset can acknowledge it."""
+    """Non-empty once the update was delivered. Only then can an offset acknowledge it."""
 
 
 class TelegramServer:
@@ -149,14 +149,14 @@ class TelegramServer:
         self.port = 0
         self.me = Person(BOT_ID, "Hermes", BOT_NAME, is_bot=True)
         self.calls: list[tuple[str, Json]] = []
-        """Every call: its method, its parameters."""
+        """Every call, with its method and parameters."""
         self.pushed: list[int] = []
-        """The status that the webhook answered, each time."""
+        """The status of each response of the webhook."""
         self.webhook: Json | None = None
         self.acknowledged: list[int] = []
-        """The ids of the updates that the bot has done with, in the order in which it had."""
+        """The ids of the acknowledged updates, in order of acknowledgement."""
         self.chosen: list[str] = []
-        """The ids of the pressed buttons that the bot has answered."""
+        """The ids of the button presses that the bot has answered."""
         self._pressed: list[str] = []
         self._people: dict[int, Person] = {}
         self._chats: dict[int, Chat] = {}
@@ -170,17 +170,16 @@ class TelegramServer:
         self._shut_out: dict[int, Answer] = {}
         self._ids = itertools.count(1000)
         self._update_ids = itertools.count(70_000)
-        self._message_ids: defaultdict[int, itertools.count[int]] = defaultdict(
-            lambda: itertools.count(2)
-        )  # 1 is the opening
+        # 1 is the general topic.
+        self._message_ids: defaultdict[int, itertools.count[int]] = defaultdict(lambda: itertools.count(2))
         self._changed = asyncio.Event()
         self.polls = 0
-        """How many polls wait for updates."""
+        """The number of polls that wait for updates."""
         self._poll = 0
         self._server: _Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
-    # Being there
+    # Start and stop
 
     @property
     def base_url(self) -> str:
@@ -209,7 +208,7 @@ class TelegramServer:
         ]
 
     async def stop(self) -> None:
-        """As if the machine went away: connections are cut, whatever they wait for."""
+        """Stop the server and cut all connections immediately."""
         server, self._server = self._server, None
         if server is None:
             return
@@ -226,22 +225,23 @@ class TelegramServer:
         await asyncio.gather(*server.server_state.tasks)
 
     async def until(self, condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
-        """Wait until something is so."""
+        """Wait until the condition is true."""
         async with asyncio.timeout(seconds):
             while not condition():
-                with suppress(TimeoutError):  # it may be about something that we do not know of
+                # The condition may depend on something that sends no notification.
+                with suppress(TimeoutError):
                     await asyncio.wait_for(self._change(), 0.05)
 
     async def until_sent(self, count: int, seconds: float = PATIENCE_S) -> list[Sent]:
-        """Wait until the bot has sent so many messages; they are given back as they are now."""
+        """Wait until the bot has sent this number of messages. Return them in their current state."""
         await self.until(lambda: len(self._sent) >= count, seconds)
         return self.sent
 
     async def until_acknowledged(self, seconds: float = PATIENCE_S) -> None:
-        """Wait until no update waits any more."""
+        """Wait until all updates are acknowledged."""
         await self.until(lambda: not self._waiting, seconds)
 
-    # People, and what they do
+    # People and their actions
 
     def person(self, name: str, username: str | None = None, *, is_bot: bool = False) -> Person:
         person = Person(next(self._ids), name, username, is_bot)
@@ -250,7 +250,7 @@ class TelegramServer:
         return person
 
     def group(self, title: str, *, forum: bool = False, basic: bool = False) -> Chat:
-        """A supergroup, which may have topics; or a basic group."""
+        """Create a supergroup, with topics if requested, or a basic group."""
         number = next(self._ids)
         chat = (
             Chat(-number, "group", title)
@@ -264,7 +264,7 @@ class TelegramServer:
         return self._chats.setdefault(chat.id, chat)
 
     def topic(self, chat: Chat, name: str, by: Person | None = None) -> int:
-        """Open a topic in a forum; the id of its thread."""
+        """Open a topic in a forum and return its thread id."""
         opened = self._message(
             chat, by or self.me, {"forum_topic_created": {"name": name, "icon_color": 7322096}}
         )
@@ -286,9 +286,10 @@ class TelegramServer:
         more: Json | None = None,
         delivered: bool = True,
     ) -> Json:
-        """A message of somebody, as an update; with a file, `text` is its caption. In a channel nobody has a name.
+        """Create an update with a message of a person. With a file, `text` is its caption. In a channel there
+        is no sender.
 
-        `document` is (name, media type, content); `more` is laid over the message as it is.
+        `document` is (name, media type, content). The fields of `more` replace those of the message.
         """
         place = chat or self._chats[self._known(user).id]
         content: Json = {}
@@ -313,7 +314,7 @@ class TelegramServer:
         return self._update("channel_post" if place.type == "channel" else "message", message, delivered)
 
     def edit(self, said: Json, text: str, *, delivered: bool = True) -> Json:
-        """Somebody changes what they said."""
+        """Create an update that edits a message of a person."""
         kind, message = _content(said)
         changed = message | {"text": text, "edit_date": max(_now(), message["date"] + 1)}
         changed.pop("entities", None)
@@ -323,7 +324,7 @@ class TelegramServer:
         return self._update(f"edited_{kind}", changed, delivered)
 
     def press(self, user: Person, sent: Sent, data: str, *, delivered: bool = True) -> Json:
-        """Somebody presses a button below a message of the bot. Their client may send any `data`."""
+        """Press a button below a message of the bot. A client may send any `data`."""
         number = str(next(self._ids))
         self._pressed.append(number)
         pressed = {
@@ -336,51 +337,51 @@ class TelegramServer:
         return self._update("callback_query", pressed, delivered)
 
     def deliver(self, update: Json) -> None:
-        """Deliver an update, perhaps once more."""
+        """Deliver an update, possibly again."""
         self._waiting.append(Waiting(update, []))
         self._change_now()
 
     def file(self, content: bytes, path: str) -> Json:
-        """A file that `getFile` knows."""
+        """Add a file for `getFile`."""
         file_id = f"file{len(self._files)}"
         self._files[file_id] = (path, content)
         return {"file_id": file_id, "file_unique_id": f"u{file_id}", "file_size": len(content)}
 
     def forget_files(self) -> None:
-        """Their addresses lead nowhere any more."""
+        """Make the addresses of all files invalid."""
         self._files = {name: (f"gone/{path}", b"") for name, (path, _) in self._files.items()}
 
-    # What goes wrong
+    # Failures
 
     def will(self, method: str, *answers: Answer) -> None:
-        """The next calls of a method are answered so, one after the other."""
+        """Set the responses of the next calls of a method, in order."""
         self._trouble[method].extend(answers)
 
     def is_troubled(self, method: str) -> bool:
-        """Whether the next call of a method will fail."""
+        """Return whether the next call of a method will fail."""
         return bool(self._trouble[method])
 
     def shut_out(self, chat: Chat | Person, answer: Answer = BLOCKED) -> None:
-        """Somebody blocks the bot, or a group throws it out."""
+        """Block the bot, or remove it from a group."""
         self._shut_out[chat.id] = answer
 
     def migrate(self, chat: Chat) -> Chat:
-        """A group becomes a supergroup, which is another chat."""
+        """Migrate a group to a supergroup, which is a different chat."""
         grown = self.group(str(chat.title))
         self._moved[chat.id] = grown.id
         return grown
 
-    # What the bot did
+    # Results
 
     @property
     def sent(self) -> list[Sent]:
-        """The bot's messages in the order in which they were sent, each as it is now."""
+        """The messages of the bot in the order of sending, each in its current state."""
         return list(self._sent.values())
 
     def called(self, method: str) -> list[Json]:
         return [parameters for name, parameters in self.calls if name == method]
 
-    # The wire
+    # HTTP
 
     async def _call(self, request: Request) -> Response:
         if request.path_params["token"] != self.token:
@@ -430,7 +431,7 @@ class TelegramServer:
         }
 
     async def _polled(self, request: Request, asked: Json) -> list[Json]:
-        """The answer to `getUpdates`, unless its client disconnects first: then nothing was handed out."""
+        """Return the response of `getUpdates`. If the client disconnects first, nothing counts as delivered."""
         self.polls += 1
         polling = asyncio.create_task(self._do_getUpdates(asked))
         leaving = asyncio.create_task(_disconnected(request))
@@ -448,7 +449,7 @@ class TelegramServer:
             raise Failed(HAS_WEBHOOK)
         self._poll += 1
         poll = self._poll
-        self._change_now()  # an earlier one ends
+        self._change_now()  # ends an earlier poll
         offset = int(asked.get("offset") or 0)
         done = [one for one in self._waiting if one.seen and one.update["update_id"] < offset]
         self.acknowledged += [one.update["update_id"] for one in done]
@@ -558,7 +559,7 @@ class TelegramServer:
         return {"message_thread_id": thread, "name": asked["name"], "icon_color": 7322096}
 
     async def _push(self) -> None:
-        """Bring what waits to the webhook, in order, again and again until it is taken."""
+        """Send waiting updates to the webhook in order, and retry each until it is accepted."""
         async with httpx.AsyncClient(trust_env=False, verify=False) as client:
             while True:
                 if self.webhook is None or not self._waiting:
@@ -580,7 +581,7 @@ class TelegramServer:
                     await asyncio.sleep(0.02)
                 self._change_now()
 
-    # What it knows
+    # Data of the server
 
     def _reachable(self, asked: Json) -> Chat:
         chat_id = int(asked["chat_id"])
@@ -607,7 +608,7 @@ class TelegramServer:
         return thread
 
     def _read(self, asked: Json, too_long: str) -> str:
-        """What will be seen of a text, if it is taken."""
+        """Return the visible text of a message that the server accepts."""
         text = str(asked.get("text", ""))
         if asked.get("parse_mode") == "HTML":
             try:
@@ -626,7 +627,7 @@ class TelegramServer:
             "date": _now(),
             "chat": {name: value for name, value in chat._asdict().items() if value},
         }
-        if chat.type == "channel" or by is None:  # a channel, or an admin who does not give their name
+        if chat.type == "channel" or by is None:  # a channel or an anonymous admin
             message["sender_chat"] = message["chat"]
         else:
             message["from"] = _user(by)
@@ -666,12 +667,12 @@ class _Server(uvicorn.Server):
         self.told_to_stop = asyncio.Event()
 
     async def main_loop(self) -> None:
-        """Until told to stop, and then at once; its own looks only now and then."""
+        """Run until the server is told to stop. The loop of uvicorn checks only at intervals."""
         await self.told_to_stop.wait()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the test's."""
+        """Leave the signal handlers to the test."""
         yield
 
 
@@ -693,7 +694,7 @@ async def _parameters(request: Request) -> Json:
 
 
 def _buttons(asked: Json) -> tuple[tuple[str, str], ...]:
-    """What Telegram takes as an inline keyboard."""
+    """Return the buttons of an inline keyboard that Telegram accepts."""
     rows = json.loads(asked.get("reply_markup") or "{}").get("inline_keyboard", [])
     buttons = tuple((one["text"], one["callback_data"]) for row in rows for one in row)
     if any(not label or not 1 <= len(data.encode()) <= 64 for label, data in buttons):

@@ -1,4 +1,4 @@
-"""`hermes` on a terminal of its own, in a process of its own: what is typed, and what was shown."""
+"""`hermes` in a pseudo-terminal and a separate process, with typed input and recorded output."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Terminal:
         self._ours, self._its = pty.openpty()
         fcntl.ioctl(self._its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 150, 0, 0))
         flags = termios.tcgetattr(self._its)
-        flags[0] &= ~termios.ICRNL  # what is typed ahead is the same key later
+        flags[0] &= ~termios.ICRNL  # so that Enter has the same key code when it is typed ahead
         termios.tcsetattr(self._its, termios.TCSANOW, flags)
         name = shlex.quote(os.ttyname(self._its))
-        # Who opens a terminal in a new session is who its Ctrl-C is for.
+        # The process that opens a terminal in a new session receives its Ctrl-C.
         self._process = subprocess.Popen(
             ["sh", "-c", f"exec {shlex.join([*HERMES, *words])} <{name} >{name} 2>&1"],
             stdin=subprocess.DEVNULL,
@@ -45,7 +45,7 @@ class Terminal:
 
     @property
     def shown(self) -> str:
-        """All that was ever shown, without what only moves the cursor."""
+        """All output so far, without control sequences that only move the cursor."""
         return ESCAPES.sub("", self._shown.decode("utf-8", "replace")).replace("\r", "")
 
     def says(self, text: str, keys: str = ENTER) -> None:

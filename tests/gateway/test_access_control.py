@@ -1,4 +1,4 @@
-"""Who is let in, whose machine it is, and how much one person may say."""
+"""Access, owners, pairing and rate limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Clock:
 
 
 def door(home: Path, per_minute: int = 20, **platforms: Any) -> AccessControl:
-    """`door(home, telegram={"allow_all": True})`."""
+    """Return access control with these settings: `door(home, telegram={"allow_all": True})`."""
     made = {
         name.replace("_", "-"): PlatformSettings(
             name.replace("_", "-"), **{key: _fixed(value) for key, value in told.items()}
@@ -166,7 +166,7 @@ def test_who_is_let_in_is_told_in_one_line(home: Path) -> None:
     assert told(allowed_users=["@b"]) == "@b and 1 by pairing"
 
 
-# ---------------------------------------------------------------- how much
+# ---------------------------------------------------------------- rate limits
 
 
 def test_so_many_in_a_minute_and_then_one_word_about_it(home: Path) -> None:
@@ -187,7 +187,7 @@ def test_so_many_in_a_minute_and_then_one_word_about_it(home: Path) -> None:
     assert keeper.check_rate(ANN) == (False, False)
     clock.time += 59
     assert [keeper.check_rate(ANN)[0] for _ in range(3)] == [True, True, False]
-    clock.time -= 1000  # somebody puts the clock back
+    clock.time -= 1000  # the clock is set back
     assert keeper.check_rate(ANN) == (False, True)
 
 

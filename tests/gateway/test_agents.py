@@ -1,4 +1,4 @@
-"""Who answers: one model for all, and for each person a memory of their own."""
+"""Agents: one model for all people, and a separate memory for each person."""
 
 from __future__ import annotations
 

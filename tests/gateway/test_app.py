@@ -1,4 +1,4 @@
-"""The gateway as a whole: it starts, answers, and ends without losing anything."""
+"""The whole gateway starts, answers and stops without losing anything."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ async def test_a_message_that_another_version_kept_stops_neither_the_start_nor_i
 
 
 def test_an_adapter_that_cannot_be_made_stops_no_other(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")  # Telegram's library has to be told how
+    # Telegram's library needs another package for SOCKS.
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
     more = {"telegram": {"bot_token": "1:a"}, "webhook": {"secret": "s" * 16}}
     platforms = {name: PlatformSettings(name, more=told) for name, told in more.items()}
     made, broken = make_adapters(GatewaySettings(platforms=platforms))
@@ -108,7 +109,7 @@ async def test_it_ends_also_if_there_is_news_at_that_moment(later: int, home: Pa
         status.unlink(missing_ok=True)
         keeping = asyncio.create_task(gateway.app._update_status())
         await gateway.until(status.exists)
-        await asyncio.sleep(0.05)  # it waits for news by now
+        await asyncio.sleep(0.05)  # it is polling by now
         gateway.app._state_changed.set()
         for _ in range(later):
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Approvals in a chat: the owner is asked, answers while the turn waits, and nobody and nothing else counts."""
+"""Approvals in a chat: only the owner can answer, and only while the turn waits."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_a_typed_yes_is_a_message_like_any_other() -> None:
         await gateway.asked(ANN, "ls")
         for text in ("yes", "approve", "ok /approve"):
             await gateway.says(ANN, text)
-        await gateway.says(ANN, "/approve", edits="said-1")  # nor is a changed message an answer
+        await gateway.says(ANN, "/approve", edits="said-1")  # an edited message is not an answer
         assert [one.state for one in gateway.db.inbox.list_waiting()] == ["working", *["queued"] * 4]
         assert gateway.asker.done == []
         await gateway.says(ANN, "/deny")
@@ -172,7 +172,7 @@ async def test_a_program_behind_a_secret_is_not_asked() -> None:
         assert (await gateway.asks(source, "/approve")) == [NOTHING_WAITS]
 
 
-# ---------------------------------------------------------------- too early, too late
+# ---------------------------------------------------------------- timing of answers
 
 
 async def test_an_approval_that_was_sent_before_the_question_is_not_one() -> None:
@@ -265,7 +265,7 @@ async def test_after_a_restart_it_is_asked_anew_and_the_old_answer_does_not_coun
         assert gateway.asker.done == ["other"]
 
 
-# ---------------------------------------------------------------- what is shown
+# ---------------------------------------------------------------- the displayed text
 
 
 async def test_what_cannot_be_shown_whole_is_refused_and_both_are_told() -> None:
@@ -425,7 +425,7 @@ async def test_a_button_can_say_nothing_but_such_a_command() -> None:
 async def _answer_to(
     gateway: ApprovalGateway, who: Source, command: str, sent_at: float | None = None
 ) -> str:
-    """What somebody is told by a command that is answered at once."""
+    """Send a command that is answered immediately, and return the answer."""
     before = len(gateway.heard(who))
     assert (await gateway.says(who, command, sent_at=sent_at)).state == "answered"
     await gateway.until(lambda: len(gateway.heard(who)) > before)

@@ -1,10 +1,11 @@
-"""The canary: nobody gets a word of another person, whatever they try.
+"""No person receives text of another person, whatever they try.
 
-Bob tries everything in a gateway that Ann uses, and the same in one where she never was. What he sees, and what the
-model is told for him, is the same in both, byte for byte: so nothing of hers is in it, and "not yours" is "not found".
-Ids that are made, and where in the store something is, are the only difference, and they are taken out.
+Bob tries everything in a gateway that Ann uses, and the same in a gateway that she never used. What he sees,
+and what the model receives for him, must be identical in both. So nothing of hers is in it, and "not yours"
+looks like "not found". Only generated ids and row numbers differ; they are removed before the comparison.
 
-What he tries is made from the table of commands and from the tools that his agent has: a new one is tried by itself.
+The attempts are generated from the table of commands and from the tools of his agent, so new ones are
+included automatically.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ ID = re.compile(r"\d{8}\\?_\d{6}\\?_[0-9a-f]{8}")
 NUMBERED = re.compile(r'("(?:\w*_)?(?:id|cursor)\\*": ?|\bmessage )\d+')
 RANK = re.compile(r"^\d+\. ")
 SIZED = re.compile(r"~[\d,]+|\b\d\d:\d\d\b|just now|\d+m ago")
-"""How many tokens a request has, in which numbers of messages are; and what time it is."""
+"""Token counts, which depend on message numbers in the request, and times."""
 
 
 class Known(NamedTuple):
-    """What Bob guesses with: as much as anybody could know."""
+    """Everything that Bob could know and use for guesses."""
 
     ids: list[str]
     titles: list[str]
@@ -62,7 +63,7 @@ def secret(place: str, kind: str) -> str:
 
 
 async def ann_lives(gateway: LocalGateway, places: list[str]) -> Known:
-    """She tells her secrets in every way in which anybody can, in each of these places."""
+    """Let Ann write her secrets in every possible way in each of these chats."""
     ids, titles = [], []
     for name in places:
         word = {kind: secret(name, kind) for kind in KINDS}
@@ -90,7 +91,7 @@ async def ann_lives(gateway: LocalGateway, places: list[str]) -> Known:
 
 
 def the_machine_has_secrets(home: Path) -> None:
-    """What its owner told it in the terminal, and what it remembers."""
+    """Store secrets of the machine's owner in a terminal session and in memory."""
     folder = home / "memories"
     folder.mkdir(parents=True)
     for name in ("MEMORY.md", "USER.md"):
@@ -102,7 +103,7 @@ def the_machine_has_secrets(home: Path) -> None:
     db.close()
 
 
-# ---------------------------------------------------------------- what Bob tries
+# ---------------------------------------------------------------- the attempts
 
 
 def _use(tool: str, **arguments: object) -> str:
@@ -147,7 +148,7 @@ def tried_tools(known: Known) -> list[str]:
 
 
 async def bob_tries(gateway: LocalGateway, known: Known, places: list[str]) -> list[str]:
-    """Everything, everywhere; what came of it, as he sees it and as the model was told."""
+    """Run all attempts in all chats. Return what Bob sees and what the model receives."""
     seen = []
     for name in places:
         bob = PLACES[name](BOB)
@@ -164,16 +165,16 @@ async def bob_tries(gateway: LocalGateway, known: Known, places: list[str]) -> l
 
 
 def _without_ranks(answers: list[str]) -> list[str]:
-    """Which conversations were found.
+    """Return the conversations that were found, without their order.
 
-    What ranks first, and which passage is shown of each, depends on how rare a word is in the whole store.
+    Ranks and snippets depend on how rare a word is in the whole store.
     """
     lines = [RANK.sub("", ID.sub("ID", line)) for answer in answers for line in answer.splitlines()]
     return sorted(line for line in lines if not line.startswith(" "))
 
 
 def leveled(seen: list[str], known: Known) -> list[str]:
-    """Without what is made anew each time: ids by their order, and places in the store."""
+    """Replace generated ids by their order of occurrence, and remove row numbers."""
     made: dict[str, str] = {}
 
     def named(found: re.Match[str]) -> str:
@@ -184,7 +185,7 @@ def leveled(seen: list[str], known: Known) -> list[str]:
 
 
 def differing(one: str, other: str) -> str:
-    """Where two long texts part."""
+    """Return the parts in which two long texts differ."""
     at = next(number for number, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return f"{one[:60]}: {one[max(0, at - 80) : at + 80]!r} is not {other[max(0, at - 80) : at + 80]!r}"
 
@@ -236,12 +237,12 @@ async def test_it_is_as_if_she_were_not_there(
         assert with_her == without_her, differing(with_her, without_her)
 
 
-# ---------------------------------------------------------------- rooms, and the machine
+# ---------------------------------------------------------------- rooms and the terminal
 
 
 @pytest.mark.parametrize("place", [in_group, in_thread])
 async def test_a_room_knows_what_was_said_in_it_and_nobodys_private_words(place: Place) -> None:
-    """Not even who said them gets them told there: others read along."""
+    """Even the author's private text is not available in a room, because others read it."""
     async with LocalGateway(settings_of(keying=ROOMS, platform={"owners": frozenset({"1"})})) as gateway:
         known = await ann_lives(gateway, ["dm"])
         await gateway.asks(place(BOB), "the word of this room is mellon")
@@ -252,7 +253,7 @@ async def test_a_room_knows_what_was_said_in_it_and_nobodys_private_words(place:
         assert "mellon" not in outside[0]
         before = len(gateway.brain.requests)
         for who in (ANN, BOB):
-            await gateway.restart()  # whoever speaks first there gets no more than the others
+            await gateway.restart()  # so that each of them is the first to write after a start
             for one in command_table.COMMANDS:
                 for words in ("", " 1", " my word", f" {TITLE}", f" {known.ids[0]}"):
                     await gateway.asks(place(who), f"/{one.name}{words}")

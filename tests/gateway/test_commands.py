@@ -1,4 +1,4 @@
-"""Which message is a command, what the table promises, and that errors are one line."""
+"""Detection of commands, the properties in the command table, and one-line errors."""
 
 from __future__ import annotations
 

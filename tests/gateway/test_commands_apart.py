@@ -1,4 +1,5 @@
-"""Nobody sees another person's id, title or words, whatever they guess: not yours is not found, byte for byte."""
+"""Commands never reveal another person's id, title or text. Answers are the same as for a session that does
+not exist."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ PLACES: list[Callable[[str], Source]] = [dm, group, thread]
 
 
 async def theirs(db: SessionDB) -> list[str]:
-    """Ann talks in private, before all in a group, and elsewhere; her ids."""
+    """Store messages of Ann in private, in a group and elsewhere. Return the session ids."""
     ids = []
     for number, source in enumerate((dm("ann"), group("ann"), group("ann", "other"), dm("ann", "3"))):
         chat = Chat(db, source)
@@ -37,7 +38,7 @@ async def theirs(db: SessionDB) -> list[str]:
 
 
 def told(answer: str, ids: list[str]) -> list[str]:
-    """What of it is Ann's."""
+    """Return the ids, titles and words of Ann that the answer contains."""
     return [word for word in (*ids, SECRET, TITLE) if word.casefold() in answer.casefold()]
 
 
@@ -64,7 +65,7 @@ async def test_not_yours_is_not_found(db: SessionDB, place: Callable[[str], Sour
 async def test_every_answer_is_as_if_nobody_else_were_there(
     db: SessionDB, tmp_path: Path, place: Callable[[str], Source]
 ) -> None:
-    """The same words in a store in which there is nobody else give the same answer, but for ids that are made."""
+    """Apart from generated ids, the answer is the same as in a store that contains no other person."""
     ids = await theirs(db)
     alone = SessionDB(tmp_path / "alone.db")
     try:

@@ -1,4 +1,4 @@
-"""/sethome and /topic: the chat itself."""
+"""/sethome and /topic: settings of a chat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/undo, /redo, /retry, /resend, /compress, /stop: what was just said."""
+"""/undo, /redo, /retry, /resend, /compress and /stop: the last messages."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ async def test_an_answer_is_stopped(ann: Chat) -> None:
     assert await ann.types("/stop") == "⏹ Stopped."
 
 
-# Where several people share a conversation
+# Shared conversations
 
 
 @pytest.mark.parametrize("where", [thread, group])
@@ -182,7 +182,7 @@ async def test_in_a_shared_conversation_everybody_can_take_back(db: SessionDB, w
     assert ann.session_id == bob.session_id == session
 
 
-# /rewind, /history, and what is left running
+# /rewind, /history and background tasks
 
 
 async def test_a_chat_goes_back_to_a_message_by_its_number(ann: Chat) -> None:

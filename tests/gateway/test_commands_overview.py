@@ -1,4 +1,4 @@
-"""/sessions, /search, /status, /why, /usage, /insights: what is shown, and to whom."""
+"""/sessions, /search, /status, /why, /usage and /insights: their output for each person."""
 
 from __future__ import annotations
 

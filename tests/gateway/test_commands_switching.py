@@ -1,4 +1,4 @@
-"""/new, /title, /resume, /branch, /handoff: where a chat goes, and what is said of it."""
+"""/new, /title, /resume, /branch and /handoff: the session of the chat and the reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Platforms come and go by themselves; one that breaks never stops another."""
+"""Platforms connect and reconnect by themselves. A failing platform does not stop another."""
 
 from __future__ import annotations
 

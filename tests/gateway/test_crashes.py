@@ -1,4 +1,4 @@
-"""A gateway that dies at any step: no message is lost, none is answered twice, no command is done twice."""
+"""A gateway that dies at any step: no message is lost or answered twice, and no command runs twice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(folder: Path, *arguments: str) -> list[dict[str, Any]]:
 
 
 def deaths(folder: Path, first: int, stride: int, *texts: str) -> list[dict[str, Any]]:
-    """What became of it, for each step; the last is without a death."""
+    """Return the outcome for each step. The last line is a run without a crash."""
     lines = run(folder, str(first), str(stride), *texts)
     assert len(lines) > 5
     assert lines[-1]["died_at"] is None
@@ -41,7 +41,7 @@ def deaths(folder: Path, first: int, stride: int, *texts: str) -> list[dict[str,
 
 
 def is_answered_once(saw: list[str], answer: str) -> bool:
-    """It came once; if it did not, somebody was told that this is not known."""
+    """Return whether the answer arrived once, or not at all with one notice that its delivery is unknown."""
     times = sum(text.startswith(answer) for text in saw)
     return times == 1 or (times == 0 and saw.count(UNKNOWN) == 1)
 

@@ -1,4 +1,4 @@
-"""What is to be said to a person arrives, in order, once; and where that cannot be known, they are told."""
+"""Messages to people arrive once and in order. If the delivery of a message is unknown, the person is told."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_what_was_not_handed_over_when_the_gateway_ended_is_sent_by_the_ne
         with another_program(HOLDS_THE_LOCK, "") as release:
             gateway.app.delivery.wake(key)
             ending = asyncio.create_task(gateway.restart())
-            await asyncio.sleep(0.5)  # longer than the time that deliveries are given to end
+            await asyncio.sleep(0.5)  # longer than the time limit for deliveries at the end
             await asyncio.to_thread(release)
         await ending
         await gateway.quiet()

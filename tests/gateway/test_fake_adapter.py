@@ -1,4 +1,4 @@
-"""The tests' own platform keeps to the protocol, so that what passes with it passes for a reason."""
+"""The fake adapter implements the protocol correctly, so tests that use it are meaningful."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""From the terminal to a chat and back: the real chat, the real gateway and Telegram's real SDK, a process each."""
+"""Handoff from the terminal to a chat and back, with the real chat, gateway and Telegram SDK in separate
+processes."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ WORDS = count(1)
 
 
 class HandoffSetup:
-    """A gateway whose home channel is Ann's private chat, and terminals beside it."""
+    """A gateway whose home channel is Ann's private chat, and terminals with the same home."""
 
     def __init__(
         self, folder: Any, stage: OnTelegram, model: EchoModel, ann: Person, **settings: Any
@@ -35,7 +36,7 @@ class HandoffSetup:
         return made
 
     def conversation(self) -> tuple[Terminal, str, str]:
-        """A conversation at a terminal in which something was said: the terminal, the session, the word."""
+        """Start a conversation in a terminal. Return (terminal, session, word)."""
         word = f"apple{next(WORDS)}x"
         terminal = self.terminal()
         terminal.says(word)
@@ -108,7 +109,8 @@ def test_a_conversation_goes_to_telegram_and_comes_back(handoff: HandoffSetup) -
     back.sees(echo(plum))
     assert pear in model.shown(plum)
     meanwhile = f"meanwhile{apple}"
-    stage.say(ann, here, meanwhile)  # at the terminal somebody is in it: that waits, and is told
+    # The conversation is open in the terminal, so the message waits and the person is told.
+    stage.say(ann, here, meanwhile)
     until(lambda: "open elsewhere" in stage.heard(here)[-1], lambda: stage.heard(here))
     back.says("", LEAVE)
     assert back.ended() == 0
@@ -183,7 +185,7 @@ def test_without_a_gateway(make_handoff: Callable[..., HandoffSetup]) -> None:
 
 
 def _goes_on(handoff: HandoffSetup, terminal: Terminal, apple: str) -> None:
-    """What was not handed over goes on where it was."""
+    """Check that the conversation continues in the terminal."""
     more = f"more{apple}"
     terminal.says(more)
     terminal.sees(echo(more))

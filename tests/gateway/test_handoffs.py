@@ -1,4 +1,4 @@
-"""A conversation of the terminal goes on in a chat, as it is; or stays where it was, and it is told why."""
+"""A conversation of the terminal continues in a chat, or stays in the terminal with the reason."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def at_home(channel: str | None = "1", **more: object) -> GatewaySettings:
 
 
 def begun(gateway: LocalGateway) -> str:
-    """A conversation at the terminal."""
+    """Create a conversation in the terminal."""
     session = gateway.db.create_session(
         "20260504_120000_aaaaaaaa", "cli", system_prompt="the machine has a secret"
     )
@@ -76,7 +76,7 @@ async def test_it_goes_on_in_the_private_chat_of_its_new_owner() -> None:
 
 
 async def test_whose_it_is_now_is_known_without_a_word_of_theirs() -> None:
-    """A reset that nobody's message sets off asks for it, and so does a store that is made from the mirrors."""
+    """A reset by time and a rebuild from the mirror files need the owner without a message."""
     async with LocalGateway(at_home()) as gateway:
         session = begun(gateway)
         await handed_over(gateway, session)
@@ -174,7 +174,7 @@ async def test_into_a_chat_that_is_busy_it_goes_when_that_is_done() -> None:
 
 
 async def test_who_had_it_before_is_in_another_conversation_from_then_on() -> None:
-    """It came to the terminal from another chat."""
+    """The conversation came to the terminal from another chat."""
     async with LocalGateway(at_home(BOB.chat_id)) as gateway:
         await gateway.asks(ANN, "hello")
         session = gateway.session_of(ANN)
@@ -231,7 +231,7 @@ async def test_where_nobody_shares_a_thread_it_stays() -> None:
 
 
 async def test_what_was_handed_over_is_reset_in_the_name_of_its_new_owner() -> None:
-    """After a restart nobody has spoken yet who would say whose the chat is."""
+    """After a restart no message has identified the owner of the chat yet."""
     rule = ResetPolicy("idle", idle_minutes=1)
     async with LocalGateway(at_home().replace(reset=rule)) as gateway:
         session = begun(gateway)

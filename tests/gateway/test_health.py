@@ -1,4 +1,4 @@
-"""What the gateway says about itself, over real HTTP."""
+"""Health and readiness over real HTTP."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEY = join_example("sk-", "0123456789abcdef" * 2)
 
 
 class Gateway:
-    """One whose state the test decides."""
+    """A gateway whose state the test sets."""
 
     def __init__(self) -> None:
         self.platforms: Sequence[PlatformState] = [PlatformState("telegram", "up", SINCE)]
@@ -127,7 +127,7 @@ async def test_nothing_else_is_there_and_nothing_can_be_sent() -> None:
 
 
 async def test_many_who_ask_at_once_write_to_the_store_once() -> None:
-    """Anybody who reaches it may ask, and a write costs; a store that hangs would take a thread for each."""
+    """Anybody can send requests, and a write is expensive. If the store hung, each request would block a thread."""
     gateway, writes, go_on = Gateway(), 0, asyncio.Event()
 
     async def write() -> None:

@@ -1,4 +1,4 @@
-"""The common host: it starts and ends with its task, and nobody can wear it out."""
+"""The shared HTTP server starts and stops with its task, and requests cannot exhaust it."""
 
 from __future__ import annotations
 
@@ -257,7 +257,8 @@ async def test_a_request_that_takes_its_time_to_be_answered_is_not_hung_up_on(
     app = Starlette(routes=[Route("/", slow)])
     async with served(app) as address:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
-        # The second request never ends, and is hung up on, though the patience with the first is long over.
+        # The second request never ends. The server closes the connection, although the time limit of the
+        # first has passed.
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert await reader.readuntil(b"here it is")
         writer.write(b"GET / HTTP/1.1\r\nX-Slow: ")
@@ -282,7 +283,7 @@ async def test_headers_without_end_are_refused() -> None:
         writer.close()
 
 
-# --- connections and bytes that all servers share
+# --- connections and bytes shared by all servers
 
 
 async def _connect(address: str, sent: bytes = b"", source: str = "127.0.0.1") -> Connected:
@@ -409,13 +410,13 @@ async def test_bytes_of_all_bodies_together_are_bounded_and_small_bodies_always_
         large, small = b"x" * 500_000, b"x" * 50_000
         async with asyncio.timeout(60):
             while (refused := await client.post("/echo", content=large)).status_code == 200:
-                await asyncio.sleep(0)  # until the first one has arrived
+                await asyncio.sleep(0)  # until the first request has arrived
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
         assert (await client.post("/echo", content=small)).content == small
         held[1].write(b"x")
         assert (await held[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
         await held[0].readexactly(900_000)
-        assert (await client.post("/echo", content=large)).content == large  # given back
+        assert (await client.post("/echo", content=large)).content == large  # released again
         held[1].close()
 
 

@@ -1,4 +1,4 @@
-"""What befell a chat is kept with it, whoever notes it at the same moment."""
+"""Incidents of a chat are stored with it, even if several are recorded at the same time."""
 
 from __future__ import annotations
 

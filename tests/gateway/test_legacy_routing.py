@@ -1,4 +1,4 @@
-"""An older installation's chats go on where they were, each as its own person's, and nothing is taken over twice."""
+"""The chats of an older installation keep their sessions and get their owners, and the import runs once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def entry(session_id: str, origin: dict[str, Any] | None, **more: Any) -> dict[s
 
 
 def session(db: SessionDB, session_id: str, source: str = "telegram", title: str | None = None) -> str:
-    """As an older program left it: nobody's."""
+    """Create a session without an owner, as an older program did."""
     db.create_session(session_id, source)
     db.append_message(session_id, "user", f"in {session_id}")
     if title is not None:
@@ -124,7 +124,7 @@ def test_a_chat_that_the_store_knows_is_never_changed(db: SessionDB, file: Path)
 
 
 def test_it_is_done_once(db: SessionDB, file: Path) -> None:
-    import_once(db, file)  # there was nothing
+    import_once(db, file)  # nothing to import
     session(db, "old")
     file.write_text(json.dumps({"agent:main:telegram:dm:42": entry("old", ANN)}))
     assert import_once(db, file).chats == 0

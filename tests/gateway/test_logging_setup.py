@@ -1,4 +1,4 @@
-"""The log: a line for each thing, for a person or a program, and never a secret in it."""
+"""The log has one line per event, as text or JSON, and contains no secrets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def as_before() -> Iterator[None]:
     root, ours, client = logging.getLogger(), logging.getLogger("hermes"), logging.getLogger("httpx")
     before = root.handlers[:], root.level, ours.level
     client_level = client.level
-    client.setLevel(logging.NOTSET)  # the Telegram adapter of another test may have quietened it
+    client.setLevel(logging.NOTSET)  # the Telegram adapter of another test may have changed its level
     yield
     client.setLevel(client_level)
     root.handlers[:] = before[0]

@@ -1,4 +1,4 @@
-"""A chat at work: its messages in order, one at a time; what comes meanwhile; what is changed and taken back."""
+"""The messages of a chat are processed in order, one at a time; messages during an answer, edits and retractions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_chats_do_not_wait_for_each_other() -> None:
 
 
 async def test_two_chats_in_one_conversation_wait_for_each_other() -> None:
-    """A private chat and a topic of it: the second may go on where the first is, but never at the same moment."""
+    """A topic can continue the conversation of its private chat, but not at the same time."""
     topic = ANN._replace(thread_id="3")
     async with LocalGateway() as gateway:
         await gateway.asks(ANN, "hello")
@@ -96,7 +96,7 @@ async def test_what_waits_is_worked_on_after_a_restart() -> None:
         ]
 
 
-# ---------------------------------------------------------------- what comes while an answer is made
+# ---------------------------------------------------------------- messages during an answer
 
 
 async def test_a_command_is_answered_while_an_answer_is_made() -> None:
@@ -223,7 +223,7 @@ async def test_of_several_edits_only_the_last_is_answered() -> None:
 
 
 class LateGateway(LocalGateway):
-    """In which it takes a while to know whom to ask: until then there is no answer that could be stopped."""
+    """A gateway in which creating the agent takes a while. Until then there is no answer to stop."""
 
     def agents(self) -> StandardAgentProvider:
         self.asked, self.known = asyncio.Event(), asyncio.Event()
@@ -322,7 +322,7 @@ async def test_what_is_too_large_or_cannot_be_fetched_is_told() -> None:
 async def test_a_file_that_never_comes_uses_up_the_time_of_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Everybody on that platform waits for them."""
+    """The files of all people on a platform share one time limit."""
     monkeypatch.setattr(received_files, "FETCH_S", 0.1)
 
     async def never() -> bytes:
@@ -351,7 +351,7 @@ async def test_a_message_that_is_only_a_file_is_a_message() -> None:
         assert (await gateway.says(ANN, "  ")).state == "ignored"
 
 
-# ---------------------------------------------------------------- elsewhere
+# ---------------------------------------------------------------- other processes
 
 
 async def test_a_conversation_that_is_open_in_a_terminal_is_waited_for_and_told_once() -> None:
@@ -384,7 +384,7 @@ async def test_an_answer_that_a_terminal_took_over_is_made_when_it_is_left() -> 
         assert gateway.talk(ANN) == ["hold on", "well, you said: hold on"]
 
 
-# ---------------------------------------------------------------- what goes wrong
+# ---------------------------------------------------------------- failures
 
 
 async def test_a_model_that_does_not_answer_is_told_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -441,7 +441,7 @@ async def test_a_store_without_room_before_the_turn_is_waited_for() -> None:
         assert gateway.heard(ANN)[-2:] == ["you said: second", "Session title set: Third"]
 
 
-# ---------------------------------------------------------------- asked again, taken back, made shorter
+# ---------------------------------------------------------------- retry, undo, compress
 
 
 @pytest.mark.parametrize("where", [ANN, in_thread(ANN)])
@@ -468,7 +468,7 @@ async def test_what_was_compressed_goes_on_and_its_last_message_can_be_changed()
         assert gateway.talk(ANN)[-2:] == ["rather this", "you said: rather this"]
 
 
-# ---------------------------------------------------------------- answers that are seen as they come
+# ---------------------------------------------------------------- streamed answers
 
 
 def streaming(**more: object) -> LocalGateway:
@@ -542,7 +542,8 @@ async def test_where_a_message_gets_one_answer_it_is_the_one_that_counts(says_mo
 
 
 async def test_a_message_that_was_claimed_without_our_hearing_of_it_is_answered() -> None:
-    """The store breaks off between the commit and the answer: the message is ours, and nobody knows."""
+    """The store fails between the commit and the response, so the gateway does not know that it claimed the
+    message."""
     async with LocalGateway() as gateway:
         await gateway.says(ANN, "hold on")
         await gateway.holds("on")
@@ -556,7 +557,8 @@ async def test_a_message_that_was_claimed_without_our_hearing_of_it_is_answered(
 
 @pytest.mark.parametrize("begin", ["/new", "/branch"])
 async def test_what_begins_in_a_private_chat_is_private_whatever_it_comes_out_of(begin: str) -> None:
-    """Somebody takes up, in private, what they began in a group, and starts afresh there: the group stays behind."""
+    """A person resumes in private a conversation from a group and starts a new one. The new session does not
+    belong to the group."""
     group = in_group(ANN)
     async with LocalGateway() as gateway:
         await gateway.asks(group, "said to all")

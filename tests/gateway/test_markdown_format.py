@@ -1,4 +1,4 @@
-"""What comes from outside is only text in an answer."""
+"""Markup in text from outside is shown as plain text in an answer."""
 
 from __future__ import annotations
 

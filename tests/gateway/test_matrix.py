@@ -1,4 +1,4 @@
-"""Matrix, against a real homeserver, with people who use real clients."""
+"""The Matrix adapter with a real homeserver and users with real clients."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from hermes.gateway.platforms.matrix.adapter import Matrix
 from hermes.gateway.settings import PlatformSettings
 from tests.gateway.synapse import WITHIN, Account, People, Person, Synapse, eventually
 
-pytestmark = pytest.mark.xdist_group("synapse")  # so that one worker starts one server
+# One worker runs all of them, so that only one server is started.
+pytestmark = pytest.mark.xdist_group("synapse")
 
 
 class Gateway:
-    """The adapter at work, what it handed in, and what it is told of that."""
+    """A running adapter, the events it delivered, and the receipts it gets."""
 
     def __init__(self, settings: PlatformSettings, folder: Path) -> None:
         self.adapter = Matrix(settings, folder)
@@ -54,7 +55,7 @@ class Gateway:
         await self.adapter.close()
 
     async def ended(self) -> BaseException | None:
-        """How listening ended, when it ends by itself."""
+        """Wait until `run` ends by itself, and return how it ended."""
         assert self._task
         await asyncio.wait({self._task}, timeout=WITHIN)
         return self._task.exception()
@@ -74,7 +75,7 @@ class Gateway:
 
 
 class Gateways:
-    """Our account, and adapters that use it one after another, as after restarts."""
+    """The account of the bot, and adapters that use it one after another, as after restarts."""
 
     def __init__(self, synapse: Synapse, account: Account, folder: Path) -> None:
         self.account = account
@@ -84,7 +85,7 @@ class Gateways:
         self._started: list[Gateway] = []
 
     def login(self) -> dict[str, str]:
-        """What is kept of having signed in."""
+        """The stored login."""
         told: dict[str, str] = json.loads((self.folder / "login.json").read_text())
         return told
 
@@ -117,7 +118,7 @@ async def _dm(person: Person, gateways: Gateways, *, encrypted: bool = False) ->
 
 
 async def _talk(person: Person, gateway: Gateway, gateways: Gateways, *, encrypted: bool = False) -> Source:
-    """A private chat in which something was said already."""
+    """Create a private chat with a message."""
     await person.say(await _dm(person, gateways, encrypted=encrypted), "hello")
     return (await gateway.hears()).source
 
@@ -134,7 +135,7 @@ async def _group(
     return room
 
 
-# --- talking -------------------------------------------------------------------------------------
+# --- messages ------------------------------------------------------------------------------------
 
 
 async def test_a_private_chat_both_ways(people: People, gateways: Gateways) -> None:
@@ -216,7 +217,8 @@ async def test_threads_are_told_apart_and_answered_inside(people: People, gatewa
     assert (answer.thread, answer.reply_to) == (root, inside.message_id)
     assert answer.relation["is_falling_back"] is True
     await gateway.stop()
-    gateway = await gateways.started(allow_all=True)  # it has to ask the server whether it takes part
+    # It must ask the server whether it takes part in the thread.
+    gateway = await gateways.started(allow_all=True)
     await bob.say(room, "me too", thread=root)
     event = await gateway.hears()
     assert (event.text, event.source.thread_id, event.source.user_id) == ("me too", root, bob.user_id)
@@ -292,7 +294,7 @@ async def test_an_encrypted_chat_survives_a_restart(people: People, gateways: Ga
 
 
 def gateways_devices(person: Person, gateways: Gateways) -> list[Any]:
-    """Devices of ours that a person would encrypt for."""
+    """Return the devices of the bot for which a user encrypts."""
     return list(person.client.device_store.active_user_devices(gateways.user_id))
 
 
@@ -321,7 +323,7 @@ async def test_an_encrypted_group_with_threads_answers_and_new_versions(
     client = gateway.adapter._require_client()
     await eventually(lambda: carol.user_id in client.rooms[room].users)
     await gateway.adapter.send(event.source, "A piano.", idempotency_key="2")
-    assert (await carol.heard(room))[-1].text == "A piano."  # who came later reads what is said from then on
+    assert (await carol.heard(room))[-1].text == "A piano."  # a later member can read new messages
 
 
 async def test_a_message_whose_key_comes_late_is_heard_then(
@@ -342,14 +344,14 @@ async def test_a_message_whose_key_comes_late_is_heard_then(
         "session_id": session.id,
         "session_key": session.session_key,
     }
-    session.shared = True  # which is not so
+    session.shared = True  # although it was not shared
     with caplog.at_level(logging.WARNING, "hermes"):
         late = await alice.say(room, "too early")
         await alice.say(room, "as early")
         await eventually(lambda: len(caplog.records) >= 2)
     assert late in caplog.text
     await gateway.stop()
-    gateway = await gateways.started()  # what waits for its key outlasts us
+    gateway = await gateways.started()  # messages that wait for their key survive a restart
     (device,) = gateways_devices(alice, gateways)
     sealed = olm._olm_encrypt(olm.session_store.get(device.curve25519), device, "m.room_key", key)
     await alice.client.to_device(
@@ -378,7 +380,7 @@ async def test_nothing_goes_in_the_clear_into_an_encrypted_room(people: People, 
         await gateway.adapter.send(event.source, "secret", idempotency_key="1")
 
 
-# --- once, and not lost --------------------------------------------------------------------------
+# --- no duplicates and no losses ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
@@ -427,9 +429,8 @@ async def test_a_server_that_goes_away_and_comes_back(
             await gateway.start()
     finally:
         await asyncio.to_thread(synapse.start)
-    said = [
-        f"while you were away {number}" for number in range(130)
-    ]  # more than one answer of the server holds
+    # More than one page of the server's response.
+    said = [f"while you were away {number}" for number in range(130)]
     for text in said:
         await alice.say(room, text)
     await gateway.start()
@@ -448,14 +449,14 @@ async def test_what_was_said_before_we_came_is_not_answered(people: People, gate
     gateway = await gateways.started(allowed_users=frozenset({alice.user_id}))
     assert (await gateway.hears()).text == "this is to you"
     await gateway.stop()
-    for file in gateways.folder.iterdir():  # as if it were its first time, in a room that it is in
+    for file in gateways.folder.iterdir():  # as on its first start, in a room that it has already joined
         file.unlink()
     gateway = await gateways.started()
     await alice.say(room, "Hermes, now")
     assert (await gateway.hears()).text == "now"
 
 
-# --- who and where -------------------------------------------------------------------------------
+# --- people and rooms ----------------------------------------------------------------------------
 
 
 async def test_a_private_chat_belongs_to_one_person(people: People, gateways: Gateways) -> None:
@@ -568,7 +569,7 @@ async def test_the_longest_texts_fit(people: People, gateways: Gateways) -> None
         assert first.text == second.content["m.new_content"]["body"] == text
 
 
-# --- what messages say ---------------------------------------------------------------------------
+# --- message formats -----------------------------------------------------------------------------
 
 _NAMES = ("msgtype", "body", "m.relates_to", "m.new_content", "m.mentions", "file", "url", "info", "filename")
 _WORDS = st.sampled_from(("m.text", "m.image", "m.replace", "m.thread", "> a", "")) | st.text(max_size=5)

@@ -1,4 +1,4 @@
-"""The numbers are written as Prometheus' text format is documented; its own parser reads them back."""
+"""Metrics are in the documented Prometheus text format, and its own parser reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new platform is a folder and a line in the registry: everything else asks for it there."""
+"""A new platform needs only a folder and a line in the registry."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ KEY = "pigeon-ring-0123456789"
 
 @pytest.fixture(autouse=True)
 def pigeon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with a declaration, and the line in the registry."""
+    """Create a folder with a declaration, and add the line to the registry."""
     folder = tmp_path / "packages" / "pigeons"
     folder.mkdir(parents=True)
     (folder / "__init__.py").touch()

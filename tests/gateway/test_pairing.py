@@ -1,4 +1,4 @@
-"""Pairing: a code lets one person in, once, in time, on its platform; and nobody learns it from the file."""
+"""Pairing: a code admits one person, once, within its time limit, on its platform. The file does not reveal it."""
 
 from __future__ import annotations
 
@@ -94,9 +94,7 @@ def test_after_some_wrong_codes_not_even_the_right_one_helps_for_an_hour(
     for _ in range(TRIES):
         assert pairings.try_code("telegram", "1", None, "AAAAAAAA") is None
     assert pairings.try_code("telegram", "1", None, code) is None
-    assert (
-        pairings.try_code("telegram", "2", None, "AAAAAAAA") is None
-    )  # somebody else has tries of their own
+    assert pairings.try_code("telegram", "2", None, "AAAAAAAA") is None  # attempts are counted per person
     clock.time += 3601
     assert pairings.try_code("telegram", "1", None, code) is not None
 
@@ -118,7 +116,8 @@ def test_somebody_is_taken_out_by_id_or_name_and_a_running_gateway_notices(
         pairings.try_code("telegram", user, name, pairings.make_code())
     pairings.try_code("matrix", "@ann:m.org", "ann", pairings.make_code())
     command = Pairings(folder)
-    assert [one.user_id for one in command.revoke("telegram", "1")] == ["1"]  # an id before a name
+    # An id takes precedence over a name.
+    assert [one.user_id for one in command.revoke("telegram", "1")] == ["1"]
     assert [one.user_id for one in command.revoke("telegram", "@bob")] == ["2"]
     assert command.revoke("telegram", "ann") == []
     assert [one.user_id for one in command.revoke("matrix", "@ann:m.org")] == ["@ann:m.org"]
@@ -170,7 +169,7 @@ def test_a_file_that_makes_no_sense_lets_nobody_new_in_and_is_not_overwritten(
     assert pairings.is_paired("telegram", "1")
 
 
-# ---------------------------------------------------------------- what other programs write
+# ---------------------------------------------------------------- changes by other programs
 
 
 STRANGER: dict[str, Any] = {
@@ -183,7 +182,7 @@ STRANGER: dict[str, Any] = {
 
 
 def add_stranger(folder: Path) -> None:
-    """What a model did with `write_file`."""
+    """Add a person to the file, as a model could with `write_file`."""
     told = json.loads((folder / FILE).read_text())
     told["people"].append(STRANGER)
     (folder / FILE).write_text(json.dumps(told))
@@ -255,7 +254,7 @@ def test_the_file_of_an_older_version_is_adopted_once(folder: Path, home: Path) 
     told["people"].append(STRANGER)
     (folder / FILE).write_text(json.dumps(told))
     assert Pairings(folder).adopt_unsealed() is None
-    (home / "seal.key").unlink()  # the audit log still knows that there was one
+    (home / "seal.key").unlink()  # the audit log still shows that there was a key
     assert Pairings(folder).adopt_unsealed() is None
     assert not Pairings(folder).is_paired("telegram", "666")
     assert actions(home).count("pairing.adopted") == 1
@@ -303,7 +302,7 @@ def test_of_processes_that_send_one_code_at_once_one_gets_in(folder: Path) -> No
     assert os.listdir(folder).count(FILE) == 1
 
 
-# ---------------------------------------------------------------- what people send
+# ---------------------------------------------------------------- codes in messages
 
 
 @pytest.mark.parametrize(
@@ -314,7 +313,7 @@ def test_of_processes_that_send_one_code_at_once_one_gets_in(folder: Path) -> No
         (" abcd 2345\n", "ABCD2345"),
         ("/pair", None),
         ("/pair ABCD234", None),
-        ("/pair ABCD0OIL", None),  # not letters of a code
+        ("/pair ABCD0OIL", None),  # characters that codes do not contain
         ("hello, what is the code?", None),
         ("/pairABCD2345", None),
     ],

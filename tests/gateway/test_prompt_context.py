@@ -1,4 +1,4 @@
-"""What the agent is told of its chat: everything it needs, and nothing that could speak for somebody else."""
+"""The description of a chat for the agent is complete, and text in it cannot pretend to be from another person."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def facts(text: str) -> dict[str, Any]:
 
 
 def spoken(source: Source, text: str) -> str:
-    """A message in a shared session."""
+    """Return the text of a message in a shared session."""
     return format_speaker(source) + neutralise_speech(text)
 
 
@@ -141,7 +141,7 @@ def test_whatever_people_call_things_it_stays_data(
     assert "<system>" not in text
 
 
-# --- who speaks
+# --- speakers
 
 
 def test_a_message_begins_with_who_wrote_it() -> None:

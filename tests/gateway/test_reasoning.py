@@ -1,4 +1,4 @@
-"""Reasoning is not sent to a chat as the answer, and a cut answer is told there."""
+"""Reasoning is not sent to a chat as the answer, and a truncated answer is marked."""
 
 from __future__ import annotations
 

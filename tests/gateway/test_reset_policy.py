@@ -1,4 +1,4 @@
-"""Automatic resets: when they are due, over whole years and through every oddity of clocks, and how they are told."""
+"""Automatic resets: when they are due, for whole years and all changes of clocks, and their notices."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ BOTH = ResetPolicy("both", idle_minutes=90, at_hour=4, timezone="Europe/Berlin")
 
 
 def at(text: str, place: str = "Europe/Berlin") -> float:
-    """`2025-03-30 03:00`, on the clocks there; the first of two."""
+    """Return the time of `2025-03-30 03:00` on local clocks, the first if it occurs twice."""
     return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(place)).timestamp()
 
 
-# --- a year, in a chat where somebody always talks --------------------------------------------------------------------
+# --- a year of a chat with constant messages
+# ---------------------------------------------------------------------------
 
-# What a person reads off a calendar: the days of the year whose reset is not at the usual hour, or not 24 hours after
-# the one of the day before. All others are.
+# Read from a calendar: the days of the year whose reset is not at the usual hour, or not 24 hours after the
+# previous reset.
 UNUSUAL_DAYS = {
     ("Europe/Berlin", 2025, 4): [
         "Sun 2025-03-30 04:00 +0200 = 02:00 UTC, after 23h",
@@ -52,7 +53,7 @@ UNUSUAL_DAYS = {
     ("Europe/Berlin", 2025, 2): [
         "Sun 2025-03-30 03:00 +0200 = 01:00 UTC, after 24h",  # there is no 02:00
         "Mon 2025-03-31 02:00 +0200 = 00:00 UTC, after 23h",
-        "Mon 2025-10-27 02:00 +0100 = 01:00 UTC, after 25h",  # 02:00 came twice on Sunday: the first counted
+        "Mon 2025-10-27 02:00 +0100 = 01:00 UTC, after 25h",  # 02:00 occurred twice on Sunday: the first counted
     ],
     ("America/New_York", 2025, 4): [
         "Sun 2025-03-09 04:00 -0400 = 08:00 UTC, after 23h",
@@ -77,7 +78,7 @@ UNUSUAL_DAYS = {
     ("Pacific/Apia", 2011, 4): [
         "Sat 2011-04-02 04:00 -1100 = 15:00 UTC, after 25h",
         "Sat 2011-09-24 04:00 -1000 = 14:00 UTC, after 23h",
-        "Sat 2011-12-31 04:00 +1400 = 14:00 UTC, after 24h",  # Friday was left out
+        "Sat 2011-12-31 04:00 +1400 = 14:00 UTC, after 24h",  # Friday was skipped
     ],
     ("Pacific/Apia", 2011, 0): [
         "Sun 2011-04-03 00:00 -1100 = 11:00 UTC, after 25h",
@@ -85,7 +86,7 @@ UNUSUAL_DAYS = {
         "Sat 2011-12-31 00:00 +1400 = 10:00 UTC, after 24h",
     ],
     ("Africa/Casablanca", 2025, 4): [
-        "Sun 2025-02-23 04:00 +0000 = 04:00 UTC, after 25h",  # Ramadan comes
+        "Sun 2025-02-23 04:00 +0000 = 04:00 UTC, after 25h",  # Ramadan begins
         "Sun 2025-04-06 04:00 +0100 = 03:00 UTC, after 23h",
     ],
     ("Africa/Casablanca", 2025, 2): [
@@ -93,12 +94,12 @@ UNUSUAL_DAYS = {
         "Sun 2025-04-06 03:00 +0100 = 02:00 UTC, after 24h",
         "Mon 2025-04-07 02:00 +0100 = 01:00 UTC, after 23h",
     ],
-    ("Europe/Dublin", 2025, 1): [  # where it is winter that has a time of its own
+    ("Europe/Dublin", 2025, 1): [  # in Ireland standard time is in summer
         "Sun 2025-03-30 02:00 +0100 = 01:00 UTC, after 24h",
         "Mon 2025-03-31 01:00 +0100 = 00:00 UTC, after 23h",
         "Mon 2025-10-27 01:00 +0000 = 01:00 UTC, after 25h",
     ],
-    ("America/St_Johns", 2010, 0): [  # clocks went back at 00:01: midnight came twice
+    ("America/St_Johns", 2010, 0): [  # clocks went back at 00:01: midnight occurred twice
         "Mon 2010-03-15 00:00 -0230 = 02:30 UTC, after 23h",
         "Mon 2010-11-08 00:00 -0330 = 03:30 UTC, after 25h",
     ],
@@ -106,7 +107,8 @@ UNUSUAL_DAYS = {
 
 
 def resets_of_a_year(place: str, year: int, hour: int) -> list[datetime]:
-    """A gateway that looks every half hour, and a chat in which somebody then writes; when it was reset, there."""
+    """Simulate a gateway that checks every half hour, and a chat with a message after each check. Return the
+    local times of the resets."""
     policy = ResetPolicy("daily", at_hour=hour, timezone=place)
     moment, end = (int(at(f"{when}-01-01 00:00", place)) for when in (year, year + 1))
     last, resets = moment - HOUR, []
@@ -171,7 +173,7 @@ def test_where_an_hour_is_skipped_until_midnight_the_day_ends_with_its_reset() -
         ("America/St_Johns", "2010-03-14", 1, "01:01:00 -0230"),  # from 00:01
         ("Pacific/Chatham", "2025-09-28", 3, "03:45:00 +1345"),  # from 02:45
         ("America/Sao_Paulo", "2018-11-04", 0, "01:00:00 -0200"),  # from midnight
-        ("Asia/Pyongyang", "2018-05-05", 0, "00:00:00 +0900"),  # from 23:30, and nothing is missed
+        ("Asia/Pyongyang", "2018-05-05", 0, "00:00:00 +0900"),  # from 23:30: no hour is skipped
     ],
 )
 def test_where_an_hour_is_skipped_the_boundary_is_the_first_moment_after_the_gap(
@@ -182,16 +184,17 @@ def test_where_an_hour_is_skipped_the_boundary_is_the_first_moment_after_the_gap
     assert f"{datetime.fromtimestamp(found, ZoneInfo(place)):%Y-%m-%d %H:%M:%S %z}" == f"{day} {boundary}"
 
 
-# --- a week, in a chat that is mostly quiet ---------------------------------------------------------------------------
+# --- a week of a chat with few messages
+# --------------------------------------------------------------------------------
 
 
 def lived(policy: ResetPolicy, said: list[str], looks: Iterator[float]) -> list[str]:
-    """What happens when a gateway looks at these moments: a reset begins a session in which nobody has spoken yet."""
+    """Return the resets of a gateway that checks at these times. A reset creates a session without messages."""
     to_come = [at(when) for when in said]
     last, resets = None, []
     for moment in looks:
         while to_come and to_come[0] <= moment:
-            if found := find_due(policy, last, to_come[0]):  # it looks before it answers, too
+            if found := find_due(policy, last, to_come[0]):  # it also checks before it answers
                 resets.append(f"{shown(to_come[0])} {found.reason} since {shown(found.since)}")
             last = to_come.pop(0)
         if found := find_due(policy, last, moment):
@@ -312,7 +315,8 @@ def test_a_time_that_no_calendar_has_is_no_boundary(last: float) -> None:
     assert find_next_due(DAILY, last) is None
 
 
-# --- what runs in the background --------------------------------------------------------------------------------------
+# --- background tasks
+# -----------------------------------------------------------------------------------------------
 
 LONG_AFTER = FOUR + 300 * DAY
 
@@ -334,7 +338,8 @@ def test_with_an_age_limit_the_youngest_decides() -> None:
     assert find_next_due(limited, FOUR, [FOUR - DAY]) == find_next_due(limited, FOUR)
 
 
-# --- against somebody who looks at the clock every minute -------------------------------------------------------------
+# --- comparison with a check of the clock every minute
+# ------------------------------------------------------------------
 
 CHANGES = [
     ("Europe/Berlin", "2025-03-30T01:00Z"),
@@ -357,13 +362,13 @@ CHANGES = [
     ("Antarctica/Troll", "2025-03-30T01:00Z"),  # by two hours
     ("Antarctica/Casey", "2020-10-03T16:01Z"),  # by three, at 00:01
     ("Asia/Pyongyang", "2018-05-04T15:00Z"),  # from 23:30 to 00:00
-    ("Pacific/Kwajalein", "1993-08-21T12:00Z"),  # left a day out
-    ("Pacific/Chatham", "2025-09-27T14:00Z"),  # at a quarter to
+    ("Pacific/Kwajalein", "1993-08-21T12:00Z"),  # skipped a day
+    ("Pacific/Chatham", "2025-09-27T14:00Z"),  # at a quarter to the hour
 ]
 
 
 def boundaries_seen(begin: float, end: float, hour: int, place: ZoneInfo) -> Iterator[float]:
-    """Looks at the clock every minute, and knows of each day whether it came and whether its hour did."""
+    """Check the clock every minute, and return for each day whether it occurred and whether its hour did."""
     days, highest = set(), datetime.min  # noqa: DTZ901 - what the clock shows has no zone
     for moment in range(int((begin - 3 * DAY) // MINUTE * MINUTE), int(end) + 1, MINUTE):
         shows = datetime.fromtimestamp(moment, place).replace(tzinfo=None, fold=0)
@@ -378,7 +383,7 @@ def boundaries_seen(begin: float, end: float, hour: int, place: ZoneInfo) -> Ite
 
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[ResetPolicy, float, float]:
-    """A policy, when somebody spoke, and now: mostly around the moments when clocks are changed."""
+    """Draw a policy, the time of the last message, and the current time, mostly near changes of clocks."""
     place, change = draw(st.sampled_from(CHANGES))
     around = datetime.fromisoformat(change).timestamp()
     spans = st.one_of(
@@ -430,7 +435,8 @@ def test_it_is_due_from_the_next_moment_on_and_stays_so(
     assert after.since == found.since <= first
 
 
-# --- whose clock ------------------------------------------------------------------------------------------------------
+# --- the time zone
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", sorted({place for place, _ in CHANGES}))
@@ -504,7 +510,8 @@ except errors.BadConfig as problem:
     )
 
 
-# --- how it is told ---------------------------------------------------------------------------------------------------
+# --- notices
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Resets as they happen: when nobody spoke for long enough, once, told, and undone."""
+"""Resets by time: they happen once after the idle time, the person is told, and they can be undone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def clock() -> Iterator[time_machine.Traveller]:
 
 @pytest.fixture(autouse=True)
 def never_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who watches looks when a test says so."""
+    """Run the checks of the scheduler only when a test calls them."""
     monkeypatch.setattr(reset_scheduler, "LOOK_EVERY_S", 1e6)
 
 
@@ -46,7 +46,7 @@ def idle(**changed: object) -> GatewaySettings:
 
 
 async def looks(gateway: LocalGateway) -> None:
-    """Whoever watches the clocks looks once."""
+    """Run one check of the scheduler."""
     for key in reset_scheduler._find_due_chats(gateway.app.context):
         await gateway.app.router.wake(key)
 
@@ -228,7 +228,7 @@ async def test_the_agent_saves_before_every_reset_in_which_anything_was_said(
             await gateway.until(lambda old=old: gateway.session_of(ANN) != old)  # type: ignore[misc]
             assert len(savings(gateway)) == number
         clock.shift(DAY)
-        await looks(gateway)  # nobody spoke since: nothing is due
+        await looks(gateway)  # no message since: nothing is due
         assert len(savings(gateway)) == 3
 
 

@@ -1,4 +1,4 @@
-"""A room that several people share: what is remembered says whose word it is, and nobody speaks for another."""
+"""A shared room: memories name the speaker, and nobody can speak for another person."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def kept(gateway: LocalGateway, name: str = "MEMORY.md") -> str:
 
 
 async def prompt_for(gateway: LocalGateway, who: Source) -> str:
-    """The system prompt of a session that somebody begins."""
+    """Return the system prompt of a session that a person begins."""
     await gateway.asks(who, "/new")
     await gateway.asks(who, "hello")
     return str(gateway.brain.requests[-1].messages[0]["content"])
@@ -144,7 +144,7 @@ async def test_what_is_noted_when_several_speak_is_nobodys_own_word() -> None:
 
 
 def _steered(gateway: LocalGateway) -> bool:
-    """Whether the message that came while an answer is being made was taken into it."""
+    """Return whether a message that arrived during an answer was included in it."""
     return all(entry.state == "working" for entry in gateway.db.inbox.list_waiting())
 
 
@@ -199,7 +199,7 @@ async def test_a_room_does_not_keep_the_prompt_of_one_person() -> None:
     assert told.startswith(WHO_IN_A_ROOM)
 
 
-# ---------------------------------------------------------------- what comes with a message
+# ---------------------------------------------------------------- attachments and replies
 
 
 def blocks_of(text: str) -> list[str]:
@@ -207,7 +207,7 @@ def blocks_of(text: str) -> list[str]:
 
 
 def check_spoken_by(text: str, source: Source, *others: Source) -> None:
-    """The text begins with a mark, and no line of it begins with, or holds, the mark of anybody else."""
+    """Check that the text begins with the mark of its speaker and contains no mark of another."""
     assert text.startswith(format_speaker(source))
     for line in (*text.split("\n"), *fold(text).text.split("\n")):
         for other in others:

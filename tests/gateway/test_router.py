@@ -1,4 +1,4 @@
-"""From a message of a platform to its conversation: once, in the right one, and only of those who may."""
+"""A message of a platform reaches the right conversation, once, and only if its sender has access."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ async def test_a_restarted_gateway_tells_that_a_conversation_was_thrown_away() -
 
 
 async def test_only_a_message_begins_another_conversation() -> None:
-    """A chat is also woken for a reset, and once more after its last message."""
+    """A chat is also woken for a reset, and again after its last message."""
     async with LocalGateway() as gateway:
         await gateway.asks(ANN, "hello")
         gateway.db.trash_session(gateway.session_of(ANN))
@@ -195,7 +195,7 @@ async def test_a_conversation_thrown_away_during_an_answer_goes_on_in_another() 
         answer, new = gateway.heard(ANN)[-1], gateway.session_of(ANN)
         assert new != old
         assert f"continues in a new session, {new}" in answer
-        assert "hermes sessions" not in answer  # nobody on a platform can run it
+        assert "hermes sessions" not in answer  # people on a platform cannot run it
         assert TRASHED in str(await gateway.asks(ANN, "/why"))
         rows = gateway.db.get_messages(new)
         assert [row["role"] for row in rows] == ["user", "assistant"]
@@ -206,7 +206,7 @@ async def test_a_conversation_thrown_away_during_an_answer_goes_on_in_another() 
 
 
 async def test_a_private_chat_is_of_one_person_whoever_else_speaks_in_it() -> None:
-    """A program may send what several people say under one name of a private chat."""
+    """A program may send messages of several people under one private chat."""
     ann, bob = (who._replace(chat_id="support") for who in (ANN, BOB))
     async with LocalGateway() as gateway:
         await gateway.asks(ann, "my word is OSTRICH")

@@ -1,4 +1,4 @@
-"""The same commands in the terminal and in a chat leave the same conversations in the store."""
+"""The same commands in the terminal and in a chat result in the same conversations in the store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SAY = "say"
 NAMES = st.sampled_from(["Rome", "Paris", "Naples"])
 NUMBERS = st.integers(1, 3)
 SAID = st.integers(0, 9)
-"""Which of the messages; what was said there is searched for."""
+"""The index of a message whose text is searched for."""
 STEP = st.one_of(
     st.just(SAY),
     st.just(SAY),
@@ -54,7 +54,7 @@ GROUPS = st.one_of(
     st.tuples(NAMES.map("/sessions {}".format), NUMBERS.map("/resume {}".format)),
     st.tuples(SAID.map(lambda number: f"/search {make_text(number)}"), st.just("/resume 1")),
 )
-"""What a person types before the other one does."""
+"""The steps of one person before the other person continues."""
 PEOPLE = st.sampled_from([0, 0, 0, 1])
 STEPS = st.lists(st.tuples(PEOPLE, GROUPS), max_size=12)
 
@@ -71,7 +71,7 @@ NO_QUESTIONS = "approvals:\n  destructive_slash_confirm: false\n"
 
 
 class Compressing:
-    """Goes on from a summary and the last exchange."""
+    """A compressor that keeps a summary and the last exchange."""
 
     def __init__(self, record: StoredRecord) -> None:
         self.record = record
@@ -114,18 +114,18 @@ class StoredConversation(NamedTuple):
     title: str | None
     relation: str | None
     parent: int | None
-    """Which of the conversations it came from."""
+    """The index of the conversation that it came from."""
     is_ended: bool
     end_reason: str | None
     context: list[tuple[str, str]]
     own: list[tuple[str, bool]]
-    """All its messages, and whether each is live."""
+    """All of its own messages, and whether each is active."""
 
 
 class StoredState(NamedTuple):
     conversations: list[StoredConversation]
     live: int | None
-    """Which of them the person is in; None: one in which nothing was said."""
+    """The index of the person's current conversation. None if it has no messages."""
     queued_title: str | None
 
 
@@ -135,14 +135,14 @@ SAME_REASONS = {
     "session_switch": "switch",
     "resumed_other": "switch",
 }
-"""The documents name the reasons by surface."""
+"""The documented end reasons differ between surfaces."""
 ALL_OF = "SELECT id FROM sessions WHERE owner = ? ORDER BY started_at, id"
 NUMBERED = re.compile(r" \(\d+\)$")
 
 
 def read_state(db: SessionDB, owner: str, live_id: str | None, queued_title: str | None) -> StoredState:
-    """All sessions of an owner with messages, oldest first. Empty ones differ: a chat stores a session before anything
-    is said, and with it its title."""
+    """Return the sessions of an owner that have messages, oldest first. Empty sessions differ: a chat stores
+    a session and its title before the first message."""
     exported = [
         record for (session_id,) in read_rows(db, ALL_OF, owner) if (record := db.export_session(session_id))
     ]
@@ -168,12 +168,14 @@ def read_state(db: SessionDB, owner: str, live_id: str | None, queued_title: str
             for record in kept
         ],
         None if live_id is None else numbers.get(live_id),
-        None if queued_title is None else NUMBERED.sub("", queued_title),  # numbered when it is stored
+        None
+        if queued_title is None
+        else NUMBERED.sub("", queued_title),  # the title gets a number when it is stored
     )
 
 
 class Person:
-    """Somebody who does the same at a terminal, with a store of its own, and in a private chat."""
+    """A person who does the same in a terminal, with its own store, and in a private chat."""
 
     def __init__(self, source: Source, folder: Path) -> None:
         self.source, self.owner = source, make_principal(source).person
@@ -245,7 +247,7 @@ WORDED = [
     *("/status", "/new " + "x" * 101, "/new"),
 ]
 OF_CHATS = ("Model:", "Since:", "Platform:", "Starts afresh:", "- ", "  ", "1. ", "2. ")
-"""How lines begin that a chat alone has, and those of lists, which are tables in the terminal."""
+"""The beginnings of lines that only a chat shows, and of lists, which are tables in the terminal."""
 
 
 async def test_both_surfaces_say_the_same(tmp_path: Path) -> None:
@@ -266,7 +268,7 @@ async def test_both_surfaces_say_the_same(tmp_path: Path) -> None:
 
 
 def remove_markup(text: str) -> str:
-    """The words, without Markdown, quotation marks, layout, and ids, which differ."""
+    """Return the words without Markdown, quotation marks, layout and ids, which differ."""
     bare = re.sub(r"\\(?=\W)|[`*“”\u2060]", "", text)
     return " ".join(re.sub(r"\d{8}_\d{6}_[0-9a-f]+", "id", bare).split())
 
@@ -274,7 +276,7 @@ def remove_markup(text: str) -> str:
 async def compare(steps: list[tuple[Person, str]], gateway: LocalGateway) -> None:
     texts = map(make_text, count())
     for person, step in steps:
-        # Of a new conversation a chat has stored the title already, so that it is found by it.
+        # A chat has already stored the title of a new conversation, so the title finds it.
         if step.removeprefix("/resume ").isalpha() and person.terminal.conversation.queued_title is not None:
             continue
         before = [other.read_chat(gateway) for other in {each for each, _ in steps} - {person}]

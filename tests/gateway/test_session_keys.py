@@ -1,4 +1,4 @@
-"""Session keys: every documented form, and no two chats in one row, whatever their ids look like."""
+"""Session keys: every documented form, and a separate row for every chat, whatever its ids are."""
 
 from __future__ import annotations
 
@@ -142,11 +142,11 @@ def test_names_and_topics_make_no_other_chat(name: str) -> None:
     assert make_session_key(Source.from_dict(THREAD.to_dict() | {name: "other"})) == make_session_key(THREAD)
 
 
-# --- two chats that are spelled alike
+# --- two chats with the same documented key
 
 
 def first_come(chats: list[Chat]) -> dict[str, Chat]:
-    """The keys that chats get, one after the other."""
+    """Return the keys of the chats in the order in which they appear."""
     rows: dict[str, Chat] = {}
     for chat in chats:
         if chat not in rows.values():
@@ -180,7 +180,8 @@ def test_a_chat_that_is_alone_has_its_documented_key(chat: Chat) -> None:
 def test_whatever_comes_in_whatever_order_no_key_is_given_twice(chats: list[Chat]) -> None:
     rows = first_come(chats)
     assert set(rows.values()) == set(chats)
-    assert {make_chat_key(chat) for chat in chats} <= set(rows)  # the first of those that are spelled alike
+    # The first of the chats with the same documented key.
+    assert {make_chat_key(chat) for chat in chats} <= set(rows)
 
 
 @given(st.lists(st.builds(make_chat, SOURCES, KEYINGS), max_size=20))
@@ -200,7 +201,7 @@ def test_no_id_can_be_written_like_a_mark() -> None:
 
 
 def opened(db: SessionDB, chat: Chat) -> Route:
-    """The row of a chat, as the gateway finds or makes it."""
+    """Return the routing row of a chat, and create it as the gateway does if it is missing."""
     route = db.routing.find(*chat)
     if route is not None:
         return route
@@ -210,7 +211,7 @@ def opened(db: SessionDB, chat: Chat) -> Route:
 
 
 def as_documented(source: Source, keying: Keying) -> tuple[str, ...]:
-    """What makes a chat the same, in the words of the documentation."""
+    """Return the identity of a chat as the documentation defines it."""
     kind = "group" if source.chat_type == "thread" else source.chat_type
     person, thread = source.user_id_alt or source.user_id or "", source.thread_id or ""
     if kind == "dm":
@@ -222,7 +223,7 @@ def as_documented(source: Source, keying: Keying) -> tuple[str, ...]:
 
 
 def as_numbers(source: Source) -> Source:
-    """The same as a platform says it that counts its ids."""
+    """Return the source with integer ids, as some platforms send them."""
     told = source.to_dict()
     for name in ("chat_id", "user_id", "thread_id", "user_id_alt"):
         value = told.get(name)
@@ -232,7 +233,7 @@ def as_numbers(source: Source) -> Source:
 
 
 def from_the_inbox(source: Source) -> Source:
-    """The same after it waited in the store."""
+    """Return the source after it was stored in the inbox."""
     return Event.from_dict(json.loads(json.dumps(Event(source, "hi", 1.0).to_dict()))).source
 
 
@@ -251,7 +252,7 @@ def test_the_same_chat_is_the_same_row_and_another_chat_is_another(
             for source in sources:
                 with_rows[as_documented(source, keying)] = opened(db, make_chat(source, keying)).session_id
             assert len(set(with_rows.values())) == len(with_rows) == len(db.routing.list_routes())
-        with SessionDB(file) as db:  # after a restart, by every door
+        with SessionDB(file) as db:  # after a restart, in each of the ways
             shapes: tuple[Callable[[Source], Source], ...] = (lambda one: one, as_numbers, from_the_inbox)
             for source in sources:
                 row = with_rows[as_documented(source, keying)]
@@ -262,7 +263,7 @@ def test_the_same_chat_is_the_same_row_and_another_chat_is_another(
             assert len(db.routing.list_routes()) == len(with_rows)
 
 
-# --- sources as they are stored
+# --- stored sources
 
 
 @given(SOURCES)

@@ -1,4 +1,4 @@
-"""Which session a chat is in: found, recovered or begun, once."""
+"""The session of a chat is found, recovered or created, once."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_where_a_chat_is_can_be_told_from_what_is_stored(
 
 
 async def test_a_chat_that_was_begun_in_another_place_is_told_by_its_row(db: SessionDB) -> None:
-    """A session may have come from elsewhere: its origin is then not where the chat is."""
+    """The origin of a session that came from elsewhere is not this chat, so the routing row decides."""
     places = SessionLookup(db, Keying())
     key = await places.ensure_key(ANN)
     other = await places.ensure_session(await places.ensure_key(in_group(ANN)), in_group(ANN))

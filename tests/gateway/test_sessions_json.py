@@ -1,4 +1,4 @@
-"""sessions.json: the documented shape, from the store, whole or not at all, and only when something changed."""
+"""sessions.json has the documented format, is replaced atomically, and is written only after changes."""
 
 from __future__ import annotations
 
@@ -138,9 +138,9 @@ def test_an_entry_is_updated_with_every_message_and_the_others_stay(db: SessionD
 
 
 async def test_a_follower_sees_within_a_second_what_any_process_does(db: SessionDB, folder: Path) -> None:
-    """Nobody touches it here: a message, a chat that begins and one that moves are seen by themselves.
+    """Messages, new chats and moved chats are noticed without a call.
 
-    The pauses of the follower take less than a second; how long the work between them takes is up to the machine.
+    The pauses of the follower are shorter than a second. The work between them depends on the machine.
     """
     assert sessions_json.LOOK_EVERY_S + sessions_json.LEAST_PAUSE_S < 1.0
     chat = begun(db, key=KEY)

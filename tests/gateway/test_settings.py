@@ -1,4 +1,4 @@
-"""The gateway's settings: where they come from, what they may be, and that nobody sees a secret."""
+"""The gateway's settings: their sources, valid values, and hidden secrets."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_platform_with_its_secret_and_nothing_else_just_works(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], name: str
 ) -> None:
     for variable, value in variables.items():
-        assert read_gateway_settings().enabled == {}  # as long as something is missing
+        assert read_gateway_settings().enabled == {}  # while a variable is missing
         monkeypatch.setenv(variable, value)
     (platform,) = read_gateway_settings().enabled.values()
     assert platform.name == name
@@ -159,7 +159,8 @@ def test_values_are_read_with_their_types(home: Path, monkeypatch: pytest.Monkey
     telegram = settings.platforms["telegram"]
     assert telegram.owners == {"77"}
     assert (telegram.home_thread, telegram.more["rooms"]) == ("7", [1, 2])
-    assert (telegram.busy, telegram.stream) == ("interrupt", False)  # its own; that of the gateway
+    # The platform's own value, and the gateway's value.
+    assert (telegram.busy, telegram.stream) == ("interrupt", False)
     assert (settings.platforms["matrix"].busy, settings.platforms["matrix"].stream) == ("steer", True)
     assert settings.platforms["matrix"].more == {"homeserver": "https://matrix.org"}
     assert "webhook" not in settings.platforms
@@ -190,7 +191,7 @@ def test_a_partial_policy_is_as_the_general_one_in_what_it_does_not_say(
     )
     assert in_threads.find_policy_name("matrix", "group", "7") == "reset_by_type.thread"
     assert in_threads.find_policy("matrix", "group") == in_groups
-    assert in_threads.find_policy_name("matrix", "dm", "7") == "reset_by_type.dm"  # a topic of a private chat
+    assert in_threads.find_policy_name("matrix", "dm", "7") == "reset_by_type.dm"  # a topic in a private chat
     assert settings.find_policy("api-server", "group") == general.replace(mode="none")
     assert settings.find_policy("telegram", "group") == general.replace(at_hour=5, notify=False)
 
@@ -317,7 +318,7 @@ def test_a_secret_that_looks_like_a_number_stays_one(home: Path) -> None:
     assert read_gateway_settings().platforms["webhook"].more["secret"] == "12345678"
 
 
-# ---------------------------------------------------------------- what nobody knows
+# ---------------------------------------------------------------- unknown settings
 
 
 def test_the_terminal_does_not_complain_about_the_keys_of_the_gateway(home: Path) -> None:
@@ -404,7 +405,7 @@ def test_a_key_is_known_by_its_path_and_by_its_variable() -> None:
 
 
 def test_a_secret_must_be_named_as_one() -> None:
-    """What is hidden is decided by names, at any depth: a secret under another name would be shown."""
+    """Settings are hidden by their names at any depth. A secret under another name would be shown."""
 
     class Options(Section, frozen=True):
         pin: Annotated[str, Setting(TEXT, "a secret", is_secret=True)] = ""

@@ -1,4 +1,4 @@
-"""Long answers in parts: every part fits, nothing but whitespace is lost, and Markdown stays whole."""
+"""Long answers are split: every part fits, only whitespace is lost, and Markdown stays valid."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_every_part_fits_and_none_is_empty(text: str, longest: int, measure: Mea
 
 @given(ANY, LONGEST, MEASURES)
 def test_what_is_not_in_a_part_is_whitespace(text: str, longest: int, measure: Measure) -> None:
-    """The law: bodies are slices of the text, in order, and only whitespace lies between them."""
+    """The bodies are slices of the text, in order, with only whitespace between them."""
     at = 0
     for piece in split_pieces(text, longest, measure):
         found = text.index(piece.body, at)
@@ -97,7 +97,7 @@ def test_what_is_not_in_a_part_is_whitespace(text: str, longest: int, measure: M
 
 @given(ANY, LONGEST, MEASURES)
 def test_what_is_added_to_a_part_is_what_was_cut(text: str, longest: int, measure: Measure) -> None:
-    """A fence that is closed is opened again by the next part, with the line that opened it in the text."""
+    """A closed fence is opened again in the next part with the line that opened it in the text."""
     found = split_pieces(text, longest, measure)
     for earlier, later in pairwise(found):
         if earlier.after:
@@ -113,7 +113,7 @@ def test_a_text_that_fits_is_one_part_as_it_is(text: str, measure: Measure) -> N
 
 
 def open_fence(text: str) -> str | None:
-    """The mark of the code fence that is open at the end of a text, by CommonMark's rules."""
+    """Return the mark of the code fence that is open at the end of a text, by CommonMark's rules."""
     mark = None
     for line in text.split("\n"):
         bare = re.sub(r"^[ \t>]*", "", line).rstrip()
@@ -228,7 +228,7 @@ def test_code_keeps_its_indentation_and_its_empty_lines() -> None:
     parts = split_text(f"```\n{code}\n```", 60)
     inside = [part.removeprefix("```\n").removesuffix("\n```") for part in parts]
     assert "\n".join(inside) == code
-    assert len(parts) == 2  # as full as they can be
+    assert len(parts) == 2  # as full as possible
 
 
 def test_code_that_fits_into_a_part_of_its_own_is_not_cut() -> None:
@@ -314,7 +314,8 @@ def test_a_measure_that_does_not_only_add_up_is_kept_to() -> None:
     ],
 )
 def test_the_work_grows_with_the_text_and_not_with_its_square(unit: str) -> None:
-    """Counted in calls of the measure and in what they were given, which does not depend on the machine."""
+    """Measured in calls of the length function and the size of their arguments, which do not depend on the
+    machine."""
     asked = 0
 
     def measure(text: str) -> int:

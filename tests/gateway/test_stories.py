@@ -1,4 +1,4 @@
-"""Whatever people do and whatever breaks: each message is answered once, in its chat, in order."""
+"""Random actions and failures: each message is answered once, in its chat, in order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.gateway.local_gateway import ANN, BOB, LocalGateway, in_group, in_thr
 
 CHATS = (ANN, BOB, in_group(ANN), in_group(BOB), in_thread(ANN))
 COMMANDS = ("/status", "/title T", "/branch", "/undo", "/redo", "/sessions", "/compress", "/resume 1", "/why")
-"""None that stops an answer."""
+"""Commands that do not stop an answer."""
 STEPS = 40
 
 

@@ -1,4 +1,5 @@
-"""An answer as it comes: one message, edited at a pace the platform bears, and never in the way of the answer."""
+"""A streamed answer is one message that is edited at a rate the platform accepts. Streaming never delays the
+answer."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ EDITS = Capabilities(max_length=200, edits=True, edit_every=2.0)
 def told(
     adapter: FakeAdapter, answer: Callable[[LiveMessage], Awaitable[None]], *, stream: bool = True
 ) -> str | None:
-    """An answer that comes in its own time; what `finish` gives."""
+    """Run an answer in simulated time and return the result of `finish`."""
 
     async def work() -> str | None:
         clock = asyncio.get_running_loop().time
@@ -237,7 +238,7 @@ def test_a_preview_that_can_no_longer_be_changed_is_not_the_place_for_the_final_
     async def answer(live: LiveMessage) -> None:
         await live.add("First")
         await asyncio.sleep(1)
-        adapter.messages.clear()  # somebody deleted it
+        adapter.messages.clear()  # deleted by a person
         await a_long_answer(live)
 
     adapter = FakeAdapter(can=EDITS)
@@ -274,7 +275,7 @@ def test_a_slow_platform_does_not_hold_up_the_answer_and_is_waited_for_at_the_en
         assert asyncio.get_running_loop().time() - started == pytest.approx(10, abs=0.1)
 
     adapter = FakeAdapter(can=EDITS, slow=60)
-    assert told(adapter, answer) is None  # it was still at `typing`: the first word was never sent
+    assert told(adapter, answer) is None  # still in `typing`: the first word was never sent
     adapter = FakeAdapter(can=EDITS, slow=3)
     assert told(adapter, answer) == "m1"
     assert len(adapter.told("send")) == 1

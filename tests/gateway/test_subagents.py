@@ -1,4 +1,4 @@
-"""Subagents of a chat: whose they are, what is seen of them, `/agents`, and approvals, with a model behind HTTP."""
+"""Subagents of a chat: their owner, their visibility, `/agents`, and approvals, with a model over HTTP."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class WireGateway(LocalGateway):
         return StandardAgentProvider(StandardFactory())
 
     def children(self, who: Source) -> list[dict[str, Any]]:
-        """The sessions of the subagents of somebody's conversation."""
+        """Return the sessions of the subagents of a person's conversation."""
         rows = self.db.search_sessions(limit=100)
         return [row for row in rows if row["parent_session_id"] == self.session_of(who)]
 
@@ -119,7 +119,7 @@ async def test_each_person_may_start_so_many_in_an_hour(server: TaskServer) -> N
         assert "error: a person may start 3 subagents per hour here, and 1 is left" in refused
         assert len(gateway.children(ANN)) == 2
         assert "3 of 3 tasks done" in (await gateway.asks(BOB, delegate("say e", "say f", "say g")))[-1]
-        # What Ann has left is one task, wherever she asks: alone, in a group, in a thread that all share.
+        # Ann has one task left, in each of her chats: private, in a group, in a shared thread.
         assert "and 1 is left" in (await gateway.asks(in_group(ANN), delegate("say h", "say i")))[-1]
         assert "1 of 1 task done" in (await gateway.asks(in_thread(ANN), delegate("say j")))[-1]
         assert "and 0 are left" in (await gateway.asks(in_thread(BOB), delegate("say k")))[-1]

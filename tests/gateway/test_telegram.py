@@ -1,4 +1,4 @@
-"""The adapter with its real library, talking to a local server that speaks Telegram's protocol."""
+"""The Telegram adapter with its real library and a local server that implements the Bot API."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def made(server: TelegramServer, folder: Path, **more: Any) -> Telegram:
 
 @asynccontextmanager
 async def running(adapter: Telegram) -> AsyncIterator[Heard]:
-    """The adapter at work; what it hears."""
+    """Run the adapter and return the events that it receives."""
     heard: Heard = asyncio.Queue()
 
     async def receive(event: Event, offered: Sequence[OfferedFile]) -> Receipt:
@@ -120,10 +120,10 @@ def place(chat: Chat, thread: int | str | None = None) -> Source:
 
 
 def is_an_adapter(adapter: Telegram) -> Adapter:
-    return adapter  # mypy looks
+    return adapter  # checked by mypy
 
 
-# Hearing
+# Receiving
 
 
 async def test_a_private_message_says_who_where_and_when(server: TelegramServer, adapter: Telegram) -> None:
@@ -409,7 +409,7 @@ async def test_a_file_that_telegram_does_not_give_is_told(server: TelegramServer
 async def test_a_message_is_acknowledged_only_when_it_was_accepted(
     server: TelegramServer, adapter: Telegram
 ) -> None:
-    """What was refused comes again, and of the same chat nothing overtakes it."""
+    """A refused message is delivered again, and no later message of the same chat overtakes it."""
     alice, bob = server.person("Alice"), server.person("Bob")
     accepted: list[str] = []
     refusing = True
@@ -461,7 +461,7 @@ async def test_what_was_not_accepted_at_kill_9_comes_again(server: TelegramServe
 
 
 async def test_twice_and_out_of_order(server: TelegramServer, adapter: Telegram) -> None:
-    """A message that comes twice has the same id both times; within what comes together, order is put right."""
+    """A message that is delivered twice has the same id both times. Messages of one delivery are put in order."""
     alice = server.person("Alice")
     first, second = (server.say(alice, text, delivered=False) for text in ("first", "second"))
     server.deliver(second)
@@ -671,7 +671,7 @@ async def test_a_group_that_became_another_chat_is_followed(
     assert [(sent.chat_id, sent.text) for sent in server.sent] == [(grown.id, "there you are")]
 
 
-# What can go wrong with it
+# Failures
 
 
 async def test_too_much_at_once_is_told_with_how_long_to_wait(
@@ -752,7 +752,7 @@ async def test_an_edit_leaves_no_doubt_since_it_may_be_made_again(
 
 @pytest.fixture
 async def hooked(server: TelegramServer, tmp_path: Path) -> AsyncIterator[tuple[Telegram, str]]:
-    """An adapter that is brought its messages, and where."""
+    """Run an adapter with a webhook. Return the adapter and the address of the webhook."""
     port = reserve_port()
     url = f"http://127.0.0.1:{port}/telegram/in"
     adapter = made(server, tmp_path, webhook_url=url, webhook_secret="s3cret_-", webhook_port=str(port))

@@ -1,4 +1,4 @@
-"""Buttons on Telegram: the real library, a local server that speaks the Bot API, and a whole gateway."""
+"""Buttons on Telegram, with the real library, a local Bot API server, and a whole gateway."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def adapter_of(server: TelegramServer, folder: Path) -> Telegram:
 
 
 def offers_choices(adapter: Telegram) -> OffersChoices:
-    return adapter  # mypy looks
+    return adapter  # checked by mypy
 
 
 # ---------------------------------------------------------------- the adapter
 
 
 class Heard:
-    """An adapter at work, and what it hears."""
+    """A running adapter and the events that it receives."""
 
     def __init__(self, server: TelegramServer, adapter: Telegram, state: str) -> None:
         self.server, self.adapter, self.state = server, adapter, state
@@ -148,7 +148,7 @@ async def test_a_text_that_no_button_can_carry_is_sent_without_buttons(
 
 
 class TelegramGateway:
-    """A gateway on Telegram whose owner is Ann, and to which Bob may talk."""
+    """A gateway on Telegram. Ann is the owner, and Bob has access."""
 
     def __init__(self, server: TelegramServer, folder: Path) -> None:
         self.server, self.folder = server, folder
@@ -178,7 +178,7 @@ class TelegramGateway:
         await asyncio.to_thread(self.db.close)
 
     async def asked(self, subject: str) -> Sent:
-        """The message that asks Ann."""
+        """Return the message that asks Ann."""
         self.server.say(self.ann, f"use ask {json.dumps({'subject': subject})}")
         await self.server.until(lambda: any(one.buttons for one in self.server.sent))
         return next(one for one in self.server.sent if one.buttons)
@@ -191,7 +191,7 @@ class TelegramGateway:
 
 
 def _now(server: TelegramServer, sent: Sent) -> Sent:
-    """A message as it is now."""
+    """Return a message in its current state."""
     return next(one for one in server.sent if one[:2] == sent[:2])
 
 
@@ -239,7 +239,7 @@ async def test_buttons_of_before_a_restart_are_dead_and_go_away(
     async with TelegramGateway(server, tmp_path) as gateway:
         sent = await gateway.asked("ls")
         await gateway.end()
-        await gateway.start()  # the outcome of the question is delivered by whichever gateway has the time
+        await gateway.start()  # whichever gateway is free delivers the outcome of the question
         await server.until(lambda: not _now(server, sent).buttons)
         assert "Not done: I was restarted." in _now(server, sent).text
         server.press(gateway.ann, sent, sent.buttons[0][1])
@@ -247,11 +247,11 @@ async def test_buttons_of_before_a_restart_are_dead_and_go_away(
         assert gateway.asker.done == []
 
 
-# ---------------------------------------------------------------- the server that these tests talk to
+# ---------------------------------------------------------------- the local Bot API server
 
 
 async def test_a_poll_whose_client_has_left_takes_no_update(server: TelegramServer) -> None:
-    """An update that is handed to nobody must not count as seen: a higher offset would acknowledge it."""
+    """An update that was not delivered must not count as seen, because a higher offset would acknowledge it."""
     ann = server.person("Ann")
     first = server.say(ann, "first", delivered=False)
     async with httpx.AsyncClient(trust_env=False, base_url=f"{server.base_url}{server.token}/") as client:

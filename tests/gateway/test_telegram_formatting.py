@@ -1,4 +1,4 @@
-"""Markdown becomes HTML that Telegram takes, and no word of it is lost."""
+"""Markdown is converted to HTML that Telegram accepts, without losing a word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transcripts say what the store says, whatever happened to either; a store is made again from them alone."""
+"""Transcripts match the store whatever happens to either, and a store can be rebuilt from them alone."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def lines(folder: Path, session_id: str) -> list[dict[str, Any]]:
 
 
 def again(home: Path, folder: Path, into: str = "again.db") -> SessionDB:
-    """The store that `rebuild` makes, without the price of a process."""
+    """Return the rebuilt store. Runs `rebuild` in this process, which is faster than the command."""
     target = home / into
     told = {"from_transcripts": True, "folder": folder, "into": target, "dry_run": False, "store": None}
     told["trusted"] = True
@@ -61,7 +61,7 @@ def same_again(home: Path, folder: Path, db: SessionDB) -> None:
         assert contexts(other) == contexts(db)
 
 
-# --- what is written
+# --- format
 
 
 def test_a_transcript_begins_with_the_session_and_goes_on_with_what_was_said(
@@ -192,7 +192,7 @@ async def test_a_follower_writes_behind_and_once_more_at_the_end(
     assert lines(folder, chat)[-1]["session"]["title"] == "At the end"
 
 
-# --- what happens to a session
+# --- changes of a session
 
 
 def test_what_becomes_of_a_conversation_is_told_and_comes_back(
@@ -247,7 +247,7 @@ def test_a_deleted_session_is_not_written_again_and_does_not_come_back(
         db.append_message(chat, "user", f"said in {chat}")
     transcripts.catch_up()
     db.delete_session(gone, folder)
-    db.delete_session(left)  # its file was not named
+    db.delete_session(left)  # without the folder of its file
     transcripts.catch_up()
     transcripts.catch_up_session(gone)
     Transcripts(db, folder).catch_up()
@@ -259,7 +259,7 @@ def test_a_deleted_session_is_not_written_again_and_does_not_come_back(
 def test_whoever_deletes_while_others_write_leaves_no_file_behind(
     db: SessionDB, transcripts: Transcripts, folder: Path
 ) -> None:
-    """The writer makes files for sessions that are just being deleted, again and again."""
+    """The writer creates files for sessions while they are being deleted, repeatedly."""
     ended = threading.Event()
 
     def write() -> None:
@@ -425,7 +425,7 @@ def test_two_processes_that_write_the_same_files_write_nothing_twice(
 def test_a_replaced_message_is_noticed_where_nothing_else_tells(
     home: Path, db: SessionDB, transcripts: Transcripts, folder: Path
 ) -> None:
-    """As many messages as before, and none is newer."""
+    """The number of messages and the newest timestamp stay the same."""
     chat = begun(db)
     for text in ("one", "two"):
         db.append_message(chat, "user", text, timestamp=1_700_000_000.0)

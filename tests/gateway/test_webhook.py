@@ -1,4 +1,4 @@
-"""The webhook over real HTTP: who is let in, how an answer comes back, and what survives."""
+"""The webhook over real HTTP: access, the ways of an answer, and restarts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SECRET = "correct horse battery staple"
 
 
 class Core:
-    """Takes messages into a real inbox, and answers as the test wants: at once, or when it is told to."""
+    """Accepts messages into a real inbox, and answers immediately or when the test requests it."""
 
     def __init__(self, db: SessionDB) -> None:
         self._db = db
@@ -102,7 +102,7 @@ class Core:
 
 
 class Caller:
-    """Somebody who has the secret."""
+    """A client that has the secret."""
 
     def __init__(self, client: httpx2.AsyncClient, secret: str = SECRET) -> None:
         self._client, self._secret = client, secret.encode()
@@ -129,7 +129,7 @@ class Caller:
 
 
 class Receiver:
-    """The other end of a callback address."""
+    """The server at a callback address."""
 
     def __init__(self) -> None:
         self.got: list[tuple[dict[str, Any], httpx2.Headers, bytes]] = []
@@ -259,7 +259,11 @@ async def test_where_it_was_said(core: Core, folder: Path) -> None:
         ("/webhook", {"chat": "c1", "user": "ann", "chat_type": "dm"}, "dm:c1"),
     ]
     async with running(core, folder) as address, client_of(address) as client:
-        for path, more, key in said:  # the same request at another path would be a duplicate
+        for (
+            path,
+            more,
+            key,
+        ) in said:  # the texts differ, because the same request at another path counts as a duplicate
             answer = await Caller(client).say(f"hello at {path}", path=path, **more)
             assert answer.json()["session_key"] == f"agent:main:webhook:{key}"
 
@@ -277,16 +281,14 @@ async def test_each_of_several_that_wait_gets_its_own_answer(core: Core, folder:
         here = {event.text: event.source for event in core.events}
         await adapter.send(here["b"], "to b\ud800", idempotency_key="1", reply_to="b")
         assert (await asked["b"]).json()["reply"] == "to b?"
-        # What answers no message in particular goes to whoever of that person waits.
+        # An answer to no particular message goes to any waiting request of that person.
         await adapter.send(here["c"]._replace(message_id=None), "to bob", idempotency_key="2")
         assert (await asked["c"]).json()["reply"] == "to bob"
         with pytest.raises(Undeliverable):
             await adapter.send(here["c"], "to nobody", idempotency_key="3", reply_to="c")
-        with pytest.raises(Undeliverable):  # ann waits, but for another answer
+        with pytest.raises(Undeliverable):  # Ann waits for another answer
             await adapter.send(here["b"], "more for b", idempotency_key="4", reply_to="b")
-        with pytest.raises(
-            Undeliverable
-        ):  # in private nothing says what it answers, but where it was said does
+        with pytest.raises(Undeliverable):  # a private answer names no message, but its chat must match
             await adapter.send(here["b"], "still more for b", idempotency_key="4")
         await adapter.send(here["a"], "to a", idempotency_key="5")
         assert (await asked["a"]).json()["reply"] == "to a"
@@ -413,7 +415,7 @@ async def test_what_could_not_be_stored_is_not_acknowledged(
         assert (await Caller(client).say("hello", message_id="m1")).json()["reply"] == "You said: hello"
 
 
-# --- who is let in
+# --- access
 
 
 async def test_the_same_request_again_is_a_duplicate(core: Core, folder: Path) -> None:
@@ -487,7 +489,8 @@ async def test_githubs_signature_is_good_and_the_same_event_again_is_a_duplicate
         caller = Caller(client)
         assert (await caller.as_github(event, "guid-1")).status_code == 202
         assert (await caller.as_github(event, "guid-1")).json() == {"duplicate": True}
-        # Nobody signs the header: who has only seen a request cannot send it again under another number.
+        # The header with the delivery id is not signed. A copied request with another id must still be a
+        # duplicate.
         assert (await caller.as_github(event, "guid-2")).json() == {"duplicate": True}
         assert (await caller.as_github({**event, "action": "closed"}, "guid-3")).status_code == 202
     assert core.events[0].text == json.dumps(event, indent=2)
@@ -528,7 +531,7 @@ ZEROS = "0" * 64
 async def test_of_a_signature_that_cannot_be_good_the_body_is_not_read(
     header: str, core: Core, folder: Path
 ) -> None:
-    """The client sends nothing but the headers: whoever waited for the body would not answer."""
+    """The client sends only the headers. A server that waited for the body would not respond."""
     now = int(clock.now())
     signed = header.format(zeros=ZEROS, now=now, early=now - 400, late=now + 86400)
     async with running(core, folder) as address:
@@ -544,7 +547,7 @@ async def test_of_a_signature_that_cannot_be_good_the_body_is_not_read(
 async def test_bodies_of_strangers_share_little_memory_and_small_messages_still_come_in(
     core: Core, folder: Path
 ) -> None:
-    """A signature of the right form, of which only the body can tell that it is wrong."""
+    """The signature has a valid form, and only the body shows that it is wrong."""
     set_limits(Limits(bodies_mb=2))
     head = f"POST /webhook HTTP/1.1\r\nHost: x\r\nX-Hub-Signature-256: sha256={ZEROS}\r\n"
     async with running(core, folder) as address, client_of(address) as client:
@@ -577,7 +580,7 @@ async def test_whoever_guesses_signatures_is_told_to_stop_and_the_right_one_stil
         assert (await Caller(client).say("hello")).status_code == 200
 
 
-# --- the same signed request again, elsewhere
+# --- replays of a signed request
 
 
 async def test_a_signed_request_is_accepted_once_whatever_its_path(core: Core, folder: Path) -> None:
@@ -639,10 +642,10 @@ async def test_a_request_that_was_not_accepted_can_be_sent_again_but_only_to_its
 def test_requests_that_were_seen_are_bounded_in_number_and_time(folder: Path) -> None:
     seen = SeenRequests(folder / "seen.jsonl", most=3)
     assert seen.begin("short", "a", -1)
-    assert seen.begin("short", "b", 100)  # the first time is over
+    assert seen.begin("short", "b", 100)  # the first entry has expired
     for mark in ("1", "2", "3"):
         assert seen.begin(mark, "a", 100)
-    assert seen.begin("short", "a", 100)  # one of too many was forgotten
+    assert seen.begin("short", "a", 100)  # the oldest entry was removed because there were too many
     seen.accept("3")
     later = SeenRequests(folder / "seen.jsonl", most=3)
     later.load()
@@ -664,7 +667,7 @@ def test_a_line_that_a_crash_cut_off_loses_no_other(folder: Path) -> None:
     assert [last.begin(mark, "b", 100) for mark in ("1", "2", "3")] == [False, True, False]
 
 
-# --- what is said
+# --- message formats
 
 
 @pytest.mark.parametrize(
@@ -1041,7 +1044,7 @@ async def test_what_was_sent_cannot_be_changed(folder: Path) -> None:
 
 @asynccontextmanager
 async def _asked(core: Core, folder: Path, url: str) -> AsyncIterator[tuple[Webhook, Source]]:
-    """A message whose answer is to go to this address."""
+    """Return a message whose answer goes to this address."""
     core.echoes = False
     host = httpx2.URL(url).netloc.decode()
     async with running(core, folder, callback_hosts=[host]) as address, client_of(address) as client:

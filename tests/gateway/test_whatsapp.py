@@ -1,4 +1,4 @@
-"""WhatsApp knows a person by a telephone number and by a LID; where the mapping is known they are one."""
+"""WhatsApp identifies a person by telephone number and by LID. If the mapping is known, both are the same person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another process that says things and writes transcripts, until it is killed."""
+"""A process that adds messages and writes transcripts until it is killed."""
 
 from __future__ import annotations
 

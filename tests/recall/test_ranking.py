@@ -249,9 +249,8 @@ def test_a_month_that_is_named_weighs_a_little(db: SessionDB) -> None:
     assert ids(db.search_sessions_ranked("what about the roof in May?"))[0] == "month5"
     assert ids(db.search_sessions_ranked("what about the roof in 2024-03?"))[0] == "month3"
     assert ids(db.search_sessions_ranked("5月 roof"))[0] == "month5"
-    assert (
-        ids(db.search_sessions_ranked("may we talk about the roof?"))[0] == "month7"
-    )  # no month: the newest
+    # No month: the newest.
+    assert ids(db.search_sessions_ranked("may we talk about the roof?"))[0] == "month7"
 
 
 def test_who_asks_what_the_agent_said_is_told_what_the_agent_said(db: SessionDB) -> None:

@@ -40,9 +40,8 @@ def recall(store: SessionDB | ScopedStore, current: str | None = None, **argumen
         assert message["author"]
         assert message["at"] == "?" or datetime.fromisoformat(message["at"]).tzinfo is not None
         if arguments.get("window") != 0:
-            assert (
-                len(MARK.sub("", message.get("text", ""))) <= LONGEST + 200
-            )  # role markers gain two characters
+            # Role markers gain two characters.
+            assert len(MARK.sub("", message.get("text", ""))) <= LONGEST + 200
     return answer
 
 

@@ -333,10 +333,8 @@ async def test_nothing_of_one_key_can_be_had_with_another() -> None:
             assert other != session
             told.append(answer)
         answer, other = await ask(gateway, [*messages, user("context")], key=BERT)
-        assert (answer, other != session) == (
-            "6 messages",
-            True,
-        )  # what Bert says himself, and in a session of his
+        # What Bert says himself, and in a session of his.
+        assert (answer, other != session) == ("6 messages", True)
         async with gateway.http(BERT) as bert, gateway.http(ANNA) as anna:
             for path in ("", "/messages", "/latest-descendant"):
                 theirs = await bert.get(f"/api/sessions/{session}{path}")

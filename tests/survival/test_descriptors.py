@@ -74,9 +74,8 @@ def test_opening_without_descriptors_says_so(path: str, left: int) -> None:
 def test_creating_a_store_without_descriptors_says_so(path: str, left: int) -> None:
     """It is no store that cannot be written, and nothing of it is left behind that could not be opened later."""
     with Worker() as worker:
-        worker.ask(
-            "visit", path=f"{path}.other", session="s", texts=["one"]
-        )  # everything is loaded that it needs
+        # Everything is loaded that it needs.
+        worker.ask("visit", path=f"{path}.other", session="s", texts=["one"])
         worker.ask("limit_descriptors", most=FEW)
         worker.ask("use_up_descriptors", but=left)
         refused = _ask(worker, "open_store", path=path)

@@ -239,9 +239,8 @@ def test_a_log_that_was_replaced_is_noticed(tmp_path: Path, quiet: bool) -> None
             before = tmp_path.stat()
             other.touch()
             other.replace(log)
-            os.utime(
-                tmp_path, ns=(before.st_atime_ns, before.st_mtime_ns)
-            )  # as programs do that restore a folder
+            # As programs do that restore a folder.
+            os.utime(tmp_path, ns=(before.st_atime_ns, before.st_mtime_ns))
             assert not guard.is_log_in_place()
             log.unlink()
             assert not guard.is_log_in_place()

@@ -47,9 +47,8 @@ class HistoryIndex:
                 text = self._file.read_bytes()
                 for line in text.splitlines():
                     self._lines += 1
-                    with suppress(
-                        ValueError, TypeError
-                    ):  # a killed process may leave an incomplete last line
+                    # A killed process may leave an incomplete last line.
+                    with suppress(ValueError, TypeError):
                         conversation, mark = json.loads(line)
                         self._note(str(conversation), None if mark is None else str(mark))
                 if text and not text.endswith(b"\n"):

@@ -196,9 +196,8 @@ def test_a_planted_setting_of_git_goes_while_the_command_still_runs(run: Run, re
     assert done.stdout == "gone\n"
 
 
-@pytest.mark.parametrize(
-    "box", ["bubblewrap"], indirect=True
-)  # Landlock cannot protect a file in such a folder
+# Landlock cannot protect a file in such a folder.
+@pytest.mark.parametrize("box", ["bubblewrap"], indirect=True)
 def test_the_settings_of_a_submodule_cannot_be_changed_in_bubblewrap(box: Sandbox, repository: Path) -> None:
     module = repository / ".git" / "modules" / "x"
     subprocess.run(["git", "init", "-q", "--bare", module], check=True)

@@ -39,9 +39,8 @@ SCHEMA_WORDS = {
     "array": {"type", "items", "minItems", "maxItems", "description"},
 }
 
-texts = st.text(max_size=20).map(
-    lambda text: text.translate({ord(one): "_" for one in "/~"})
-)  # nobody's files
+# Nobody's files.
+texts = st.text(max_size=20).map(lambda text: text.translate({ord(one): "_" for one in "/~"}))
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),

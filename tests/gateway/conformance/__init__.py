@@ -1,1 +1,1 @@
-"""One set of scenarios for every platform, against the whole product: its command, its SDKs, a model behind HTTP."""
+"""Scenarios that every platform must pass, with the real command, the real SDKs and a model server over HTTP."""

@@ -1,8 +1,8 @@
-"""A model behind HTTP that says back what it was told, and holds an answer until a test lets it go.
+"""A model server over HTTP that repeats the prompt, and can hold an answer until the test releases it.
 
-What it does is in the words it is told: `hold kiwi` waits for `model.let_go("kiwi")`, `long kiwi` gives an answer that
-no platform takes in one message, `remove kiwi` removes a folder with a command. Everybody is told by a word of their
-own, so that scenarios do not meet.
+The prompt decides what it does: `hold kiwi` waits for `model.let_go("kiwi")`, `long kiwi` returns an answer
+that is too long for one message on any platform, `remove kiwi` removes a folder with a command. Each scenario
+uses its own word, so that scenarios do not affect each other.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 from tests.agent.openai_server import Asked, ModelServer, Reply, calls, chunk, says
 
 NAMING = "Name a conversation."
-"""How the request begins that asks for a title."""
+"""The beginning of a request for a title."""
 WISH = re.compile(r"(hold|long|remove)(?: \w+)?? (\w+)\Z")
-"""At the end: what was asked before and not answered comes before it."""
+"""The pattern applies to the end of the prompt, because earlier unanswered messages come before it."""
 DONE = b"data: [DONE]\n\n"
 
 
@@ -31,9 +31,8 @@ class EchoModel(ModelServer):
         with self._lock:
             self.requests.append(asked)
         if _is_naming(asked):
-            shown = _words(asked.body["messages"][-1])[:200].replace(
-                "`", " "
-            )  # what is named stands in fences
+            # The text to be named is in code fences.
+            shown = _words(asked.body["messages"][-1])[:200].replace("`", " ")
             return says(f"About {shown.split()[-1].strip('.')}")
         told = _words(asked.body["messages"][-1])
         wish = WISH.search(told)
@@ -48,11 +47,11 @@ class EchoModel(ModelServer):
         return Reply([half, self._gates[word], rest, chunk({}, "stop"), DONE])
 
     def let_go(self, word: str) -> None:
-        """What was held by this word is answered, from now on at once."""
+        """Release the answer with this word. Later answers with this word are not held."""
         self._gates[word].set()
 
     def asked(self, word: str) -> list[Asked]:
-        """The requests whose last message has this word; those for a title are not among them."""
+        """Return the requests whose last message contains this word, except requests for titles."""
         return [
             one
             for one in list(self.requests)
@@ -60,7 +59,7 @@ class EchoModel(ModelServer):
         ]
 
     def shown(self, word: str) -> str:
-        """All that the model was shown when it was last asked with this word."""
+        """Return the whole text of the last request with this word."""
         return json.dumps(self.asked(word)[-1].body["messages"], ensure_ascii=False)
 
     def was_ever_shown(self, word: str) -> bool:
@@ -72,7 +71,7 @@ def echo(text: str) -> str:
 
 
 def held(word: str) -> str:
-    """The whole of an answer that was held."""
+    """Return the complete text of an answer that was held."""
     return f"I begin, and end: {word}"
 
 
@@ -80,7 +79,7 @@ CODE = "\n".join(f"line_{number:03} = {number}" for number in range(60))
 
 
 def long_answer(word: str) -> str:
-    """Words that are numbered, so that none can be missing, and in their midst code that belongs together."""
+    """Return an answer of numbered words, so that a missing word is noticed, with a code block in the middle."""
 
     def prose(first: int) -> str:
         parts = (

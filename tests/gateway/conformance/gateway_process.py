@@ -1,4 +1,4 @@
-"""`hermes gateway run`, as an operator runs it: a process of its own, told by its environment and its config.yaml."""
+"""`hermes gateway run` in a separate process, configured by environment variables and config.yaml."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 class Gateway:
     def __init__(self, folder: Path, stage: Stage, model: EchoModel, **settings: Any) -> None:
-        """`settings` are those of the platform, besides what the stage needs."""
+        """`settings` are the settings of the platform in addition to those that the stage needs."""
         self.home, self._log, self._stage = folder / "home", folder / "log", stage
         self.person = folder / "person"
         for made in (self.home, self.person):
@@ -48,7 +48,7 @@ class Gateway:
     # The process
 
     def be_up(self) -> None:
-        """Start it, if it does not run, and wait until the platform is connected."""
+        """Start the process if it is not running, and wait until the platform is connected."""
         if self._process is not None and self._process.poll() is None:
             return
         before = len(self.log)
@@ -68,13 +68,13 @@ class Gateway:
         assert process.poll() is None, self.log
 
     def kill(self) -> None:
-        """As a power cut ends it."""
+        """Kill the process, as a power cut does."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def terminate(self) -> None:
-        """As systemd ends it; returns when it has begun to end."""
+        """Terminate the process as systemd does. Return when it has begun to stop."""
         assert self._process is not None
         before = len(self.log)
         self._process.send_signal(signal.SIGTERM)
@@ -86,7 +86,7 @@ class Gateway:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """It does nothing meanwhile, and does not know."""
+        """Suspend the process. It does not notice the suspension."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -104,7 +104,7 @@ class Gateway:
         return self._log.read_text() if self._log.exists() else ""
 
     def command(self, *words: str) -> Any:
-        """What another `hermes` with the same home answers, as JSON."""
+        """Return the JSON output of another `hermes` process with the same home."""
         done = subprocess.run(
             [*HERMES, *words, "--json"],
             env=self.environment,
@@ -127,7 +127,7 @@ class Gateway:
             db.close()
 
     def session(self, key: str) -> Row:
-        """Where a chat is now."""
+        """Return the current session of a chat."""
         with self.store() as db:
             row = db.get_session(db.routing.find_live_session(key) or key)
             assert row is not None, (
@@ -136,30 +136,30 @@ class Gateway:
             return row
 
     def said(self, key: str) -> list[tuple[str, str]]:
-        """What was said in the conversation of a chat: role and text."""
+        """Return the messages in the conversation of a chat as (role, text)."""
         session = self.session(key)["id"]
         with self.store() as db:
             return [(row["role"], _text(row["content"])) for row in db.get_messages(session)]
 
     def waiting(self, key: str) -> int:
-        """How many messages of a chat are not done yet, that which is worked on among them."""
+        """Return the number of messages of a chat that are not finished, including the one in work."""
         with self.store() as db:
             return len(db.inbox.list_waiting(key))
 
     def has_noted_preview(self, key: str) -> bool:
-        """Whether it is known, for after a crash, which message shows the answer as it comes."""
+        """Return whether the id of the preview message is stored, so that it is known after a crash."""
         with self.store() as db:
             route = db.routing.get(key)
             return route is not None and "preview" in route.entry
 
     def knows_of(self, word: str) -> bool:
-        """Whether a word is anywhere in the home, be it in a table, an index, a mirror or a log."""
+        """Return whether a word occurs anywhere in the home: in a table, an index, a mirror or a log."""
         files = [path for path in self.home.rglob("*") if path.is_file()]
         return any(word.encode() in _bytes_of(path) for path in (*files, self._log))
 
 
 def key_of(stage: Stage, where: Where, person: Person | None = None) -> str:
-    """The documented spelling of a chat's key; what is no chat is known by its session."""
+    """Return the documented session key of a chat. If the platform has no chats, return the session id."""
     if (session := stage.session_id(where)) is not None:
         return session
     parts = [where.chat, where.thread, person.id if person else None]
@@ -175,7 +175,7 @@ def _text(content: Any) -> str:
 
 
 def _bytes_of(path: Path) -> bytes:
-    """Its content; nothing if it was replaced meanwhile, as files are that are being written."""
+    """Return the content of a file, or nothing if it was replaced while it was read."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

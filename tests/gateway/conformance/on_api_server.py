@@ -1,4 +1,4 @@
-"""The API server: programs with the real client of OpenAI, each with a key of its own, that name their conversation."""
+"""The API server, with programs that use the real OpenAI client. Each has its own key and names its conversation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.ports import reserve_port
 SESSION = "X-Hermes-Session-Id"
 MOST_PEOPLE = 40
 MOST_RETRIES = 20
-"""The client asks again by itself, a little later each time."""
+"""The client retries by itself, with increasing delays."""
 
 
 class OnApiServer(Stage):
@@ -49,7 +49,7 @@ class OnApiServer(Stage):
         return Where("session", f"notes-of-{person.id}")
 
     def say(self, person: Person, where: Where, text: str, *files: File) -> None:
-        """Somebody waits for the answer, and we do not."""
+        """Send a message in a thread that waits for the answer. The test does not wait."""
         key = self._keys.get(person.id, "a key that somebody guessed")
         content: list[dict[str, Any]] = [{"type": "text", "text": text}, *map(_part, files)]
         asked = {"role": "user", "content": content if files else text}

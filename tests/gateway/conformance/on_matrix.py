@@ -1,4 +1,4 @@
-"""Matrix: matrix-nio in the gateway, a real Synapse, and people with clients of their own."""
+"""Matrix, with matrix-nio in the gateway, a real Synapse, and people with their own clients."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class OnMatrix(Stage):
         return room
 
     async def _said(self, guest: Guest, where: Where, text: str, *files: File) -> Said:
-        """In a group the bot hears what is said to it."""
+        """Send a message. In a group it is addressed to the bot, which ignores other messages."""
         for one in files:
             kind = "m.image" if one.media_type.startswith("image/") else "m.file"
             sent = await guest.attach(

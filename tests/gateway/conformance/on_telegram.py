@@ -1,4 +1,4 @@
-"""Telegram: its real SDK in the gateway, and a local server that speaks the Bot API."""
+"""Telegram, with its real SDK in the gateway and a local server that implements the Bot API."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.gateway.telegram_server import (
 
 MOST_PEOPLE = 80
 GENERAL = "1"
-"""The topic of a forum that all others are beside."""
+"""The id of the general topic of a forum."""
 
 
 class OnTelegram(Stage):
@@ -106,7 +106,7 @@ class OnTelegram(Stage):
         return not self._server.is_troubled("sendMessage")
 
     def refuse_everything(self) -> None:
-        """The next message gets nowhere, and the connection stays."""
+        """Refuse the next message with an error. The connection stays open."""
         self._loop.call(lambda: self._server.will("sendMessage", BAD_GATEWAY))
 
     def swallow_next(self) -> None:
@@ -131,7 +131,7 @@ class OnTelegram(Stage):
     def _saying(
         self, person: Person, where: Where, text: str, *files: File, delivered: bool = True
     ) -> Callable[[], Json]:
-        """In a group the bot hears what is said to it."""
+        """Return the text of a message. In a group it is addressed to the bot, which ignores other messages."""
         said = text if where.kind == "dm" or text.startswith("/") else f"@{BOT_NAME} {text}"
         file = files[0] if files else None
         picture = file is not None and file.media_type.startswith("image/")

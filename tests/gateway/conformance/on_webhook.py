@@ -1,4 +1,4 @@
-"""The webhook: signed requests, with the answer in the response, or at a callback address of ours."""
+"""The webhook: signed requests, with the answer in the response or at a callback address of the test."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Shown(NamedTuple):
 
 
 class Asking(Stage):
-    """A program that asks, and waits for the answer in the response."""
+    """A program that sends a request and waits for the answer in the response."""
 
     platform = "webhook"
     can = frozenset((stage.GROUPS, stage.THREADS, stage.STRANGERS, stage.TWICE, stage.COMMANDS, stage.FILES))
@@ -68,7 +68,7 @@ class Asking(Stage):
         return said
 
     def deliver_again(self, said: Json) -> None:
-        """Somebody waits for the answer, and we do not."""
+        """Send the request again in a thread that waits for the answer. The test does not wait."""
         self._asking.append(threading.Thread(target=self._post, args=(said,)))
         self._asking[-1].start()
 
@@ -115,7 +115,7 @@ class Asking(Stage):
 
 
 class CalledBack(Asking):
-    """A program that has its answers sent to an address, and may be away when one comes."""
+    """A program that receives its answers at a callback address, and can be unavailable when one arrives."""
 
     can = Asking.can | {stage.LATER, stage.LIMITS, stage.SWALLOWS, stage.RECONNECTS}
 
@@ -162,7 +162,7 @@ class CalledBack(Asking):
         super().close()
 
     def called_back(self, told: Json) -> int:
-        """The status that the gateway is answered; 0 for none."""
+        """Return the status for a callback of the gateway. 0 means no response."""
         if self._limits:
             self._limits -= 1
             return 429
@@ -192,6 +192,6 @@ def _receiver(at: CalledBack) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
 
         def log_message(self, *_: Any) -> None:
-            """Tests say what they saw."""
+            """Log nothing."""
 
     return Receiver

@@ -1,4 +1,4 @@
-"""A wire between the gateway and a real server, which can be cut, and on which an answer can get lost."""
+"""A proxy between the gateway and a real server. It can cut connections and lose responses."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Proxy:
         self._open: set[asyncio.StreamWriter] = set()
         self.port = 0
         self.limited = 0
-        """How often the server said that it was too much."""
+        """How often the server refused a request because of its rate limit."""
         self.swallows = False
-        """The next message is taken, and nobody is told."""
+        """Whether to forward the next message and drop its response."""
 
     async def start(self) -> None:
         self._listening = await asyncio.start_server(self._connected, "127.0.0.1", self.port)

@@ -1,7 +1,7 @@
-"""What a platform is to the scenarios: where people act, and where it shows what they were answered.
+"""The interface of a platform for the scenarios: people send messages on it, and it shows the answers.
 
-A stage is the platform's side: its server, and the people on it. It knows nothing of the gateway, which is told by its
-environment and its `config.yaml` how to get there, as an operator would tell it.
+A stage is the platform's side: its server and the people on it. It does not know the gateway. The gateway is
+connected by environment variables and `config.yaml`, as an operator does it.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ T = TypeVar("T")
 
 PATIENCE_S = 60.0
 
-# What not every platform has. A scenario that needs something is generated for those that have it.
+# Optional features. A scenario that needs a feature is generated only for the platforms that have it.
 GROUPS = "groups"
 THREADS = "threads"
 EDITS = "edits"
 STRANGERS = "strangers"
-"""People who are not let in."""
+"""People without access."""
 PAIRING = "pairing"
 LATER = "later"
-"""An answer finds its way whoever waits for it, also after a restart."""
+"""An answer arrives even if nobody waits for it, and also after a restart."""
 TWICE = "twice"
-"""A message may come twice, and messages in another order than they were sent."""
+"""A message can arrive twice, and messages can arrive out of order."""
 LIMITS = "limits"
 RECONNECTS = "reconnects"
-"""It can be away for a while."""
+"""The platform can be unavailable for a while."""
 SWALLOWS = "swallows"
-"""It can be that something arrived, and that nobody says so."""
+"""A message can arrive without a confirmation."""
 COMMANDS = "commands"
 FILES = "files"
-"""Files of any kind; pictures are taken everywhere."""
+"""Files of any kind. Every platform accepts pictures."""
 ASKS_AGAIN = "asks again"
-"""Who waits for an answer and is cut off asks once more, by themselves."""
+"""A client that loses its connection while it waits for an answer sends the request again."""
 PREVIEWS = "previews"
-"""An answer can be seen as it comes."""
+"""An answer is visible while it is generated."""
 
 
 class Where(NamedTuple):
-    """A chat, or a thread of one, by the platform's own ids."""
+    """A chat or a thread, by the platform's own ids."""
 
     kind: str
     chat: str
@@ -54,7 +54,7 @@ class Person(NamedTuple):
     id: str
     name: str
     known: bool = True
-    """Whether the operator let them in."""
+    """Whether the operator has given this person access."""
 
 
 class File(NamedTuple):
@@ -64,30 +64,30 @@ class File(NamedTuple):
 
 
 Said = Any
-"""What somebody said, for the stage to know it by."""
+"""A sent message, in a form that the stage recognises."""
 
 
 class Stage(ABC):
-    """What a platform lacks it need not have here: no scenario asks for it (see `can`)."""
+    """A platform and the people on it. Methods for features that are not in `can` need not be implemented."""
 
     platform: str
     can: frozenset[str]
     max_length: int
-    """How long one message may be there."""
+    """The largest length of a message."""
     idempotent: bool
-    """Whether what is sent twice is shown once."""
+    """Whether a message that is sent twice is shown once."""
 
     @property
     @abstractmethod
     def environment(self) -> Mapping[str, str]:
-        """What the operator sets to connect it."""
+        """Return the environment variables that connect the gateway to this platform."""
 
     @property
     @abstractmethod
     def config(self) -> Mapping[str, Any]:
-        """What stands below `platforms.<name>` in config.yaml."""
+        """Return the settings below `platforms.<name>` in config.yaml."""
 
-    # Who is there
+    # People and chats
 
     @abstractmethod
     def person(self, name: str, *, known: bool = True) -> Person: ...
@@ -96,13 +96,13 @@ class Stage(ABC):
     def dm(self, person: Person) -> Where: ...
 
     def group(self, *people: Person, threads: bool = False) -> Where:
-        """A group of these, in which threads can be opened if that is wanted."""
+        """Create a group of these people. With `threads`, threads can be opened in it."""
         self._lacks("groups")
 
     def thread(self, group: Where, by: Person) -> Where:
         self._lacks("threads")
 
-    # What they do. Each returns when the platform has it, not when the gateway does.
+    # Actions of people. Each returns when the platform has the message, not when the gateway has it.
 
     @abstractmethod
     def say(self, person: Person, where: Where, text: str, *files: File) -> Said: ...
@@ -114,21 +114,21 @@ class Stage(ABC):
         self._lacks("second deliveries")
 
     def deliver_reversed(self, person: Person, where: Where, first: str, second: str) -> None:
-        """The second is delivered, and only when the gateway has taken it, the first."""
+        """Deliver the second message first. Deliver the first when the gateway has accepted the second."""
         self._lacks("another order")
 
-    # What goes wrong
+    # Failures
 
     def limit_next(self) -> None:
-        """The next message is refused: too much at once."""
+        """Refuse the next message because of a rate limit."""
         self._lacks("limits")
 
     def was_limited(self) -> bool:
-        """Whether that has happened."""
+        """Return whether a message was refused because of the rate limit."""
         self._lacks("limits")
 
     def swallow_next(self) -> None:
-        """The next message is taken, and that is never said."""
+        """Accept the next message, but never confirm it."""
         self._lacks("answers that get lost")
 
     def has_swallowed(self) -> bool:
@@ -140,14 +140,14 @@ class Stage(ABC):
     def come_back(self) -> None:
         self._lacks("absences")
 
-    # What is seen
+    # Results
 
     @abstractmethod
     def heard(self, where: Where) -> list[str]:
-        """What the agent shows there, in order, each message as it is now."""
+        """Return the messages of the agent in a chat, in order, each in its current state."""
 
     def session_id(self, where: Where) -> str | None:
-        """Where there are no chats, people are told in which session they are. Else None."""
+        """Return the session of a chat on a platform without chats, which reports it. Otherwise None."""
         return None
 
     @abstractmethod
@@ -158,7 +158,7 @@ class Stage(ABC):
 
 
 def until(condition: Callable[[], T], what: Callable[[], object] = lambda: "") -> T:
-    """Wait until something is so; what it was. `what` is shown if it never is."""
+    """Wait until the condition returns a true value, and return that value. `what` is printed on a timeout."""
     patience = time.monotonic() + PATIENCE_S
     while not (found := condition()):
         if time.monotonic() > patience:
@@ -168,7 +168,7 @@ def until(condition: Callable[[], T], what: Callable[[], object] = lambda: "") -
 
 
 class Loop:
-    """An event loop in a thread of its own, for servers and clients that need one."""
+    """An event loop in its own thread, for servers and clients that need one."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -179,7 +179,7 @@ class Loop:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(2 * PATIENCE_S)
 
     def call(self, work: Callable[[], T]) -> T:
-        """A plain function, called where the loop is."""
+        """Call a plain function in the thread of the loop."""
 
         async def called() -> T:
             return work()

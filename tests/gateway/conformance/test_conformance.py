@@ -1,4 +1,4 @@
-"""What every platform has to do, seen from the people on it, with everything real but the model's words."""
+"""The behaviour of every platform as people on it see it. Only the text of the model is simulated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STAGES: dict[str, Any] = {
     "api-server": OnApiServer,
 }
 NEED_A_SERVER = {"matrix"}
-"""Platforms that are tested against a program of others, which takes long to start."""
+"""Platforms that are tested against an external server, which takes long to start."""
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000 1f15c4890000000d49444154789c6360000002000001e221bc33"
     "0000000049454e44ae426082".replace(" ", "")
@@ -39,7 +39,7 @@ WORDS = count(1)
 
 
 def needs(*features: str) -> Callable[[Scenario], Scenario]:
-    """A scenario that makes no sense where one of these is missing is not generated there."""
+    """Generate a scenario only for platforms that have these features."""
 
     def marked(scenario: Scenario) -> Scenario:
         scenario.needs = frozenset(features)  # type: ignore[attr-defined]
@@ -75,7 +75,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def operated(stage: Stage, model: EchoModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """One gateway for all scenarios of a platform."""
+    """Run one gateway for all scenarios of a platform."""
     made = Gateway(tmp_path_factory.mktemp(stage.platform), stage, model)
     yield made
     made.close()
@@ -83,32 +83,32 @@ def operated(stage: Stage, model: EchoModel, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def gateway(operated: Gateway) -> Gateway:
-    """It runs, whatever the scenario before did to it."""
+    """Return the gateway, and start it if the previous scenario stopped it."""
     operated.be_up()
     return operated
 
 
 @pytest.fixture
 def word() -> str:
-    """A word that nobody else says."""
+    """Return a word that no other scenario uses."""
     return f"kiwi{next(WORDS)}x"
 
 
 def answers(stage: Stage, where: Where, *expected: str) -> None:
-    """Wait until exactly this is shown there."""
+    """Wait until the chat shows exactly these messages."""
     until(
         lambda: stage.heard(where) == list(expected), lambda: f"{stage.heard(where)} is not {list(expected)}"
     )
 
 
 def settled(stage: Stage, gateway: Gateway, person: Person, where: Where) -> None:
-    """Wait until what was delivered before is dealt with: something is asked after it, and answered."""
+    """Wait until earlier messages are finished: send another message and wait for its answer."""
     word = f"barrier{next(WORDS)}"
     stage.say(person, where, word)
     until(lambda: any(word in text for text in stage.heard(where)), lambda: gateway.log)
 
 
-# ---------------------------------------------------------------- where people talk
+# ---------------------------------------------------------------- chats
 
 
 def test_in_private(stage: Stage, gateway: Gateway, model: EchoModel, word: str) -> None:
@@ -188,7 +188,7 @@ def test_two_people_at_the_same_time_are_kept_apart(
     assert stage.heard(stage.dm(bob)) == [echo(f"pear{word}")]
 
 
-# ---------------------------------------------------------------- what people send
+# ---------------------------------------------------------------- messages, edits and files
 
 
 @needs(has.EDITS)
@@ -205,7 +205,7 @@ def test_the_last_message_is_changed_and_answered_anew(
     answers(stage, here, echo(f"first {word}"), echo(f"wrnog {word}"), echo(f"right {word}"))
     assert "wrnog" not in model.shown(f"right {word}")
     assert [text for role, text in gateway.said(key) if role == "user"] == [f"first {word}", f"right {word}"]
-    stage.edit(first, f"older {word}")  # what followed on it stands: an older message is let be
+    stage.edit(first, f"older {word}")  # a message that others followed is not changed
     settled(stage, gateway, ann, here)
     assert not model.asked(f"older {word}")
 
@@ -219,7 +219,7 @@ def test_a_message_is_changed_while_it_is_being_answered(
     said = stage.say(ann, here, f"hold {word}")
     until(lambda: model.asked(f"hold {word}"))
     stage.edit(said, f"hold better {word}")
-    stage.edit(said, f"right {word}")  # in the same second
+    stage.edit(said, f"right {word}")  # within the same second
     until(lambda: echo(f"right {word}") in stage.heard(here), lambda: (stage.heard(here), gateway.log))
     model.let_go(word)
     settled(stage, gateway, ann, here)
@@ -269,7 +269,7 @@ def test_other_files_are_told_of_or_why_they_are_not(
     assert not list((gateway.home / "gateway" / "incoming").iterdir()), "files are not kept beside the store"
 
 
-# ---------------------------------------------------------------- who may talk
+# ---------------------------------------------------------------- access
 
 
 @needs(has.STRANGERS)
@@ -312,7 +312,7 @@ def test_a_code_lets_somebody_in(stage: Stage, gateway: Gateway, model: EchoMode
     assert stage.heard(stage.dm(other)) == []
 
 
-# ---------------------------------------------------------------- what goes wrong on the way
+# ---------------------------------------------------------------- failures of the connection
 
 
 @needs(has.TWICE)
@@ -528,7 +528,8 @@ def test_an_answer_is_stopped(stage: Stage, gateway: Gateway, model: EchoModel, 
 
 
 def asks_to_remove(stage: Stage, gateway: Gateway, owner: Person, word: str) -> tuple[str, Path]:
-    """Somebody becomes an owner, and is asked whether a folder may be removed: the request's name, and the folder."""
+    """Make a person the owner and send a message that asks for the removal of a folder. Return (name of the
+    request, folder)."""
     here, folder = stage.dm(owner), gateway.person / word
     folder.mkdir()
     stage.say(owner, here, f"/pair {gateway.command('gateway', 'pair', stage.platform, '--owner')['code']}")
@@ -578,7 +579,7 @@ def test_killed_while_an_approval_waits(stage: Stage, gateway: Gateway, word: st
     assert folder.is_dir()
 
 
-# ---------------------------------------------------------------- what comes while an answer is being made
+# ---------------------------------------------------------------- messages during an answer
 
 
 @needs(has.LATER)
@@ -599,7 +600,7 @@ def test_what_comes_meanwhile_waits_its_turn(
 
 @pytest.fixture
 def busy(model: EchoModel, tmp_path: Path) -> Iterator[Callable[[str], tuple[Stage, Gateway]]]:
-    """A gateway that is told what messages do that come while it answers."""
+    """Run a gateway with a setting for messages that arrive during an answer."""
     with ExitStack() as running:
 
         def start(policy: str) -> tuple[Stage, Gateway]:

@@ -1,4 +1,4 @@
-"""A reset that the store refuses: a trigger stands for whatever may go wrong inside a transaction."""
+"""A reset that the store refuses. A trigger simulates any error inside the transaction."""
 
 from __future__ import annotations
 

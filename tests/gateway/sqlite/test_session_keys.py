@@ -1,4 +1,4 @@
-"""Session keys beside a program that deletes rows."""
+"""Session keys if another program deletes rows."""
 
 from __future__ import annotations
 

@@ -113,9 +113,8 @@ def test_a_leader_waits_for_those_who_were_there_the_last_time(monkeypatch: pyte
         thread.join(60)
     assert transact.begun == [1, FOLLOWERS]
     again = [start(queue, answers, FOLLOWERS)]
-    for number in range(
-        1, FOLLOWERS
-    ):  # one by one, so that they share a commit only if the leader waits for them
+    # One by one, so that they share a commit only if the leader waits for them.
+    for number in range(1, FOLLOWERS):
         eventually(lambda: len(queue._waiting) == len(again) - 1)
         again.append(start(queue, answers, FOLLOWERS + number))
     for thread in again:

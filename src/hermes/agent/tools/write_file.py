@@ -49,9 +49,8 @@ class WriteFile:
         policy = await asyncio.to_thread(self._access.policy_of, context)
         path = locate(checked["path"], context, policy)
         if policy.view.is_of_agent(path):
-            await check_edit(
-                path, "", policy, context
-            )  # always refused: opening the store would drop its locks
+            # Always refused: opening the store would drop its locks.
+            await check_edit(path, "", policy, context)
         before = await asyncio.to_thread(_read_text_before, path, policy.view)
         diff = edit_summary.make_diff(str(path), before or "", checked["content"])
         await check_edit(path, diff, policy, context)

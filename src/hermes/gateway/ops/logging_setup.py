@@ -39,9 +39,8 @@ def set_up_logs(*, verbose: bool = False, as_json: bool = False, secrets: Iterab
 
 def redact_all(secrets: Iterable[str], text: str) -> str:
     """Return the text without these secrets and without anything that looks like a secret."""
-    written = {
-        form for secret in secrets for form in (secret, quote(secret, safe=""))
-    }  # literal and URL-encoded
+    # Literal and URL-encoded.
+    written = {form for secret in secrets for form in (secret, quote(secret, safe=""))}
     to_redact = [secret for secret in written if len(secret) >= SHORTEST]
     for secret in sorted(to_redact, key=len, reverse=True):  # a secret may contain another one
         text = text.replace(secret, "[redacted]")

@@ -174,9 +174,8 @@ class Activity:
         if more != UsageLine():
             recorded.append(Spent(model, "main", _classify_cost(more, status), more))
         elif not recorded and self._reader.value(WAS_ANSWERED, session_id):
-            recorded.append(
-                Spent(model, "main", UNKNOWN, more)
-            )  # a model answered, but no usage was recorded
+            # A model answered, but no usage was recorded.
+            recorded.append(Spent(model, "main", UNKNOWN, more))
         return SessionActivity(
             *(session_id, self._find_conversation(root or session_id), source, model, title, started, ended),
             *(messages, tool_calls, used, tuple(recorded)),

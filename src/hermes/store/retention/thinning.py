@@ -134,9 +134,8 @@ class Thinner:
                 blobs.detach_blobs(writer, cut.message_id)
                 blobs.drop_unused(writer, hashes)
             derived.refresh(writer)
-            if (
-                fresh or not writer.repeating
-            ):  # a repeated attempt does not find messages that were already cut
+            # A repeated attempt does not find messages that were already cut.
+            if fresh or not writer.repeating:
                 applied[:] = fresh
             return applied
 

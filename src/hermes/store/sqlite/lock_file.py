@@ -67,7 +67,6 @@ def exclusive(path: Path, *, wait: float = LONGEST_WAIT_S) -> Iterator[None]:
             _holders.pop(name, None)
     finally:
         fork_safety.unshare(descriptor)
-        fcntl.flock(
-            descriptor, fcntl.LOCK_UN
-        )  # closing is not enough if a forked child has the file open too
+        # Closing is not enough if a forked child has the file open too.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)

@@ -184,9 +184,8 @@ class Links:
         is_whole = len(carried) == sum(_count_carried(entry) for entry in pending.context)
         if pending.own:
             carried = _add_own(writer, pending, carried if pending.is_new else [*live, *carried])
-        is_rewound = not pending.is_new and writer.rows(
-            SET_ASIDE, pending.id
-        )  # a person rewound it in this store
+        # A person rewound it in this store.
+        is_rewound = not pending.is_new and writer.rows(SET_ASIDE, pending.id)
         if (pending.is_newer and is_whole) or (len(carried) > len(live) and not is_rewound):
             carry_messages(writer, pending.id, carried)
             live = carried

@@ -156,9 +156,8 @@ def test_half_a_page_of_attachments_is_told(store: Path) -> None:
 
 
 def test_a_schema_that_is_lost_while_the_process_runs_is_told_by_every_verb(store: Path) -> None:
-    overwrite(
-        store, pages_of(store, "sqlite_schema")[0]
-    )  # the schema is cached in this process, because the fixture has opened the store
+    # The schema is cached in this process, because the fixture has opened the store.
+    overwrite(store, pages_of(store, "sqlite_schema")[0])
     with SessionDB(store) as db:
         for verb in (
             db.list_sessions_rich,

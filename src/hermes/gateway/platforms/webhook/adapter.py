@@ -162,9 +162,8 @@ class Webhook:
             self._client = None
 
     async def _answer(self, request: Request, receive: Receive) -> Response:
-        if (
-            read_claim(request.headers, clock.now()) is None
-        ):  # do not read the body if the signature is malformed
+        # Do not read the body if the signature is malformed.
+        if read_claim(request.headers, clock.now()) is None:
             return _refuse_unauthorised(request)
         try:
             body = await _read_body(request)

@@ -113,9 +113,8 @@ def remove(connection: apsw.Connection, strike: bool) -> list[str]:
         if kind == "trigger":
             run(connection, fill_names(DROP_TRIGGER, trigger=name))
     tables = {name: page for kind, name, page in found if kind == "table"}
-    plain = [
-        name for name, page in tables.items() if page and not strike
-    ]  # a virtual table has no page of its own
+    # A virtual table has no page of its own.
+    plain = [name for name, page in tables.items() if page and not strike]
     strike_names(connection, [name for name in tables if name not in plain])
     for name in plain:
         run(connection, fill_names(DROP_TABLE, table=name))

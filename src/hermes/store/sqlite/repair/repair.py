@@ -268,11 +268,8 @@ def _salvage(path: Path, check_only: bool, keep_backup: bool) -> Repair:
             damage_mark.mark_damaged(path, "a repair of it was not finished")
             kept = keep_aside(real, descriptor) if keep_backup else None
             fold_log(real, descriptor, image)
-            for suffix in (
-                "-wal",
-                "-shm",
-                "-journal",
-            ):  # no longer needed, and they must not be beside the new file
+            # No longer needed, and they must not be beside the new file.
+            for suffix in ("-wal", "-shm", "-journal"):
                 beside(real, suffix).unlink(missing_ok=True)
             os.replace(fresh, real)
             sync(real.parent)

@@ -32,10 +32,8 @@ LEAST_ROOM = 1_000_000_000
 MOST_SHOWN = 10
 MOST_NAMED = 3
 
-_WRITE_LOCK, _RESERVED = (
-    120,
-    0x40000001,
-)  # the bytes that a writer locks: in -shm, and in a file without a log
+# The bytes that a writer locks: in -shm, and in a file without a log.
+_WRITE_LOCK, _RESERVED = (120, 0x40000001)
 
 
 class Holder(NamedTuple):
