@@ -1,4 +1,4 @@
-"""The store for many examples that the tests of the interface use."""
+"""The store for many examples, shared with the tests of the interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A letter or two of a word, while it is being typed: found as exactly as anything else, in a store of any size."""
+"""Prefixes of one or two letters, as typed in a live search, are found exactly in a store of any size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ FILL = """WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i
 
 @pytest.fixture(scope="module")
 def letters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionDB]:
-    """Ten thousand messages; of the last ones one is long, one has changed since it was indexed, one was taken back."""
+    """Create ten thousand messages. Of the last ones, one is long, one has changed since it was indexed, one
+    was rewound."""
     with SessionDB(tmp_path_factory.mktemp("letters") / "state.db", durability="normal") as db:
         for number in range(7):
             db.create_session(f"s{number}", "cli" if number else "telegram", started_at=1.0)
@@ -39,7 +40,7 @@ def letters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionDB]:
 
 @pytest.fixture(scope="module")
 def rows(letters: SessionDB) -> list[dict[str, Any]]:
-    """The messages that can be found."""
+    """Return the messages that can be found."""
     return [row for number in range(7) for row in letters.get_messages(f"s{number}") if row["active"]]
 
 

@@ -1,4 +1,4 @@
-"""`search_conversations`: the language people type, one row per conversation, and an honest word about what is near."""
+"""`search_conversations`: the query language for people, one row per conversation, and marked nearest results."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_what_is_still_being_typed_ends_in_the_beginning_of_a_word(db: SessionDB
     assert roots(db, "ref", unfinished=True) == ["two", "one"]
     assert roots(db, "auth r", unfinished=True) == ["one"]
     assert roots(db, "r", unfinished=True) == ["two", "one"]
-    assert roots(db, "the refac ", unfinished=True) == ["one"]  # as a part of a word
+    assert roots(db, "the refac ", unfinished=True) == ["one"]  # found as a part of a word
     assert roots(db, "the rex ", unfinished=True) == []
 
 

@@ -1,4 +1,4 @@
-"""Dates as people write them are ranges of local time, on days of 23, 24 and 25 hours."""
+"""Dates as people write them are ranges of local time, also on days of 23 and 25 hours."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_what_people_write(text: str, start: tuple[int, ...], end: tuple[int, ..
         ("2w", at(2026, 4, 29, 15, 30)),
         ("6mo", at(2025, 11, 13, 15, 30)),
         ("1y", at(2025, 5, 13, 15, 30)),
-        ("7w", at(2026, 3, 25, 15, 30)),  # in winter, and still at half past three
+        ("7w", at(2026, 3, 25, 15, 30)),  # before the change of clocks, but at the same local time
     ],
 )
 def test_a_length_of_time_ends_now(text: str, start: float) -> None:

@@ -1,4 +1,4 @@
-"""Foreign text in a prompt: no text closes its fence, and no line of it passes for a mark of the program."""
+"""Untrusted text in a prompt cannot close its fence, and none of its lines looks like a mark of the program."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ FORGED = re.compile(
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text as a careless reader sees them: NFKC, without what is invisible. Not the code under test."""
+    """Return the lines as a careless reader sees them: in NFKC and without invisible characters. Independent
+    of the code under test."""
     plain = normalize("NFKC", text)
     seen = "".join(
         char

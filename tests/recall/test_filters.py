@@ -15,7 +15,7 @@ CALL = [{"id": "1", "type": "function", "function": {"name": "read_file", "argum
 
 @pytest.fixture
 def said(db: SessionDB) -> dict[str, int]:
-    """One message of each kind, by a name."""
+    """Create one message of each kind. Return their ids by name."""
     ids: dict[str, int] = {}
     db.create_session("chat", "cli", model="anthropic/Claude-4")
     ids["asked"] = db.append_message("chat", "user", "word asked", timestamp=1000.0)

@@ -1,4 +1,4 @@
-"""What people type at a prompt: groups, parts, fields and dates; and everything else is text."""
+"""The query language for people: groups, parts, fields and dates. Everything else is plain text."""
 
 from __future__ import annotations
 

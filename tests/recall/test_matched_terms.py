@@ -1,4 +1,4 @@
-"""Why something was found: the words of a question that a text holds, however long it is."""
+"""The words of a query that a text contains, for texts of any length."""
 
 from __future__ import annotations
 

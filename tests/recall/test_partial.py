@@ -1,4 +1,4 @@
-"""Where no message holds a word, it is found as a part of longer ones, and the answer says so."""
+"""If no message contains a word, it is found as a part of longer words, and the results say so."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_words_that_are_found_stay_words(db: SessionDB, said: dict[str, int], qu
 
 @pytest.mark.parametrize("query", ["se", '"serById"', "serById*", "deploy unheardof", "deploy NOT loy"])
 def test_what_is_not_tried_as_a_part(db: SessionDB, said: dict[str, int], query: str) -> None:
-    """Two letters, phrases, prefixes and exclusions; and every other word must be there, too."""
+    """Two letters, phrases, prefixes and exclusions are not tried as parts. All other words must be present too."""
     found = db.search_messages(query)
     assert not found.partial
     assert bool(found) == ("NOT" in query)
@@ -88,7 +88,7 @@ def test_filters_and_strictness_hold(db: SessionDB, said: dict[str, int]) -> Non
     assert not db.search_messages("serById", role_filter=["tool"])
     assert not db.search_messages("serById", source_filter=["telegram"])
     assert not db.search_messages("serById", relax=False)
-    # Another role says it as a word: in what is asked for there is none.
+    # A message of another role contains the whole word, but the filter excludes it.
     db.append_message("code", "assistant", "serById")
     assert [row["id"] for row in db.search_messages("serById", role_filter=["user"])] == [said["code"]]
 

@@ -1,4 +1,4 @@
-"""`*part*` and groups find exactly what the oracle finds, for everybody who may ask, and leave nothing behind."""
+"""`*part*` and groups find exactly what the oracle finds, within every scope, and leave no data behind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 
 class Asked(NamedTuple):
-    """A query, and what it means to the oracle."""
+    """A query and its meaning for the oracle."""
 
     text: str
     holds: Callable[[list[str]], bool]
@@ -90,7 +90,7 @@ def expected(db: SessionDB, sessions: list[str], asked: Asked) -> list[int]:
 def found(db: Any, query: str) -> list[int]:
     results = db.search(query, limit=EVERYTHING)
     assert results.indexing is None
-    if results.partial:  # nothing matches; words were tried as parts
+    if results.partial:  # nothing matches; the words were tried as parts
         return []
     assert results.cut == ()
     return sorted(row["id"] for row in results)
@@ -113,7 +113,7 @@ def test_the_result_set_is_exact(shelf: SessionDB, messages: list[Row], queries:
             append(shelf, session_id, message)
         for asked in queries:
             assert found(reader, asked.text) == expected(shelf, [session_id], asked)
-            shelf._engine.catch_up(5)  # now the index is asked, first without a list of terms
+            shelf._engine.catch_up(5)  # now with the index, at first without a list of terms
             assert found(reader, asked.text) == expected(shelf, [session_id], asked)
             assert found(shelf, asked.text) == expected(shelf, [session_id], asked)
             assert found(reader, asked.text) == expected(shelf, [session_id], asked)
@@ -157,7 +157,7 @@ def check_changes(
         shelf._engine.catch_up(5)
         for asked in queries:
             assert found(other, asked.text) == expected(shelf, sessions, asked)
-            # The documented language finds the same words after the same changes.
+            # The documented query syntax finds the same words after the same changes.
             plain = word(SINGLE[len(asked.text) % len(SINGLE)])
             rows = other.search_messages(plain.text, limit=EVERYTHING, relax=False)
             assert sorted(row["id"] for row in rows) == expected(shelf, sessions, plain)
@@ -196,7 +196,7 @@ def change_store(
         apply(db, sessions, change, number, message)
 
 
-# Who asks
+# Scopes
 
 
 CHILD = """
@@ -281,17 +281,17 @@ def test_a_store_that_may_not_be_written_or_is_locked_answers_the_same(db: Sessi
             assert found(db, "*unc*") == [second]
     with SessionDB(db.db_path, read_only=True) as reader:
         assert found(reader, "*unc*") == [second]
-        assert found(db, "*unc*") == [second]  # and now there is a list
+        assert found(db, "*unc*") == [second]  # now there is a list of terms
         third = db.append_message("s", "user", "the funcTwo")
         db.optimize()
         assert found(db, "*unc*") == found(reader, "*unc*") == [second, third]
 
 
-# When it is kept, and when it goes
+# When the list is kept and when it is removed
 
 
 def said(db: SessionDB, session_id: str, *texts: str) -> None:
-    """And indexed."""
+    """Append messages and index them."""
     if db.get_session(session_id) is None:
         db.create_session(session_id, "cli")
     for text in texts:

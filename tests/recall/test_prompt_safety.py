@@ -1,4 +1,4 @@
-"""What is recalled is quoted: it cannot act, hide, or pass for anything but a record; and its size is promised."""
+"""Recalled text is quoted: it cannot act, hide, or look like anything but a record; and its size is limited."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_harmless_text_stays_harmless_and_can_always_be_encoded(text: str) -> No
     "piece", ["<system_", "<system" + "_" * 50, "< / ", "<|", "\x90", "\x1b]", "#" * 9, "a:"]
 )
 def test_no_text_takes_longer_than_its_length_tells(piece: str) -> None:
-    """Looking back from every place in so much text would take longer than any test may."""
+    """The time is linear in the length of the text. A quadratic search would exceed the time limit of the test."""
     neutralise(piece * (1_000_000 // len(piece)))
 
 
@@ -139,7 +139,7 @@ def test_a_cut_falls_between_what_readers_see_as_characters(cluster: str) -> Non
     edges = {0}
     for piece in [*["a", "b", cluster, "c", "d"] * 3]:
         edges.add(max(edges) + len(piece))
-    # A virama joins by its look alone; the letter after it may begin a line.
+    # A virama joins letters only visually, so the letter after it may begin a line.
     if cluster == "\u0915\u094d\u0937":
         edges |= {edge + 4 for edge in range(0, 21, 7)}
     for most in range(len(text)):

@@ -1,4 +1,4 @@
-"""What was typed is what is searched: the grammar, and the set it finds, judged by the oracle."""
+"""The query grammar, and its results compared with the oracle."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ SEPARATORS = ["", "", " ", " ", "-", "_", "\n", "  ", "\u200d"]
 
 @st.composite
 def searches(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
-    """A message and a query of the same few fragments: they nearly match, which is where mistakes show."""
+    """Draw a message and a query from the same few fragments, so that they nearly match."""
     pool = st.sampled_from(draw(st.lists(fragments, min_size=1, max_size=4)))
     between = st.sampled_from(draw(st.lists(st.sampled_from(SEPARATORS), min_size=1, max_size=3)))
 
@@ -207,11 +207,11 @@ def test_structured_content_and_tool_calls_are_searched_as_the_oracle_does(
     query: str, content: Any, calls: Any
 ) -> None:
     fields = extract_searchable_text(content), extract_tool_call_text(calls)
-    if isinstance(calls, str):  # a column's text is read as JSON, which the oracle does not do
+    if isinstance(calls, str):  # a text column is parsed as JSON, which the oracle does not do
         calls = None
         fields = fields[0], ""
     clean = {"content": fields[0] if isinstance(content, str) else content, "tool_calls": calls}
-    assume("\\ud800" not in repr((query, clean)))  # half characters never get past the store's door
+    assume("\\ud800" not in repr((query, clean)))  # the store never accepts lone surrogates
     assert found(query, *fields) == oracle_matches(query, clean)
 
 

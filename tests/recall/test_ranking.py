@@ -1,4 +1,4 @@
-"""The right conversation comes first: planted cases, each with something loud that must not win."""
+"""The right conversation is first. Each case contains a prominent wrong conversation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUESTION = "What did we decide about the retry budget of the payment gateway?"
 
 
 def chat(db: SessionDB, name: str, *texts: str, source: str = "cli", at: float | None = None) -> str:
-    """A session in which a person and the agent take turns."""
+    """Create a session in which a person and the agent take turns."""
     db.create_session(name, source, started_at=at)
     for number, text in enumerate(texts):
         stamp = None if at is None else at + number
@@ -36,7 +36,7 @@ def ids(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 @pytest.fixture
 def answer(db: SessionDB) -> SessionDB:
-    """A store with a few everyday conversations, one of which holds the answer."""
+    """Create a store with a few everyday conversations, one of which contains the answer."""
     chat(db, "garden", "when do I plant tomatoes?", "after the last frost, in a sunny place")
     chat(db, "answer", "how do we handle errors of the payment gateway?", ANSWER, "fine, ten percent it is")
     chat(db, "travel", "book a train to Lisbon", "there is a night train on Friday")
@@ -210,7 +210,8 @@ def test_roles_and_times_narrow_what_counts(db: SessionDB) -> None:
     assert ids(db.search_sessions_ranked("puffins", role_filter=["assistant"])) == ["a"]
     assert ids(db.search_sessions_ranked("puffins", after=1_500.0)) == ["b"]
     assert ids(db.search_sessions_ranked("puffins", before=1_500.0)) == ["a"]
-    assert ids(db.search_sessions_ranked("puffin", before=1_500.0)) == ["a"]  # a form that only blocks know
+    # A word form that only blocks match.
+    assert ids(db.search_sessions_ranked("puffin", before=1_500.0)) == ["a"]
 
 
 def test_sorted_by_time_only_what_is_good_enough_is_shown(db: SessionDB) -> None:
@@ -249,7 +250,7 @@ def test_a_month_that_is_named_weighs_a_little(db: SessionDB) -> None:
     assert ids(db.search_sessions_ranked("what about the roof in May?"))[0] == "month5"
     assert ids(db.search_sessions_ranked("what about the roof in 2024-03?"))[0] == "month3"
     assert ids(db.search_sessions_ranked("5月 roof"))[0] == "month5"
-    # No month: the newest.
+    # "may" is not a month here, so the newest is first.
     assert ids(db.search_sessions_ranked("may we talk about the roof?"))[0] == "month7"
 
 
@@ -291,7 +292,7 @@ def test_everybody_finds_their_own_conversations_only(db: SessionDB) -> None:
 
 def test_a_reading_handle_ranks_what_is_not_indexed_yet(db: SessionDB) -> None:
     chat(db, "a", "the dipper walks under water")
-    assert ids(db.search_sessions_ranked("waters")) == ["a"]  # it is in a block now
+    assert ids(db.search_sessions_ranked("waters")) == ["a"]  # now it is in a block
     with SessionDB(db.db_path, read_only=True) as reader:
         chat(db, "b", "the wren sings, and the dipper does not")
         assert ids(reader.search_sessions_ranked("wren")) == ["b"]

@@ -1,4 +1,4 @@
-"""What a result of `search_messages` shows: the place of the match, and what was said before and after."""
+"""The results of `search_messages`: the position of the match, and the messages before and after."""
 
 from __future__ import annotations
 

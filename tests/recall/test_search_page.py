@@ -1,4 +1,4 @@
-"""The page about searching says what is so: each of its examples is executed."""
+"""Each example on the documentation page about search is executed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def examples(kind: str) -> list[tuple[str, list[int]]]:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SessionDB, dict[int, int]]]:
-    """The conversations and messages of the page; the number of each on the page, by its id."""
+    """Create the conversations and messages of the page. Return the number on the page of each message id."""
     numbers: dict[int, int] = {}
     with SessionDB(tmp_path_factory.mktemp("page") / "state.db") as db:
         for line in lines("conversations"):

@@ -1,4 +1,4 @@
-"""`session_search`: real messages of earlier conversations, within bounds, and nobody else's."""
+"""`session_search` returns real messages of earlier conversations, within limits, and only of the person's own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def recall(store: SessionDB | ScopedStore, current: str | None = None, **argumen
         assert message["author"]
         assert message["at"] == "?" or datetime.fromisoformat(message["at"]).tzinfo is not None
         if arguments.get("window") != 0:
-            # Role markers gain two characters.
+            # Role markers are longer by two characters.
             assert len(MARK.sub("", message.get("text", ""))) <= LONGEST + 200
     return answer
 
@@ -66,7 +66,7 @@ def call(tool_name: str, **arguments: object) -> dict[str, Any]:
 
 
 def talk(store: SessionDB, session_id: str, *said: str, source: str = "cli", **fields: Any) -> list[int]:
-    """A conversation in which a person and the agent take turns."""
+    """Create a conversation in which a person and the agent take turns."""
     store.create_session(session_id, source, started_at=AT, **fields)
     return [
         store.append_message(session_id, "assistant" if number % 2 else "user", text, timestamp=AT + number)
@@ -76,7 +76,7 @@ def talk(store: SessionDB, session_id: str, *said: str, source: str = "cli", **f
 
 @pytest.fixture
 def worked(db: SessionDB) -> list[int]:
-    """A conversation with a beginning, tool work around a match, and an end."""
+    """Create a conversation with a beginning, tool calls around a match, and an end."""
     db.create_session("work", "cli", started_at=AT)
     said: list[tuple[str, str | None, dict[str, Any]]] = [
         ("user", "let us plan the release", {}),
@@ -394,7 +394,7 @@ def test_what_a_mode_does_not_use_is_said(db: SessionDB) -> None:
     assert answer["notes"] == ["to read, these were not needed: query, limit"]
 
 
-# -------------------------------------------------------------------- bounds
+# -------------------------------------------------------------------- limits
 
 
 def test_messages_of_thirteen_megabytes_stay_within_the_bounds(db: SessionDB) -> None:
@@ -471,7 +471,7 @@ def test_structured_content_is_told_by_its_text_and_never_by_its_files(db: Sessi
     assert recall(db, query="rhodium")["results"][0]["messages"][0]["text"] == "a picture of rhodium"
 
 
-# -------------------------------------------------------------------- quoted, not believed
+# -------------------------------------------------------------------- quoting
 
 
 def test_hostile_text_stays_inside_its_field(db: SessionDB) -> None:

@@ -1,4 +1,4 @@
-"""A snippet shows the text as written, where the query matches best, and always comes back."""
+"""A snippet shows the original text where the query matches best, for every input."""
 
 from __future__ import annotations
 

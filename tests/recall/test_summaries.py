@@ -1,4 +1,4 @@
-"""Summaries through a model that answers over HTTP as OpenAI's does; slowly, wrongly, or not at all."""
+"""Summaries by a model over HTTP in the format of OpenAI, with slow, wrong or missing answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE = 20.0
 
 
 class Model(ThreadingHTTPServer):
-    """A local server that speaks chat completions. `answer` makes of a request its text, or misbehaves."""
+    """A local server for chat completions. `answer` returns the text for a request, or fails."""
 
     daemon_threads = True
 
@@ -31,10 +31,10 @@ class Model(ThreadingHTTPServer):
         self.answer: Callable[[Answer, Completions], str | None] = lambda request, handler: "a summary"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Connections that a test breaks off are meant to break."""
+        """Ignore connections that a test closes early."""
 
     def summarise(self, prompt: str, transcript: str) -> str:
-        """What an agent would supply."""
+        """Request a summary, as an agent does."""
         messages = [{"role": "system", "content": prompt}, {"role": "user", "content": transcript}]
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.server_port}/v1/chat/completions",
@@ -100,7 +100,7 @@ def recall(store: SessionDB, model: Model | None, seconds: float = PATIENCE, **a
 
 
 def lines(request: Answer) -> list[Answer]:
-    """The messages of the transcript that a model was sent."""
+    """Return the messages of the transcript that the model received."""
     return [json.loads(line) for line in request["messages"][1]["content"].splitlines() if line[0] == "{"]
 
 

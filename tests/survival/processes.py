@@ -1,4 +1,4 @@
-"""Starting, asking, waiting for and killing the processes of `workers.py`."""
+"""Starts the processes of `workers.py`, sends them commands, waits for them and kills them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LONG = os.environ.get("HERMES_LONG", "") not in ("", "0")
 
 
 def impatient(db: Any, seconds: float) -> None:
-    """Wait no longer than this for the write lock. A handle that spools has its engine wrapped."""
+    """Limit the wait for the write lock. A spooling handle wraps its engine, so the limit is set on the inner one."""
     getattr(db._engine, "_engine", db._engine)._connections.deadline = seconds
 
 
 class Refused(Exception):
-    """What a worker's command raised there."""
+    """The exception that a command raised in a worker."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
         super().__init__(answer["trace"])
@@ -30,7 +30,7 @@ class Refused(Exception):
 
 
 class Worker:
-    """One process. Leaving the block kills it, if it is still there."""
+    """A worker process. It is killed at the end of the `with` block if it still runs."""
 
     def __init__(self, program: Path = WORKERS) -> None:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
@@ -56,7 +56,7 @@ class Worker:
                 pass
 
     def start(self, command: str, **arguments: Any) -> None:
-        """Give an order without waiting for the answer."""
+        """Send a command without waiting for the answer."""
         self._in.write((json.dumps({"do": command, **arguments}) + "\n").encode())
         self._in.flush()
 
@@ -65,7 +65,7 @@ class Worker:
         return self.result()
 
     def line(self) -> dict[str, Any]:
-        """The next line it says; {} when it is dead and has said everything."""
+        """Return the next line of output. {} if the process is dead and all of its output was read."""
         text = self._out.readline()
         if not text.endswith(b"\n"):
             return {}
@@ -75,7 +75,7 @@ class Worker:
         return answer
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Everything until the order is done, or the process."""
+        """Return all lines until the command is done or the process has ended."""
         while answer := self.line():
             yield answer
             if "done" in answer:
@@ -102,7 +102,7 @@ class Worker:
         self._process.wait()
 
     def leave(self) -> None:
-        """End as programs end: no more orders, then an exit."""
+        """End the process normally: close its input and wait for its exit."""
         self._in.close()
         self._process.wait()
 
@@ -111,7 +111,7 @@ class Worker:
 
 
 def check_said(messages: list[dict[str, Any]], acknowledged: dict[int, int], tag: str) -> None:
-    """Numbered messages of one worker: all that were acknowledged, once, in order; at most one more."""
+    """Check the numbered messages of one worker: every acknowledged message once, in order, and at most one more."""
     texts = [row["content"].split()[0] for row in messages]
     assert texts == [f"{tag}n{n}" for n in range(len(texts))]
     assert len(acknowledged) <= len(texts) <= len(acknowledged) + 1

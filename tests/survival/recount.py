@@ -1,4 +1,5 @@
-"""What lists must show, computed slowly from the raw rows by the documented rules; shares no code with the product."""
+"""Computes what lists must show, slowly and from the raw rows by the documented rules. Shares no code with
+the product."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ NOT_JSON = object()
 
 
 def decoded(row: Row) -> Any:
-    """A row's content as any reader of the documented format sees it, unless its writer marked it as plain text."""
+    """Return the content of a row by the documented format, unless its writer marked it as plain text."""
     content = row["content"]
     if isinstance(content, str) and content.startswith("\0json:") and row["content_kind"] != "text":
         try:
@@ -57,7 +58,8 @@ class Recount:
         return self.sessions.get(parent) if parent != session["id"] else None
 
     def is_below(self, session: Row) -> bool:
-        """Whether somebody is above it. Of a circle everybody is shown: nobody else would stand for them."""
+        """Return whether a session is below another one. In a cycle all sessions are shown, because none is
+        above the others."""
         seen: set[str] = set()
         above = self.parent(session)
         while above is not None and above["id"] not in seen:
@@ -68,14 +70,16 @@ class Recount:
         return self.parent(session) is not None
 
     def must_have_relation(self, session: Row) -> str | None:
-        """What the clocks and reasons say of a child of which nobody recorded anything."""
+        """Return the relation of a child without a recorded relation, from its times and the end reason of
+        its parent."""
         parent = self.parent(session)
         if parent is None or parent["ended_at"] is None or session["started_at"] < parent["ended_at"]:
             return None
         return {"compression": "compression", "branched": "branch"}.get(parent["end_reason"])
 
     def root(self, session: Row) -> Row:
-        """Up the recorded compressions. A circle has no first session: any of it may be taken, if all agree on it."""
+        """Return the root of the recorded compressions. A cycle has no root; any of its sessions is valid if
+        all agree."""
         seen, at = {session["id"]}, session
         while at["relation"] == "compression" and (above := self.parent(at)) is not None:
             if above["id"] in seen:
@@ -106,7 +110,7 @@ class Recount:
             at = newest
 
     def conversations(self, *, by_activity: bool) -> list[tuple[str, str, float, str]]:
-        """(shown id, id of the listed session, last activity, preview), in order."""
+        """Return (shown id, id of the listed session, last activity, preview), in order."""
         roots = {row["id"]: self.root(row)["id"] for row in self.sessions.values()}
         active: dict[str, float] = {}
         for session_id, root in roots.items():

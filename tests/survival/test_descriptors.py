@@ -1,4 +1,4 @@
-"""A program that has no file descriptors left: one true error, no stored row reported as failed, and few are needed."""
+"""A program without free file descriptors: one correct error, and no stored row is reported as failed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def path(home: Path) -> str:
 
 
 def _ask(worker: Worker, command: str, **arguments: object) -> str | None:
-    """The message of the error; None if there was none."""
+    """Return the message of the error, or None."""
     try:
         worker.ask(command, **arguments)
     except Refused as refused:
@@ -55,7 +55,7 @@ def test_readers_wait_for_each_other_where_no_more_can_be_opened(path: str) -> N
 @pytest.mark.parametrize("left", range(8))
 def test_opening_without_descriptors_says_so(path: str, left: int) -> None:
     with Worker() as worker:
-        worker.ask("visit", path=path, session="s", texts=["one"])  # everything is loaded that it needs
+        worker.ask("visit", path=path, session="s", texts=["one"])  # loads everything that it needs
         worker.ask("limit_descriptors", most=FEW)
         worker.ask("use_up_descriptors", but=left)
         refusal = _ask(worker, "open_store", path=path)
@@ -72,9 +72,9 @@ def test_opening_without_descriptors_says_so(path: str, left: int) -> None:
 
 @pytest.mark.parametrize("left", range(10))
 def test_creating_a_store_without_descriptors_says_so(path: str, left: int) -> None:
-    """It is no store that cannot be written, and nothing of it is left behind that could not be opened later."""
+    """The error does not claim that the store is unwritable, and no file remains that could not be opened later."""
     with Worker() as worker:
-        # Everything is loaded that it needs.
+        # Loads everything that is needed.
         worker.ask("visit", path=f"{path}.other", session="s", texts=["one"])
         worker.ask("limit_descriptors", most=FEW)
         worker.ask("use_up_descriptors", but=left)
@@ -89,13 +89,13 @@ def test_creating_a_store_without_descriptors_says_so(path: str, left: int) -> N
 
 @pytest.mark.parametrize("left", range(8))
 def test_no_stored_row_is_reported_as_failed(path: str, left: int) -> None:
-    """Whatever a write still has to open, it is stored and acknowledged, or neither."""
+    """A row is stored and acknowledged, or neither, even if the write must open more files."""
     with Worker() as worker:
         worker.ask("visit", path=path, session="s", texts=["first"])
         worker.ask("limit_descriptors", most=FEW)
         worker.ask("use_up_descriptors", but=left)
         refusal, acknowledged = _ask(worker, "open_store", path=path), 0
-        while refusal is None and acknowledged < 140:  # long enough for a checkpoint, and for the index
+        while refusal is None and acknowledged < 140:  # enough for a checkpoint and for the index
             refusal = _ask(worker, "append_only", session="s", texts=[f"n{acknowledged}"])
             acknowledged += refusal is None
         assert refusal is None or "too many open files" in refusal.lower()

@@ -1,4 +1,4 @@
-"""No room, no right to write, and a file system that cannot do write-ahead logs."""
+"""A full disk, missing write permission, and a file system without support for write-ahead logs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.survival.processes import Refused, Worker, check_said
 SMALL = 300_000
 
 
-# --- no room
+# --- a full disk
 
 
 @pytest.mark.parametrize("size", [2_000, 40_000], ids=["rows", "overflow-pages"])
@@ -37,7 +37,7 @@ def test_a_full_disk_refuses_clearly_and_writing_resumes(home: Path, size: int) 
         assert "no room left" in refused.message
         assert "\n" not in refused.message
 
-        for _ in range(5):  # still full, still the same answer, still readable
+        for _ in range(5):  # still full, with the same error, and still readable
             with pytest.raises(Refused):
                 worker.ask("append_only", session="s", texts=["word " * (SMALL // 4)])
         assert worker.ask("contents", session="s")[1:] == stored
@@ -79,7 +79,7 @@ def test_a_store_that_cannot_be_made_leaves_nothing_behind(home: Path) -> None:
         with pytest.raises(Refused) as refused:
             worker.ask("open_store", path=str(path))
         assert "StoreError" in refused.value.kinds
-        assert not path.exists()  # an empty file would look like a history that was lost
+        assert not path.exists()  # an empty file would look like a lost history
         worker.ask("limit_files", size=None)
         worker.ask("open_store", path=str(path))
         worker.ask("append", session="s", texts=["now"])
@@ -87,7 +87,8 @@ def test_a_store_that_cannot_be_made_leaves_nothing_behind(home: Path) -> None:
 
 
 def test_a_device_without_room_says_so(home: Path) -> None:
-    """ENOSPC, on a small file system where one can be mounted; else the file-size limit above has to do."""
+    """Causes ENOSPC on a small file system if one can be mounted. Otherwise the test is skipped; see the size
+    limit above."""
     home.mkdir(mode=0o700)
     program = home.parent / "fill.py"
     program.write_text(FILL_A_SMALL_DEVICE, encoding="utf-8")
@@ -135,7 +136,7 @@ db.close()
 
 
 def _fill(worker: Worker, size: int) -> tuple[list[str], Refused]:
-    """Append until refused; (what was acknowledged, the refusal)."""
+    """Append until a write is refused. Return (acknowledged messages, error)."""
     stored: list[str] = []
     while True:
         text = f"stored {len(stored)} " + "x" * size
@@ -147,7 +148,7 @@ def _fill(worker: Worker, size: int) -> tuple[list[str], Refused]:
         assert len(stored) < 5000
 
 
-# --- no right to write
+# --- no write permission
 
 
 def _open_and_append(worker: Worker, path: Path) -> None:
@@ -157,7 +158,7 @@ def _open_and_append(worker: Worker, path: Path) -> None:
 
 @pytest.fixture
 def reachable() -> Iterator[Path]:
-    """A folder that somebody without rights can get to, unlike those of the test run."""
+    """Create a folder that an unprivileged user can reach, unlike the folders of the test run."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -207,7 +208,7 @@ def test_a_read_only_folder_is_refused_for_writing_and_read(reachable: Path, lef
 
 @pytest.fixture
 def unprivileged(reachable: Path) -> Iterator[Worker]:
-    """A process that may not do everything, with a folder of its own."""
+    """Run a process without privileges, with its own folder."""
     if os.getuid() == 0:
         os.chown(reachable, 65534, 65534)
     with Worker() as worker:
@@ -244,7 +245,7 @@ def test_a_store_that_was_read_only_for_a_while_can_be_written_again(
 def test_a_read_only_index_from_before_is_named_and_mended(
     reachable: Path, unprivileged: Worker, endings: list[str]
 ) -> None:
-    """As an earlier version left it."""
+    """An earlier version left it in this state."""
     path = reachable / "state.db"
     unprivileged.ask("open_store", path=str(path))
     unprivileged.ask("append", session="s", texts=["one"])
@@ -307,7 +308,7 @@ def test_the_file_system_of_a_folder(folder: str, kind: str) -> None:
 
 
 def test_the_file_system_is_that_of_the_real_folder(tmp_path: Path) -> None:
-    """A home that is a link to another file system is on that one."""
+    """If the home is a link to another file system, that file system counts."""
     link = tmp_path / "link"
     link.symlink_to("/dev/shm" if Path("/dev/shm").is_dir() else "/")
     assert journal_choice.journal_for(link / "state.db") == journal_choice.journal_for(
@@ -355,7 +356,7 @@ def test_without_a_log_it_is_slower_and_as_safe(home: Path) -> None:
             assert len(last.ask("contents", session=f"s{n}")) >= len(acknowledged[f"{n}"])
         first.kill()
         last.kill()
-    with SessionDB(path) as db:  # and here a log may be used again
+    with SessionDB(path) as db:  # on this file system a log can be used again
         for me, known in acknowledged.items():
             check_said(db.get_messages(f"s{me}"), known, f"w{me}")
             assert [hit["id"] for hit in db.search_messages(f"w{me}n0")] == [known[0]]

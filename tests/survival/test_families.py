@@ -1,4 +1,5 @@
-"""Circles, self-parents and a chain of ten thousand: everything ends, and only what was asked for is touched."""
+"""Cycles, sessions that are their own parent, and a chain of ten thousand: operations end and affect only
+their targets."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ SLOWEST = 20.0
 
 @pytest.fixture
 def circles(db: SessionDB) -> SessionDB:
-    """a -> b -> c -> a; `self` is its own parent; `tail` hangs on the circle; `apart` has nothing to do with it."""
+    """Create a -> b -> c -> a, `self` (its own parent), `tail` (a child of the cycle) and `apart` (unrelated)."""
     for n, name in enumerate(("a", "b", "c", "self", "tail", "apart")):
         db.create_session(name, "cli", started_at=FIRST + n)
         db.append_message(name, "user", f"said by {name}", timestamp=FIRST + 100 + n)
@@ -100,7 +101,7 @@ def test_pruning_a_circle_takes_it_and_leaves_the_rest(circles: SessionDB) -> No
 
 @pytest.fixture(scope="module")
 def chain_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """s0 <- s1 <- ... each ended by a compression, two messages each, written by another program."""
+    """Create s0 <- s1 <- ..., each ended by a compression, with two messages each, written by another program."""
     path = tmp_path_factory.mktemp("chain") / "state.db"
     SessionDB(path).close()
     numbers = f"WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < {LENGTH - 1})"
@@ -120,7 +121,7 @@ def chain_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     with SessionDB(path) as db:
         began = time.process_time()
-        assert len(db.list_sessions_rich(limit=-1)) == 2  # places everybody in the family
+        assert len(db.list_sessions_rich(limit=-1)) == 2  # computes the families
         assert time.process_time() - began < 60
     return path
 
@@ -186,7 +187,8 @@ def test_deleting_within_the_chain_touches_only_that_row(chain: SessionDB) -> No
 @pytest.mark.full
 def test_pruning_the_chain_is_all_or_nothing(chain: SessionDB) -> None:
     db, began = chain, time.process_time()
-    assert db.prune_sessions(older_than_days=0) == 0  # its tip is open: the whole conversation stays
+    # Its last session is open, so the whole conversation stays.
+    assert db.prune_sessions(older_than_days=0) == 0
     assert db.session_count() == LENGTH + 1
     db.end_session(LAST, "cli_close")
     assert len(db.list_prune_candidates(older_than_days=0)) == LENGTH

@@ -1,4 +1,5 @@
-"""Another program writes both tables with plain SQL while ours append, index and search: nothing goes out of step."""
+"""Another program writes both tables with plain SQL while ours append, index and search. Derived data stays
+correct."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ RAW_SESSIONS = "SELECT * FROM sessions"
 
 
 def check_exact(db: SessionDB) -> None:
-    """Everything that is derived, against the rows as they are."""
+    """Compare all derived data with the rows."""
     messages, sessions = read_dicts(db, RAW_MESSAGES), read_dicts(db, RAW_SESSIONS)
     known = {row["id"] for row in sessions}
     for query in WORDS:
@@ -50,7 +51,7 @@ def check_exact(db: SessionDB) -> None:
         assert len(found) == len(set(found)), query
         assert set(found) == expected, (query, set(found) ^ expected)
 
-    listed = db.list_sessions_rich(limit=-1)  # it settles what was noted: the rows are read again after it
+    listed = db.list_sessions_rich(limit=-1)  # applies the recorded changes, so the rows are read after it
     by_activity = db.list_sessions_rich(limit=-1, order_by_last_active=True)
     recount = Recount(read_dicts(db, RAW_SESSIONS), messages)
     assert _shown(listed) == recount.conversations(by_activity=False)
@@ -72,7 +73,7 @@ def check_exact(db: SessionDB) -> None:
     assert report.drift == ()
     orphans = {f"messages without a session: {session}" for session in recount.orphans()}
     assert set(report.damage) <= orphans
-    assert len(report.damage) == min(len(orphans), 20)  # it tells of so many
+    assert len(report.damage) == min(len(orphans), 20)  # the report is limited to this number
 
 
 def _matches(query: str, row: dict[str, Any]) -> bool:
@@ -116,14 +117,15 @@ def test_lists_and_searches_stay_exact_beside_a_foreign_writer(home: Path) -> No
 
 
 def _foreign(path: Path, *statements: str) -> None:
-    """Run plain SQL in a process of its own, with the interpreter's SQLite, foreign keys off."""
+    """Run plain SQL in another process, with the interpreter's SQLite and foreign keys off."""
     program = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)\n"
     program += "for s in sys.argv[2:]: c.execute(s)\nc.close()"
     subprocess.run([sys.executable, "-c", program, str(path), *statements], check=True)
 
 
 def test_a_foreign_row_that_nobody_counted_keeps_its_place(db: SessionDB) -> None:
-    """Scripts insert messages without counting them; the session's activity must not depend on that count."""
+    """Scripts insert messages without updating the count, so the activity of a session must not depend on the
+    count."""
     db.create_session("s", "cli", started_at=1000.0)
     _foreign(
         db.db_path,
@@ -144,7 +146,7 @@ def test_a_foreign_delete_that_nobody_counted_does_not_freeze_activity(db: Sessi
 
 
 def test_a_session_displaced_by_its_title_leaves_no_trace(db: SessionDB) -> None:
-    """Where a title is unique, OR REPLACE deletes the session that held it, and no DELETE trigger fires."""
+    """If titles are unique, OR REPLACE deletes the session with the same title, and no DELETE trigger fires."""
     db.create_session("parent", "cli", started_at=1000.0)
     db.append_message("parent", "user", "said by the parent", timestamp=1001.0)
     db.set_session_title("parent", "the title")
@@ -170,7 +172,7 @@ def test_a_parent_that_comes_back_is_a_parent_again(db: SessionDB) -> None:
 
 
 def test_many_foreign_changes_at_once_are_all_taken_in(db: SessionDB) -> None:
-    """More noted sessions than one look is ready to recompute must not make a list silently stale."""
+    """A list must not be stale if more sessions have changed than one pass recomputes."""
     many = 30_000
     db.create_session("seed", "cli")
     _foreign(
@@ -201,7 +203,7 @@ def test_rows_written_under_the_watermark_are_found(db: SessionDB) -> None:
     check_exact(db)
 
 
-# --- whole rows of ours, uid and all, put back by hand
+# --- complete rows of ours, including uids, restored by hand
 
 
 def _talk(db: SessionDB, session_id: str, word: str) -> None:
@@ -211,7 +213,7 @@ def _talk(db: SessionDB, session_id: str, word: str) -> None:
 
 
 def _copy(db: SessionDB, folder: Path) -> str:
-    """A copy of the store as it is, and the statement that lets plain SQL read it."""
+    """Create a copy of the store. Return the statement that attaches it."""
     db.optimize()
     return f"ATTACH '{db.backup(folder / 'copy.db').path}' AS copy"
 
@@ -285,7 +287,7 @@ def test_rows_put_above_all_others_count_for_their_session(db: SessionDB, shift:
 
 @pytest.mark.parametrize("later", [7000, -90], ids=["newer", "older"])
 def test_rows_copied_under_new_ids_count_when_the_index_has_seen_them(db: SessionDB, later: int) -> None:
-    """They look like our own in every column. The index reads them all the same, and sees whose they are."""
+    """They look like our own rows in every column. The index still reads them and finds their session."""
     _talk(db, "a", "ours")
     db.create_session("b", "cli", started_at=900.0)
     db.append_message("b", "assistant", "ours", timestamp=5000.0)
@@ -344,7 +346,7 @@ def test_an_attachment_put_back_without_its_reference_is_kept(db: SessionDB, hom
 
 
 def test_our_own_rows_leave_no_notes(db: SessionDB) -> None:
-    """What a trigger notes is computed anew by the next list: our own writes have done that already."""
+    """The triggers' notes are for the next list. Our own writes have already updated the derived data."""
     _talk(db, "a", "ours")
     db.create_session("a", "cli")
     db.branch("a")

@@ -1,4 +1,5 @@
-"""A process forks while its threads use a store: the child may open its own, nobody waits for what nobody holds."""
+"""A process forks while its threads use a store: the child can open its own store, and nobody waits for a
+lost lock."""
 
 from __future__ import annotations
 

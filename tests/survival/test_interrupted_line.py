@@ -1,7 +1,8 @@
-"""A signal wherever the interpreter may notice it, in a thread that leads a commit others wait for, or follows.
+"""A signal at any point where the interpreter can handle it, in a thread that leads or follows a group
+commit.
 
-Its handler raises (Ctrl-C, a timeout of any class) or uses the store itself. Nobody waits for ever, what others were
-told is stored is there once, and whoever was interrupted can look whether its own write is.
+The handler raises (Ctrl-C, a timeout of any class) or uses the store itself. No thread waits for ever, every
+acknowledged write is stored once, and the interrupted caller can find out whether its own write was stored.
 """
 
 from __future__ import annotations
@@ -53,13 +54,13 @@ WATCHED = tuple(
     )
 )
 NOTICING = {"CALL", "CALL_KW", "CALL_FUNCTION_EX", "RESUME", "JUMP_BACKWARD"}
-"""Instructions after which the interpreter looks whether a signal has come."""
+"""Instructions after which the interpreter checks for signals."""
 FOLLOWERS = ("first", "second", "third")
 MOST = 400
 
 
 class TimeIsUp(Exception):
-    """What a handler of SIGALRM may raise."""
+    """An exception that a handler of SIGALRM may raise."""
 
 
 @cache
@@ -68,11 +69,11 @@ def instructions(code: CodeType) -> dict[int, str]:
 
 
 def until_now() -> None:
-    """The holder of the lock stays until all have joined the line."""
+    """Release the holder of the lock only after all threads have joined the queue."""
 
 
 class Interruption:
-    """To be traced with: calls the handler at the n-th place where a signal may really be noticed."""
+    """A trace function that calls the handler at the n-th point where a signal can really be handled."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class Interruption:
         self.let_holder_go: Callable[[], object] = until_now
         self._before: dict[int, int] = {}
         self._back_in: int | None = (
-            None  # a call of one of our own functions looks when it begins, not when it ends
+            None  # the interpreter checks at the start of a call of our functions, not at its end
         )
         self.where = ""
 
@@ -122,7 +123,7 @@ def until(true: Callable[[], object], seconds: float) -> None:
 
 
 class Round:
-    """The main thread stands in line with others, and is interrupted."""
+    """The main thread waits in the queue with others and is interrupted."""
 
     def __init__(
         self, db: SessionDB, tag: str, interruption: Interruption, *, place: int, apart: bool
@@ -133,11 +134,11 @@ class Round:
         self.raised: BaseException | None = None
         self.others: list[BaseException] = []
         self.stored_at_once = 0
-        if interruption.uses_store:  # which must not have to wait for the holder
+        if interruption.uses_store:  # the handler must not wait for the holder
             interruption.let_holder_go = self._may_end.set
         holder = threading.Thread(target=lambda: db._engine.write(self._hold, share=False), daemon=True)
         self._line = [self._thread(db.append_message, "s", "user", f"{tag} {name}") for name in FOLLOWERS]
-        if apart:  # one that does not share its commit
+        if apart:  # a write that does not share its commit
             self._line.append(self._thread(db.set_session_title, "s", tag))
         holder.start()
         assert self._begun.wait(60)
@@ -159,7 +160,7 @@ class Round:
             self.raised = problem
         finally:
             sys.settrace(None)
-        with suppress(errors.StoreClosed):  # by a handler, perhaps in this very moment
+        with suppress(errors.StoreClosed):  # a handler may close the store at this moment
             self.stored_at_once = texts_of(self._db, self._tag).count(f"{self._tag} main")
         self._over.set()
 
@@ -225,7 +226,7 @@ def test_one_in_line_is_interrupted_anywhere(
             assert isinstance(result.raised, kind) == bool(interruption.where), interruption.where
             if not interruption.where:
                 break
-        assert (30 if place == 0 else 10) < number < MOST - 1  # the whole way was walked
+        assert (30 if place == 0 else 10) < number < MOST - 1  # every point was covered
         assert db.verify().ok
 
 
@@ -234,7 +235,7 @@ def test_one_in_line_is_interrupted_anywhere(
 def test_a_handler_writes_reads_and_searches_anywhere(
     home: Path, place: int, journal: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends, or is refused at once; what it was told is stored is there once, and only that."""
+    """A call ends or is refused immediately. Every acknowledged write is stored once, and no other."""
     if journal == "delete":
         monkeypatch.setattr(opener, "journal_for", lambda _path: ("delete", "nfs"))
     refused = 0
@@ -249,7 +250,7 @@ def test_a_handler_writes_reads_and_searches_anywhere(
                 for handle, text in ((db, f"{tag} handler"), (other, f"{tag} other handle")):
                     started = time.monotonic()
                     if not is_readable(handle):
-                        assert journal == "delete"  # its own commit waits for other readers
+                        assert journal == "delete"  # a commit with a rollback journal waits for other readers
                         refused += 1
                         continue
                     try:
@@ -258,7 +259,8 @@ def test_a_handler_writes_reads_and_searches_anywhere(
                     except errors.StoreBusy:
                         refused += 1
                     handle.search_messages("round")
-                    assert time.monotonic() - started < 20  # a lock is waited for thirty seconds
+                    # Much less than the thirty seconds of a wait for a lock.
+                    assert time.monotonic() - started < 20
 
             interruption = Interruption(number, save, uses_store=True)
             result = Round(db, tag, interruption, place=place, apart=False)
@@ -268,14 +270,15 @@ def test_a_handler_writes_reads_and_searches_anywhere(
             if not interruption.where:
                 break
         assert (30 if place == 0 else 10) < number < MOST - 1
-        assert (place == 0) == (refused > 0)  # only where it interrupts the transaction itself
+        assert (place == 0) == (refused > 0)  # refused only if it interrupts the transaction itself
         assert refused < number
         assert db.verify().ok
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["leading", "following"])
 def test_a_handler_closes_the_store_anywhere(home: Path, place: int) -> None:
-    """The store is closed once the interrupted write has ended; that, and those before it, are told the truth."""
+    """The store is closed when the interrupted write has ended. That write and those before it report their
+    true results."""
     for number in range(1, MOST):
         db = SessionDB()
         db.create_session("s", "cli")
@@ -296,7 +299,7 @@ def test_a_handler_closes_the_store_anywhere(home: Path, place: int) -> None:
 
 
 def test_a_handler_writes_while_the_spool_is_used(home: Path) -> None:
-    """What the store cannot take is kept, by the interrupted call and by the handler, and stored once."""
+    """Writes that the store cannot take, of the interrupted call and of the handler, are spooled and stored once."""
     watched = tuple(str(module.__file__) for module in (spool, append_files, spool_writer))
     expected: list[str] = []
     kept: list[Path | None] = []
@@ -315,7 +318,8 @@ def test_a_handler_writes_while_the_spool_is_used(home: Path) -> None:
                 def save(keep: Callable[[str], None] = keep, text: str = f"{phase} {number} handler") -> None:
                     started = time.monotonic()
                     keep(text)
-                    assert time.monotonic() - started < 20  # a lock is waited for thirty seconds
+                    # Much less than the thirty seconds of a wait for a lock.
+                    assert time.monotonic() - started < 20
 
                 impatient(db, 0.01)
                 blocker = db.raw()

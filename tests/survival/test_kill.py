@@ -1,4 +1,4 @@
-"""kill -9 at any moment: what was acknowledged is there, once, in order, and can be found."""
+"""kill -9 at any time: every acknowledged message is stored once, in order, and can be found."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def test_acknowledged_messages_survive_random_kills(home: Path, seed: int) -> No
 
 
 def _one_round(path: Path, number: int, rng: random.Random, acknowledged: dict[str, dict[int, int]]) -> None:
-    """Several write at once; each is killed after so many acknowledgements, a moment later or while it opens."""
+    """Several processes write. Each is killed after a number of acknowledgements, a moment later, or while it
+    opens."""
     with ExitStack() as stack:
         running = {f"r{number}w{n}": stack.enter_context(Worker()) for n in range(AT_ONCE)}
         for tag, worker in running.items():
@@ -60,7 +61,7 @@ def _one_round(path: Path, number: int, rng: random.Random, acknowledged: dict[s
                 said = worker.line()
                 if "n" in said:
                     known[said["n"]] = said["id"]
-            time.sleep(rng.random() * 0.01)  # so that it dies in the middle of something
+            time.sleep(rng.random() * 0.01)  # so that it dies during an operation
             worker.kill()
             for said in worker.lines():
                 if "n" in said:
@@ -76,4 +77,4 @@ def test_a_killed_process_leaves_nothing_that_stops_the_next(home: Path) -> None
     with SessionDB(path) as db:
         db.append_message("s", "user", "three")
         assert [row["content"] for row in db.get_messages("s")] == ["one", "two", "three"]
-    assert not Path(f"{path}-wal").exists()  # the last to close tidied up
+    assert not Path(f"{path}-wal").exists()  # the last process to close removed the log

@@ -1,8 +1,9 @@
-"""POSIX locks are dropped by any close of the file in the same process: nothing acknowledged may be lost by that.
+"""POSIX locks are dropped by any close of the file in the same process. No acknowledged write may be lost by
+that.
 
-The accident: our locks are gone, somebody else opens, writes and closes; being the last, as it believes, it takes the
-write-ahead log away that we still write to. On Linux a lock of another kind prevents it. Where there is none, the
-inode of the log tells, and the rows are written again.
+The failure: our locks are gone, and another program opens the file, writes and closes it. It believes that it
+is the last user and removes the write-ahead log that we still write to. On Linux, a lock of another kind
+prevents this. Elsewhere the inode of the log shows it, and the rows are written again.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def test_a_raw_read_in_the_process_loses_nothing(home: Path, killed: bool, befor
         log = ours.ask("log_inode", path=str(path))
         ours.ask("read_raw", path=str(path))
         theirs.ask(visit, path=str(path), session="theirs", texts=["visited"])
-        assert theirs.ask("log_inode", path=str(path)) == log  # it was not taken away
+        assert theirs.ask("log_inode", path=str(path)) == log  # the log was not removed
         ours.ask("append", session="ours", texts=_texts("second", 3))
         theirs.ask(visit, path=str(path), session="theirs", texts=["again"])
         ours.ask("append", session="ours", texts=_texts("third", 3))
@@ -88,14 +89,14 @@ def test_without_the_lock_the_inode_of_the_log_saves_the_rows(
         log = ours.ask("log_inode", path=str(path))
         ours.ask("read_raw", path=str(path))
         theirs.ask("visit_with_old_library", path=str(path), session="theirs", texts=["visited"])
-        assert theirs.ask("log_inode", path=str(path)) is None  # the accident has happened
+        assert theirs.ask("log_inode", path=str(path)) is None  # the log was removed
         if stays:
             theirs.ask("open_store", path=str(path))
             theirs.ask("append", session="theirs", texts=["stayed"])
             assert theirs.ask("log_inode", path=str(path)) != log
         for n in range(3):
             ours.ask("append", session="ours", texts=[f"secondx{n}"])
-            with Worker() as fresh:  # acknowledged is what everybody else can read
+            with Worker() as fresh:  # an acknowledged row must be readable by every process
                 fresh.ask("open_store", path=str(path))
                 told = fresh.ask("contents", session="ours")
                 assert told == _texts("first", before) + _texts("second", n + 1)
@@ -108,7 +109,7 @@ def test_without_the_lock_the_inode_of_the_log_saves_the_rows(
 
 
 def test_without_the_lock_two_stores_of_one_process_lose_nothing(home: Path) -> None:
-    """Rows can be written again only if nothing else of the process holds on to the old log: all are opened anew."""
+    """Rows can be written again only if no connection of the process still uses the old log, so all are reopened."""
     path = home / "state.db"
     with Worker() as ours, Worker() as theirs:
         ours.ask("without_lock")
@@ -165,7 +166,7 @@ def test_a_second_library_is_refused_while_the_store_is_open(home: Path) -> None
         sqlite3.connect(home / "another.db").close()
         with SessionDB(path):
             pass
-        with pytest.raises(errors.SecondLibrary):  # one of two stores is still open
+        with pytest.raises(errors.SecondLibrary):  # one of the two stores is still open
             sqlite3.connect(path)
         db.append_message("s", "user", "still here")
     for spelling, uri in spellings.values():
@@ -214,7 +215,7 @@ def test_a_library_that_comes_in_by_attach_loses_nothing(home: Path, killed: boo
     [
         (1_000_000_000_123_456_789, 0.01, False),
         (1_000_000_000_123_456_789, 0.5, True),
-        (1_000_000_000_000_000_000, 0.5, False),  # a file system that knows seconds only
+        (1_000_000_000_000_000_000, 0.5, False),  # a file system with timestamps in whole seconds
         (1_000_000_000_000_000_000, 4, True),
         (1_000_000_000_123_456_789, -3600, False),  # the clock was set back
     ],
@@ -225,13 +226,13 @@ def test_a_time_is_trusted_once_another_change_would_show(changed_ns: int, age: 
 
 @pytest.mark.parametrize("quiet", [True, False], ids=["long after", "at once"])
 def test_a_log_that_was_replaced_is_noticed(tmp_path: Path, quiet: bool) -> None:
-    """Also if nothing had changed in its folder for long, and also in the same tick of the clock."""
+    """This also applies if the folder has not changed for long, and within the same tick of the clock."""
     path, log, other = (tmp_path / name for name in ("state.db", "state.db-wal", "other"))
     path.touch()
     status = path.stat()
     for _ in range(3 if quiet else 200):
         log.touch()
-        with log.open("rb"):  # as SQLite has it
+        with log.open("rb"):  # as SQLite keeps it open
             guard = Guard(path, (status.st_dev, status.st_ino))
             for _ in range(3):
                 assert guard.is_log_in_place()
@@ -239,14 +240,14 @@ def test_a_log_that_was_replaced_is_noticed(tmp_path: Path, quiet: bool) -> None
             before = tmp_path.stat()
             other.touch()
             other.replace(log)
-            # As programs do that restore a folder.
+            # Like a program that restores a folder.
             os.utime(tmp_path, ns=(before.st_atime_ns, before.st_mtime_ns))
             assert not guard.is_log_in_place()
             log.unlink()
             assert not guard.is_log_in_place()
 
 
-# --- the way to the file leads elsewhere
+# --- the path leads to another file
 
 
 def test_a_store_that_is_a_link(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -262,7 +263,7 @@ def test_a_store_that_is_a_link(tmp_path: Path, caplog: pytest.LogCaptureFixture
 
 
 def test_a_folder_that_was_moved_while_the_store_is_open(tmp_path: Path) -> None:
-    """A link now leads to a copy, where everybody else goes: what is said next is there, too."""
+    """A link now leads to a copy, which all other programs use. The next messages are stored there too."""
     old, new, link = tmp_path / "old", tmp_path / "new", tmp_path / "link"
     old.mkdir(mode=0o700)
     link.symlink_to(old)
@@ -316,7 +317,7 @@ def test_a_store_that_is_no_longer_where_it_was_acknowledges_nothing(tmp_path: P
     for _ in range(3):
         with pytest.raises(errors.StoreFailed, match="moved, deleted or replaced"):
             db.append_message("s", "user", "two")
-    assert {file.name for file in tmp_path.rglob("*")} <= before  # no empty store in its place
+    assert {file.name for file in tmp_path.rglob("*")} <= before  # no empty store is created
     db.close()
 
 

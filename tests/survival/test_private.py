@@ -1,4 +1,4 @@
-"""Nobody else can read a file of ours, whatever the umask; and what was purged is in no file at all."""
+"""Other users can read none of our files, whatever the umask is. Purged text is in no file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.survival.processes import Refused, Worker
 
 @contextmanager
 def _watched(home: Path) -> Iterator[dict[str, int]]:
-    """The loosest mode ever seen on each file and folder, while the block runs."""
+    """Record the most permissive mode of each file and folder while the block runs."""
     seen: dict[str, int] = {}
     stop = threading.Event()
 
@@ -130,7 +130,7 @@ TOKENS = ("Quetzalcoatlus", "Zephyrhöhe", "端午節龍舟賽", "xylophonkonzer
 
 
 def _traces(home: Path, tokens: tuple[str, ...]) -> list[str]:
-    """Where any spelling of a token is, in any file of the home."""
+    """Return the places in the files of the home that contain a token in any encoding."""
     found = []
     for token in tokens:
         folded = token.casefold()
@@ -186,9 +186,9 @@ def test_a_purged_session_leaves_no_byte_behind(home: Path) -> None:
             "goes", [*db.get_messages_as_conversation("goes")[:30], {"role": "user", "content": TOKENS[3]}]
         )
         db.backup()
-        assert _traces(home, TOKENS)  # it can be found while it is there
+        assert _traces(home, TOKENS)  # it can be found before the purge
         assert db.delete_session("goes", purge=True)
-        assert _traces(home, TOKENS) == []  # at once, before anything is closed
+        assert _traces(home, TOKENS) == []  # immediately, before anything is closed
         assert [row["content"] for row in db.get_messages("stays")] == ["this stays staysword"]
         assert len(db.search_messages("staysword")) == 1
         assert (home / "sessions" / "stays.jsonl").read_text(encoding="utf-8") == "kept"
@@ -217,16 +217,16 @@ def test_what_was_purged_after_a_kill_and_beside_others_is_gone(home: Path) -> N
 
 
 STEPS = (
-    "Retention.remove_files_of",  # the rows are gone, and nothing else is done
+    "Retention.remove_files_of",  # the rows are deleted, and nothing else is done
     "remove_saved",
     "Spool.erase",
     "CopyEraser.erase",
     "copy_into",
     "_forget_sessions",
-    "replace",  # the first copy without the session takes its name
+    "replace",  # the first copy without the session is renamed to its final name
     "retire",
     "SqliteEngine._rewrite_file",
-    "Purge.finish.<locals>.<lambda>",  # everything is done, but that is not noted
+    "Purge.finish.<locals>.<lambda>",  # everything is done, but the purge is not marked as finished
 )
 
 
@@ -268,7 +268,8 @@ def test_a_purge_that_is_killed_is_finished_by_the_next(home: Path, step: str) -
 
 
 def test_a_purge_that_a_reader_holds_up_does_not_pretend(home: Path) -> None:
-    """Somebody's snapshot keeps the old pages in the file: then the purge fails, or it waits; it never lies."""
+    """The snapshot of a reader keeps the old pages in the file. The purge then fails or waits, and never
+    reports success."""
     path = home / "state.db"
     with SessionDB(path) as db:
         _confide(db, "goes")

@@ -1,7 +1,7 @@
-"""The write-ahead log, or its index, is removed or replaced under an open store: every acknowledged row is kept.
+"""The write-ahead log or its index is removed or replaced under an open store: no acknowledged row is lost.
 
-The connections that were open before still hold the removed log, and what is in it is nowhere else. Rows that were
-acknowledged are counted against what a fresh process finds.
+The connections that were open before still use the removed log, and its rows are nowhere else. The tests
+compare the acknowledged rows with those that a new process reads.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def test_threads_that_append_lose_nothing(path: str, accident: Accident) -> None
 @FEW_ACCIDENTS
 @pytest.mark.parametrize("second", ["append", "close", "read"])
 def test_two_processes_that_both_hold_the_removed_log(path: str, accident: Accident, second: str) -> None:
-    """Whichever writes first saves what both have written; the other finds out and goes on, too."""
+    """The first process that writes saves the rows of both. The other notices it and continues."""
     with Worker() as one, Worker() as two:
         _start(one, path)
         two.ask("open_store", path=path)
@@ -254,7 +254,7 @@ def test_a_process_that_only_reads_follows(path: str, accident: Accident) -> Non
 
 @FEW_ACCIDENTS
 def test_whoever_opens_it_before_that_is_refused(path: str, accident: Accident) -> None:
-    """It would not see what is in the removed log, and what it wrote would be in the way of saving that."""
+    """Otherwise it would not see the rows in the removed log, and its writes would prevent saving them."""
     with Worker() as ours, Worker() as late:
         _start(ours, path)
         accident(path)
@@ -299,7 +299,8 @@ AWAY = r"removed the write-ahead log of"
 
 @pytest.mark.parametrize("first", ["append", "read", "close"])
 def test_a_foreign_program_that_begins_a_new_log_loses_nobody_s_rows_silently(path: str, first: str) -> None:
-    """It knows nothing of the removed log. What it writes cannot be joined with that: this is said."""
+    """The other program does not know the removed log. Its rows cannot be merged with that log, and an error
+    reports this."""
     with Worker() as ours, Worker() as theirs:
         _start(ours, path)
         _remove("-wal", "-shm")(path)
@@ -308,7 +309,7 @@ def test_a_foreign_program_that_begins_a_new_log_loses_nobody_s_rows_silently(pa
             _check_refusals(ours, first, AWAY)
         with pytest.raises(Refused, match=AWAY):
             ours.ask("close")
-        ours.ask("open_store", path=path)  # every connection is closed: the file can be opened anew
+        ours.ask("open_store", path=path)  # all connections are closed, so the file can be opened again
         assert ours.ask("contents", session="theirs") == ["visited"]
         ours.ask("append", session="s", texts=["again"])
     with SessionDB(path) as db:
@@ -317,7 +318,7 @@ def test_a_foreign_program_that_begins_a_new_log_loses_nobody_s_rows_silently(pa
         assert db.verify().ok
 
 
-# -------------------------------------------------------------------- an index of somebody else's
+# -------------------------------------------------------------------- an index created by another process
 
 FOREIGN_READER = """
 import sqlite3, sys
@@ -330,8 +331,8 @@ sys.stdin.readline()
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_commit_that_a_new_index_lacks_is_made_again(path: str, times: int) -> None:
-    """The index is removed during a transaction, and somebody else makes a new one. That names what was committed
-    before, but not this transaction, though it is in the same log: whoever writes next would write over it."""
+    """The index is removed during a transaction, and another process creates a new one. The new index lacks
+    this transaction, although it is in the same log, so the next writer would overwrite it."""
     readers: list[subprocess.Popen[str]] = []
 
     def work(writer: Writer) -> None:
@@ -367,7 +368,7 @@ def test_a_commit_that_a_new_index_lacks_is_made_again(path: str, times: int) ->
 def test_whoever_opens_it_just_then_does_not_write_beside_a_transaction(
     path: str, accident: Accident
 ) -> None:
-    """The locks of the transaction are in the index that was removed, and a new one has none."""
+    """The locks of the transaction are in the removed index, and the new index has none."""
     with Worker() as ours, Worker() as late:
         _start(ours, path)
         ours.ask("execute_raw", sql="BEGIN IMMEDIATE")
@@ -387,7 +388,8 @@ def test_whoever_opens_it_just_then_does_not_write_beside_a_transaction(
 
 
 def test_a_checkpoint_that_is_asked_for_during_the_recovery_keeps_no_connection(path: str) -> None:
-    """SQLite shares one index between the connections of a process: one that is left would keep the removed index."""
+    """SQLite shares one index between the connections of a process. A remaining connection would keep the
+    removed index."""
     with SessionDB(path) as db:
         db.create_session("s", source="cli")
         db.append_message("s", "user", "before")
@@ -412,7 +414,8 @@ def test_a_checkpoint_that_is_asked_for_during_the_recovery_keeps_no_connection(
 def test_removing_it_again_and_again_under_two_that_write_damages_nothing(
     path: str, accident: Accident
 ) -> None:
-    """SQLite's locks between processes are in the index: without it, each process would write by its own."""
+    """SQLite's locks between processes are in the index. Without it, the processes would write without
+    coordination."""
     with Worker() as one, Worker() as two:
         _start(one, path)
         two.ask("open_store", path=path)
@@ -428,8 +431,8 @@ def test_removing_it_again_and_again_under_two_that_write_damages_nothing(
             stored.append(line.get("stored"))
             wrong += line.get("wrong", [])
         assert wrong == []
-        # What was removed after the last write is saved by the next one; nobody could save it after a kill. A store
-        # that could not be opened again has saved it before.
+        # A log that was removed after the last write is saved by the next write, and could not be saved after
+        # a kill. A store that could not be reopened has saved it before.
         for name, worker in (("one", one), ("two", two)):
             with suppress(Refused):
                 worker.ask("append", session="s", texts=[f"last of {name}"])
@@ -444,7 +447,7 @@ def test_removing_it_again_and_again_under_two_that_write_damages_nothing(
         assert fresh.ask("health") == []
 
 
-# -------------------------------------------------------------------- a disk without room, a long transaction
+# -------------------------------------------------------------------- a full disk, a long transaction
 
 
 def test_a_full_disk_keeps_the_removed_log_until_there_is_room(path: str) -> None:
@@ -494,7 +497,7 @@ def test_a_store_can_be_opened_during_a_long_transaction_of_another_process(path
     _check(path, [*BEFORE, "by late"])
 
 
-# -------------------------------------------------------------------- a log that is in its place, but cut
+# -------------------------------------------------------------------- a truncated log in its place
 
 CUT = r"emptied or shortened the write-ahead log of"
 
@@ -515,7 +518,7 @@ CUTS = pytest.mark.parametrize("left", [0, 0.4, 0.99])
 
 
 def _start_with_rows_in_the_file(worker: Worker, path: str) -> None:
-    """The first rows are in the file, and one is in the log only."""
+    """Put the first rows into the database file, and one row only into the log."""
     _start(worker, path)
     worker.ask("close")
     worker.ask("open_store", path=path)
@@ -526,7 +529,7 @@ def _start_with_rows_in_the_file(worker: Worker, path: str) -> None:
     ("first", "left"),
     [
         *((first, left) for first in ("append", "close") for left in (0, 0.4, 0.99)),
-        *(("read", left) for left in (0, 0.4)),  # a read that needs nothing of what is missing succeeds
+        *(("read", left) for left in (0, 0.4)),  # a read succeeds if it needs none of the missing pages
     ],
 )
 def test_nothing_is_acknowledged_on_a_log_that_was_cut(path: str, first: str, left: float) -> None:
@@ -616,7 +619,7 @@ for line in sys.stdin:
 
 
 def test_what_another_program_writes_onto_an_emptied_log_hides_nothing(path: str) -> None:
-    """The log is then longer than before, with a hole for a beginning."""
+    """The log is then longer than before, and its beginning is a hole."""
     with Worker() as ours:
         _start_with_rows_in_the_file(ours, path)
         command = [sys.executable, "-c", FOREIGN_WRITER, path]

@@ -1,4 +1,5 @@
-"""Real signals: timeouts, saving and closing in handlers, stopped processes; and where no store can be opened."""
+"""Real signals: timeouts, writing and closing in handlers, stopped processes, and contexts where opening is
+refused."""
 
 from __future__ import annotations
 
@@ -181,7 +182,7 @@ def test_closing_and_leaving_on_sigterm(tmp_path: Path, moment: int) -> None:
 
 
 def test_closing_while_checkpoints_begin(home: Path) -> None:
-    """From several threads at once, with a checkpoint that is asked for in the same moment."""
+    """Several threads close at the same time as a checkpoint starts."""
     problems: list[BaseException] = []
 
     def call(verb: Any) -> None:
@@ -332,17 +333,17 @@ def test_a_process_stopped_in_line_is_waited_for_once(home: Path) -> None:
             finally:
                 os.kill(other.pid, signal.SIGCONT)
                 other.kill()
-        assert took[0] > 0.5  # it was let go first
-        assert median(took[1:]) < 0.5  # a disk may stall now and then; being held up is not for one write
+        assert took[0] > 0.5  # it was delayed until the lock was released
+        assert median(took[1:]) < 0.5  # the median, because a disk may stall now and then
 
 
 def test_opening_waits_for_a_writer_in_the_way_of_the_journal(home: Path) -> None:
     path = home / "state.db"
     home.mkdir(mode=0o700)
     path.touch(mode=0o600)
-    creation.build_store(path)  # a store that no one has opened yet has no log
+    creation.build_store(path)  # a store that was never opened has no log
     writer = apsw.Connection(str(path))
-    writer.set_busy_timeout(20_000)  # who opens the store reads now and then
+    writer.set_busy_timeout(20_000)  # a process that opens the store reads from time to time
     writer.execute("BEGIN IMMEDIATE")
     ended = threading.Event()
 

@@ -1,4 +1,4 @@
-"""What the store could not take is kept beside it, told at once, and stored once, in order, when it is back."""
+"""Messages that the store cannot take are spooled, reported immediately, and later stored once and in order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROUNDS = 30 if LONG else 3
 
 @pytest.fixture
 def spooling(home: Path) -> Iterator[SessionDB]:
-    """A store that spools, with one session and one message, and with little patience."""
+    """Open a spooling store with one session, one message, and a short time limit for locks."""
     with SessionDB(spool=True) as db:
         impatient(db, 0.05)
         db.create_session("s", "cli")
@@ -46,7 +46,7 @@ def spooling(home: Path) -> Iterator[SessionDB]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Somebody is in the middle of a transaction while the block runs."""
+    """Keep another connection in a transaction while the block runs."""
     connection = apsw.Connection(str(path))
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -57,7 +57,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def kept(db: SessionDB, session: str, *texts: Any, **more: Any) -> list[Path]:
-    """Append while locked: everything is refused, and kept somewhere."""
+    """Append while the store is locked. Check that every message is refused and spooled. Return the spool files."""
     files = []
     with locked(db.db_path):
         for text in texts:
@@ -85,7 +85,7 @@ def assert_stored_once(path: Path, session: str, texts: list[str]) -> None:
         assert report.ok, report.lines()
 
 
-# --- the three ways in which a store cannot take a write
+# --- the three reasons why a store cannot take a write
 
 
 def test_no_room(home: Path) -> None:
@@ -157,7 +157,7 @@ def test_damage_found_while_writing(home: Path) -> None:
     assert_stored_once(path, "s", [*before, "while1 damaged", "while2 damaged"])
 
 
-# --- what the caller is told
+# --- the error for the caller
 
 
 def test_without_being_asked_nothing_is_kept(db: SessionDB, home: Path) -> None:
@@ -227,7 +227,7 @@ def test_files_are_private_whatever_the_umask(spooling: SessionDB, home: Path) -
     }
 
 
-# --- order, and what is replayed
+# --- order and replay
 
 
 def test_a_session_that_could_not_be_made_is_made_before_its_messages(spooling: SessionDB) -> None:
@@ -236,7 +236,7 @@ def test_a_session_that_could_not_be_made_is_made_before_its_messages(spooling: 
             spooling.create_session("new", "telegram", model="m", model_config={"t": 1})
         assert told.value.spooled is not None
     kept(spooling, "new", "hello")
-    with SessionDB(spooling.db_path) as other:  # any handle that may write stores what waits
+    with SessionDB(spooling.db_path) as other:  # any writing handle stores spooled messages
         row = other.get_session("new")
         assert row is not None
         assert (row["source"], row["model"], row["model_config"]) == ("telegram", "m", '{"t":1}')
@@ -283,11 +283,11 @@ def test_whatever_is_written_next_comes_after_what_waits(spooling: SessionDB, ve
 def test_while_something_waits_nothing_of_the_handle_overtakes_it(
     spooling: SessionDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock is free again for a moment, but what waits cannot be stored in it: the next one waits, too."""
+    """The lock is free for a moment, but the spool cannot be stored in it, so the next message is spooled too."""
     kept(spooling, "s", "first")
     lock = os.open(spooling.db_path.parent / "spool" / "lock", os.O_RDWR | os.O_CREAT)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another program is storing what waits
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another program is storing the spool
         monkeypatch.setattr(patience, "WAIT_S", 0.05)
         with pytest.raises(errors.StoreBusy) as told:
             spooling.append_message("s", "user", "second")
@@ -316,7 +316,7 @@ def test_what_was_stored_before_a_crash_is_not_stored_again(spooling: SessionDB,
     copy = file.read_bytes()
     spooling.append_message("s", "user", "three")
     assert not file.exists()
-    file.write_bytes(copy)  # as if killed after the commit and before the file was removed
+    file.write_bytes(copy)  # as if killed after the commit and before the removal of the file
     with SessionDB() as db:
         assert contents(db, "s") == ["before", "one", "two", "three"]
     assert not file.exists()
@@ -333,7 +333,7 @@ def test_two_stores_in_one_folder_keep_apart(spooling: SessionDB, home: Path) ->
     assert contents(spooling, "s") == ["before", "for state.db", "after"]
 
 
-# --- what can never be stored
+# --- messages that can never be stored
 
 
 def test_what_can_never_be_stored_is_set_aside_and_the_rest_goes_on(
@@ -417,7 +417,7 @@ def test_purge_leaves_no_byte_in_the_spool(spooling: SessionDB, home: Path) -> N
     assert contents(spooling, "s") == ["before", "stored", "stays", "stays too", "end"]
 
 
-# --- every value, through the spool and not
+# --- every value, with and without the spool
 
 
 values = st.recursive(
@@ -454,7 +454,7 @@ def test_a_message_through_the_spool_is_the_same_row(
     assert late == direct
 
 
-# --- many at once, and killed at any moment
+# --- many processes, killed at any time
 
 
 def test_threads_share_the_spool(spooling: SessionDB) -> None:
@@ -485,7 +485,7 @@ def test_threads_share_the_spool(spooling: SessionDB) -> None:
 
 
 def test_killed_at_any_moment_everything_accepted_is_stored_once_and_in_order(home: Path) -> None:
-    """Processes accept messages while the lock comes and goes and others open the store; all of them are killed."""
+    """Processes accept messages while the lock is taken and released and others open the store. All are killed."""
     path, rng = home / "state.db", random.Random(5)
     SessionDB(path).close()
     accepted: dict[str, int] = {}
@@ -504,7 +504,7 @@ def test_killed_at_any_moment_everything_accepted_is_stored_once_and_in_order(ho
                 wanted = rng.choice((1, rng.randrange(1, 20), rng.randrange(1, 60)))
                 said = [worker.line() for _ in range(wanted)]
                 while spooled <= number and not any(line.get("kept") for line in said):
-                    said.append(worker.line())  # in every round the lock was in the way at least once
+                    said.append(worker.line())  # the lock caused at least one spooled message in every round
                     assert said[-1], "it died"
                 time.sleep(rng.random() * 0.02)
                 worker.signal(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Threads share one store and its commits; Ctrl-C and fork come at the worst moment."""
+"""Threads share one store and its commits. Ctrl-C and fork happen at any point."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_threads_append_exactly_once_in_their_order(home: Path) -> None:
 
 
 def test_interrupts_lose_nothing_while_threads_write(home: Path) -> None:
-    """Ctrl-C in the main thread, again and again, while another program now and then holds the lock."""
+    """Ctrl-C interrupts the main thread repeatedly while another program sometimes holds the lock."""
     path = home / "state.db"
     SessionDB(path).close()
     seconds = 20.0 if LONG else 3.0
@@ -74,7 +74,7 @@ def test_an_interrupt_at_any_line_of_the_write_path_hurts_nobody(home: Path) -> 
     with Worker() as worker:
         told = worker.ask("interrupted_everywhere", path=str(home / "state.db"), last=400, crowd=False)
     assert told["bad"] == {}
-    assert told["lines"] > 20  # it did walk the path
+    assert told["lines"] > 20  # the write path was covered
     _check_once(told["acknowledged"])
 
 
@@ -98,7 +98,7 @@ def test_a_forked_child_is_refused_and_does_no_harm(home: Path) -> None:
         worker.kill()
     assert told.get("failed") is None
     assert {told[name] for name in ("append", "read", "search")} == {"StoreClosed"}
-    assert told["warned"] == []  # it did as it was told: open a store of its own
+    assert told["warned"] == []  # no warning, because the child opened its own store
     with SessionDB(path) as db:
         assert [row["content"] for row in db.get_messages("parent")] == ["before", "meanwhile", "afterwards"]
         assert [row["content"] for row in db.get_messages("child")] == ["by the child"]
@@ -106,7 +106,7 @@ def test_a_forked_child_is_refused_and_does_no_harm(home: Path) -> None:
 
 
 def _check_acknowledged(acknowledged: list[list[Any]]) -> None:
-    """[who, number, id] of every append that returned: there, once, and in each writer's order."""
+    """Check that every append that returned, [writer, number, id], is stored once and in the order of its writer."""
     assert all(isinstance(number, int) for _who, _n, number in acknowledged)
     with SessionDB() as db:
         rows = db.get_messages("shared")
@@ -138,7 +138,7 @@ def _check_once(acknowledged: list[list[Any]]) -> None:
 def test_where_no_thread_can_be_started_nothing_is_told_wrongly(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checkpoints have to wait then; what was committed is acknowledged all the same."""
+    """Checkpoints are delayed, but committed writes are acknowledged."""
 
     def refuse(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

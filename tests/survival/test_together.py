@@ -1,4 +1,4 @@
-"""Many processes at once: opening, migrating, writing, reading, pruning and deleting; and one that holds the lock."""
+"""Many processes open, migrate, write, read, prune and delete at the same time; and one holds the lock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.survival.processes import LONG, Worker
 
 
 def _start(stack: ExitStack, count: int) -> list[Worker]:
-    """So many workers, loaded and waiting for an order."""
+    """Start this number of workers. They are ready and wait for a command."""
     workers = [stack.enter_context(Worker()) for _ in range(count)]
     for worker in workers:
         worker.ask("logged")
@@ -100,8 +100,8 @@ def test_writers_readers_a_pruner_and_a_deleter(home: Path) -> None:
     assert sorted(deleted) == [f"victim-{me}" for me in names]
     assert min(looked) >= 1
     assert pruned >= 1
-    assert all(said["deleted"] for said in wrote)  # each writer was told that its session is gone
-    assert max(said["worst"] for said in wrote) < 20  # nobody starved: well before a write would be given up
+    assert all(said["deleted"] for said in wrote)  # each writer got an error for its deleted session
+    assert max(said["worst"] for said in wrote) < 20  # no writer starved: far below the time limit of a write
     with SessionDB(path) as db:
         for me, said in zip(names, wrote, strict=True):
             texts = [row["content"] for row in db.get_messages(f"keep-{me}")]
@@ -109,7 +109,7 @@ def test_writers_readers_a_pruner_and_a_deleter(home: Path) -> None:
             assert db.get_session(f"victim-{me}") is None
             assert db.search_messages(f"doomed{me}*", limit=1000) == []
         left = {said for one in wrote for said in one["ended"] if db.get_session(said) is not None}
-        for session in left:  # what was not pruned yet is whole
+        for session in left:  # sessions that are not pruned yet are complete
             assert db.message_count(session) == 1
         assert pruned + len(left) == sum(len(said["ended"]) for said in wrote)
         assert len(db.search_messages("word", limit=100_000)) == sum(said["count"] for said in wrote)
@@ -129,7 +129,7 @@ def test_everybody_waits_for_a_sibling_that_holds_the_lock(home: Path) -> None:
         holder.start("hold_write_lock", path=str(path), seconds=seconds)
         holder.wait_for("held")
         began = time.monotonic()
-        with SessionDB(path) as db:  # opening and looking do not wait
+        with SessionDB(path) as db:  # opening and reading do not wait
             assert db.session_count() == 3
             assert [row["content"].split()[0] for row in db.get_messages("s0")][:1] == ["w0n0"]
             assert len(db.search_messages("fox", limit=100_000)) == db.message_count()
@@ -144,7 +144,7 @@ def test_everybody_waits_for_a_sibling_that_holds_the_lock(home: Path) -> None:
         acknowledged: list[dict[int, int]] = [{0: 0} for _ in writers]
         for n, writer in enumerate(writers):
             acknowledged[n] = {}
-            for _ in range(before):  # more than were acknowledged before the lock: each goes on
+            for _ in range(before):  # more than before the lock, so each writer continues
                 said = writer.line()
                 acknowledged[n][said["n"]] = said["id"]
             writer.kill()
@@ -162,7 +162,7 @@ def test_everybody_waits_for_a_sibling_that_holds_the_lock(home: Path) -> None:
 
 
 def test_one_that_was_stopped_while_it_stood_in_line_does_not_stop_the_others(home: Path) -> None:
-    """It holds no lock of SQLite's, only the place of who goes next; and it goes when it can again."""
+    """A stopped process holds no lock of SQLite, only its place in the queue. It continues when it is resumed."""
     path = home / "state.db"
     with SessionDB(path) as db, ExitStack() as stack:
         db.create_session("s", "cli")
@@ -179,7 +179,7 @@ def test_one_that_was_stopped_while_it_stood_in_line_does_not_stop_the_others(ho
         began = time.monotonic()
         for number in range(3):
             other.ask("append_only", session="s", texts=[f"other {number}"])
-        assert time.monotonic() - began < 30  # each would wait as long as any write waits
+        assert time.monotonic() - began < 30  # each write would otherwise wait for its whole time limit
         stopped.signal(signal.SIGCONT)
         stopped.result()
         line.close()

@@ -1,10 +1,10 @@
-"""The other processes of these tests.
+"""Worker processes for these tests.
 
     python workers.py
 
-reads one command per line, `{"do": NAME, ...}`, and answers each with one or more lines of JSON, the last of which
-has `done` or `error`. Everything a process may do to a store that it shares with others is a small function here.
-Nothing is imported from the tests, so that a worker starts fast and holds nothing open by accident.
+Reads one command per line, `{"do": NAME, ...}`, and answers each with one or more lines of JSON. The last line of an
+answer has `done` or `error`. Each command is a small function here and does something that a process can do to a store
+that it shares with others. Nothing is imported from the tests, so a worker starts fast and opens no other files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ notices: list[str] = []
 
 
 def say(**answer: Any) -> None:
-    """One line, in one write, so that a kill cannot cut it."""
+    """Write one line in a single write, so that a kill cannot truncate it."""
     os.write(1, (json.dumps(answer) + "\n").encode())
 
 
@@ -61,7 +61,7 @@ def append_only(session: str, texts: list[str], name: str = "main") -> list[int]
 
 
 def append_or_spool(session: str, texts: list[str], name: str = "main") -> list[list[Any]]:
-    """[what became of it, the error's text, where it is kept] of each."""
+    """Append the texts. Return [result, error message, message id or spool file] for each."""
     told: list[list[Any]] = []
     for text in texts:
         try:
@@ -84,7 +84,7 @@ def back_up(target: str, name: str = "main") -> int:
 
 
 def diagnosed(name: str = "main") -> list[str]:
-    """What is wrong with what is in the store; who may write it is another matter."""
+    """Return the problems of the store's data, without those of permissions."""
     return [f.what for f in stores[name].diagnose(deep=True).findings if f.what.startswith("Store")]
 
 
@@ -102,7 +102,7 @@ def purge(session: str, name: str = "main") -> bool:
 
 
 def purge_until(session: str, step: str, name: str = "main") -> bool:
-    """Purge, and be killed on entering the function that is named."""
+    """Purge a session. The process is killed on entry to the named function."""
 
     def look(frame: Any, event: str, called: Any) -> None:
         qualified = frame.f_code.co_qualname if event == "call" else getattr(called, "__qualname__", "")
@@ -114,7 +114,7 @@ def purge_until(session: str, step: str, name: str = "main") -> bool:
 
 
 def visit(path: str, session: str, texts: list[str], **options: Any) -> list[int]:
-    """Open, write, close: the last to close is the one who takes the log away, if nobody holds it."""
+    """Open, write and close. The last process to close removes the log if no other process uses it."""
     open_store(path, "visit", **options)
     ids = append(session, texts, "visit")
     close("visit")
@@ -122,7 +122,7 @@ def visit(path: str, session: str, texts: list[str], **options: Any) -> list[int
 
 
 def visit_with_old_library(path: str, session: str, texts: list[str]) -> None:
-    """The same by a program with the interpreter's SQLite, which does take the log away."""
+    """Do the same as a program with the interpreter's SQLite, which does remove the log."""
     import sqlite3
 
     connection = sqlite3.connect(path, isolation_level=None, timeout=30)
@@ -150,17 +150,17 @@ def log_inode(path: str) -> int | None:
         return None
 
 
-# --- accidents
+# --- failures
 
 
 def read_raw(path: str) -> int:
-    """What a backup script, a grep or a hash does inside the process: open, read, close."""
+    """Open, read and close a file, like a backup script, a grep or a hash in the same process."""
     with open(path, "rb") as file:
         return len(file.read())
 
 
 def without_lock() -> None:
-    """Be a system that has no open file description locks: the inode check is all there is."""
+    """Behave like a system without open file description locks, where only the inode check is available."""
     sys.platform = "somewhere"
 
 
@@ -184,7 +184,7 @@ def close_second_library(name: str = "second") -> None:
 
 
 def hold_write_lock(path: str, seconds: float) -> None:
-    """A foreign program in the middle of a transaction. It says `held` first and `done` when it has let go."""
+    """Hold a transaction like another program. Print `held` at first and `done` after the release."""
     import sqlite3
 
     connection = sqlite3.connect(path, isolation_level=None, timeout=30)
@@ -196,7 +196,7 @@ def hold_write_lock(path: str, seconds: float) -> None:
 
 
 def hold_half_a_change(path: str) -> None:
-    """A foreign program that has begun to write, and goes on until it is killed: it says `held` first."""
+    """Begin a change like another program, and hold it until killed. Print `held` at first."""
     import sqlite3
 
     connection = sqlite3.connect(path, isolation_level=None, timeout=30)
@@ -222,7 +222,7 @@ def hold_lock_now_and_then(path: str, seconds: float, each: float) -> None:
 
 
 def hold_snapshot(path: str) -> None:
-    """Somebody who is reading, and goes on reading until told to stop."""
+    """Hold a read transaction until told to stop."""
     import sqlite3
 
     others["reading"] = sqlite3.connect(path, isolation_level=None)
@@ -231,14 +231,14 @@ def hold_snapshot(path: str) -> None:
 
 
 def execute_raw(sql: str, name: str = "main") -> list[Any]:
-    """A statement of a script, on the connection that it has had since its first one."""
+    """Run a statement of a script on the connection that the script got at its first statement."""
     if f"raw {name}" not in others:
         others[f"raw {name}"] = stores[name].raw()
     return [list(row) for row in others[f"raw {name}"].execute(sql).fetchall()]
 
 
 def append_scoped(person: str, texts: list[str], name: str = "main") -> list[int]:
-    """As a person on a platform, who sees only their own session."""
+    """Append as a person on a platform, who sees only their own session."""
     from hermes.store.people import Principal
 
     store = stores[name].scoped(Principal("telegram", person))
@@ -254,7 +254,7 @@ def contents_scoped(person: str, name: str = "main") -> list[Any]:
 
 
 def begin_long_read(name: str = "main") -> int:
-    """A read that stays open, as that of somebody who pages through an export."""
+    """Begin a read that stays open, like a slow export."""
     reading = stores[name]._engine.read()
     others[f"reading {name}"] = reading
     return int(reading.__enter__().value("SELECT count(*) FROM messages"))
@@ -265,7 +265,7 @@ def end_long_read(name: str = "main") -> None:
 
 
 def append_with_threads(session: str, threads: int, count: int, name: str = "main") -> None:
-    """Each thread says a line per message that was acknowledged."""
+    """Append in threads. Each prints a line per acknowledged message."""
 
     def work(number: int) -> None:
         for n in range(count):
@@ -278,7 +278,7 @@ def append_with_threads(session: str, threads: int, count: int, name: str = "mai
 
 
 def open_store_with_pause(path: str) -> None:
-    """Wait for another line before SQLite opens the file, after everything there was looked at."""
+    """Open a store. After the files were examined and before SQLite opens them, wait for another line."""
     from hermes.store.sqlite import opener
 
     names = vars(opener)
@@ -295,7 +295,7 @@ def open_store_with_pause(path: str) -> None:
 
 
 def append_despite_errors(session: str, threads: int, count: int, prefix: str, name: str = "main") -> None:
-    """A line per message that was acknowledged. Those that are refused are given up."""
+    """Append, and print a line per acknowledged message. Refused messages are dropped."""
     from hermes import errors
 
     def work(number: int) -> None:
@@ -335,7 +335,7 @@ def count_descriptors() -> int:
 
 
 def use_up_descriptors(but: int = 0) -> None:
-    """Open files until no more can be opened, then close some."""
+    """Open files until the limit is reached, then close some."""
     held = others.setdefault("descriptors", [])
     try:
         while True:
@@ -351,7 +351,7 @@ def free_descriptors(count: int | None = None) -> None:
 
 
 def read_in_threads(session: str, threads: int, times: int, name: str = "main") -> None:
-    """All begin at once."""
+    """Read in several threads that start at the same time."""
     begin = threading.Barrier(threads)
 
     def work() -> None:
@@ -371,7 +371,8 @@ def close_idle_readers_at_once() -> None:
 
 
 def become_nobody(folder: str) -> None:
-    """Give up the right to everything, where we have it. What a store loads late may be out of reach then."""
+    """Drop all privileges, if there are any. Modules that a store imports later may be unreachable then, so
+    they are imported first."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as place:
@@ -385,7 +386,7 @@ def become_nobody(folder: str) -> None:
         assert not diagnosed("reader")
         back_up(f"{place}/copy.db", "reader")
         close("reader")
-    from_json("{}", None)  # of what another process has recorded
+    from_json("{}", None)  # loads the decoder of records of other processes
     os.chdir(folder)
     if os.getuid() == 0:
         os.setgroups([])
@@ -394,7 +395,7 @@ def become_nobody(folder: str) -> None:
 
 
 def write_ahead_log_unfit(folder: str) -> str:
-    """Make the file system under the store one that WAL is not safe on."""
+    """Treat the file system of the store as one on which WAL is not safe."""
     from hermes.store.sqlite.wal import journal_choice
 
     kind = journal_choice.journal_for(Path(folder, "x"))[1]
@@ -422,11 +423,11 @@ def be_impatient(seconds: float, name: str = "main") -> None:
     impatient(stores[name], seconds)
 
 
-# --- working for a while; these say a line per thing done
+# --- work for a while; each prints a line per step
 
 
 def keep_appending(path: str, session: str, tag: str, search_every: int = 0, **options: Any) -> None:
-    """Number messages until killed. `n` is said after message n was acknowledged."""
+    """Append numbered messages until killed. Print `n` after message n was acknowledged."""
     db = SessionDB(Path(path), **options)
     db.ensure_session(session, "cli")
     say(open=True)
@@ -441,7 +442,8 @@ def keep_appending(path: str, session: str, tag: str, search_every: int = 0, **o
 
 
 def keep_spooling(path: str, session: str, tag: str) -> None:
-    """Number messages until killed, with little patience. `n` is said once message n is stored, or kept."""
+    """Append numbered messages until killed, with a short time limit. Print `n` when message n is stored or
+    spooled."""
     db = SessionDB(Path(path), spool=True)
     impatient(db, 0.01)
     say(open=True)
@@ -457,7 +459,7 @@ def keep_spooling(path: str, session: str, tag: str) -> None:
             if problem.spooled is None:
                 raise
             kept = True
-            if not begun:  # the session is kept, its message not tried yet
+            if not begun:  # the session is spooled; its message was not tried yet
                 begun = True
                 continue
         say(n=n, kept=kept)
@@ -468,13 +470,14 @@ ENOUGH = 10
 
 
 def write_for(path: str, me: str, seconds: float) -> None:
-    """One session to keep, many that end and may be pruned, one that somebody else will delete."""
+    """Write to one session that is kept, to many that end and may be pruned, and to one that another process
+    deletes."""
     db = SessionDB(Path(path))
     db.ensure_session(f"keep-{me}", "cli")
     db.ensure_session(f"victim-{me}", "cli")
     say(open=True)
     until, n, worst, deleted, ended = time.monotonic() + seconds, 0, 0.0, False, []
-    while time.monotonic() < until or n < ENOUGH or not deleted:  # on a busy machine it takes longer
+    while time.monotonic() < until or n < ENOUGH or not deleted:  # a busy machine needs longer
         before = time.monotonic()
         db.append_message(f"keep-{me}", "user", f"kept{me}n{n} word")
         worst = max(worst, time.monotonic() - before)
@@ -495,7 +498,7 @@ def write_for(path: str, me: str, seconds: float) -> None:
 
 
 def read_for(path: str, seconds: float, writers: list[str]) -> None:
-    """Every look must show a beginning of what the writer wrote, and never less than the look before."""
+    """Check that every read shows a prefix of the writer's messages, and never fewer than the previous read."""
     db = SessionDB(Path(path))
     say(open=True)
     until, looks = time.monotonic() + seconds, 0
@@ -522,13 +525,13 @@ def prune_for(path: str, seconds: float) -> None:
     until, pruned = time.monotonic() + seconds, 0
     while time.monotonic() < until:
         pruned += db.prune_sessions(older_than_days=0)
-        time.sleep(0.02)  # still far more often than anybody prunes
+        time.sleep(0.02)  # still far more often than in real use
     db.close()
     say(pruned=pruned)
 
 
 def delete_for(path: str, victims: list[str]) -> None:
-    """Delete each once it has messages; say so when it is done."""
+    """Delete each session when it has messages, and print a line."""
     db = SessionDB(Path(path))
     say(open=True)
     left = list(victims)
@@ -543,7 +546,8 @@ def delete_for(path: str, victims: list[str]) -> None:
 
 
 def churn_for(path: str, me: str, seconds: float, seed: int) -> None:
-    """What our own programs do, beside somebody who writes plain SQL: append, search, list. Rows may vanish."""
+    """Append, search and list like our own programs, beside another program that writes plain SQL. Rows may
+    vanish."""
     rng = random.Random(seed)
     db = SessionDB(Path(path))
     say(open=True)
@@ -556,7 +560,7 @@ def churn_for(path: str, me: str, seconds: float, seed: int) -> None:
             role = rng.choice(("user", "assistant"))
             db.append_message(session, role, f"ours word{rng.randrange(1000)} façade 端午 {me}")
         except errors.UnknownSession:
-            n = -1  # the foreign program deleted it: begin another
+            n = -1  # the other program deleted it: begin another session
         action = rng.randrange(8)
         if action == 0:
             db.search_messages(
@@ -567,7 +571,7 @@ def churn_for(path: str, me: str, seconds: float, seed: int) -> None:
         elif action == 2 and n > 0:
             db.end_session(session, rng.choice(("compression", "branched", "cli_close")))
         n += 1
-        time.sleep(rng.random() / 100)  # the foreign program has no fair way to wait
+        time.sleep(rng.random() / 100)  # give the other program time, because its way of waiting is not fair
     db.close()
 
 
@@ -575,7 +579,7 @@ def churn_for(path: str, me: str, seconds: float, seed: int) -> None:
 
 
 def append_in_threads(path: str, threads: int, each: int) -> dict[str, Any]:
-    """All at once through one store; every seventh is for a session that does not exist."""
+    """Append in threads through one store. Every seventh append is for a session that does not exist."""
     db = SessionDB(Path(path))
     for me in range(threads):
         db.create_session(f"t{me}", "cli")
@@ -599,7 +603,8 @@ def append_in_threads(path: str, threads: int, each: int) -> dict[str, Any]:
 
 
 def interrupted_writers(path: str, threads: int, seconds: float) -> None:
-    """The main thread writes too, and is interrupted by real signals; what was acknowledged is said at the end."""
+    """Write in threads, including the main thread, which real signals interrupt. Print the acknowledged
+    messages at the end."""
     db = SessionDB(Path(path))
     acknowledged: list[list[Any]] = []
     wrong: list[str] = []
@@ -628,7 +633,7 @@ def interrupted_writers(path: str, threads: int, seconds: float) -> None:
 
     def interrupt(_number: int, _frame: object) -> None:
         nonlocal armed
-        if armed:  # once per round, so that it strikes the store and not these lines
+        if armed:  # once per round, so that it interrupts the store and not this function
             armed = False
             raise KeyboardInterrupt
 
@@ -655,9 +660,9 @@ def interrupted_writers(path: str, threads: int, seconds: float) -> None:
 
 
 def interrupted_leader(path: str, followers: int) -> dict[str, Any]:
-    """The main thread leads a commit for others, waits for a foreign lock, and is interrupted there.
+    """Interrupt the main thread while it leads a commit for others and waits for another program's lock.
 
-    A line on stdin tells that the lock is held. Then everybody's turn comes.
+    A line on stdin says that the lock is held. Then all threads continue.
     """
     db = SessionDB(Path(path))
     db.ensure_session("shared", "cli")
@@ -674,7 +679,7 @@ def interrupted_leader(path: str, followers: int) -> dict[str, Any]:
     ]
 
     def gather_and_interrupt() -> None:
-        _wait_until(lambda: len(waiting) == 1)  # the main thread is next in line
+        _wait_until(lambda: len(waiting) == 1)  # the main thread is the next leader
         for me in range(followers):
             work = _noting(lambda me=me: _acknowledge(db, f"follower{me}", acknowledged), wrong)  # type: ignore[misc]
             threads.append(threading.Thread(target=work, daemon=True))
@@ -703,10 +708,10 @@ def interrupted_leader(path: str, followers: int) -> dict[str, Any]:
 
 
 def _leaves_a_with(frame: Any, entered: set[tuple[int, int]]) -> bool:
-    """Whether this is the second event of a `with` line, that of its end.
+    """Return whether this is the second event of a `with` line, at its end.
 
-    CPython looks for signals after calls and at the turn of a loop, never between the end of the body and `__exit__`:
-    an exception there can only be made, not met.
+    CPython checks for signals after calls and at the end of a loop iteration, never between the end of the
+    body and `__exit__`. A real signal cannot raise an exception there.
     """
     line = (id(frame), frame.f_lineno)
     if not linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with "):
@@ -730,9 +735,10 @@ def _tell_if_stuck(stop: threading.Event, seconds: float) -> None:
 
 
 def interrupted_everywhere(path: str, last: int, crowd: bool) -> dict[str, Any]:
-    """Interrupt an append at every line of the write path in turn. Afterwards others must still be able to write.
+    """Interrupt an append at every line of the write path in turn. Afterwards others must still be able to
+    write.
 
-    A signal handler may run between any two lines; waiting for that by chance would take years.
+    A signal handler can run between any two lines. Waiting for each case by chance would take years.
     """
     from hermes.store.sqlite import engine, group_commit, transactions
 
@@ -789,12 +795,12 @@ def interrupted_everywhere(path: str, last: int, crowd: bool) -> dict[str, Any]:
             bad[where] = "; ".join(wrong)
             db = SessionDB(Path(path))
         if not interrupted:
-            break  # the whole path was walked
+            break  # the whole path was covered
     return {"bad": bad, "acknowledged": acknowledged, "lines": at}
 
 
 def interrupted_reads(path: str, last: int) -> dict[str, Any]:
-    """The same for reading: an interrupted look must not spoil the next one."""
+    """Do the same for reads: an interrupted read must not affect the next one."""
     from hermes.store.sqlite import connection, engine, transactions
     from hermes.store.sqlite.search import exact_search, index
 
@@ -888,7 +894,7 @@ def _run_threads(works: list[Callable[[], None]], wrong: list[str]) -> None:
 
 
 def fork_with_open_store(path: str) -> dict[str, Any]:
-    """The child tries the parent's store, closes it, opens its own, writes and leaves; the parent goes on."""
+    """Fork. The child tries the parent's store, closes it, opens its own, writes and exits. The parent continues."""
     db = SessionDB(Path(path))
     db.create_session("parent", "cli")
     db.append_message("parent", "user", "before")

@@ -1,1 +1,1 @@
-"""Tests of tests/recall for the SQLite engine alone; see CONTRIBUTING.md."""
+"""Tests of tests/recall for the SQLite engine only; see CONTRIBUTING.md."""

@@ -1,4 +1,4 @@
-"""How far the index is behind the messages."""
+"""The number of messages that are not indexed yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many of the words that hold a part are looked for."""
+"""The limit of the terms that are searched for a part of a word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of words are found exactly beside programs that replace rows; how many words are looked for."""
+"""Parts of words are found exactly even if programs replace rows; and the limit of terms per part."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_person_finds_their_own_and_learns_nothing_of_others(db: SessionDB) ->
     assert found(ann, "*key*") == [number]
     other = bob.append_message(his, "user", "key999secret anotherTerm")
     assert found(bob, "*key*") == [other]
-    # One more term with those letters, but not hers: whether there is one does not show.
+    # Another term contains the part, but only in Bob's session. It must not affect Ann's results.
     assert found(ann, "*key*") == [number]
     assert found(ann, "*y999se*") == found(ann, "*herter*") == []
     db._engine.catch_up(5)
@@ -56,7 +56,7 @@ def test_of_very_many_terms_the_most_frequent_are_looked_for_and_that_is_said(db
     assert results.cut == ("refix",)
     assert len(results) == MOST_TERMS + 2
     assert {row["id"] for row in results} > set(often)
-    # What narrows it, or is taken away, is exact all the same.
+    # Further words and exclusions are still exact.
     assert len(found(db, "*refix* few")) == 5
     assert len(found(db, "last NOT *refix*")) == 0
     assert len(found(db, "again NOT *efix1*")) == 3

@@ -1,4 +1,4 @@
-"""Whether the full-text index of SQLite can narrow a query."""
+"""Queries for which the full-text index of SQLite can narrow the candidates."""
 
 from __future__ import annotations
 

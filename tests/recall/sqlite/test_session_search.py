@@ -1,4 +1,4 @@
-"""`session_search` in rows of other programs: SQLite stores text where a time belongs."""
+"""`session_search` with rows of other programs, which can have text in a column for times."""
 
 from __future__ import annotations
 

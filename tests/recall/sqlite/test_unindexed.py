@@ -1,4 +1,5 @@
-"""Searches miss nothing that the index has not reached, whoever holds the write lock, or they fail with one error."""
+"""Searches include messages that are not indexed yet, even while another process holds the write lock, or
+fail with one error."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ for line in sys.stdin:
 
 
 class Holder:
-    """Another process that takes the write lock of a store and keeps it."""
+    """A process that takes and keeps the write lock of a store."""
 
     def __init__(self) -> None:
         self._child = subprocess.Popen(
@@ -80,7 +81,7 @@ def holder() -> Iterator[Holder]:
 
 
 def insert(db: SessionDB, session_id: str, messages: list[dict[str, Any]]) -> None:
-    """As another program would."""
+    """Insert rows as another program does."""
     rows = [
         (
             *(session_id, message["role"], column(message["content"]), message.get("tool_name")),
@@ -145,7 +146,7 @@ def test_any_tail_gives_the_same_set_as_a_full_index(
         shelf._engine.catch_up(5)
         insert(shelf, mine, tail[::2])
         insert(shelf, other, tail[1::2])
-        for number in ids(shelf.get_messages(other))[:1]:  # and one that was changed since
+        for number in ids(shelf.get_messages(other))[:1]:  # change one after it was indexed
             shelf.raw().execute("UPDATE messages SET content = 'deploy getUserName' WHERE id = ?", (number,))
 
         def answers(db: Any) -> list[list[int]]:
@@ -162,7 +163,7 @@ def test_any_tail_gives_the_same_set_as_a_full_index(
         if not filters:
             rows = [row for session in (mine, other) for row in shelf.get_messages(session)]
             expected = [ids([row for row in rows if oracle_matches(query, row)]) for query in queries]
-            # Where no message holds a word, parts of words are searched, which the oracle knows nothing of.
+            # If no message contains a word, parts of words are searched. The oracle does not do this.
             exact = [
                 [] if is_partial else found
                 for found, is_partial, _ in zip(before[0], partial, queries, strict=False)
@@ -174,11 +175,11 @@ def test_any_tail_gives_the_same_set_as_a_full_index(
 
 @pytest.mark.full
 def test_a_slow_search_reads_the_whole_tail(db: SessionDB, holder: Holder) -> None:
-    """It takes longer than the two seconds after which a search used to leave rows out."""
+    """This takes longer than the two seconds after which a search once left rows out."""
     db.create_session("s", "cli")
     insert_texts(db, "s", ["the needle17", *("hay " * 40 for _ in range(700))])
     query = " OR ".join(f"needle{number}" for number in range(3000, 0, -1))
-    engine(db)._connections.deadline = 600.0  # whatever else this machine does
+    engine(db)._connections.deadline = 600.0  # so that a slow machine does not end the search
     holder.hold(db.db_path)
     try:
         found = db.search_messages(query)
@@ -213,7 +214,7 @@ def seconds_of_a_search(db: SessionDB, word: str) -> float:
 
 
 def test_a_search_has_one_deadline_for_all_that_it_looks_for(db: SessionDB, holder: Holder) -> None:
-    """Nothing matches, so that each of the words is looked for, too."""
+    """Nothing matches, so each word is also searched alone."""
     db.create_session("s", "cli")
     insert_texts(db, "s", ["hay " * 40] * 3000)
     patience = engine(db)._connections.deadline
@@ -247,11 +248,11 @@ def test_conversations_are_found_in_any_tail_without_waiting_for_the_lock(
     finally:
         holder.release()
     assert (ranked, found, titled) == (["first"], ["first"], ["second"])
-    assert time.monotonic() - started < 20  # the lock is waited for thirty seconds
+    assert time.monotonic() - started < 20  # much less than the thirty seconds of a wait for the lock
 
 
 def test_a_part_is_searched_without_waiting_for_the_lock(db: SessionDB, holder: Holder) -> None:
-    """Also if there is a list of terms already, to which newer ones are to be added."""
+    """This also applies if there is already a list of terms to which newer terms must be added."""
     db.create_session("s", "cli")
     db.append_message("s", "user", "getUserName")
     db._engine.catch_up(5)
