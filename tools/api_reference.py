@@ -75,7 +75,7 @@ class Verb(NamedTuple):
 
 
 def list_verbs(database: type = SessionDB) -> list[Verb]:
-    """The public methods and properties of the class and of the classes it is made of, and its constructor."""
+    """Return the constructor and the public methods and properties of the class and its base classes."""
     verbs: dict[str, Verb] = {}
     for kind in database.__mro__[:-1]:
         if kind.__module__.startswith(("hermes", "tests")):

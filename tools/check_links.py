@@ -1,6 +1,6 @@
 """Check the relative links, anchors and pictures of every Markdown page: `python -m tools.check_links [FOLDER]`.
 
-The builder of the site checks links between pages of docs/. This also checks pictures, and pages outside of docs/.
+The site builder checks links between pages of docs/. This program also checks pictures, and pages outside docs/.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def list_pages(root: Path) -> list[Path]:
 
 
 def find_broken_links(root: Path = ROOT) -> Iterator[str]:
-    """A line for each link that leads nowhere."""
+    """Return a line for each broken link."""
     for page in list_pages(root):
         text = CODE.sub("", FENCED.sub("", page.read_text(encoding="utf-8")))
         for link in LINK.finditer(text):
@@ -38,7 +38,7 @@ def find_broken_links(root: Path = ROOT) -> Iterator[str]:
 
 
 def list_anchors(page: Path) -> frozenset[str]:
-    """The anchors of a page, as code hosts and the builder of the site make them of headings."""
+    """Return the anchors of a page, as code hosts and the site builder derive them from headings."""
     text = FENCED.sub("", page.read_text(encoding="utf-8"))
     return frozenset(make_anchor(heading["text"]) for heading in HEADING.finditer(text))
 

@@ -1,6 +1,6 @@
 """Draw the diagrams of docs/architecture.md as SVG files: `python -m tools.diagrams`.
 
-The rooms come from the import contract in pyproject.toml. The two sequences are the tables below.
+The folders come from the import contract in pyproject.toml. The two sequence diagrams come from the tables below.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FOLDERS = {
     "store": "sessions, messages and what follows from them; the engine behind a seam",
     "config": "every setting, declared once",
 }
-"""What each folder of the contract holds, in a few words."""
+"""A short description of each folder in the contract."""
 
 
 class Lane(NamedTuple):
@@ -45,11 +45,11 @@ class Lane(NamedTuple):
 class Step(NamedTuple):
     start: int
     end: int
-    """Numbers of lanes. A step whose start is its end is work inside a lane."""
+    """The indexes of the lanes. If start and end are equal, the step is work inside a lane."""
     text: str
     note: str = ""
     is_durable: bool = False
-    """Whether something is on disk once the step is done."""
+    """Whether data is on disk after the step."""
 
 
 MESSAGE_LANES = (
@@ -149,7 +149,7 @@ class Drawing:
 
 
 def read_layers() -> list[list[str]]:
-    """The folders of the import contract, the top layer first. What has no folder is a foundation."""
+    """Return the folders of the import contract, the top layer first. A module without a folder is a foundation."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (contract,) = (
         found
@@ -226,7 +226,7 @@ def _draw_step(
 
 
 def draw_all() -> dict[str, str]:
-    """The diagrams by the names of their files."""
+    """Return the diagrams by file name."""
     return {
         "rooms.svg": draw_rooms(),
         "message.svg": draw_sequence("From a platform to the answer", MESSAGE_LANES, MESSAGE_STEPS),

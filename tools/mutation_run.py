@@ -1,12 +1,12 @@
-"""Break the source in a hundred small ways, and count how many of them the tests notice.
+"""Make a hundred small changes to the source, one at a time, and count how many of them make a test fail.
 
     python -m tools.mutation_run [--tree FOLDER] [--mutants 100] [--folders store,recall,gateway] [--seed 19]
 
-It works on a temporary copy of the tree, and chooses the same mutants every time. First all tests run once, to learn
-which of them call which functions; `--map FILE` keeps that for the next run. Then each mutant runs the tests that call
-the changed function, the quickest first, until one fails. A mutant that hangs counts as killed.
+It works on a temporary copy of the tree, and selects the same mutants every time. First all tests run once, to record
+which tests call which functions; `--map FILE` keeps the record for the next run. Then, for each mutant, the tests that
+call the changed function run, the fastest first, until one fails. A mutant that hangs counts as killed.
 
-Compare two trees with the same sources: what the tests of one kill, the tests of the other must kill as well.
+To compare the tests of two trees with the same sources: the tests of one must kill every mutant that the other kills.
 """
 
 from __future__ import annotations
@@ -34,21 +34,22 @@ LEFT_OUT = shutil.ignore_patterns(
 
 Outcome = Literal["killed", "hung", "survived", "not called"]
 CallMap = dict[str, tuple[float, list[str]]]
-"""For each test that passes: how long it takes, and the functions it calls."""
+"""The duration and the called functions of each test that passes."""
 
 
 @dataclass(frozen=True)
 class Workplace:
-    """The copy of a tree, and how pytest is run in it."""
+    """A copy of a tree in which pytest runs."""
 
     tree: Path
     python: Path
     jobs: int
 
     def run_tests(self, *arguments: str, timeout: float | None = None, **environment: str) -> tuple[int, str]:
-        """Run pytest: its exit code and what it printed. Whatever happens, no process is left behind.
+        """Run pytest and return (exit code, output). No process is left behind.
 
-        Raises `subprocess.TimeoutExpired`. Temporary files go into a folder of the copy, which the next run empties.
+        Raises `subprocess.TimeoutExpired`. Temporary files are in a folder of the copy, which the next run
+        empties.
         """
         started = subprocess.Popen(
             [
@@ -89,7 +90,7 @@ class Workplace:
 
 
 def learn_calls(workplace: Workplace, marker: str, tests: list[str]) -> CallMap:
-    """Run the tests once, without any mutant."""
+    """Run the tests once without a mutant, and record the calls."""
     with tempfile.TemporaryDirectory() as records:
         _, output = workplace.run_tests(
             *("-p", "tools.mutation.coverage_map", "-m", marker, *tests),
@@ -106,9 +107,10 @@ def learn_calls(workplace: Workplace, marker: str, tests: list[str]) -> CallMap:
 
 
 def list_tests(mutant: Mutant, calls: CallMap, seconds: float) -> list[str]:
-    """The tests that call the mutated function, the quickest first, as many as fit into so many seconds.
+    """Return the tests that call the mutated function, the fastest first, as many as fit into this number of
+    seconds.
 
-    For a change outside of functions: the tests that call any function of the module.
+    For a change outside of functions, return the tests that call any function of the module.
     """
     start = f"{mutant.file}:{mutant.function or ''}"
     found = sorted(
@@ -126,7 +128,7 @@ def list_tests(mutant: Mutant, calls: CallMap, seconds: float) -> list[str]:
 
 
 def judge(mutant: Mutant, calls: CallMap, workplace: Workplace, seconds: float) -> tuple[Outcome, str]:
-    """Put a mutant into the copy, run its tests, take it out. Also: the test that killed it."""
+    """Put a mutant into the copy, run its tests, and remove it. Also return the test that killed it."""
     tests = list_tests(mutant, calls, seconds)
     if not tests:
         return "not called", ""

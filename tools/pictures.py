@@ -1,8 +1,8 @@
-"""Draw the pictures of docs/images/: the real program on the sample conversations, as a terminal shows it.
+"""Draw the pictures of docs/images/: terminal screens of the real program with the sample conversations.
 
     python -m tools.pictures [NAME ...]
 
-It needs tmux. Each picture is a program, the keys that are typed into it, and a text to wait for after each.
+It needs tmux. Each picture is defined by a program, the keys to type, and the text to wait for after each.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ PATIENCE_S, SETTLE_S = 60, 1.0
 PROJECT = "uploads"
 WEB_FONTS = re.compile(r"@font-face \{\{.*?\}\}\s*", re.DOTALL)
 FORMAT = WEB_FONTS.sub("", CONSOLE_SVG_FORMAT).replace("Fira Code, monospace", "ui-monospace, monospace")
-"""As rich writes it, without fonts from the web."""
+"""The SVG template of rich without fonts from the web."""
 
 
 class Typed(NamedTuple):
     keys: tuple[str, ...]
-    """As `tmux send-keys` takes them: text, or the name of a key."""
+    """Keys for `tmux send-keys`: text or the name of a key."""
     awaited: str
-    """What is on the screen when they have had their effect."""
+    """The text on the screen after the keys have taken effect."""
 
 
 class Picture(NamedTuple):
     words: str
-    """What is typed after `hermes`."""
+    """The arguments of `hermes`."""
     width: int
     height: int
     awaited: str
@@ -63,11 +63,11 @@ PICTURES = {
         ),
     ),
 }
-"""The chat is the last: it changes the samples."""
+"""The chat is the last, because it changes the samples."""
 
 
 class Screen:
-    """A terminal of tmux, in which a program runs."""
+    """A tmux terminal in which a program runs."""
 
     def __init__(self, folder: Path, picture: Picture) -> None:
         self._socket = folder / "tmux"
@@ -89,7 +89,7 @@ class Screen:
         self._wait(typed.awaited)
 
     def read(self) -> str:
-        """What is on the screen, with its colours."""
+        """Return the screen with its colours."""
         return self._tmux("capture-pane", "-p", "-e", "-N").rstrip()
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class Screen:
 
     def _wait(self, text: str) -> None:
         wait_until(lambda: text in self._tmux("capture-pane", "-p"), text)
-        time.sleep(SETTLE_S)  # what is drawn after it
+        time.sleep(SETTLE_S)  # wait for later drawing
 
     def _tmux(self, *words: str) -> str:
         done = subprocess.run(["tmux", "-S", str(self._socket), *words], capture_output=True, check=True)
@@ -113,7 +113,7 @@ def wait_until(holds: Callable[[], bool], what: str) -> None:
 
 
 def draw(picture: Picture, folder: Path) -> str:
-    """A picture as SVG."""
+    """Return a picture as SVG."""
     screen = Screen(folder, picture)
     try:
         for typed in picture.typed:

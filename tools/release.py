@@ -7,8 +7,8 @@ tree and a tag name that does not exist yet. The wheel and the sdist are built f
 installed into a new virtual environment, where a session is stored and read back. Then HEAD is tagged. Nothing is
 pushed or uploaded.
 
-With `--dry-run` no tag is made, and problems do not prevent the build and the smoke test. Exit code 1 if there is any
-problem.
+With `--dry-run` no tag is created, and problems do not prevent the build and the smoke test. The exit code is 1 if
+there is a problem.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ with SessionDB() as db:
 with SessionDB() as db:
     assert [message["content"] for message in db.get_messages("smoke")] == ["a message of the smoke test"]
 """
-"""Runs in the new environment, and so imports the wheel."""
+"""Runs in the new environment and therefore imports the wheel."""
 
 
 class ReleaseError(Exception):
@@ -43,7 +43,7 @@ class ReleaseError(Exception):
 
 
 def read_version(root: Path) -> str:
-    """The value of `__version__`, read without importing the package."""
+    """Return the value of `__version__` without importing the package."""
     for node in ast.parse((root / "src" / "hermes" / "__init__.py").read_text("utf-8")).body:
         match node:
             case ast.Assign(targets=[ast.Name(id="__version__")], value=ast.Constant(value=str(version))):
@@ -52,7 +52,7 @@ def read_version(root: Path) -> str:
 
 
 def find_problems(root: Path, version: str) -> list[str]:
-    """The reasons why this version cannot be released from this working tree."""
+    """Return the reasons why this version cannot be released from this working tree."""
     problems = []
     if (problem := check_changelog((root / "CHANGELOG.md").read_text("utf-8"), version)) is not None:
         problems.append(problem)
@@ -68,7 +68,7 @@ def find_problems(root: Path, version: str) -> list[str]:
 
 
 def check_changelog(text: str, version: str) -> str | None:
-    """What is wrong with the section of this version; None if nothing is."""
+    """Return the problem with the section of this version. None if there is none."""
     sections = re.findall(r"^## (\S+)[ \t]*(.*)\n((?:(?!## ).*\n?)*)", text, re.MULTILINE)
     entries = [(note, body) for name, note, body in sections if name == version]
     if len(entries) != 1:
@@ -86,10 +86,11 @@ def make_tag_name(version: str) -> str:
 
 
 def build_packages(root: Path, version: str) -> Path:
-    """Build the sdist and the wheel of HEAD into `dist/`; the path of the wheel."""
+    """Build the sdist and the wheel of HEAD into `dist/`. Return the path of the wheel."""
     out = root / DIST
     with tempfile.TemporaryDirectory(prefix="hermes-release-") as work:
-        # A copy of the commit: files of the working tree and of earlier builds must not get into the packages.
+        # Built from a copy of the commit, so that files of the working tree and of earlier builds are not
+        # included.
         with tarfile.open(fileobj=io.BytesIO(_run(["git", "archive", "HEAD"], root))) as archive:
             archive.extractall(work, filter="data")
         _run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), work], root)
@@ -101,7 +102,7 @@ def build_packages(root: Path, version: str) -> Path:
 
 
 def check_wheel(wheel: Path, version: str, constraints: Path) -> None:
-    """Install the wheel into a new environment; store a session there and read it back."""
+    """Install the wheel into a new environment, store a session there and read it back."""
     with tempfile.TemporaryDirectory(prefix="hermes-smoke-") as work:
         _run([sys.executable, "-m", "venv", "--without-pip", f"{work}/venv"], Path(work))
         python, hermes = f"{work}/venv/bin/python", f"{work}/venv/bin/hermes"
@@ -127,7 +128,7 @@ def _run_git(root: Path, *words: str) -> str:
 
 
 def _run(command: list[str], folder: Path) -> bytes:
-    """The standard output of a command. It gets a home below `folder`, and no path to other packages."""
+    """Return the standard output of a command. It gets a home below `folder` and no path to other packages."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment["HERMES_HOME"] = str(folder / "home")
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True)

@@ -2,7 +2,7 @@
 
     python -m tools.settings_tables [--check]
 
-A table stands between `<!-- table: NAME -->` and `<!-- end of table -->` in a page of docs/. It is made from
+A table is between `<!-- table: NAME -->` and `<!-- end of table -->` in a page of docs/. It is generated from
 `config/settings_schema.py` and the declarations of platforms. With `--check` nothing is written, and an outdated page
 is an error.
 """

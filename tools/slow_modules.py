@@ -3,8 +3,8 @@
     make test ARGS="--junitxml report.xml"
     python -m tools.slow_modules report.xml
 
-A module is slow when its tests take longer than `LIMIT_S` on average, with what their fixtures take. `make test-fast`
-leaves the listed modules out. A module that is not listed runs.
+A module is slow if its tests, with their fixtures, take longer than `LIMIT_S` on average. `make test-fast` leaves out the
+listed modules.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HEAD = """\
 
 
 def read_times(report: Path) -> dict[str, list[float]]:
-    """The times of the tests of each module in a JUnit report."""
+    """Return the times of the tests of each module in a JUnit report."""
     times: dict[str, list[float]] = {}
     for case in ElementTree.parse(report).iter("testcase"):
         times.setdefault(_find_module(case.get("classname", "")), []).append(float(case.get("time", "0")))
@@ -31,7 +31,7 @@ def read_times(report: Path) -> dict[str, list[float]]:
 
 
 def _find_module(dotted: str) -> str:
-    """The file of `tests.store.test_trash`, or of a class in it."""
+    """Return the file of `tests.store.test_trash`, or of a class in it."""
     parts = dotted.split(".")
     for length in range(len(parts), 0, -1):
         file = Path(*parts[:length]).with_suffix(".py")

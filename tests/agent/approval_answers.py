@@ -1,4 +1,4 @@
-"""A surface that answers every approval of a turn the same way."""
+"""A surface that gives the same answer to every approval question of a turn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hermes.agent.turn import Turn
 async def events_of(
     turn: Turn, content: str, decision: Decision = ALLOW_ONCE, asked: list[ApprovalRequest] | None = None
 ) -> list[Event]:
-    """All events of a turn; `asked` collects the approvals that were asked for."""
+    """Return all events of a turn. `asked` collects the approval questions."""
     happened = []
     async for event in turn.events(content):
         happened.append(event)

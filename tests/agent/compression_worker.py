@@ -1,10 +1,10 @@
-"""Another process that compresses a conversation.
+"""A process that compresses a conversation.
 
-    python compression_worker.py STATE.DB SESSION calls N        the process is gone at its N-th call of the store
-    python compression_worker.py STATE.DB SESSION statements N   the same at the N-th statement inside of a transaction
-    python compression_worker.py STATE.DB SESSION wait           says `ready` with a summary, and waits for a line
+    python compression_worker.py STATE.DB SESSION calls N        ends abruptly at its N-th call of the store
+    python compression_worker.py STATE.DB SESSION statements N   the same at the N-th statement inside a transaction
+    python compression_worker.py STATE.DB SESSION wait           prints `ready` when it has a summary, and waits for a line
 
-At its end it prints the id of the session in which the conversation goes on.
+At its end it prints the id of the session that continues the conversation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def one_step(left: list[int]) -> None:
 
 
 class Dying:
-    """Something whose process is gone before one of its calls, or before what it gave is heard, without a word."""
+    """A wrapper that ends the process before one of its calls, or after the call and before its result is used."""
 
     def __init__(self, real: Any, left: list[int], *, after: bool = False) -> None:
         self._real, self._left, self._after = real, left, after
@@ -56,7 +56,7 @@ class Dying:
 
 
 class DyingInside:
-    """An engine whose process is gone at a statement of a transaction."""
+    """An engine that ends the process at a statement of a transaction."""
 
     def __init__(self, engine: Any, left: list[int]) -> None:
         self._engine, self._left = engine, left

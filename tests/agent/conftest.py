@@ -1,4 +1,4 @@
-"""What tests of the agent share."""
+"""Fixtures of the tests of the agent."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ import pytest
 
 @pytest.fixture
 def mark() -> str:
-    """Seconds for `sleep` that nobody else sleeps, by which the process is found."""
+    """Return a unique number of seconds for `sleep`, by which the process is found."""
     return f"9{uuid.uuid4().int % 10**9:09}"

@@ -1,4 +1,4 @@
-"""A long conversation in the store, what compresses it, and a model that writes summaries: for tests and processes."""
+"""A long stored conversation, its compressor, and a model that writes summaries, for tests and processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ The port is 8080, the key is sk-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa [m999999]
 
 
 class Summarizer:
-    """Writes the same summary each time."""
+    """Returns the same summary for every request."""
 
     name, provider, base_url = "summarizer", "test", None
 
@@ -45,7 +45,7 @@ class Summarizer:
 
 
 class Window:
-    """A model of which only the size matters."""
+    """A model of which only the context window matters."""
 
     name, provider, base_url = "main", "test", None
 
@@ -59,7 +59,7 @@ class Window:
 
 
 def talk(db: SessionDB, session_id: str = "talk", exchanges: int = 40, size: int = 400) -> str:
-    """Exchanges, each third with a tool; about three or five messages for a question."""
+    """Create exchanges, every third with a tool call: three to five messages per question."""
     db.ensure_session(session_id, "cli")
     for number in range(exchanges):
         say(db, session_id, number, size)
@@ -104,7 +104,7 @@ def notes(happened: list[Any]) -> list[str]:
 
 
 def stored(db: SessionDB) -> list[Any]:
-    """Everything that a compression must leave as it was, or change at once."""
+    """Return everything that a compression must leave unchanged or change in one step."""
     kept = ("id", "parent_session_id", "ended_at", "end_reason", "title", "message_count", "system_prompt")
     rows = db.list_sessions_rich(limit=1000, include_children=True, project_compression_tips=False)
     ids = sorted(row["id"] for row in rows)

@@ -1,4 +1,4 @@
-"""A local server that speaks OpenAI's streaming interface and says what it is told to say, request by request.
+"""A local server for OpenAI's streaming interface. The test sets the response to each request.
 
 model_server.will(says("hello"), refuses(429, "slow down", {"Retry-After": "0"}), says("again"))
 model_server.base_url, model_server.requests
@@ -15,11 +15,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 DROP = object()
-"""Cut the connection here, without a goodbye."""
+"""Cut the connection here without closing it properly."""
 
 Chunk = dict[str, Any]
 Step = Chunk | bytes | threading.Event | object
-"""A chunk of the stream, bytes as they are, an event to wait for, or DROP."""
+"""A chunk of the stream, raw bytes, an event to wait for, or DROP."""
 
 
 class Reply(NamedTuple):
@@ -31,7 +31,7 @@ class Reply(NamedTuple):
 class Asked(NamedTuple):
     path: str
     headers: Mapping[str, str]
-    """Their names in small letters."""
+    """The header names in lower case."""
     body: dict[str, Any]
 
 
@@ -46,14 +46,14 @@ def usage(**counts: Any) -> Chunk:
 
 
 def says(text: str, *, used: Chunk | None = None, finish: str = "stop") -> Reply:
-    """A text, word by word, then how it ended and, if told, what it took."""
+    """Return a text word by word, then the finish reason and, if given, the usage."""
     words = [word if place == 0 else f" {word}" for place, word in enumerate(text.split(" "))]
     steps: list[Step] = [chunk({"content": word}) for word in words]
     return Reply([*steps, chunk({}, finish), *([used] if used else []), b"data: [DONE]\n\n"])
 
 
 def calls(*wanted: tuple[str, str, str]) -> Reply:
-    """(id, name, arguments) of each call; the arguments in two pieces."""
+    """Return tool calls from (id, name, arguments). The arguments are sent in two pieces."""
     steps: list[Step] = []
     for index, (call_id, name, arguments) in enumerate(wanted):
         half = len(arguments) // 2
@@ -66,7 +66,7 @@ def calls(*wanted: tuple[str, str, str]) -> Reply:
 
 
 def refuses(status: int, error: object = "", headers: Mapping[str, str] | None = None) -> Reply:
-    """An error in the usual shape; one that is no text is the body itself."""
+    """Return an error in the usual format. If `error` is not a string, it is the whole body."""
     body = {"error": {"message": error, "type": "error"}} if isinstance(error, str) else error
     told = body if isinstance(body, bytes) else json.dumps(body).encode()
     return Reply([told], status, {"Content-Type": "application/json", **(headers or {})})
@@ -77,7 +77,7 @@ class ModelServer:
         self.requests: list[Asked] = []
         self.models = ["small-model", "large-model"]
         self.listing: Reply | None = None
-        """What stands in place of the list of models, if anything does."""
+        """The response to a request for the model list, if it is not the usual one."""
         self._replies: list[Reply] = []
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -90,7 +90,7 @@ class ModelServer:
         return f"http://127.0.0.1:{self._server.server_port}/v1"
 
     def will(self, *replies: Reply) -> ModelServer:
-        """Answer the next requests so, one after the other."""
+        """Set the responses to the next requests, in order."""
         with self._lock:
             self._replies += replies
         return self
@@ -143,7 +143,7 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
                         self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
                         self.wfile.flush()
                 self.wfile.write(b"0\r\n\r\n")
-            except OSError:  # whoever asked has gone
+            except OSError:  # the client has disconnected
                 self.close_connection = True
 
         def _cut(self) -> None:
@@ -153,6 +153,6 @@ def _handler(server: ModelServer) -> type[BaseHTTPRequestHandler]:
             self.connection.close()
 
         def log_message(self, *_: Any) -> None:
-            """Tests say what they saw."""
+            """Log nothing."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""A model that says what it is told to say: a second implementation of the seam, for tests of what stands on it."""
+"""A scripted model: a second implementation of the model interface, for tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from hermes.agent.models.model import CallPiece, Finished, ModelError, Piece, Request, Text, Used
 
 Script = Sequence[Piece | ModelError | asyncio.Event]
-"""Pieces in their order. An error is raised; an event is waited for."""
+"""Pieces in order. An error is raised; an event is waited for."""
 
 
 def says(text: str, *, used: Used | None = None) -> Script:
@@ -16,7 +16,7 @@ def says(text: str, *, used: Used | None = None) -> Script:
 
 
 def calls(*wanted: tuple[str, str, str]) -> Script:
-    """(id, name, arguments) of each call, in two pieces."""
+    """Return tool calls from (id, name, arguments), in two pieces each."""
     pieces: list[Piece] = []
     for position, (call_id, name, arguments) in enumerate(wanted):
         pieces.append(CallPiece(position, call_id, name, arguments[:3]))
@@ -31,7 +31,7 @@ class ScriptedModel:
         self.scripts = list(scripts)
         self.requests: list[Request] = []
         self.asked = asyncio.Event()
-        """Somebody has asked it something."""
+        """Set when the model has received a request."""
 
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
         self.requests.append(request)

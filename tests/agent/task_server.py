@@ -1,11 +1,11 @@
-"""A model behind HTTP for conversations that run at once: the last thing that was said decides what it answers.
+"""A model over HTTP for concurrent conversations. The last message decides the answer:
 
-say WORDS        it answers with the words
-delegate {...}   it calls `delegate_task` with these arguments, then repeats the result
-use TOOL {...}   it calls that tool, then repeats the result
-loop             it calls a tool again and again, until it has to answer
-hold NAME        it begins to answer, and goes on when the test says `let_go(NAME)`
-fail             it refuses
+say WORDS        answer with the words
+delegate {...}   call `delegate_task` with these arguments, then repeat the result
+use TOOL {...}   call that tool, then repeat the result
+loop             call a tool repeatedly, until the model is told to answer
+hold NAME        begin an answer, and continue after `let_go(NAME)`
+fail             refuse the request
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TaskServer(ModelServer):
         super().__init__()
         self.gates: dict[str, threading.Event] = {}
         self.heard: list[str] = []
-        """The last thing that was said, of each request."""
+        """The last message of each request."""
 
     def let_go(self, name: str) -> None:
         self.gates.setdefault(name, threading.Event()).set()
@@ -47,7 +47,8 @@ class TaskServer(ModelServer):
     def take(self, asked: Asked) -> Reply:
         messages = asked.body["messages"]
         at = max(number for number, message in enumerate(messages) if message["role"] == "user")
-        text = re.sub(r"^\[[^\]]*\] ", "", str(messages[at]["content"]))  # in a room it says who speaks
+        # In a room the name of the speaker comes first.
+        text = re.sub(r"^\[[^\]]*\] ", "", str(messages[at]["content"]))
         results = [str(message["content"]) for message in messages[at + 1 :] if message["role"] == "tool"]
         self.requests.append(asked)
         self.heard.append(text)
@@ -91,7 +92,8 @@ class TaskServer(ModelServer):
 
 
 def choose_server(server: ModelServer, **settings: Any) -> None:
-    """Make the server the usual model of this home; titles would be requests of their own."""
+    """Make the server the default model of this home, without automatic titles, which would be additional
+    requests."""
     os.environ.update(OPENAI_BASE_URL=server.base_url, OPENAI_API_KEY="sk-test", HERMES_MODEL=MODEL)
     for key, value in {"agent.auto_title": False, **settings}.items():
         config_file.change(key.replace("__", "."), value)
@@ -101,7 +103,7 @@ def choose_server(server: ModelServer, **settings: Any) -> None:
 async def open_conversation(
     db: SessionDB, folder: Path, *, incognito: bool = False, can_ask: bool = False
 ) -> AsyncIterator[Conversation[SessionDB]]:
-    """A conversation with everything as it is installed."""
+    """Open a conversation with the components of an installation."""
     conversation = open_local_conversation(
         db, make_standard_components(), can_ask=can_ask, cwd=folder, incognito=incognito
     )
@@ -112,7 +114,7 @@ async def open_conversation(
 
 
 def delegate(*tasks: str | dict[str, Any], **more: Any) -> str:
-    """What a person says so that the model delegates."""
+    """Return the prompt that makes the model delegate."""
     listed = [{"goal": task, **more} if isinstance(task, str) else task for task in tasks]
     return f"delegate {json.dumps(listed[0] if len(listed) == 1 else {'tasks': listed})}"
 

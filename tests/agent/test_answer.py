@@ -94,7 +94,7 @@ MESSAGES = st.lists(
 
 @given(MESSAGES)
 def test_the_whole_text_is_that_of_its_messages(messages: list[tuple[list[str], list[str], bool]]) -> None:
-    """Whatever was discarded, and whether a message could be stored or not."""
+    """This holds whatever was discarded, and whether a message could be stored or not."""
     answer = Answer()
     for number, (lost, kept, is_stored) in enumerate(messages):
         events: list[Event] = [TextDelta(text) for text in lost]

@@ -1,4 +1,4 @@
-"""Where a conversation is cut: wherever it is, what is left is a conversation, and nothing of it is lost."""
+"""The points at which compression may cut a conversation: every part is a valid conversation, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[Row]:
-    """Rounds of talk and tools as they are really stored, with results out of order, lost, late or repeated."""
+    """Draw exchanges with tool calls as they are stored, with results out of order, lost, late or repeated."""
     rows: list[Row] = []
     for number in range(draw(st.integers(0, 12))):
         kind = draw(st.sampled_from(["talk", "tools", "late", "open", "same ids", "summary"]))
@@ -74,7 +74,7 @@ def put_together(made: CompressionPlan) -> list[Row]:
 
 
 def answers(rows: list[Row]) -> dict[tuple[int, str], str]:
-    """What each call is answered with in a request, by the message that made it."""
+    """Return the result of each call in a request, by the message that made the call."""
     found: dict[tuple[int, str], str] = {}
     for at, row in enumerate(rows):
         if row["role"] == "assistant" and isinstance(row.get("tool_calls"), list):
@@ -139,7 +139,8 @@ def test_there_is_never_more_than_one_summary(rows: list[Row], first: int, last:
 
 @given(rows=conversations(), **SIZES)
 def test_both_ends_keep_to_their_sizes(rows: list[Row], first: int, last: int, budget: int) -> None:
-    """The head has at most what was asked for, but whole groups; the tail is within its budget, or one group."""
+    """The head has at most the requested size, rounded to whole groups. The tail is within its budget or is
+    one group."""
     made = plan_compression(rows, first=first, last=last, budget=budget)
     if made is None:
         return
@@ -156,7 +157,7 @@ def test_both_ends_keep_to_their_sizes(rows: list[Row], first: int, last: int, b
 
 
 def _moved(made: CompressionPlan) -> bool:
-    """Whether the first that was kept is the person's last message, out of the middle."""
+    """Return whether the first kept message is the person's last message, moved from the middle."""
     return bool(made.middle) and made.kept[0]["id"] < made.middle[-1]["id"]
 
 

@@ -1,4 +1,4 @@
-"""Compression: one summary, one transaction, nothing lost; and whatever fails, the conversation is as it was."""
+"""Compression: one summary, one transaction, nothing lost. After a failure the conversation is unchanged."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_what_the_summary_took_is_counted_as_auxiliary(db: SessionDB) -> N
     assert (line.model, line.purpose, line.used.input_tokens) == ("summarizer", "auxiliary", 1000)
 
 
-# -------------------------------------------------------------------- what can go wrong
+# -------------------------------------------------------------------- failures
 
 
 class Broken(Summarizer):
@@ -391,7 +391,7 @@ async def test_one_answer_with_too_much_output_is_shortened_where_nothing_else_h
     check(replay(sent))
 
 
-# -------------------------------------------------------------------- when
+# -------------------------------------------------------------------- triggers
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ async def test_what_the_provider_tells_wins_over_the_estimate(db: SessionDB) -> 
     record = StoredRecord(db, talk(db))
     made = compressor(record, Summarizer(), window=60_000)
     rows = await record.context()
-    assert not await made.is_due(rows, Used(60_000))  # nothing was sent yet that it could tell of
+    assert not await made.is_due(rows, Used(60_000))  # no response has reported a size yet
     made.fit_rows(rows)
     assert not await made.is_due(rows, Used(40_000))
     assert await made.is_due(rows, Used(60_000))
@@ -451,7 +451,7 @@ async def test_switched_off_it_does_nothing(db: SessionDB) -> None:
     assert notes(await done(made.compress_by_hand())) == [OFF]
 
 
-# -------------------------------------------------------------------- by hand
+# -------------------------------------------------------------------- requested by a person
 
 
 async def test_by_hand_it_tells_what_came_of_it(db: SessionDB) -> None:

@@ -1,4 +1,4 @@
-"""Turns that would never fit: a model with a small window works through far more than it can hold."""
+"""Long turns: a model with a small window processes far more text than fits into it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Reads:
 
 
 class Small:
-    """Calls a tool so many times, then answers. What is larger than its true window it refuses."""
+    """Calls a tool this many times, then answers. Refuses a request that is larger than its window."""
 
     name, provider, base_url = "small", "test", None
 

@@ -1,4 +1,4 @@
-"""Compression in real processes: one that dies at any of its steps, and two that compress the same conversation."""
+"""Compression in real processes: one that dies at any step, and two that compress the same conversation."""
 
 from __future__ import annotations
 
@@ -62,14 +62,15 @@ async def test_wherever_the_process_dies_the_conversation_is_as_before_or_goes_o
         assert process.returncode == DIED
     assert outcomes == sorted(outcomes)
     assert (outcomes[0], outcomes[-1]) == (1, 2)
-    if of == "calls":  # it also died after the continuation was made; in a transaction there is no such place
+    # It also died after the continuation was created; inside a transaction there is no such step.
+    if of == "calls":
         assert outcomes.count(2) > 1
     else:
         assert outcomes.count(1) > 2
 
 
 async def _goes_on(db: SessionDB) -> None:
-    """Whoever comes next compresses it, or finds it compressed; it is one conversation with all its messages."""
+    """Check that the next process compresses the conversation or finds it compressed, with all messages."""
     record = StoredRecord(db, "talk")
     said = {row["id"] for row in db.get_messages("talk")}
     happened = await done(compressor(record, Summarizer()).compress(overflow=False))

@@ -1,4 +1,4 @@
-"""Subagents over a real wire: tasks, limits, failures, stops, approvals, crashes, and what is stored of all that."""
+"""Subagents with a model over HTTP: tasks, limits, failures, stops, approvals, crashes, and the stored sessions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from tests.agent.test_replay import check
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskServer]:
     for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY", "HERMES_MODEL"):
-        monkeypatch.setenv(name, "")  # put back at the end
+        monkeypatch.setenv(name, "")  # restored at the end
     made = TaskServer()
     choose_server(made)
     yield made
@@ -65,7 +65,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def children_of(db: SessionDB, parent: str) -> list[dict[str, Any]]:
-    """The sessions of subagents, oldest first."""
+    """Return the sessions of subagents, oldest first."""
     rows = [row for row in db.search_sessions(limit=100) if row["parent_session_id"] == parent]
     return sorted(rows, key=lambda row: (row["started_at"], row["id"]))
 
@@ -153,7 +153,7 @@ async def test_a_call_that_is_not_understood_starts_nothing(
         assert children_of(db, conversation.session_id) == []
 
 
-# ---------------------------------------------------------------- several, and their bounds
+# ---------------------------------------------------------------- several tasks and their limits
 
 
 async def test_three_tasks_with_a_limit_of_two(server: TaskServer, db: SessionDB, folder: Path) -> None:
@@ -213,7 +213,7 @@ async def test_steps_are_bounded_by_the_task_and_by_the_setting(
             happened = [event async for event in conversation.say(delegate("loop", max_steps=steps))]
             (ended,) = only(happened, events.ToolEnded)
             assert f"Note: stopped after {asked - 1} steps." in ended.output
-            assert server.heard.count("loop") - before == asked - 1  # then it is asked to answer
+            assert server.heard.count("loop") - before == asked - 1  # then it is told to answer
             assert "```answer\nok\n```" in ended.output
 
 
@@ -316,7 +316,7 @@ async def test_agents_lists_and_stops_one_of_them(server: TaskServer, db: Sessio
             (2, "stopped"),
             (1, "stopped"),
         ]
-        # Another process knows them from the store.
+        # Another process finds them in the store.
         stored = list_subagents(db, [], conversation.session_id)
         assert [(progress.number, progress.goal, progress.state) for progress in stored] == [
             (None, "say c", "done"),
@@ -360,7 +360,7 @@ async def test_where_nobody_can_be_asked_what_needs_consent_is_refused(
     assert not (folder / "owls.txt").exists()
 
 
-# ---------------------------------------------------------------- what is stored, and what is not
+# ---------------------------------------------------------------- stored data
 
 
 async def test_an_incognito_conversation_has_subagents_of_which_nothing_is_stored(
@@ -479,7 +479,7 @@ def test_never_more_than_the_limit_work_and_who_asked_first_is_first(
             registry.stop("conversation", added[which % len(added)].number)
         elif step == "stop all":
             registry.stop("conversation")
-        for subagent in added:  # who is stopped in the queue ends at once
+        for subagent in added:  # a task that is stopped in the queue ends immediately
             if subagent.progress.state == "queued" and subagent.stop_reason is not None:
                 registry.end(subagent, state="stopped")
         states = [subagent.progress.state for subagent in added]
@@ -500,7 +500,7 @@ def test_never_more_than_the_limit_work_and_who_asked_first_is_first(
         assert registry.list_known("another") == []
 
 
-# ---------------------------------------------------------------- how many each person may start
+# ---------------------------------------------------------------- limits per person
 
 
 @given(

@@ -1,4 +1,4 @@
-"""The local model: a real one, with a server that is started and ended for it."""
+"""The local model: a real model, with a server that is started and stopped for it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ time.sleep(600)
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """The folder that the packages are in, on the path for the tests of this file."""
+    """Return the folder with the packages, which is on the path for the tests of this file."""
     found = local.find_parts()
     if found is not None:
         yield found.library
@@ -74,7 +74,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def model(folder: Path) -> Iterator[LocalModel]:
-    """One for all tests that do it no harm."""
+    """Return one model for all tests that do not affect it."""
     one = LocalModel()
     yield one
     asyncio.run(one.close())
@@ -104,7 +104,7 @@ def runs(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except FileNotFoundError:
-        return not Path("/proc/self").exists()  # there is no such folder everywhere
+        return not Path("/proc/self").exists()  # not every machine has this folder
 
 
 def gone(pid: int) -> bool:
@@ -114,14 +114,14 @@ def gone(pid: int) -> bool:
     return not runs(pid)
 
 
-# ------------------------------------------------------------------------------------------------ what it says
+# ------------------------------------------------------------------------------------------------ answers
 
 
 async def test_it_summarises_and_says_what_that_took(model: LocalModel) -> None:
     pieces = await asked(model, said(f"{MINUTES}\n\nSummarise this in one sentence."))
     assert "payment worker" in text(pieces)
     assert len(text(pieces)) < len(MINUTES)
-    assert len([piece for piece in pieces if isinstance(piece, Text)]) > 5  # as it comes, not all at once
+    assert len([piece for piece in pieces if isinstance(piece, Text)]) > 5  # streamed, not all at once
     (used,) = (piece for piece in pieces if isinstance(piece, Used))
     assert used.input_tokens is not None
     assert used.output_tokens is not None
@@ -289,7 +289,8 @@ def test_a_start_that_is_under_way_can_be_stopped(folder: Path) -> None:
     assert (server.pid, server.base_url) == (None, None)
 
 
-# ------------------------------------------------------------------------------------------------ where it cannot be
+# ------------------------------------------------------------------------------------------------ unsupported
+# machines
 
 
 def test_weights_that_are_none_are_told_in_one_line(folder: Path, tmp_path: Path) -> None:

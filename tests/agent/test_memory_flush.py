@@ -1,4 +1,4 @@
-"""The silent turn: it saves what matters with its tools, and leaves no other trace."""
+"""The memory flush: a silent turn that saves important facts with its tools and leaves no other trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which model is chosen, where it is asked, and which key it is given."""
+"""The choice of the model, its address and its key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The offline model: drives every tool path, answers from the person's own sessions, and says what it is."""
+"""The offline model uses every tool, answers from the person's own sessions, and says that it is no real model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Say = Any
 
 @pytest.fixture
 async def say(db: SessionDB, tmp_path: Path) -> Say:
-    """Say something to an agent with every tool; what it answers."""
+    """Send a message to an agent with every tool and return the answer."""
     record = StoredRecord(db)
 
     async def prompt() -> str:

@@ -1,4 +1,4 @@
-"""Models over HTTP: what is asked, what is heard, and what happens when it goes wrong."""
+"""Models over HTTP: requests, responses and failures."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ async def heard(model: OpenAIModel, request: Request = HELLO) -> list[Piece]:
 
 
 def text_of(pieces: list[Piece]) -> str:
-    """As the turn takes it: what came before a retry counts no more."""
+    """Return the text as a turn assembles it: text before a retry is dropped."""
     said = ""
     for piece in pieces:
         said = "" if isinstance(piece, Retrying) else said + (piece.text if isinstance(piece, Text) else "")
     return said
 
 
-# ---------------------------------------------------------------- what is heard
+# ---------------------------------------------------------------- responses
 
 
 async def test_text_comes_as_it_is_streamed_and_says_how_it_ended(model_server: ModelServer) -> None:
@@ -155,7 +155,7 @@ async def test_a_refusal_to_answer_is_an_answer(model_server: ModelServer) -> No
     assert text_of(await heard(opened(model_server.will(Reply(steps))))) == "I will not"
 
 
-# ---------------------------------------------------------------- what is asked
+# ---------------------------------------------------------------- requests
 
 
 async def test_the_request_is_what_was_asked_for(model_server: ModelServer) -> None:
@@ -233,7 +233,7 @@ async def test_a_tool_that_is_described_wrongly_is_an_error_and_not_left_out(
     assert len(model_server.requests) == 1
 
 
-# ---------------------------------------------------------------- asking again
+# ---------------------------------------------------------------- retries
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 529])
@@ -316,12 +316,12 @@ async def test_a_silent_endpoint_is_given_up(model_server: ModelServer) -> None:
 
 
 async def test_nobody_there(model_server: ModelServer) -> None:
-    with socket.socket() as unused:  # bound, so that nobody else gets the port, and not listening
+    with socket.socket() as unused:  # bound, so that no other program gets the port, but not listening
         unused.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
         model = OpenAIModel("m", base_url=address)
         with pytest.raises(models.Unreachable, match=f"{address} cannot be reached.*is the server running"):
-            # Nothing before it: a server that does not run is not waited for.
+            # There is no retry, because a server that does not run is not worth waiting for.
             await anext(model.stream(HELLO))
         await model.close()
 
@@ -349,7 +349,7 @@ async def test_whoever_stops_listening_closes_the_connection(model_server: Model
     waiting.set()
 
 
-# ---------------------------------------------------------------- what is told
+# ---------------------------------------------------------------- error messages
 
 OVERFLOWS = [
     (
@@ -485,7 +485,7 @@ async def test_a_password_in_the_address_is_not_told(model_server: ModelServer) 
     assert "hunter2" not in str(told.value)
 
 
-# ---------------------------------------------------------------- the rest
+# ---------------------------------------------------------------- other
 
 
 def test_whose_it_is_and_how_much_it_takes() -> None:

@@ -1,4 +1,4 @@
-"""What a call costs, and how that is known."""
+"""The cost of a model call and the source of that figure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The system prompt: the same for the same inputs, and what others wrote stays data in it."""
+"""The system prompt is the same for the same inputs, and text of others in it stays data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reasoning and reasons to end, from the endpoint to the store and to those who listen."""
+"""Reasoning and finish reasons, from the endpoint to the store and to the surfaces."""
 
 from __future__ import annotations
 

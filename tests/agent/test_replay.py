@@ -1,4 +1,4 @@
-"""Whatever is stored, what is sent is a conversation that providers take."""
+"""For any stored messages, the request is a conversation that providers accept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tool(call_id: str | None, text: str) -> dict[str, Any]:
 
 
 def check(messages: list[dict[str, Any]]) -> None:
-    """The rules of the strictest provider."""
+    """Check the rules of the strictest provider."""
     rest = messages[1:] if messages and messages[0]["role"] == "system" else messages
     assert all(message["role"] != "system" for message in rest)
     expected = {"user"}

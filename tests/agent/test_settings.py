@@ -1,4 +1,4 @@
-"""Settings: where a value comes from, what it may be, and that the page about them tells the truth."""
+"""Settings: the source of a value, valid values, and the correctness of the documentation page."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_values_are_read_with_their_types(home: Path) -> None:
     assert settings.model.context_window == 4096
     assert settings.compression.enabled is False
     assert settings.compression.threshold == 0.7
-    assert settings.compression.target_ratio == 0.8  # more is no use
+    assert settings.compression.target_ratio == 0.8  # more has no effect
     assert settings.sessions.retention_days == 7.0
 
 
@@ -78,7 +78,7 @@ def test_the_size_of_one_model_is_not_taken_for_that_of_another(home: Path) -> N
 
 @pytest.mark.parametrize("file", ["{default: m, context_window: 4096}", "{context_window: 4096}"])
 def test_the_size_of_the_usual_model_counts_however_it_is_named(home: Path, file: str) -> None:
-    """A conversation that is resumed names its model, and so may the environment."""
+    """A resumed conversation names its model, and so can the environment."""
     write(home, f"model: {file}")
     assert read_settings({"model.default": "m"}).model.context_window == 4096
     dotenv.change("HERMES_MODEL", "named")
@@ -160,7 +160,7 @@ def test_a_secret_in_a_wrong_value_is_not_told(home: Path) -> None:
     assert secret not in str(problem.value)
 
 
-# ---------------------------------------------------------------- the page
+# ---------------------------------------------------------------- the documentation page
 
 
 def test_the_page_names_every_variable() -> None:

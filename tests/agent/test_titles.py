@@ -1,4 +1,4 @@
-"""Titles: made beside the conversation, once, in any script, and never in anybody's way."""
+"""Titles are generated once, in the background, in any script, and never delay a turn."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def exchange(
 
 
 async def asked(titles: TitleMaker) -> None:
-    """Wait until its model is at work."""
+    """Wait until the model for titles has received a request."""
     model: Any = titles._model
     await model.asked.wait()
 
@@ -89,7 +89,7 @@ async def test_it_is_tried_once(db: SessionDB) -> None:
 
 
 async def test_a_second_turn_does_not_ask_again_while_the_first_request_runs(db: SessionDB) -> None:
-    """Every turn makes its own maker, and a second process has its own store."""
+    """Every turn has its own title maker, and a second process has its own store."""
     gate = asyncio.Event()
     first, second, third = (maker(db, [gate, Text("Login page")], [Text("Twice")]) for _ in range(3))
     with SessionDB(db.db_path) as other:

@@ -1,4 +1,4 @@
-"""One turn: stored before anything depends on it, stopped without loss, and honest when it fails."""
+"""A turn: each message is stored before anything depends on it, a stop loses nothing, and failures are reported."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ async def test_after_the_last_step_it_answers_with_what_it_has(db: SessionDB) ->
 
 
 class MakesRoom:
-    """Leaves out what was said first, once it is asked to."""
+    """Drops the first messages when the context is too large."""
 
     def __init__(self, works: bool, *, due: bool = False, takes: asyncio.Event | None = None) -> None:
         self.asked: list[bool] = []
@@ -352,7 +352,7 @@ async def test_a_message_keeps_the_fields_it_came_with(db: SessionDB) -> None:
 
 
 class Asks:
-    """A tool that needs consent."""
+    """A tool that needs an approval."""
 
     name, description = "asks", "Asks first."
     parameters: Mapping[str, Any] = {"type": "object", "properties": {}}

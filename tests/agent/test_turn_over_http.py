@@ -1,4 +1,4 @@
-"""A whole turn with a model behind HTTP: asked, stored, and paid for."""
+"""A whole turn with a model over HTTP: request, stored messages, usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A turn in a real process that dies at any of its steps: nothing a person was told is lost, nothing is there twice."""
+"""A turn in a real process that dies at any step: nothing that a person saw is lost, and nothing is duplicated."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.survival.processes import LONG
 
 PROGRAM = Path(__file__).with_name("turn_worker.py")
 WHOLE = ["user", "assistant", "tool", "tool", "assistant"]
-"""What a turn that nobody kills leaves behind."""
+"""The messages that an uninterrupted turn stores."""
 
 
 def die(path: Path, of: str, number: int) -> tuple[int, list[dict[str, Any]]]:
-    """How the process ended, and what it told."""
+    """Run the process until it dies. Return (exit status, printed events)."""
     process = subprocess.run(
         [sys.executable, str(PROGRAM), str(path), of, str(number)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(part for part in sys.path if part)},
@@ -66,7 +66,8 @@ async def test_wherever_the_process_dies_what_was_told_is_kept_once_and_the_conv
 
 
 def is_what_was_told(rows: list[dict[str, Any]], told: list[dict[str, Any]]) -> None:
-    """All of it, once and in order; and at most one message more, which was stored and of which nobody heard."""
+    """Check that all shown messages are stored once and in order, and at most one more, which was stored but
+    not shown."""
     assert [row["role"] for row in rows] == WHOLE[: len(rows)]
     said = [(row["content"], row["tool_call_id"]) for row in rows]
     assert len(set(said)) == len(said)
@@ -80,7 +81,7 @@ def is_what_was_told(rows: list[dict[str, Any]], told: list[dict[str, Any]]) -> 
 
 
 async def goes_on(db: SessionDB, session_id: str, rows: list[dict[str, Any]]) -> None:
-    """Whoever comes next holds the conversation, has the open question answered, and asks another one."""
+    """Check that the next process gets the lease, answers the open question, and takes another."""
     check(replay(db.get_context(session_id), "be kind"))
     exists = db.get_session(session_id) is not None
     record = StoredRecord(db, session_id if exists else None)

@@ -1,11 +1,11 @@
-"""Another process that holds a turn: a question, two tools at once, an answer.
+"""A process that runs a turn: a question, two tools at once, an answer.
 
-    python turn_worker.py STATE.DB before N       the process is gone before its N-th step
-    python turn_worker.py STATE.DB after N        the same when the N-th step is done and nobody has heard of it
-    python turn_worker.py STATE.DB statements N   gone at the N-th statement inside of a transaction
+    python turn_worker.py STATE.DB before N       ends abruptly before its N-th step
+    python turn_worker.py STATE.DB after N        the same after the N-th step, before its result is used
+    python turn_worker.py STATE.DB statements N   the same at the N-th statement inside a transaction
 
-A step is a call of the store, a request to the model or the run of a tool. What a person is told is printed at once, a
-line of JSON each.
+A step is a call of the store, a request to the model or the run of a tool. Everything that a person would see is
+printed immediately, one line of JSON each.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NEVER = 10_000
 
 
 class Says:
-    """A tool that answers with its own name; the first of the two waits for the second."""
+    """A tool that returns its own name. The first of the two waits for the second."""
 
     description = "Says its name."
     parameters: Mapping[str, Any] = {"type": "object", "properties": {}}
@@ -84,7 +84,7 @@ def tell(**told: Any) -> None:
 async def main(path: str, mode: str, number: str) -> None:
     left, nobody = [int(number)], [NEVER]
     inside, after = mode == "statements", mode == "after"
-    db = SessionDB(Path(path), spool=not inside)  # as the chat opens it
+    db = SessionDB(Path(path), spool=not inside)  # opened as the chat does
     if inside:
         db._engine = cast(Any, DyingInside(db._engine, left))
         db._append = Messages(db._engine).append

@@ -1,4 +1,4 @@
-"""The browser on a real store, driven by keys, seen as the text on its screen."""
+"""The browser on a real store, driven by keys, with its screen as text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Told = Callable[..., str]
 
 
 class Screen:
-    """What a person sees, and the keys they press."""
+    """The visible text, and keys to press."""
 
     def __init__(self, app: Browser, pilot: Pilot[str]) -> None:
         self.app, self.pilot = app, pilot
@@ -36,7 +36,7 @@ class Screen:
         await self.settle()
 
     async def settle(self) -> None:
-        """Wait until nothing is on its way any more."""
+        """Wait until no work is pending."""
         quiet = 0
         while quiet < 3 and self.app.is_running:
             await self.pilot.pause()
@@ -58,7 +58,7 @@ class Screen:
 
     @property
     def names(self) -> list[str]:
-        """The conversations that are held, in order."""
+        """Return the loaded conversations, in order."""
         rows = self.app.list.rows
         return [row.name for at in range(rows.total) if (row := rows.get(at)) is not None]
 
@@ -80,7 +80,7 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def browsing(db: SessionDB) -> Browsing:
-    """`async with browsing(size=(60, 15)) as screen`: the browser, settled."""
+    """Return the browser after it has loaded: `async with browsing(size=(60, 15)) as screen`."""
 
     @asynccontextmanager
     async def start(
@@ -100,7 +100,7 @@ def browsing(db: SessionDB) -> Browsing:
 
 @pytest.fixture
 def told(db: SessionDB) -> Told:
-    """Store a conversation, `age` seconds ago; the texts are said in turns by the person and the agent."""
+    """Store a conversation, `age` seconds ago. The person and the agent take turns with the texts."""
 
     def tell(
         session_id: str, *texts: str, title: str | None = None, source: str = "cli", age: float = 0

@@ -1,4 +1,4 @@
-"""Renaming, pinning, archiving, deleting; and taking it back."""
+"""Rename, pin, archive, delete, and undo."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.browser.conftest import Browsing, Told
 
 
 class Slow(SessionDB):
-    """A store that throws nothing away before it may."""
+    """A store that waits before it trashes a session until the test allows it."""
 
     may_go = threading.Event()
 
@@ -261,7 +261,7 @@ async def test_an_export_is_written_and_replaces_only_an_earlier_one(
 
 
 class SlowExport(SessionDB):
-    """A store that reads no session for an export before it may."""
+    """A store that waits before it reads a session for an export until the test allows it."""
 
     reads, may_go = threading.Semaphore(0), threading.Event()
 

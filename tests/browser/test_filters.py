@@ -1,4 +1,4 @@
-"""The filter dialog, and the view behind it."""
+"""The filter dialog and the filtered list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list: what it shows, says that it hides, and how little of a large store it reads."""
+"""The list: its rows, its notice about hidden rows, and how few rows of a large store it reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INSERT = "INSERT INTO sessions (id, source, started_at) VALUES (?, 'cli', ?)"
 
 
 class Counting(SessionDB):
-    """A store that counts the rows which lists take out of it."""
+    """A store that counts the rows that lists read."""
 
     rows_read = 0
 
@@ -29,7 +29,7 @@ class Counting(SessionDB):
 
 
 def add_many(store: SessionDB, count: int) -> None:
-    """Sessions of another program, a minute apart, the newest first."""
+    """Add sessions of another program, one minute apart, the newest first."""
     now = time.time()
     change_each(store, INSERT, ((f"s{number:05}", now - number * 60) for number in range(count)))
 

@@ -1,4 +1,4 @@
-"""The preview shows what was said whole, and no reasoning in its place."""
+"""The preview shows messages completely, without reasoning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The preview: the transcript at the match, read in pieces, never whole."""
+"""The preview shows the transcript at the match, and reads it in pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows that are held: whatever is asked for and taken away, they are those of the store at the same place."""
+"""The loaded rows match the store at the same positions, whatever is loaded and removed."""
 
 from __future__ import annotations
 

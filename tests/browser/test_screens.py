@@ -1,4 +1,4 @@
-"""What the whole screen looks like, at the smallest and at a usual size; and the keys at the bottom."""
+"""Snapshots of the whole screen at the smallest and a usual size, and the keys in the footer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARCH = 1_741_165_200.0  # 2025-03-05 09:00 UTC
 
 @pytest.fixture
 def months_ago(db: SessionDB) -> None:
-    """A store whose times are printed as dates, so that the screen is the same every day."""
+    """Create a store with old times, which are printed as dates, so that the screen is the same every day."""
     call = {"id": "1", "type": "function", "function": {"name": "terminal", "arguments": '{"command": "ls"}'}}
     for number, (source, title, *texts) in enumerate(
         (

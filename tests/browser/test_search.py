@@ -1,4 +1,4 @@
-"""Typing: titles and content are searched as one types, and what was typed is what counts."""
+"""Titles and content are searched while the person types, and the last query counts."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.browser.conftest import Browsing, Screen, Told
 
 
 def send(screen: Screen, *keys: str) -> None:
-    """All of these in one piece, as from a terminal in which they waited."""
+    """Send all keys at once, as a terminal does with keys that were typed ahead."""
     characters = {"enter": "\r"}
     for key in keys:
         screen.app.post_message(events.Key(key, characters.get(key, key if len(key) == 1 else None)))

@@ -1,4 +1,4 @@
-"""A chat that is driven by what a person types, key by key, on a terminal that nobody sees."""
+"""A chat in an invisible terminal, driven key by key."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from tests.chat.echo import PARTS
 
 ENTER, NEW_LINE, LEAVE, INTERRUPT, DOWN = "\r", "\x1b\r", "\x04", "\x03", "\x1b[B"
 SEEN = "\0"
-"""Behind it stands what is pressed when the next question is on the screen."""
+"""Keys after this mark are pressed when the next question is on the screen."""
 POSITION = "\x1b[20;3R"
 
 Typing = Callable[..., Awaitable[str]]
 
 
 class Terminal(DummyOutput):
-    """A terminal that nobody sees. It answers cursor-position requests, and a person answers questions once shown."""
+    """An invisible terminal. It answers cursor-position requests, and sends the answers to questions when
+    they are shown."""
 
     responds_to_cpr = True
 
@@ -46,9 +47,10 @@ class Terminal(DummyOutput):
 
 @pytest.fixture
 def typing(db: SessionDB, tmp_path: Path) -> Typing:
-    """`await typing("hello", "/title x")`: sends each line, then leaves; what the screen showed.
+    """Return `typing`: `await typing("hello", "/title x")` sends each line, leaves the chat, and returns the
+    screen's output.
 
-    `keys` are pressed behind the lines. What follows a `SEEN` in them waits for the next question.
+    `keys` are pressed after the lines. Keys after a `SEEN` wait for the next question.
     """
 
     async def drive(
@@ -72,7 +74,7 @@ def typing(db: SessionDB, tmp_path: Path) -> Typing:
             chat.prompt_line = terminal.prompt_line = PromptLine(
                 completer, chat.format_toolbar, incognito=incognito, keyboard=pipe, output=terminal
             )
-            # A pipe holds only so much.
+            # In a thread, because the capacity of a pipe is limited.
             sending = asyncio.create_task(asyncio.to_thread(pipe.send_text, text))
             await asyncio.wait_for(chat.run(resuming), 60)
             await sending

@@ -1,10 +1,10 @@
-"""The real command with a model that repeats what it is told, for tests that drive it from outside.
+"""The real command with a model that repeats the prompt, for tests that drive it from outside.
 
     python -m tests.chat.echo -q "hello"
 
-What it is told decides what happens: `slow N` takes N tenths of a second, `use TOOL ARG` calls a tool, `fail` fails,
-`markdown` answers with some, `think REASON` thinks in tags first and ends for that reason, `ponder` only thinks,
-everything else comes back.
+Some prompts have an effect: `slow N` takes N tenths of a second, `use TOOL ARG` calls a tool, `fail` fails, `markdown`
+returns Markdown, `think REASON` begins with tagged reasoning and ends with that finish reason, `ponder` returns only
+reasoning. Every other prompt is repeated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tool calls as they are read from messages: their results, their edits, and a line for each that hides nothing."""
+"""Tool calls read from messages: results, edits, and a line for each that hides nothing."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_long_command_is_described_whole_and_other_arguments_are_cut() -> None
 @pytest.mark.parametrize(
     "hiding",
     [
-        "echo hello \x1b]0;; rm -rf ~ #\x07",  # a control string: a terminal shows nothing of it, a shell runs it
+        "echo hello \x1b]0;; rm -rf ~ #\x07",  # a control string: a terminal hides it, but a shell runs it
         "echo hello \x90; rm -rf ~ #\x9c",
         "echo hello \r; rm -rf ~ #",
         "echo \u202e# ~ fr- mr ;\u202c",
@@ -105,7 +105,7 @@ def test_each_call_gets_its_own_result() -> None:
     rows = [
         called("1", "terminal", command="a"),
         result("1", "first\n[exit code 0]"),
-        called("1", "terminal", command="b"),  # ids of models repeat
+        called("1", "terminal", command="b"),  # models can reuse ids
         result("1", "second\n[exit code 3]"),
         called("2", "read_file", path="x"),
         result("2", "error: there is no x"),

@@ -1,4 +1,4 @@
-"""The chat, key by key: what a person types, what they see, and what is in the store afterwards."""
+"""The chat, key by key: input, output, and the stored sessions."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ async def test_an_automatic_title_is_made_once_after_the_first_exchange(
     assert row["title"] == "A good title"
 
 
-# From one conversation to another
+# Switching conversations
 
 
 async def test_new_ends_the_old_one_and_titles_the_next(db: SessionDB, typing: Typing) -> None:
@@ -305,7 +305,7 @@ async def test_a_branch_copies_nothing_and_leaves_the_old_one(db: SessionDB, typ
     assert "6 messages" in shown
 
 
-# Going back
+# Undo and redo
 
 
 async def test_undo_is_stored_fills_the_prompt_and_comes_back(db: SessionDB, typing: Typing) -> None:
@@ -403,7 +403,7 @@ async def test_retry_of_what_was_never_answered_says_it_once(db: SessionDB, typi
 
 
 class InterruptedInTheMiddle(SessionDB):
-    """Ctrl-C comes in the moment in which a handoff was asked for."""
+    """Ctrl-C is pressed at the moment when a handoff was requested."""
 
     def request_handoff(self, session_id: str, platform: str) -> bool:
         done = super().request_handoff(session_id, platform)
@@ -422,7 +422,7 @@ async def test_a_handoff_can_be_given_up_as_soon_as_it_is_asked_for(db: SessionD
 async def test_an_interrupt_with_nothing_to_stop_does_not_end_the_conversation(
     db: SessionDB, typing: Typing
 ) -> None:
-    """As when an answer came to its end in the moment in which somebody wanted to stop it."""
+    """The answer can end at the moment when the person presses Ctrl-C."""
 
     def interrupted() -> None:
         os.kill(os.getpid(), signal.SIGINT)
@@ -432,7 +432,7 @@ async def test_an_interrupt_with_nothing_to_stop_does_not_end_the_conversation(
     assert said(db, only(db)["id"]) == ["one", "two"]
 
 
-# Looking
+# Inspection
 
 
 async def test_the_help_names_every_command(typing: Typing) -> None:
@@ -581,11 +581,11 @@ async def test_the_recap_can_be_turned_off(db: SessionDB, typing: Typing, home: 
     assert "Previous Conversation" not in shown
 
 
-# Compression, as far as the chat has to do with it
+# Compression
 
 
 class Compressing:
-    """Goes on from a summary when the person asks for it."""
+    """Continues from a summary when the person requests it."""
 
     def __init__(self, record: StoredRecord) -> None:
         self.record = record
@@ -617,7 +617,7 @@ async def test_compression_goes_on_in_the_continuation(db: SessionDB, typing: Ty
     assert f"hermes --resume {tip}" in shown
 
 
-# Upkeep, incognito
+# Maintenance and incognito
 
 
 async def test_maintenance_that_was_asked_for_runs_once_and_says_what_it_did(
@@ -652,7 +652,7 @@ async def test_of_an_incognito_conversation_nothing_is_kept(
 
 @contextmanager
 def other_terminal(db: SessionDB, session_id: str, verb: str = "acquire") -> Iterator[int]:
-    """A process that works in a conversation; its number."""
+    """Start a process that works in a conversation. Return its pid."""
     program = (
         "import sys; from hermes_state import SessionDB; db = SessionDB(sys.argv[1]);"
         "getattr(db.leases, sys.argv[3])(sys.argv[2], 'terminal'); print(flush=True); sys.stdin.read()"
@@ -719,7 +719,8 @@ async def test_who_was_overtaken_loses_nothing_they_typed(db: SessionDB, typing:
     with ExitStack() as others:
 
         def price(_model: str, _used: object) -> tuple[float, dict[str, Any]]:
-            if len(said(db, only(db)["id"])) == 1:  # once the first answer is there, another terminal comes
+            # When the first answer is complete, another terminal takes over.
+            if len(said(db, only(db)["id"])) == 1:
                 others.enter_context(other_terminal(db, only(db)["id"], "take_over"))
             return 0.0, {}
 
@@ -738,7 +739,7 @@ async def test_what_cannot_be_stored_is_said_at_once_and_stored_later(home: Path
         store.append_message("one", "user", "hello")
 
         def make_model(*_: object) -> EchoModel:
-            # Somebody is in the middle of a transaction from now on.
+            # From now on another process holds a transaction.
             lock.enter_context(locked(store.db_path))
             return EchoModel()
 
@@ -767,7 +768,7 @@ async def test_a_store_that_is_locked_can_still_be_read_on_in(home: Path, typing
 
 
 async def test_warnings_of_the_log_stand_on_the_screen_each_once(typing: Typing) -> None:
-    """Python's own handler would print them into the midst of what is drawn."""
+    """Python's own handler would print them into the middle of the drawn screen."""
 
     class Warn:
         name, description = "warn", "Warns from threads of its own."

@@ -1,4 +1,4 @@
-"""The `hermes` command as a chat: names without quotes, one question, errors and exit codes."""
+"""The `hermes` command as a chat: names without quotes, single questions, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_name_is_whole_until_a_flag(flag: str, name: list[str], with_command: 
     assert insert_chat_command(typed, COMMANDS) == ["chat", f"{long}={' '.join(name)}", "--model", "m"]
 
 
-# One question
+# Single questions
 
 
 def test_the_answer_is_all_that_goes_to_stdout(hermes: Run, db: SessionDB) -> None:

@@ -1,4 +1,4 @@
-"""Which conversation is meant: whatever of a family is named, the answer is its live end."""
+"""The lookup of a conversation: any session of a family leads to its last session."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def find_conversation(db: SessionDB, name: str) -> lookup.Lookup:
 
 
 def a_family(db: SessionDB, name: str, title: str | None, segments: int) -> list[str]:
-    """A conversation that was compressed so many times; its ids, the live end last."""
+    """Create a conversation that was compressed this many times. Return its ids, the last session last."""
     ids = [db.create_session(f"{name}_0", "cli")]
     if title is not None:
         db.set_session_title(ids[0], title)
@@ -53,7 +53,7 @@ def test_every_name_of_a_family_leads_to_its_live_end(
             assert find_conversation(db, name).id == ids[-1]
         for row in find_conversation(
             db, "2025_"
-        ).candidates:  # of several families each is one candidate, by its live end
+        ).candidates:  # each of several families is one candidate, by its last session
             assert row["id"] in {one[-1] for one in made.values()}
         assert (find_conversation(db, "2025_").id is None) == (len(made) > 1)
         assert find_conversation(db, "no such thing") == lookup.Lookup(None)

@@ -1,4 +1,4 @@
-"""The page about commands is what the tables of commands say, and both surfaces render all that commands return."""
+"""The page about commands matches the command tables, and both surfaces render every result of commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links on a terminal: nobody is led elsewhere than they can read."""
+"""Links in a terminal lead only to addresses that are visible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hermes.chat.view.screen import Screen
 
 
 def shown(markdown: str, width: int = 300) -> str:
-    """What a person sees of an answer."""
+    """Return the visible text of an answer."""
     written = io.StringIO()
     screen = Screen(Console(file=written, width=width, force_terminal=True, color_system="truecolor"))
     screen.print_markdown(markdown)

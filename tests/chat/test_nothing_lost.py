@@ -1,4 +1,5 @@
-"""Answers on the screen: no visible character is lost, HTML is text, lines stay lines, reasoning is folded."""
+"""Answers on the screen lose no visible character, HTML is shown as text, line breaks are kept, reasoning is
+folded."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _HYPERLINK = re.compile(r"\x1b\]8;[^\x1b]*\x1b\\")
 
 
 def drawn(*happened: Any, width: int = 300, terminal: bool = True) -> list[str]:
-    """The lines that stay on the screen."""
+    """Return the lines that stay on the screen."""
     written = io.StringIO()
     colours: Any = "truecolor" if terminal else None
     console = Console(file=written, width=width, height=50, force_terminal=terminal, color_system=colours)
@@ -206,13 +207,13 @@ def test_one_question_gets_the_answer_alone(
     assert stderr in ran.stderr
 
 
-# What was said before
+# Earlier messages
 
 
 @given(TEXTS, st.sampled_from(["user", "assistant"]))
 def test_the_recap_shows_the_last_answer_whole(text: str, role: str) -> None:
     written = io.StringIO()
-    # Rich remembers of each style how it was first written, for all consoles.
+    # Rich caches the first spelling of each style for all consoles.
     console = Console(file=written, width=300, height=50, force_terminal=True, color_system="truecolor")
     shown = format_row_text({"role": role, "content": text})
     Screen(console).print_recap(Recap(0, [Entry(role, shown, is_last=True)], None))

@@ -1,4 +1,4 @@
-"""`hermes -q` asks for approvals at a terminal, and refuses what would ask without one."""
+"""`hermes -q` asks for approvals in a terminal, and without one refuses actions that need an approval."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_yes_runs_the_command_once(project: Path, term: str) -> None:
         if term == "xterm":
             terminal.is_asked_behind(ASKED)
             terminal.types("y")
-        else:  # keys of the first 400 ms do not count, so the first of them may be lost
+        else:  # keys in the first 400 ms are ignored, so the first of them may be lost
             while terminal.process.poll() is None:
                 terminal.types("y")
                 try:

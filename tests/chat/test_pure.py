@@ -1,4 +1,4 @@
-"""The small pure parts: what is said on leaving, pastes, files that are mentioned, blocks of Markdown, places."""
+"""Small pure functions: the message on leaving, pastes, mentioned files, blocks of Markdown, positions."""
 
 from __future__ import annotations
 

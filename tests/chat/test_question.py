@@ -1,4 +1,5 @@
-"""A question in the chat counts only keys that were pressed after it was shown; earlier ones go to the next prompt."""
+"""A question in the chat accepts only keys that were pressed after it was shown. Earlier keys go to the next
+prompt."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ PATIENT_ECHO = [
         "runpy.run_module('tests.chat.echo', run_name='__main__', alter_sys=True)"
     ),
 ]
-"""Waits longer for a terminal that does not answer: far longer than the rest of a question takes."""
+"""A long time limit for a terminal that does not respond: far longer than the rest of a question takes."""
 ASKS = f"use shout may I{ENTER}"
 QUESTION = "May it? (it deletes)"
 PASTE = "\x1b[200~{}\x1b[201~"
@@ -103,7 +104,7 @@ async def test_keys_of_a_question(typing: Typing, keys: str, answer: str) -> Non
 
 @pytest.mark.parametrize(("length", "is_said"), [(50, False), (1_500, True)])
 def test_a_question_about_a_long_command_says_how_long_it_is(length: int, is_said: bool) -> None:
-    """Its beginning may have left the screen."""
+    """The beginning of the command may have scrolled off the screen."""
     assert ("read it from its beginning" in describe_length("x" * length)) is is_said
     assert ("read it from its beginning" in describe_length("rm x" + "\n" * (length // 10) + "ls")) is is_said
 
@@ -121,7 +122,7 @@ async def test_ctrl_c_at_a_question_stops_the_turn(typing: Typing, keys: str) ->
 
 
 class Screen(DummyOutput):
-    """A terminal on which nothing is seen. It answers when the test says so."""
+    """An invisible terminal that answers when the test requests it."""
 
     responds_to_cpr = True
 
@@ -164,7 +165,7 @@ async def answered(screen: Screen, question: Awaitable[object], before: str, aft
         ("", LEAVE, None),
         ("", INTERRUPT, Stopped),
         (INTERRUPT, "", Stopped),
-        ("\x1b[1;2Ry", "n", "no"),  # Shift-F3, in the form of an answer
+        ("\x1b[1;2Ry", "n", "no"),  # Shift-F3 has the same form as an answer
     ],
 )
 async def test_four_options(before: str, after: str, expected: str | type[Stopped] | None) -> None:
@@ -189,7 +190,7 @@ async def test_a_line_can_be_left(keys: str, expected: type[Stopped] | None) -> 
 
 
 async def test_an_enter_out_of_habit_does_not_send_the_next_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompting_module, "SILENCE_S", 60.0)  # however slow the machine is
+    monkeypatch.setattr(prompting_module, "SILENCE_S", 60.0)  # independent of the speed of the machine
     async with prompting() as (asking, screen):
         assert await answered(screen, asking.choose("?", OPTIONS, default=3), "ahead", "y") == "once"
         prompt = asyncio.create_task(asking.ask("prefilled"))
@@ -259,7 +260,7 @@ def test_a_terminal_that_never_answers_gets_time_to_show_the_question(home: Path
 
 
 def test_undo_on_a_dumb_terminal_shows_what_is_in_the_prompt(home: Path) -> None:
-    """Or Enter would send what nobody sees."""
+    """Otherwise Enter would send invisible text."""
     with Terminal(ECHO, term="dumb") as terminal:
         terminal.sees("❯")
         terminal.is_raw()
@@ -289,7 +290,7 @@ def test_what_was_typed_before_a_list_of_conversations_chooses_none(db: SessionD
         assert terminal.shown.split("Resumed session ")[1].split()[0] in first
 
 
-# ---------------------------------------------------------------- keys and answers, split
+# ---------------------------------------------------------------- keys and answers in separate reads
 
 bits = st.lists(
     st.sampled_from(

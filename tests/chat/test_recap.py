@@ -1,4 +1,4 @@
-"""The recap: the documented figures, and what was left open."""
+"""The recap: the documented figures and the unfinished turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is drawn: finished blocks once, the open one again in its place, and nothing that text from outside could do."""
+"""Drawing: finished blocks once, the open block repeatedly in place, and untrusted text without effects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def a_screen(width: int = 40, height: int = 10, *, terminal: bool = True) -> tup
 
 
 class Terminal:
-    """As much of a terminal as the chat uses: lines, going up, clearing below."""
+    """The part of a terminal that the chat uses: lines, cursor up, clear below."""
 
     def __init__(self, text: str) -> None:
         self.lines = [""]
@@ -102,7 +102,7 @@ def test_a_window_that_became_narrower_is_cleared_wholly() -> None:
     screen.tick()
     screen.console.width = 20
     screen.handle_event(events.Done(""))
-    assert "\x1b[3F" in shown.getvalue()  # one line of 34 cells, now two rows, and the empty one below
+    assert "\x1b[3F" in shown.getvalue()  # one line of 34 cells is now two rows, followed by the empty line
 
 
 def test_tools_are_shown_while_they_run_and_with_their_time() -> None:
@@ -291,7 +291,7 @@ def test_the_recap_is_a_panel_with_gold_and_green_marks() -> None:
     assert "◆ Hermes: good" in plain
     assert "│   day" in plain
     assert "\x1b[1;2;38;2;255;215;0m● You: " in text
-    assert "\x1b[1;38;2;95;215;95m◆ Hermes: " in text  # the last one is not dim
+    assert "\x1b[1;38;2;95;215;95m◆ Hermes: " in text  # the last one is not dimmed
 
 
 @pytest.mark.parametrize(

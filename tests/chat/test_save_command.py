@@ -1,4 +1,4 @@
-"""`/save` writes the whole conversation, whatever was compressed or branched off, and keeps it private."""
+"""`/save` writes the whole conversation with compressed parts and branches, and the file is private."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def test_an_incognito_conversation_can_be_saved(typing: Typing, tmp_path: 
 
 
 class Interrupted(SessionDB):
-    """A store in which Ctrl-C is pressed while a session is read for an export."""
+    """A store that simulates Ctrl-C while a session is read for an export."""
 
     def export_session(self, session_id: str, *, redact: bool = False) -> dict[str, Any] | None:
         os.kill(os.getpid(), signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Subagents at a terminal: what is seen of them, `/agents`, and the lines of `hermes -q`."""
+"""Subagents in a terminal: their output, `/agents`, and the lines of `hermes -q`."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Window:
         return self._run("capture-pane", "-p", "-t", name)
 
     def process(self, name: str) -> int:
-        """The chat, below the shell of the window."""
+        """Return the chat process below the shell of the window."""
         shell = self._run("list-panes", "-t", name, "-F", "#{pane_pid}").strip()
         return int(
             subprocess.run(["pgrep", "-P", shell], capture_output=True, text=True, check=True).stdout.split()[
@@ -57,7 +57,7 @@ class Window:
         )
 
     def sees(self, name: str, *texts: str) -> str:
-        """Wait until all of this stands on the screen."""
+        """Wait until all of these texts are on the screen."""
         until = time.monotonic() + PATIENCE_S
         while not all(text in (screen := self.screen(name)) for text in texts):
             assert time.monotonic() < until, screen
@@ -141,7 +141,7 @@ def test_a_day_in_the_terminal(window: Window, db: SessionDB, tmp_path: Path) ->
 
     window.keys("three", "/undo", "Enter")
     window.sees("three", "Take back “slow 299” and all after it?", "> 3. no (n)")
-    window.keys("three", "y", "Enter")  # Enter is a habit, and sends nothing
+    window.keys("three", "y", "Enter")  # an empty line sends nothing
     window.sees("three", "Took back “slow 299” (1 message).", "❯ slow 299")
     assert len(stored(db, "my project")) == 3
     window.keys("three", "C-c", "/rewind undo", "Enter")
@@ -152,7 +152,7 @@ def test_a_day_in_the_terminal(window: Window, db: SessionDB, tmp_path: Path) ->
     session = db.tip("my project")
     assert session is not None
     until(lambda: db.leases.find_holder(session) is None)
-    # Nothing was said in it since the process was killed, so it is as that left it.
+    # The session has no messages after the kill, so it is unchanged.
     assert stored(db, "my project")[0] == "line one\nline two"
     assert len(stored(db, "my project")) == 4
     assert stored(db, "my project (2)")[-1] == "mine"

@@ -1,4 +1,5 @@
-"""`/output` and `/diff`: everything that tools did in a conversation, also before a resume, a compression, an undo."""
+"""`/output` and `/diff`: everything that tools did in a conversation, including before a resume, compression
+or undo."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ CTRL_O = "\x0f"
 
 
 def after(shown: str, command: str) -> str:
-    """What was shown since a command of the person was last taken."""
+    """Return the output since the person's last command."""
     return shown.rpartition(command)[2]
 
 
@@ -117,7 +118,7 @@ async def test_without_calls_it_says_so(typing: Typing) -> None:
 async def press(
     db: SessionDB, tmp_path: Path, parts: AgentComponents, steps: Sequence[tuple[str, str]]
 ) -> str:
-    """Key by key, each when the answer to the one before it is on the screen; all that was shown."""
+    """Press keys one by one, each after the response to the previous one. Return all output."""
     shown = io.StringIO()
     with create_pipe_input() as pipe:
         conversation = open_local_conversation(db, parts, can_ask=True, cwd=tmp_path)

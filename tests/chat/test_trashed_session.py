@@ -1,4 +1,5 @@
-"""A conversation whose session is moved to the trash while it is held continues in a new one, and says so."""
+"""If the session of an open conversation is moved to the trash, the conversation continues in a new one, with
+a notice."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ async def hear(
     on: Callable[[Event], bool] = lambda _: False,
     then: Callable[[], Any] = lambda: None,
 ) -> list[Event]:
-    """One turn; `then` is done once, when `on` says so of an event."""
+    """Run one turn. Call `then` once, at the first event for which `on` is true."""
     heard: list[Event] = []
     done = False
     async for event in conversation.say(text):

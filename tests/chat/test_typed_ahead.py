@@ -1,4 +1,4 @@
-"""What is typed while an answer is made: commands that are run at once, and all else for the next prompt."""
+"""Input during an answer: some commands run immediately, and all other input goes to the next prompt."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LINES = st.lists(
 
 @contextmanager
 def open_keyboard() -> Iterator[tuple[int, Input]]:
-    """A terminal that the test types into, and the keyboard of the program in it."""
+    """Open a terminal that the test types into, and the keyboard of the program in it."""
     ours, its = pty.openpty()
     tty.setraw(its)
     with open(its, encoding="utf-8") as stdin:
@@ -36,7 +36,7 @@ def open_keyboard() -> Iterator[tuple[int, Input]]:
 
 
 async def type_text(text: str) -> tuple[list[str], str, list[str]]:
-    """The commands that were run, the text for the next prompt, and what was shown of commands."""
+    """Type text. Return (commands that ran, text for the next prompt, output of the commands)."""
     run: list[str] = []
     shown: list[str] = []
 

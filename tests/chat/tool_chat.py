@@ -1,6 +1,6 @@
-"""A chat with the agent's own tools and a model that calls what it is told to.
+"""A chat with the agent's own tools and a model that calls the requested tools.
 
-`calls [["TOOL", {"its": "arguments"}], ...]` calls these tools at once. Everything else is answered in words.
+`calls [["TOOL", {"its": "arguments"}], ...]` calls these tools at once. Other prompts get a text answer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CallingModel(EchoModel):
 
 
 def with_tools() -> AgentComponents:
-    """The tools act without asking: what is shown of them does not depend on that."""
+    """Let the tools act without approvals, which do not affect what is shown of them."""
     config_file.change("approvals.mode", "off")
     return PARTS._replace(
         make_model=lambda _wish: CallingModel(), make_tools=make_standard_components().make_tools
@@ -39,7 +39,7 @@ def with_tools() -> AgentComponents:
 
 
 def call(name: str, **arguments: Any) -> str:
-    """What to type so that the model calls a tool."""
+    """Return the prompt that makes the model call a tool."""
     return calls([name, arguments])
 
 

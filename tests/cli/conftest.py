@@ -1,4 +1,4 @@
-"""The real command, started in a process of its own, in the test's own home."""
+"""The real command in a separate process, with the home of the test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ Told = Callable[..., str]
 
 @pytest.fixture
 def hermes() -> Hermes:
-    """`hermes("sessions", "list")`: runs it to the end; stdin is empty unless given."""
+    """Return a function that runs the command to its end: `hermes("sessions", "list")`. stdin is empty unless
+    given."""
 
     def run(*words: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -54,7 +55,7 @@ def told(db: SessionDB) -> Told:
 
 
 def seen_on_a_terminal(width: int, *words: str, **environment: str) -> str:
-    """What the command writes to a terminal of so many columns."""
+    """Return the output of the command in a terminal of this width."""
     ours, theirs = pty.openpty()
     child = subprocess.Popen(
         [*COMMAND, *words],

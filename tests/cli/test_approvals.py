@@ -1,4 +1,4 @@
-"""`hermes approvals`: listing and revoking what the agent may do without asking."""
+"""`hermes approvals` lists and revokes stored approvals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.cli.conftest import Hermes
 
 @pytest.fixture
 def projects(home: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """Two projects; four approvals, numbered 1 to 4 in this order."""
+    """Create two projects with four approvals, numbered 1 to 4 in this order."""
     first, second = tmp_path / "first", tmp_path / "second"
     for project in (first, second):
         (project / ".git").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""`hermes sessions browse`: in a real terminal, and by number where there is none."""
+"""`hermes sessions browse` in a real terminal, and by number without a terminal."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_textual_is_not_loaded_where_it_is_not_needed(three: None) -> None:
 
 
 class Terminal:
-    """A terminal in which the browser runs, on a tmux server of its own."""
+    """A terminal with the browser, on a separate tmux server."""
 
     def __init__(self, socket: Path) -> None:
         self._tmux = ["tmux", "-u", "-S", str(socket), "-f", "/dev/null"]
@@ -107,7 +107,7 @@ class Terminal:
         return self._run("capture-pane", "-t", "b", "-p")
 
     def shows(self, *wanted: str, but: str = "\0") -> str:
-        """Wait until all of these are to be seen; what is seen then."""
+        """Wait until all of these texts are visible, and return the screen."""
         deadline = time.monotonic() + 60
         while not all(one in (text := self.text) for one in wanted) or but in text:
             assert time.monotonic() < deadline, f"{wanted} not in:\n{text}"
@@ -174,7 +174,7 @@ def test_leaving_gives_the_terminal_back(terminal: Terminal, key: str, said: str
 def test_a_terminal_that_cannot_draw_gets_numbers(terminal: Terminal) -> None:
     terminal.start(80, 24, TERM="dumb")
     terminal.shows("1. the newest", "Number (1-3")
-    while "EXIT" not in terminal.text:  # keys of the first 400 ms are discarded
+    while "EXIT" not in terminal.text:  # keys in the first 400 ms are discarded
         terminal.keys("Enter")
     terminal.shows("Cancelled.", "EXIT 1")
 
@@ -184,7 +184,7 @@ def test_a_terminal_that_cannot_draw_gets_numbers(terminal: Terminal) -> None:
 def test_without_the_extra_it_says_how_to_get_it_and_takes_numbers(
     terminal: Terminal, tmp_path: Path
 ) -> None:
-    """A finder that knows no Textual stands for a machine on which it is not installed."""
+    """Hides Textual from the process, as on a machine where it is not installed."""
     blocker = "import sys\nimport importlib.util as u\nfind = u.find_spec\n"
     blocker += "u.find_spec = lambda name, package=None: None if name == 'textual' else find(name, package)\n"
     (tmp_path / "sitecustomize.py").write_text(blocker)

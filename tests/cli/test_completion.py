@@ -1,4 +1,4 @@
-"""Completion: what a shell offers, asked for as the scripts ask, and in the shells that are here."""
+"""Shell completion: the offered words, requested as the scripts do, and in the installed shells."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_of_the_store_that_was_named(hermes: Hermes, told: Told, tmp_path: Path)
 
 
 def command_on_path(tmp_path: Path) -> dict[str, str]:
-    """An environment in which `hermes` is the command under test."""
+    """Return an environment in which `hermes` is the command under test."""
     script = tmp_path / "bin" / "hermes"
     script.parent.mkdir()
     script.write_text(f'#!/bin/sh\nexec {sys.executable} -m hermes.cli.main "$@"\n')
@@ -89,7 +89,7 @@ def command_on_path(tmp_path: Path) -> dict[str, str]:
 def test_bash_completes_what_is_quoted_and_quotes_what_it_completes(
     told: Told, tmp_path: Path, begun: str, split: list[str], replies: list[str]
 ) -> None:
-    """Bash hands over the line, and the words it makes of it: it also splits at colons, and replaces only the rest."""
+    """Bash passes the line and its words. It also splits at colons, and replaces only the rest."""
     for number, title in enumerate(("garden plans", "Re: invoice", "hostile $(reboot)")):
         told(f"20250305_{number}", "one", title=title)
     words = " ".join(map(shlex.quote, ("hermes", "sessions", "show", *split)))

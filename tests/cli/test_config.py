@@ -1,4 +1,4 @@
-"""`hermes config`: what is set, from where, and changing it without showing a key."""
+"""`hermes config` shows values with their sources and changes them, without printing keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY = "sk-" + "proj-" + "MadeUpForThisTest0123456789"
 
 
 def editor(tmp_path: Path, *texts: str) -> str:
-    """An editor that writes these texts, one each time that it is started."""
+    """Return an editor that writes these texts, one per start."""
     for number, text in enumerate(texts):
         (tmp_path / f"text{number}").write_text(text)
     script = tmp_path / "editor"
@@ -187,7 +187,7 @@ def test_an_editor_that_fails_changes_nothing(hermes: Hermes, home: Path, progra
 def test_a_resumed_conversation_keeps_the_context_window_it_was_held_with(
     home: Path, hermes: Hermes, model_server: ModelServer
 ) -> None:
-    """Begun with another model by HERMES_MODEL, and resumed without."""
+    """The conversation was started with another model by HERMES_MODEL and is resumed without that variable."""
     model_server.will(*[says("Yes.")] * 6)
     home.mkdir(mode=0o700, exist_ok=True)
     (home / "config.yaml").write_text(

@@ -1,4 +1,4 @@
-"""A confirmation on a terminal counts only keys that were pressed after it was shown."""
+"""A confirmation in a terminal accepts only keys that were pressed after it was shown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENT_DELETE = [
     ),
     *DELETE[-3:],
 ]
-"""Waits longer for a terminal that does not answer: far longer than the rest of the command takes."""
+"""A long time limit for a terminal that does not respond: far longer than the rest of the command takes."""
 QUESTION = "Delete session 'mine' and all its messages? [y/N] "
 
 
@@ -151,7 +151,7 @@ def test_a_number_typed_before_the_list_was_shown_chooses_nothing(home: Path) ->
         terminal.is_asked(1)
         terminal.types("2\n")
         terminal.answer()
-        # Lines are read from now on.
+        # From now on the terminal reads lines.
         until(lambda: bool(terminal.mode[3] & termios.ECHO), lambda: "there is no echo")
         terminal.types("7\n")
         terminal.sees("Type a number from 1 to 3.")

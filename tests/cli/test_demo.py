@@ -1,4 +1,4 @@
-"""`hermes demo`: everything seen in a minute, and nothing of the person's touched."""
+"""`hermes demo` shows the features within a minute and changes no file of the person."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ COMMON = {"-h", "--help", "--store"}
 
 
 def commands(of: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Those that do something themselves."""
+    """Return the commands that have an action, not only subcommands."""
     groups = [action for action in of._actions if isinstance(action, argparse._SubParsersAction)]
     if not groups:
         yield of

@@ -1,4 +1,4 @@
-"""`hermes sessions export`, as a person runs it."""
+"""`hermes sessions export`, run as a command."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.terminal import read_output
 T = 1_780_000_000.0
 SECRET = "sk-ant-api03-" + "Zq7" * 31
 
-# An interrupt in the middle of an import leaves a file to the interpreter, which warns about it where it is told to.
+# An interrupt during an import leaves a file open, about which the interpreter may warn.
 UNWARNED = [word for word in COMMAND if word not in ("-W", "error")]
 
 
 @pytest.fixture
 def stored(home: Path) -> None:
-    """A compressed conversation with a branch and a subagent, one of each other kind, and one in the trash."""
+    """Create a compressed conversation with a branch and a subagent, one of each other kind, and one in the trash."""
     with SessionDB() as db:
         db.create_session("talk1", "cli", started_at=T, model="vendor/big-model")
         said = [db.append_message("talk1", "user", f"hello {n}", timestamp=T + n) for n in range(3)]
@@ -326,7 +326,7 @@ def test_a_line_is_a_line_for_every_program(hermes: Hermes, home: Path) -> None:
 
 @pytest.fixture
 def large(home: Path) -> None:
-    """So much that an export takes a moment."""
+    """Create enough sessions that an export takes a moment."""
     with SessionDB(durability="normal") as db:
         for number in range(25):
             db.create_session(f"s{number}", "cli", started_at=T + number)
@@ -356,8 +356,8 @@ class TestBrokenOff:
                 time.sleep(0.001)
             child.send_signal(signal.SIGINT)
             said, complained = child.communicate(timeout=30)
-            # The interpreter drops an interrupt that comes while it clears up after an import: then it never was.
-            # Nor was it if the export had ended by then.
+            # The interpreter drops an interrupt that arrives while it cleans up after an import. The export
+            # may also have ended before the interrupt.
             if child.returncode != 0 and "Exception ignored in" not in complained:
                 break
             for path in files():
@@ -416,7 +416,7 @@ class TestBrokenOff:
         assert (result.returncode, result.stdout, result.stderr) == (0, '{"id":"s24', "")
 
     def test_memory_does_not_grow_with_the_store(self, tmp_path: Path) -> None:
-        program = (  # what getrusage says begins with the memory of whoever started the program
+        program = (  # getrusage starts with the memory of the parent process
             "import sys; from hermes.cli.main import main; code = main(sys.argv[1:]);"
             "print(code, *[line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')])"
         )
@@ -435,7 +435,7 @@ class TestBrokenOff:
             code, peak = done.stdout.splitlines()[-1].split()
             assert code == "0"
             assert (tmp_path / form).stat().st_size > 25_000_000
-            assert int(peak) < 75_000  # kB: the interpreter, and a session of 1 MB in several forms
+            assert int(peak) < 75_000  # kB: the interpreter and a session of 1 MB in several forms
 
     def test_progress_is_shown_on_a_terminal_and_wiped_away(self, tmp_path: Path) -> None:
         ours, theirs = pty.openpty()

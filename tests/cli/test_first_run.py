@@ -1,4 +1,4 @@
-"""The first run: nobody chose a model yet, and nothing is chosen in silence."""
+"""The first run asks for a model and never chooses one silently."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_who_has_chosen_a_model_is_told_that_a_chat_needs_a_terminal(hermes: Her
 
 
 def in_a_terminal(typed: str, until: str) -> str:
-    """Start `hermes` in a terminal, choose when the choice is on the screen, and see what comes of it."""
+    """Start `hermes` in a terminal, answer the choice when it is on the screen, and return the output."""
     with Terminal(COMMAND) as terminal:
         terminal.sees("Number [1]")
         terminal.is_asked(1)

@@ -1,4 +1,4 @@
-"""`hermes gateway`: what is set up, who is let in, and what is said when something is missing."""
+"""`hermes gateway`: setup, access, and messages about missing settings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECRET = "made-up-" * 4
 
 
 class Platform:
-    """A server that knows one token, as Telegram and a Matrix homeserver do."""
+    """A server that accepts one token, like Telegram or a Matrix homeserver."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -187,7 +187,7 @@ def test_a_gateway_that_was_killed_does_not_run(hermes: Hermes, home: Path) -> N
     status = read_status()
     assert status is not None
     assert status.is_running
-    told = {**status._asdict(), "start": "1"}  # another process has its number now
+    told = {**status._asdict(), "start": "1"}  # its pid now belongs to another process
     (home / "gateway" / NAME).write_text(json.dumps(told))
     done = hermes("gateway", "status", TELEGRAM_BOT_TOKEN=TOKEN)
     assert done.returncode == 1
@@ -373,7 +373,7 @@ def test_the_systemd_unit_starts_this_command_in_this_home(hermes: Hermes, tmp_p
     assert (service["Restart"], service["KillSignal"]) == ("on-failure", "SIGTERM")
     assert int(service["TimeoutStopSec"]) > 90
     checker = shutil.which("systemd-analyze")
-    if checker is not None:  # where there is a systemd, it agrees
+    if checker is not None:  # systemd accepts it, if there is a systemd
         unit = tmp_path / "hermes-gateway.service"
         unit.write_text(done.stdout)
         places = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path), "PATH": os.environ["PATH"]}

@@ -1,4 +1,4 @@
-"""`hermes insights`: the documented report, at every width, for programs and as a page."""
+"""`hermes insights`: the documented report at every width, as JSON and as a page."""
 
 from __future__ import annotations
 
@@ -83,13 +83,14 @@ REPORT = {
         ],
     },
 }
-"""As much of a report as a terminal shows."""
+"""The part of a report that a terminal shows."""
 
 
 @pytest.fixture
 def busy(in_zone: Callable[[str], None]) -> Iterator[SessionDB]:
-    """Three weeks of two sources, three models, many tools, a compressed family; names of every kind."""
-    in_zone("UTC")  # where every day has 24 hours
+    """Create three weeks of sessions of two sources and three models, with many tools, a compressed family
+    and unusual names."""
+    in_zone("UTC")  # a time zone in which every day has 24 hours
     db, now = SessionDB(durability="normal"), time.time()
     for day in range(21):
         at = now - day * DAY
@@ -192,7 +193,7 @@ def test_however_much_there_was_it_fits_60_columns(times: int) -> None:
 
 
 def multiplied(value: Any, times: int) -> Any:
-    """A report in which every number is larger and every text longer; times stay what they are."""
+    """Return a report with larger numbers and longer texts. Times do not change."""
     if isinstance(value, dict):
         kept = {"date_range_start", "date_range_end", "last_used_at", "hour", "percentage", "days"}
         return {

@@ -1,4 +1,4 @@
-"""`hermes sessions list`: the two documented tables, and what a terminal must never be sent."""
+"""`hermes sessions list`: the two documented tables, without control characters."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_with_a_title_among_them_titles_are_shown(hermes: Hermes, told: Told) ->
 def test_the_previews_of_the_documents_are_not_cut_where_there_is_room(
     hermes: Hermes, told: Told, width: int | None, title: str | None, text: str
 ) -> None:
-    """39 columns, as in the sample; as much of it as fits beside a whole id on a narrow terminal."""
+    """39 columns as in the documented sample, or as much as fits beside a whole id in a narrow terminal."""
     told("20250305_091523_a1b2c3d4", text, title=title or "", age=2 * HOUR)
     told("20250303_101500_f1e2d3c4", SHORT, age=3 * DAY + HOUR)
     if width is None:

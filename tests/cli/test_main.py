@@ -1,4 +1,4 @@
-"""The command itself: help, version, exit codes, one-line complaints."""
+"""The command itself: help, version, exit codes, one-line errors."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ NOT_DONE = {
 def test_why_something_was_not_done_is_one_line_on_stderr(
     hermes: Hermes, told: Told, db: SessionDB, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    """What is shown before, such as the question, is on stdout."""
+    """Earlier output, such as the question, is on stdout."""
     told("one", "hello", age=10)
     db.end_session("one", "cli_close")
     told("gone", "bye")
@@ -161,7 +161,7 @@ def test_a_store_that_was_named_and_is_not_there_is_not_made(hermes: Hermes, tmp
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv here")
 def test_what_cannot_be_written_can_be_read(told: Told, db: SessionDB, home: Path, tmp_path: Path) -> None:
-    """Root may write anywhere, so its powers are left behind first."""
+    """Root can write anywhere, so the test drops its privileges first."""
     told("one", "hello", title="garden plans")
     db.close()
     powerless = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if os.geteuid() == 0 else []

@@ -1,4 +1,4 @@
-"""What people do with their conversations: name, keep, put away, throw away, bring back, prune, thin, scrub, count."""
+"""Management of conversations: rename, pin, archive, delete, restore, prune, thin, scrub, statistics."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_delete_asks_and_only_yes_deletes(hermes: Hermes, told: Told) -> None:
 
 
 def test_without_asking_a_part_of_a_title_names_nothing(hermes: Hermes, told: Told) -> None:
-    """Or what is run twice throws something else away the second time."""
+    """Otherwise a second run of the same command would delete another conversation."""
     told("mine", "hello", title="plan")
     told("other", "hello", title="garden plans")
     assert hermes("sessions", "delete", "plan", "--yes").returncode == 0
@@ -168,7 +168,7 @@ def test_the_whole_conversation_goes_unless_a_segment_is_meant(
 
 
 def continued(told: Told, db: SessionDB) -> None:
-    """A conversation of three segments, which are titled `plan`, `plan #2` and `plan #3`."""
+    """Create a conversation of three segments with the titles `plan`, `plan #2` and `plan #3`."""
     told("s1", "hello", title="plan")
     db.begin_continuation("s1", "summary", session_id="s2")
     db.begin_continuation("s2", "summary", session_id="s3")

@@ -1,4 +1,4 @@
-"""`hermes memory` and `hermes skills`: read and edited by hand, by a real editor program."""
+"""`hermes memory` and `hermes skills` show and edit files, with a real editor program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cli.conftest import Hermes
 
 
 def editor(tmp_path: Path, script: str) -> dict[str, str]:
-    """A program that does this to the file `$1`."""
+    """Return a program that does this to the file `$1`."""
     program = tmp_path / "editor.sh"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o700)

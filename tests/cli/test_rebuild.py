@@ -1,4 +1,4 @@
-"""`hermes sessions rebuild`: a store from the transcripts alone, into a new file, and nothing else is touched."""
+"""`hermes sessions rebuild` creates a store from the transcripts alone, in a new file, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REBUILD = ("sessions", "rebuild", "--from-transcripts")
 
 @pytest.fixture
 def mirrored(home: Path, db: SessionDB) -> dict[str, str]:
-    """Chats of a person and a room with their mirrors; the sessions by their keys."""
+    """Create chats of a person and a room with their mirror files. Return the sessions by key."""
     keys = {"agent:main:telegram:dm:42": ANN, "agent:main:telegram:group:-100:7": ROOM}
     chats = {key: begun(db, who, key=key, display_name="d") for key, who in keys.items()}
     for chat in chats.values():

@@ -1,4 +1,4 @@
-"""A title that several people use is ambiguous on the local command line: both are listed, nothing is done."""
+"""A title that several people use is ambiguous on the local command line: all are listed and nothing is done."""
 
 from __future__ import annotations
 

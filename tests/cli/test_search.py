@@ -1,4 +1,4 @@
-"""`hermes sessions search`: the right conversation first, what matched shown, and nothing hidden in silence."""
+"""`hermes sessions search`: the right conversation first, with its match, and a notice about hidden results."""
 
 from __future__ import annotations
 

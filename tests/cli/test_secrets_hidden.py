@@ -1,4 +1,4 @@
-"""No command prints a key: every secret setting there is holds a canary, and every command that shows settings runs."""
+"""No command prints a key: every secret setting contains a canary, and every command that shows settings runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hermes.gateway.settings import read_gateway_settings
 from tests.cli.conftest import Hermes
 
 CANARY = "canary-of-mine"
-"""No pattern knows it: what hides it is the name it stands under."""
+"""No secret pattern matches the canary, so only the name of the setting hides it."""
 NESTED = {
     "keys": {"ann": f"{CANARY}-1-abcdefgh", "bob": [f"{CANARY}-2-abcdefgh"]},
     "routes": [{"path": "/a", "token": f"{CANARY}-3-abcdefgh"}, {"deep": {"apiKey": f"{CANARY}-4-abcdefgh"}}],
@@ -54,7 +54,8 @@ COMMANDS = (
 
 
 def write_canaries(home: Path, where: str) -> None:
-    """Every secret of every platform and provider, in config.yaml or in .env, and more that stands nested."""
+    """Write a canary into every secret of every platform and provider, in config.yaml or .env, and into
+    nested settings."""
     platforms = {
         name: {
             option: f"{CANARY}-{name}-{option}"
@@ -171,7 +172,7 @@ def test_keys_in_a_file_that_others_can_read_make_it_private_with_a_line(hermes:
     file.write_text("agent: {max_steps: 9}\n")
     file.chmod(0o644)
     assert hermes("config", "list").stderr == ""
-    assert file.stat().st_mode & 0o777 == 0o644  # nothing in it is secret
+    assert file.stat().st_mode & 0o777 == 0o644  # no secrets in it
     file.write_text("platforms: {api-server: {keys: {ann: " + CANARY + "}}}\n")
     told = hermes("config", "get", "agent.max_steps").stderr
     assert told == f"hermes: others could read the keys in {file}; it is private now\n"

@@ -1,4 +1,4 @@
-"""`hermes setup`: it finds what there is, tries the model out, and writes down what works."""
+"""`hermes setup` detects available models, tests the choice, and stores working settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hermes sessions show` and `tree`: reading a conversation, and seeing where it came from."""
+"""`hermes sessions show` and `tree`: the text of a conversation and its family."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.cli.conftest import Hermes, Told, seen_on_a_terminal
 
 @pytest.fixture
 def family(told: Told, db: SessionDB) -> None:
-    """`my project` was compressed into `my project #2`, from which a branch and a subagent came."""
+    """Create `my project`, compressed into `my project #2`, with a branch and a subagent of the latter."""
     told("first", "check the tests", title="my project")
     db.append_message(
         "first",

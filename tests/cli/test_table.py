@@ -1,4 +1,4 @@
-"""Tables fit the terminal, whatever is in them."""
+"""Tables fit the terminal, whatever they contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is a person's to do is refused to a tool of the agent; what is read works."""
+"""Commands that are reserved for people are refused to a tool of the agent. Reading commands work."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_every_command_says_who_may_run_it(name: str) -> None:
 
 
 def test_the_commands_that_are_for_people() -> None:
-    """A command that leaves this list, or joins it, does so on purpose."""
+    """Changes to this list must be deliberate."""
     found = {name for name, command in EVERY.items() if command.access is Access.PERSON}
     assert found == {name.strip() for name in FOR_PEOPLE.replace("\n", " ").split(",")}
 

@@ -1,4 +1,4 @@
-"""`hermes sessions verify | repair | backup | restore | optimize`, as a person runs them."""
+"""`hermes sessions verify | repair | backup | restore | optimize`, run as commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GARBAGE = b"this is not a database\n" * 400
 
 @pytest.fixture
 def stored(home: Path) -> Path:
-    """A closed store with one conversation; its file."""
+    """Create and close a store with one conversation. Return its file."""
     db = SessionDB()
     db.create_session("kept", "cli")
     db.append_message("kept", "user", "remember the lighthouse")
@@ -120,7 +120,7 @@ WRITERS = {
     "key": ("store", "encrypt", "--generate", "--key-file"),
     "sample home": ("demo", "--keep"),
 }
-"""Every command that writes what a person names."""
+"""Every command that writes to a path that a person names."""
 
 
 @pytest.mark.parametrize("words", WRITERS.values(), ids=WRITERS)

@@ -1,4 +1,4 @@
-"""A live conversation, the same at a terminal and in a chat: turns, stops, other sessions, undo and redo."""
+"""A live conversation behaves the same in a terminal and in a chat: turns, stops, other sessions, undo and redo."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def conversation(
 
 
 def open_in_chat(db: SessionDB, parts: AgentComponents = PARTS) -> Conversation[Any]:
-    """A conversation in a private chat, which is in a session of its own."""
+    """Open a conversation in a private chat with its own session."""
     store = db.scoped(Principal("telegram", "7", chat="7", chat_type="dm"))
     store.route(KEY, store.create_session())
 
@@ -443,7 +443,7 @@ async def test_a_delta_passes_three_generators(
 
 
 def list_generators() -> set[str]:
-    """The async generators of ours that have begun and have not ended."""
+    """Return our async generators that have started and not ended."""
     source = str(Path(hermes.__file__).parent)
     return {
         generator.__qualname__

@@ -1,4 +1,4 @@
-"""Tests that need the SQLite with ciphers. `tests/test_encryption.py` runs them in a process that has it."""
+"""Fixtures of tests that need the SQLite with ciphers. `tests/test_encryption.py` runs them in a separate process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MESSAGES = 120
 
 @pytest.fixture
 def key(monkeypatch: pytest.MonkeyPatch) -> bytes:
-    """A key, in the environment."""
+    """Set a key in the environment and return it."""
     key = secrets.token_bytes(32)
     monkeypatch.setenv("HERMES_STORE_KEY", key.hex())
     return key
@@ -28,7 +28,7 @@ def key(monkeypatch: pytest.MonkeyPatch) -> bytes:
 
 @pytest.fixture
 def forget(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """As in a process that has not found any key yet, and has none in its environment."""
+    """Forget all keys, as in a new process without a key in its environment."""
 
     def forget() -> None:
         monkeypatch.delenv("HERMES_STORE_KEY", raising=False)
@@ -39,7 +39,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 @pytest.fixture
 def plain(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A closed store that is not encrypted, with a backup."""
+    """Create and close a plain store with a backup."""
     monkeypatch.delenv("HERMES_STORE_KEY", raising=False)
     path = home / "state.db"
     fill(path)
@@ -48,7 +48,7 @@ def plain(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def store(home: Path, key: bytes) -> Path:
-    """A closed store that was encrypted from its first byte, with a backup."""
+    """Create and close a store that is encrypted from the start, with a backup."""
     path = home / "state.db"
     fill(path)
     return path
@@ -76,7 +76,7 @@ def content(path: Path) -> dict[str, list[str]]:
 
 
 def files_that_tell(folder: Path) -> list[str]:
-    """The files in which the secret can be read."""
+    """Return the files in which the secret is readable."""
     return [
         file.name for file in folder.rglob("*") if file.is_file() and SECRET.encode() in file.read_bytes()
     ]

@@ -1,4 +1,4 @@
-"""Encrypting and decrypting: everything is carried over, nothing readable stays behind, a kill leaves a good store."""
+"""Encryption and decryption keep all data and leave nothing readable. A kill leaves a valid store."""
 
 from __future__ import annotations
 
@@ -188,4 +188,4 @@ def test_killed_at_any_moment_it_leaves_one_good_store(
         assert content(path) == before
         if verb == "encrypt":
             assert files_that_tell(plain.parent) == []
-    assert ends == {True, False}  # some were killed before the new file took the name, some after
+    assert ends == {True, False}  # some were killed before the new file was renamed, some after

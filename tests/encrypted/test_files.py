@@ -1,4 +1,4 @@
-"""The files beside an encrypted store: sealed with its key, read and written as before, converted whole."""
+"""The files beside an encrypted store are sealed with its key, used as before, and converted completely."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from hermes_state import SessionDB
 from tests.encrypted.conftest import SECRET, files_that_tell
 from tests.encrypted.words import TEXT, input_history, read_words, room, small_store, words_of, write_words
 
-# ------------------------------------------------------------------------------------------------ written and read
+# ------------------------------------------------------------------------------------------------ writing and
+# reading
 
 
 def test_what_holds_words_is_sealed_and_read_as_before(store: Path, home: Path) -> None:
@@ -145,7 +146,7 @@ def test_files_cannot_take_each_others_place(store: Path, home: Path, key: bytes
     shutil.copy(theirs, mine)
     with pytest.raises(errors.SealBroken, match="was sealed as people/"):
         Memory().read("memory")
-    done = encrypt_file(store, key)  # a person who moved it says so
+    done = encrypt_file(store, key)  # if a person moved it, the error says so
     assert any("was sealed as people/" in line for line in done.left)
     assert Memory().read("memory").entries == [TEXT]
 
@@ -178,7 +179,8 @@ def test_without_the_library_it_is_said_what_to_install(store: Path, home: Path,
     assert words_of(home) == before
 
 
-# ------------------------------------------------------------------------------------------------ there and back
+# ------------------------------------------------------------------------------------------------ conversion
+# in both directions
 
 
 def test_encrypting_seals_what_is_there_and_decrypting_opens_it(plain: Path, home: Path, key: bytes) -> None:
@@ -222,7 +224,7 @@ def test_programs_of_a_skill_stay_as_they_are(plain: Path, home: Path, key: byte
     assert [(kind.files, kind.tells) for kind in done.plain] == [((program,), False)]
     assert subprocess.run([str(program)], capture_output=True, text=True).stdout == "done\n"
     sealed = home / "skills" / "release" / "notes" / "more.md"
-    sealed.chmod(0o700)  # too late to be run, and no reason to leave it sealed for ever
+    sealed.chmod(0o700)  # it cannot be run any more, but must not stay sealed
     decrypt_file(plain)
     assert sealed.read_text() == f"See {SECRET}."
 
@@ -248,7 +250,8 @@ def test_a_damaged_file_is_left_and_named_when_the_rest_is_opened(store: Path, h
     assert Skills().view("release", "notes/more.md") == f"See {SECRET}."
 
 
-# ------------------------------------------------------------------------------------------------ what stays in plain
+# ------------------------------------------------------------------------------------------------ files that
+# stay plain
 
 
 async def test_the_index_file_is_off_for_an_encrypted_store_unless_it_is_asked_for(
@@ -372,7 +375,8 @@ def test_a_purge_names_sealed_files_that_hold_the_words(
     assert "chat_history contains words of a deleted session" in caplog.text
 
 
-# ------------------------------------------------------------------------------------------------ by hand
+# ------------------------------------------------------------------------------------------------ edited by
+# hand
 
 
 def test_a_person_edits_a_sealed_file(

@@ -1,4 +1,4 @@
-"""Encrypting and decrypting the files beside a store, killed at each step: every file is whole, nothing is lost."""
+"""Conversion of the files beside a store, killed at each step: every file is complete, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def test_killed_at_each_step_every_file_is_whole_and_the_verb_goes_on(
         assert read_words() == told
         assert list(home.rglob("*.hermes-partial")) == []
         step += 1
-    assert len(states) == len(originals) + 1  # it was killed between any two files
+    assert len(states) == len(originals) + 1  # kills happened between all files
 
 
 def killed_at(step: int, home: Path, work: Callable[[], None]) -> bool:
-    """Do the work in a child, and kill it before it opens, renames or removes a file beside the store for the step-th
-    time; False if the work was done before that."""
+    """Do the work in a child process, and kill it before it opens, renames or removes a file beside the store
+    for the step-th time. Return False if the work ended before that."""
     child = os.fork()
     if not child:
         left = step

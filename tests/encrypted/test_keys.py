@@ -1,4 +1,4 @@
-"""Where a key is looked for, in which order, and what the command says about it."""
+"""The places where a key is looked up, their order, and the output of the commands."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Keyring(KeyringBackend):
 
 @pytest.fixture
 def hermes(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """The command, with a keyring that is a file."""
+    """Return the command, with a keyring in a file."""
     (tmp_path / "file_keyring.py").write_text(KEYRING)
 
     def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""An encrypted store is a store like any other, and without its key it is locked, never damaged and never new."""
+"""An encrypted store works like any other. Without its key it is locked, and never treated as damaged or new."""
 
 from __future__ import annotations
 

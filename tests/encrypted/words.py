@@ -1,4 +1,4 @@
-"""Files that hold people's words, one of each kind, written and read through what does so in real life."""
+"""Files with text of people, one of each kind, written and read by the real code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEXT = f"Likes {SECRET}."
 
 
 def input_history() -> InputHistory:
-    """What was typed, in the file of this home."""
+    """Return the input history of this home."""
     file = open_history_file()
     assert file is not None
     return InputHistory(file)
@@ -26,7 +26,7 @@ def room() -> Path:
 
 
 def write_words() -> None:
-    """One file of each kind, through what writes it in real life."""
+    """Write one file of each kind with the code that normally writes it."""
     Memory().add("user", TEXT)
     Memory(room() / "memories").add("memory", TEXT)
     Skills().create("release", TEXT, f"Tag {SECRET}.")
@@ -51,7 +51,7 @@ def read_words() -> list[object]:
 
 
 def words_of(home: Path) -> dict[str, bytes]:
-    """Every file that holds words, as it is on the disk."""
+    """Return the raw content of every such file."""
     folders = [home / name for name in ("memories", "skills", "people")]
     files = [
         file

@@ -1,4 +1,4 @@
-"""A few sessions as `export_session` gives them, and the formats on top of them."""
+"""Sessions as `export_session` returns them, and the export formats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = 1_780_000_000.0
 
 @pytest.fixture
 def written(db: SessionDB) -> Written:
-    """`written("md", "a")`: what a format makes of the conversations of those sessions."""
+    """Return `written`: `written("md", "a")` returns the conversations of these sessions in a format."""
 
     def write(name: str, *session_ids: str) -> str:
         chosen = group_conversations(db.outlines(session_ids, whole=True))
@@ -31,7 +31,7 @@ def written(db: SessionDB) -> Written:
 
 
 def talk(db: SessionDB, session_id: str, *said: tuple[str, Any], **more: Any) -> list[int]:
-    """A session in which this was said, a second apart; the ids of the messages."""
+    """Create a session with these messages, one second apart. Return their ids."""
     started_at = more.pop("started_at", T)
     db.create_session(session_id, more.pop("source", "cli"), started_at=started_at, **more)
     return [
@@ -41,7 +41,7 @@ def talk(db: SessionDB, session_id: str, *said: tuple[str, Any], **more: Any) ->
 
 
 def compressed(db: SessionDB) -> str:
-    """A conversation of two sessions, of which the second carries two messages of the first; the second's id."""
+    """Create a conversation of two sessions, the second carrying two messages of the first. Return the second id."""
     said = talk(db, "first", ("user", "alpha"), ("assistant", "beta"), ("user", "gamma"))
     tip = db.begin_continuation("first", "the summary", said[1:], session_id="second", started_at=T + 100)
     db.append_message(tip, "user", "delta", timestamp=T + 101)

@@ -1,4 +1,4 @@
-"""Markdown: a document per conversation that reads well, and out of which nothing that was said can break."""
+"""Markdown: one readable document per conversation, in which message text cannot break the structure."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ LINKING = [
 SCHEME = re.compile(r"[a-z][a-z0-9+.-]*(?=:)")
 TRUSTING = [MarkdownIt("commonmark"), MarkdownIt("gfm-like"), MarkdownIt("js-default", {"html": True})]
 for one in TRUSTING:
-    # A viewer may render any address; what it loads must not depend on its care.
+    # A viewer may render any address, so it must not be able to load one.
     one.validateLink = lambda url: True  # type: ignore[method-assign]
 
 
 def active(document: str, renderer: MarkdownIt) -> tuple[list[str], list[str]]:
-    """(addresses of links, addresses of pictures), as a reader's program has them."""
+    """Return (addresses of links, addresses of pictures) as a Markdown program parses them."""
     tokens = renderer.parse(document)
     inside = list(tokens)
     links, pictures = [], []
@@ -113,7 +113,7 @@ def active(document: str, renderer: MarkdownIt) -> tuple[list[str], list[str]]:
 
 
 def scheme(address: str) -> str:
-    """As a browser reads it, which drops what cannot be seen."""
+    """Return the scheme of an address as a browser reads it, without invisible characters."""
     plain = "".join(sign for sign in unquote(unescape(address)) if sign > " ").lower()
     found = SCHEME.match(plain)
     return found[0] if found else ""
@@ -176,7 +176,7 @@ def test_pictures_are_kept_where_they_are_asked_for() -> None:
 
 
 def headings(tokens: list[Token]) -> list[str]:
-    """Headings of the document itself, of the two highest levels."""
+    """Return the headings of the document itself, of the two highest levels."""
     at = [i for i, one in enumerate(tokens) if one.type == "heading_open" and one.level == 0]
     return [tokens[i + 1].content for i in at if tokens[i].tag in ("h1", "h2")]
 
@@ -326,5 +326,5 @@ def test_a_link_that_is_left_has_the_text_and_the_address_that_it_had(said: str)
                     found.append((str(token.attrs["href"]), "".join(words.split())))
         return found
 
-    # Where HTML, entities, pictures and definitions are text, as they are in the document.
+    # A parser that treats HTML, entities, pictures and definitions as text.
     assert set(links(contain_markdown(said))) <= set(links(said))

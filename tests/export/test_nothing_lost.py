@@ -1,4 +1,4 @@
-"""Exports: no visible character is lost, HTML is text, lines stay lines."""
+"""Exports lose no visible character, HTML is shown as text, and line breaks are kept."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _seen(tokens: Sequence[Token]) -> Iterator[str]:
         assert not token.type.startswith("html"), f"text became HTML: {token.content!r}"
         if token.type in ("fence", "list_item_open"):
             yield token.info
-        if token.type in ("code_block", "code_inline"):  # what only may be code is treated as text
+        if token.type in ("code_block", "code_inline"):  # text that only may be code is treated as text
             yield token.content + html.unescape(token.content)
         elif token.children is not None and token.type != "image":
             yield from _seen(token.children)

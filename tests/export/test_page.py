@@ -1,4 +1,4 @@
-"""The HTML page: whole in itself, and harmless whatever was said."""
+"""The HTML page is self-contained and harmless whatever the messages contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a store holds: exported, taken in by an empty store and exported again, it is the same bytes."""
+"""Any store: an export, imported into an empty store and exported again, gives the same bytes."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def end(db: SessionDB, session_id: str, which: int, draw: Draw) -> None:
 
 
 def discard(db: SessionDB, session_id: str, which: int, draw: Draw) -> None:
-    """What comes out of a session in the trash names a parent that no export tells of: only one without relatives."""
+    """Trash a session without relatives. A child of a trashed session would name a parent that no export contains."""
     family = db.family(session_id)
     if which % 2 and family is not None and len(list(family.walk())) == 1:
         db.trash_session(session_id)
@@ -132,7 +132,7 @@ def test_an_export_taken_in_and_exported_again_is_the_same(
 
 
 def test_what_continues_a_subagents_work_is_no_chat_wherever_it_is_taken_in(tmp_path: Path) -> None:
-    """The subagent is exported before the session that it works for: whose it is, turns out later."""
+    """The subagent is exported before the session that it works for, so its kind is known only later."""
     with SessionDB(tmp_path / "a" / "state.db") as db:
         db.create_session("chat", "cli", started_at=1e9)
         work = db.delegate("chat", started_at=1e9 + 1)

@@ -1,4 +1,4 @@
-"""A trace: events as Claude Code keeps them, one a line, each knowing the one before."""
+"""A trace: events in the format of Claude Code, one per line, each with the id of the previous one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exporter: what it takes, where it writes, and how it ends."""
+"""The exporter: its input, its output files, and how it ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.export.conftest import T, compressed, talk
 
 @pytest.fixture
 def stored(db: SessionDB) -> SessionDB:
-    """A conversation of two sessions with a branch, and another one."""
+    """Create a conversation of two sessions with a branch, and another conversation."""
     tip = compressed(db)
     db.branch(tip, session_id="branched", end_parent=False, started_at=T + 200)
     db.append_message("branched", "user", "epsilon", timestamp=T + 201)
@@ -163,7 +163,7 @@ FOREIGN = {
 def test_a_cancelled_export_leaves_every_file_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, steps: int, replace: Replace
 ) -> None:
-    """Several files, some of which replace others. Ended at any point, all are new or none is."""
+    """With several files, some of which replace others, either all are new or none is."""
     folder = tmp_path_factory.mktemp("out")
     with SessionDB(tmp_path_factory.mktemp("store") / "state.db", durability="normal") as db:
         for name in ("first", "second", "third", "other"):
@@ -206,7 +206,7 @@ class TestBesideAnEventLoop:
         destination = Destination(folder / "a.md", db.db_path)
         task = asyncio.create_task(write_in_thread(make_plan, Options(FORMATS["md"]), destination, stop=stop))
         await asyncio.to_thread(began.wait, 30)
-        assert len(list_files(folder)) == 1  # hidden, and not complete
+        assert len(list_files(folder)) == 1  # hidden and incomplete
         if by_task:
             task.cancel()
             await asyncio.sleep(0)

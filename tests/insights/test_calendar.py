@@ -1,4 +1,4 @@
-"""Days, hours and streaks by the local calendar, across the days on which clocks are changed."""
+"""Days, hours and streaks by the local calendar, including days on which clocks change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def calendar(*times: float) -> Calendar:
 
 
 def test_days_and_hours_are_those_on_the_wall(zone: ZoneInfo) -> None:
-    # Every quarter of an hour around both changes of the clocks in 2025, in either half of the world.
+    # Every quarter of an hour around both clock changes of 2025, in both hemispheres.
     starts = (
         *(datetime(2025, month, day, tzinfo=UTC) for month, day in ((3, 9), (3, 30), (4, 5), (9, 27))),
         *(datetime(2025, month, day, tzinfo=UTC) for month, day in ((10, 4), (10, 26), (11, 2))),

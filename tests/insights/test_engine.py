@@ -1,4 +1,5 @@
-"""The report against a plain recount: documented keys and rules, and costs that count nothing twice or as zero."""
+"""The report compared with a simple recount: documented keys and rules, and costs that are never counted
+twice or as zero."""
 
 from __future__ import annotations
 
@@ -127,7 +128,7 @@ def test_notable_sessions_are_the_longest_and_those_with_most(db: SessionDB) -> 
     assert told["overview"]["avg_session_duration"] == pytest.approx((45 + 11_100) / 2)
 
 
-# What it cost
+# Costs
 
 
 def test_a_family_is_one_conversation_and_its_costs_are_added_up_once(db: SessionDB) -> None:
@@ -298,7 +299,7 @@ def test_skills_are_those_named_in_calls_to_view_or_manage_them(db: SessionDB) -
     ]
 
 
-# Who sees it
+# Scopes
 
 
 def test_a_person_gets_a_report_on_their_own_sessions_only(db: SessionDB) -> None:
@@ -318,7 +319,7 @@ def test_a_person_gets_a_report_on_their_own_sessions_only(db: SessionDB) -> Non
     assert report(db.scoped(Principal("discord", "ann")))["empty"]
 
 
-# Against a recount
+# Comparison with a recount
 
 PRICED = st.one_of(st.none(), st.integers(0, 500).map(lambda cents: cents / 100))
 CALLS = st.fixed_dictionaries(
@@ -364,7 +365,7 @@ def test_any_store_is_counted_as_by_hand(
         if one["age"] < days - 0.01 and not one["trashed"] and source in (None, one["source"])
     ]
     if any(abs(one["age"] - days) <= 0.01 for one in made):
-        return  # on the edge, the clock decides
+        return  # at the boundary, the exact time decides
     assert told["empty"] == (not counted)
     if counted:
         _compare(told, counted)
@@ -433,12 +434,12 @@ def _compare(told: dict[str, Any], made: list[dict[str, Any]]) -> None:
     assert sum(hour["count"] for hour in told["activity"]["by_hour"]) == len(made)
     names = {(one["model"] or "unknown").rpartition("/")[2] for one in made}
     names |= {(used["model"] or "unknown").rpartition("/")[2] for used in calls}
-    # A session that is held with no model yet takes the one that it calls first.
+    # A session without a model gets the model of its first call.
     assert {model["model"] for model in told["models"]} | {"unknown"} == names | {"unknown"}
 
 
 def _cost(used: dict[str, Any]) -> float | None:
-    """What one call cost, by the rules in words: billed, else included, else estimated, else unknown."""
+    """Return the cost of a call by the documented rules: billed, else included, else estimated, else unknown."""
     if used["actual_cost_usd"] is not None:
         return float(used["actual_cost_usd"])
     if used["cost_status"] == "included":

@@ -1,4 +1,4 @@
-"""How a report is said: words, the message for chats, and the page. Nothing from outside acts in any of them."""
+"""The forms of a report: text, chat message and page. Untrusted text has no effect in any of them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_other_words() -> None:
 
 @pytest.fixture
 def hostile(db: SessionDB) -> dict[str, Any]:
-    """A report in which every text that comes from outside is an attack."""
+    """Return a report in which every text from outside is an attack."""
     db.create_session(HOSTILE, HOSTILE, model=HOSTILE, started_at=time.time() - DAY)
     db.set_session_title(HOSTILE, HOSTILE[:90])
     arguments = json.dumps({"name": HOSTILE})
@@ -88,7 +88,7 @@ def hostile(db: SessionDB) -> dict[str, Any]:
 
 
 class Elements(HTMLParser):
-    """What a browser makes of a page."""
+    """The elements of a page as a browser parses it."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ def hashed(text: str) -> str:
 def test_the_charts_get_a_value_for_every_day_hour_and_weekday(
     db: SessionDB, in_zone: Callable[[str], None]
 ) -> None:
-    in_zone("UTC")  # where every day has 24 hours
+    in_zone("UTC")  # a time zone in which every day has 24 hours
     now = time.time()
     for age in (0, 3, 10):
         db.create_session(f"s{age}", "cli", started_at=now - age * DAY)

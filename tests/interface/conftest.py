@@ -1,4 +1,4 @@
-"""What the tests of the documented interface share: a store for many examples, and short ways to fill it."""
+"""Fixtures of the tests of the documented interface: a store for many examples, and short ways to fill it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Row = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionDB]:
-    """One store for all examples of a property; each takes a session of its own with `new_id`."""
+    """Open one store for all examples of a property. Each example uses its own session with `new_id`."""
     with SessionDB(tmp_path_factory.mktemp("shelf") / "state.db", durability="normal") as store:
         yield store
 
 
 @contextmanager
 def passing(db: SessionDB) -> Iterator[None]:
-    """Whatever sessions are made inside are gone afterwards, so that the next example finds the store empty."""
+    """Delete all sessions that are created inside the block, so that the next example finds an empty store."""
     try:
         yield
     finally:
@@ -39,20 +39,20 @@ def new_id() -> str:
 
 
 def session(db: SessionDB, session_id: str) -> Row:
-    """The row of a session that must be there."""
+    """Return the row of a session, which must exist."""
     row = db.get_session(session_id)
     assert row is not None
     return row
 
 
 def say(db: SessionDB, session_id: str, *texts: str, source: str = "cli", **fields: Any) -> list[int]:
-    """A session in which a person says these things; the ids of the messages."""
+    """Create a session with these user messages and return their ids."""
     db.create_session(session_id, source, **fields)
     return [db.append_message(session_id, "user", text) for text in texts]
 
 
 def compress(db: SessionDB, parent: str, child: str, *texts: str, **fields: Any) -> str:
-    """What a compression does: the parent ends, the child continues it."""
+    """Do what a compression does: end the parent and create the child that continues it."""
     db.end_session(parent, "compression")
     say(db, child, *texts, parent_session_id=parent, **fields)
     return child

@@ -1,4 +1,4 @@
-"""Arguments that cannot be used: one clear error of our own tree, and nothing is written."""
+"""Invalid arguments cause one clear error of our own classes, and nothing is written."""
 
 from __future__ import annotations
 

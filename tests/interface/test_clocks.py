@@ -1,4 +1,4 @@
-"""Clocks go backwards, stand still and are wrong by years. Order is the order in which the store accepted things."""
+"""Clocks go backwards, stop, or are wrong by years. Messages are in the order in which the store accepted them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_messages_are_in_the_order_they_were_appended(db: SessionDB, home: Path,
     assert [said["content"] for said in db.get_messages_as_conversation("s", include_ancestors=True)] == texts
     shown = db.list_sessions_rich()[0]
     assert shown["last_active"] == max(times)
-    assert shown["preview"] == "number0 word"  # the first that was said, whatever its time
+    assert shown["preview"] == "number0 word"  # the first stored message, whatever its time is
     middle = db.search_messages("number7")[0]
     assert [near["content"] for near in middle["context"]] == ["number6 word", "number7 word", "number8 word"]
     exported = db.export_session("s")

@@ -1,4 +1,4 @@
-"""What a message may hold: any text and any structure come back as they were given."""
+"""Message content: any text and any structure is returned unchanged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def a(db: SessionDB) -> SessionDB:
 
 
 def stored(db: SessionDB, content: Any) -> Any:
-    """What is read back for this content."""
+    """Store this content and return what is read back."""
     session_id = db.create_session(new_id(), "cli")
     db.append_message(session_id, "user", content)
     (read,) = contents(db.get_messages(session_id))
@@ -139,7 +139,7 @@ def test_tuples_and_number_keys_become_what_json_has(a: SessionDB) -> None:
     assert stored(a, [("x", 1), {1: "one"}]) == [["x", 1], {"1": "one"}]
 
 
-# What other programs left behind
+# Rows of other programs
 
 
 @pytest.mark.parametrize("broken", ["\x00json:{not json", "\x00json:"])

@@ -1,4 +1,4 @@
-"""A session as the conversation a model is given: OpenAI's shape, cleaned of injected memory."""
+"""A session as the conversation for a model: in OpenAI's format, without injected memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def only(db: SessionDB) -> dict[str, Any]:
     return message
 
 
-# The shape
+# The format
 
 
 def test_a_message_is_its_role_and_content_and_no_more(a: SessionDB) -> None:

@@ -1,4 +1,4 @@
-"""Where the home is: `HERMES_HOME`, else `~/.hermes`, asked for at use."""
+"""The home is `HERMES_HOME`, else `~/.hermes`. It is looked up at each use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ASK_TWICE = "from hermes_constants import get_hermes_home; get_hermes_home(); pr
 
 @pytest.fixture
 def standard(monkeypatch: pytest.MonkeyPatch) -> Path:
-    """`~/.hermes` of this test's person, with nothing said in the environment."""
+    """Return `~/.hermes` of this test's person, with no variable set."""
     monkeypatch.delenv("HERMES_HOME")
     folder = Path.home() / ".hermes"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""Families: who continues whom is recorded when it happens, and followed to the live end."""
+"""Families: continuations are recorded when they are created, and followed to the last session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def branch(db: SessionDB, parent: str, child: str, *texts: str) -> str:
     return child
 
 
-# The live end
+# The last session
 
 
 def test_the_tip_of_a_chain_is_its_last_session_from_everywhere(db: SessionDB) -> None:
@@ -124,7 +124,7 @@ def test_a_continuation_that_another_program_wrote_is_known_by_the_documented_ru
     assert [(row["id"], row["_lineage_root_id"]) for row in db.list_sessions_rich()] == [("tip", "root")]
 
 
-# Where to go on
+# The session to resume
 
 
 def test_a_session_with_messages_is_resumed_itself(db: SessionDB) -> None:
@@ -155,7 +155,7 @@ def test_without_any_messages_the_id_is_returned_unchanged(db: SessionDB, asked:
     assert db.resolve_resume_session_id(asked) == asked
 
 
-# Circles
+# Cycles
 
 
 @pytest.mark.parametrize("parents", [{"a": "a"}, {"a": "b", "b": "a"}, {"a": "b", "b": "c", "c": "a"}])

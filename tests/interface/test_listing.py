@@ -18,7 +18,7 @@ PROJECTED = (
 
 @pytest.fixture
 def chain(db: SessionDB) -> SessionDB:
-    """root → c1 → c2, joined by compression; the last is open."""
+    """Create root → c1 → c2, joined by compression. The last is open."""
     say(db, "root", "in the root", model="m0", system_prompt="p0", user_id="u", started_at=10)
     db.update_token_counts("root", 7, 7)
     compress(db, "root", "c1", "in c1", model="m1", system_prompt="p1")
@@ -28,7 +28,7 @@ def chain(db: SessionDB) -> SessionDB:
 
 
 def three(db: SessionDB) -> None:
-    """Three conversations, started one after the other; the first was active last."""
+    """Create three conversations in order. The first was active last."""
     for nth, (name, source) in enumerate([("a", "cli"), ("b", "telegram"), ("c", "discord")]):
         db.create_session(name, source, started_at=100.0 + nth)
         db.append_message(name, "user", name, timestamp=300.0 - nth)

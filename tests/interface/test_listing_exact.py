@@ -1,4 +1,4 @@
-"""Lists show exactly what the rules say, after any sequence of verbs: a slow reading of the rules is the judge."""
+"""After any sequence of verbs, lists show exactly what a slow implementation of the rules shows."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Known:
 
 
 class Rules:
-    """What was done, and what lists must show for it."""
+    """Applies verbs to the store and to a model of it."""
 
     def __init__(self, db: SessionDB) -> None:
         self.db = db
         self.known: list[Known] = []
         self.clock = 1000.0
 
-    # What can happen
+    # Steps
 
     def create(self, nth: int, below: bool) -> None:
         parent = self.pick(nth) if below else None
@@ -101,7 +101,7 @@ class Rules:
     def pick(self, nth: int) -> Known | None:
         return self.known[nth % len(self.known)] if self.known else None
 
-    # What must be shown
+    # Checks
 
     def continuation(self, one: Known) -> Known | None:
         return next(

@@ -1,4 +1,4 @@
-"""Messages: appended, counted, read back in order, cleared."""
+"""Messages are appended, counted, read back in order, and cleared."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EMPTY = {
 
 @pytest.fixture
 def a(db: SessionDB) -> SessionDB:
-    """A store with the empty session "a"."""
+    """Open a store with the empty session "a"."""
     db.create_session("a", "cli")
     return db
 

@@ -1,4 +1,4 @@
-"""Small values beside the sessions, and giving free space back."""
+"""Small values beside the sessions, and the release of free space."""
 
 from __future__ import annotations
 

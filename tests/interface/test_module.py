@@ -1,4 +1,4 @@
-"""What `hermes_state` offers beside `SessionDB`: its constants and what a program says when the store is not there."""
+"""The other names of `hermes_state`: its constants, and the messages when the store is not available."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_opening_and_listing_load_only_what_they_use(home: Path) -> None:
     assert (result.stdout, result.stderr) == ("1 []\n", "")
 
 
-# The query as the reference would have passed it on
+# The query as the reference passes it on
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_query_is_made_safe_for_fts5_as_documented(typed: str, passed_on: str)
     assert SessionDB._sanitize_fts5_query(typed) == passed_on
 
 
-# When the store cannot be opened
+# A store that cannot be opened
 
 
 def test_without_a_failure_there_is_no_cause_to_tell() -> None:

@@ -1,4 +1,4 @@
-"""Opening and closing: where the file is made, what read-only means, what happens after the end."""
+"""Opening and closing: the location of the file, read-only handles, and calls after closing."""
 
 from __future__ import annotations
 

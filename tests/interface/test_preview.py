@@ -1,4 +1,4 @@
-"""The preview of a session: what the person said first, in one line of at most 60 characters."""
+"""The preview of a session: the first message of the person in one line of at most 60 characters."""
 
 from __future__ import annotations
 

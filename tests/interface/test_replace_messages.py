@@ -1,4 +1,4 @@
-"""Replacing a session's messages: it holds exactly the given list, and what did not change stays the row it was."""
+"""Replacing a session's messages: the result is exactly the given list, and unchanged messages keep their rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def stamps(db: SessionDB, session_id: str) -> list[tuple[int, float, Any]]:
 
 @pytest.fixture
 def three(db: SessionDB) -> SessionDB:
-    """A store with the session "a" of three messages, said at three times long ago."""
+    """Open a store with the session "a" of three old messages with different times."""
     db.create_session("a", "cli")
     for nth, text in enumerate(["one", "two", "three"]):
         db.append_message("a", "user", text, timestamp=100.0 + nth)
@@ -112,7 +112,7 @@ def test_any_iterable_may_be_given(three: SessionDB) -> None:
     assert contents(three.get_messages("a")) == ["x", "y"]
 
 
-# What did not change
+# Unchanged messages
 
 
 def test_the_same_list_changes_no_row(three: SessionDB) -> None:

@@ -1,4 +1,4 @@
-"""The context of a found message: the one before, itself, the one after."""
+"""The context of a found message: the previous message, itself, and the next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search finds exactly the messages that the oracle would: in every script, and after every kind of change."""
+"""A search finds exactly what the oracle finds, in every script and after every kind of change."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ EVERYTHING = 100_000
 
 
 def column(value: Any) -> str | None:
-    """A value as another program would write it into its column."""
+    """Return a value as another program would write it into its column."""
     if value is None or isinstance(value, str):
         return value
     return "\x00json:" + json.dumps(value)
@@ -128,7 +128,7 @@ def check(db: SessionDB, sessions: list[str], query: str) -> None:
     rows = [row for session_id in sessions for row in db.get_messages(session_id)]
     results = db.search_messages(query, limit=EVERYTHING)
     assert results.indexing is None
-    # Words that no message holds may be found as parts of words, but only if nothing matches.
+    # A word that no message contains can be found as a part of words, but only if nothing matches.
     found = [] if results.partial else [row["id"] for row in results]
     assert sorted(found) == sorted(row["id"] for row in rows if oracle_matches(query, row))
 
@@ -175,7 +175,7 @@ def test_the_result_set_is_exact(
             append(shelf, session_id, message)
         for query in queries:
             check(shelf, [session_id], query)
-        shelf._engine.catch_up(5)  # what was just said is read directly; now the index is asked
+        shelf._engine.catch_up(5)  # new messages are read directly; now the index is used
         for query in queries:
             check(shelf, [session_id], query)
         shelf.delete_session(session_id)

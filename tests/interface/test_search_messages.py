@@ -1,4 +1,4 @@
-"""Searching messages: the operators, the filters, and the shape of a result."""
+"""Message search: operators, filters, and the format of a result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TEXTS = {
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionDB]:
-    """Each text is the one message of the session of its name."""
+    """Create a session for each text, with the text as its only message."""
     with SessionDB(tmp_path_factory.mktemp("texts") / "state.db") as store:
         for name, text in TEXTS.items():
             say(store, name, text)
@@ -52,7 +52,7 @@ def only(rows: list[Row]) -> Row:
     return row
 
 
-# What a query finds
+# Matches
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_children_are_searched_too(db: SessionDB) -> None:
     assert found(db, "needle") == {"root", "subagent", "tip"}
 
 
-# The shape of a result
+# The format of a result
 
 
 def test_a_result_has_exactly_the_documented_keys(db: SessionDB) -> None:

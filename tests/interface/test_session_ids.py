@@ -1,4 +1,4 @@
-"""Finding a session by the start of its id: the exact one first, else the only one."""
+"""Finding a session by a prefix of its id: an exact match first, else the only match."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_empty_start_finds_the_only_session_there_is(db: SessionDB) -> None:
     assert db.resolve_session_id("") is None
 
 
-# The rule, on any ids
+# The rule for any ids
 
 ALPHABET = "aAbB%_\\é0*"
 IDS = st.text(ALPHABET, min_size=1, max_size=4)

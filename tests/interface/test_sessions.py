@@ -1,4 +1,4 @@
-"""The row of a session: made once, ended once, reopened, counted."""
+"""The row of a session: created once, ended once, reopened, counted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DOCUMENTED = {
 }
 
 
-# Making one
+# Creation
 
 
 def test_a_new_session_starts_now_and_everything_else_is_empty(db: SessionDB) -> None:

@@ -1,4 +1,4 @@
-"""Whatever people and tools put into a message comes out as it went in, is found, and never stops a session."""
+"""Any text in a message is returned unchanged, can be found, and never breaks a session."""
 
 from __future__ import annotations
 
@@ -170,6 +170,6 @@ def test_the_first_thing_said_is_the_preview(db: SessionDB, content: Any, shown:
     db.append_message("s", "user", content)
     db.append_message("s", "user", "nor this")
     assert db.list_sessions_rich()[0]["preview"] == shown
-    # Another program's touch makes it be computed again.
+    # An update by another program makes the store compute it again.
     change_rows(db, "UPDATE sessions SET started_at = started_at")
     assert db.list_sessions_rich()[0]["preview"] == shown

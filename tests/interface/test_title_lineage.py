@@ -1,4 +1,4 @@
-"""Names of a lineage: `my project`, `my project #2`, …, and which session a name stands for."""
+"""Titles of a lineage, `my project`, `my project #2`, …, and the session that a title refers to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.interface.conftest import compress, new_id, passing
 
 
 def titled(db: SessionDB, *titles: str) -> list[str]:
-    """Sessions of these titles that know nothing of each other, started one after the other."""
+    """Create unrelated sessions with these titles, in order."""
     made: list[str] = []
     for title in titles:
         session_id = new_id()
@@ -32,7 +32,7 @@ def test_a_session_is_found_by_its_exact_title(db: SessionDB) -> None:
     assert db.get_session_by_title("Fix Docker") is None
 
 
-# Which session a name stands for
+# The session that a title refers to
 
 
 def test_an_unknown_name_stands_for_none(db: SessionDB) -> None:
@@ -111,7 +111,7 @@ def test_a_continuation_is_found_by_its_parents_name_even_without_a_title(db: Se
     assert db.resolve_session_by_title("foo") == "tip"
 
 
-# The next name
+# The next title
 
 
 @pytest.mark.parametrize(

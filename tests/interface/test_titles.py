@@ -1,4 +1,4 @@
-"""Titles: cleaned, at most 100 characters, unique, cleared by an empty one."""
+"""Titles are cleaned, at most 100 characters long, unique, and cleared by an empty value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Token counts and costs: added up, or set where the caller knows the whole."""
+"""Token counts and costs are added, or set if the caller knows the total."""
 
 from __future__ import annotations
 

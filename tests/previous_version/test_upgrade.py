@@ -1,4 +1,4 @@
-"""The previous version of this program and this one, on the same store: one after the other, and both at once."""
+"""The previous and the current version of this program use the same store, in turn and at the same time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEBIBYTE = 1 << 20
 
 
 class Version:
-    """A process of one version, with a store open."""
+    """A process of one version with an open store."""
 
     def __init__(self, source: Path, store: Path) -> None:
         self._process = subprocess.Popen(
@@ -67,7 +67,7 @@ def opened(source: Path, store: Path) -> Iterator[Version]:
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the previous version lies, unpacked."""
+    """Return the folder with the unpacked previous version."""
     folder = tmp_path_factory.mktemp("previous")
     (wheel,) = HERE.glob("*.whl")
     assert wheel.stat().st_size < MEBIBYTE
@@ -78,7 +78,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(home: Path, old: Path) -> Path:
-    """A store that the previous version filled."""
+    """Create a store with the previous version."""
     home.mkdir()
     path = home / "state.db"
     with opened(old, path) as version:
@@ -88,7 +88,7 @@ def store(home: Path, old: Path) -> Path:
 
 
 def differences(first: dict[str, Any], second: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """What two versions read otherwise; small, so that a failure can be read."""
+    """Return what two versions read differently, in a short form for the failure message."""
     return {name: (first[name], second[name]) for name in first if first[name] != second[name]}
 
 

@@ -1,4 +1,5 @@
-"""A process that calls `SessionDB` of the version that is first on its path: a line is a call, its answer a line."""
+"""Calls `SessionDB` of the version that is first on the path. Each input line is a call, each output line its
+result."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ WORDS = ("heron", "marten", "zebra", "plover")
 
 
 class Worker:
-    """The verbs of a `SessionDB`, and a few that are made of several."""
+    """The verbs of a `SessionDB`, and some combinations of them."""
 
     def open(self, path: str) -> str:
         self.db = SessionDB(Path(path))
@@ -27,7 +28,7 @@ class Worker:
         self.db.close()
 
     def fill(self) -> None:
-        """Every kind of row that a person's store holds."""
+        """Create every kind of row that a real store contains."""
         db = self.db
         db.create_session(
             "plain", "cli", model="model-a", system_prompt="Be brief.", cwd="/", user_id="user-1"
@@ -69,7 +70,7 @@ class Worker:
         db.set_meta("a key", "a value")
 
     def read(self) -> dict[str, Any]:
-        """Everything that the store holds, as its readers give it."""
+        """Return all data of the store, through its public verbs."""
         db = self.db
         sessions = sorted(row["id"] for row in db.search_sessions(limit=1_000))
         return {
@@ -93,11 +94,11 @@ class Worker:
         }
 
     def find(self, query: str) -> list[dict[str, Any]]:
-        """In the order of ids: how relevant a message is depends on how much of the store is indexed."""
+        """Search, in order of ids, because relevance depends on how much of the store is indexed."""
         return sorted(self.db.search_messages(query, limit=1_000), key=lambda row: row["id"])
 
     def work(self, tag: str, rounds: int) -> str:
-        """Write, search, list and compress, round after round; the session in which its conversation ended."""
+        """Write, search, list and compress, round after round. Return the last session of its conversation."""
         session = f"{tag}-0"
         self.db.create_session(session, "cli")
         for n in range(1, rounds + 1):

@@ -1,6 +1,6 @@
-"""A real gateway with the API server in it and a model that repeats what it is told; also as a process of its own.
+"""A real gateway with the API server and a model that repeats the prompt. It can run as a separate process:
 
-python -m tests.server.api_gateway        prints the port it listens on, and serves until it is ended
+python -m tests.server.api_gateway        prints its port, and serves until it is ended
 """
 
 from __future__ import annotations
@@ -40,18 +40,19 @@ PEOPLE = {"anna": ANNA, "bert": BERT}
 
 
 class Parrot(EchoModel):
-    """Also: `prompt` tells the system prompt, `history` all that came before, a picture is counted.
+    """A model that repeats the prompt. `prompt` returns the system prompt, `history` all earlier messages;
+    pictures are counted.
 
-    `crack` fails in the middle of its answer, `stumble` begins twice, `forever` has no end.
+    `crack` fails in the middle of its answer, `stumble` begins twice, `forever` never ends.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.failing = 0
-        """How many requests from now on it does not answer."""
+        """The number of requests from now on that it does not answer."""
         self.stopped = asyncio.Event()
         self.has_spoken = asyncio.Event()
-        """Set once three words of `forever` were taken."""
+        """Set when three words of `forever` were sent."""
 
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
         last = request.messages[-1]["content"]
@@ -122,7 +123,7 @@ class ParrotAgents:
 
 
 class ApiGateway:
-    """A gateway whose only platform is the API server, and clients of it."""
+    """A gateway with only the API server as its platform, and clients of it."""
 
     def __init__(self, gateway: Gateway, adapter: ApiServer, agents: Any) -> None:
         self.app, self.adapter, self.agents, self.db = gateway, adapter, agents, gateway.db
@@ -132,7 +133,7 @@ class ApiGateway:
         return f"http://127.0.0.1:{self.adapter.port}"
 
     def openai(self, key: str = KEY, **options: Any) -> AsyncOpenAI:
-        """The real client, which closes itself at the end of the test's loop."""
+        """Return the real client. It is closed at the end of the test's loop."""
         return AsyncOpenAI(base_url=f"{self.address}/v1", api_key=key, **{"max_retries": 0, **options})
 
     def http(self, key: str | None = KEY, **headers: str) -> httpx2.AsyncClient:
@@ -180,7 +181,7 @@ def assistant(text: str) -> Any:
 async def ask(
     gateway: ApiGateway, messages: list[Any], *, session: str | None = None, key: str = KEY, tries: int = 1
 ) -> tuple[str, str]:
-    """(the answer, the session it was given in)."""
+    """Return (answer, session id)."""
     async with gateway.openai(key, max_retries=tries - 1) as client:
         raw = await client.chat.completions.with_raw_response.create(
             model="hermes", messages=messages, extra_headers={SESSION: session} if session else None
@@ -199,7 +200,7 @@ if __name__ == "__main__":
 
 
 def stream_to_client(answer: Answer, events: Iterable[Event]) -> list[str]:
-    """What a client that reads along is sent for each event."""
+    """Return what a streaming client receives for each event."""
     text, sent = StreamText(answer), []
     for event in events:
         sent.append(text.render(event))

@@ -1,4 +1,4 @@
-"""A server with pictures, and with what only looks like one. It counts who comes."""
+"""A server with pictures and with files that only look like pictures. It counts requests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PictureServer:
 
 
 class Listener:
-    """A port on this machine to which nobody should come."""
+    """A local port that must not receive connections."""
 
     def __init__(self) -> None:
         self.port, self.came = 0, 0

@@ -1,4 +1,4 @@
-"""Slash commands over the API: the commands of every surface, as data."""
+"""Slash commands over the API: the same commands as on every surface, with results as data."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def list_contents(gateway: ApiGateway, session: str) -> list[Any]:
 
 
 async def talk(gateway: ApiGateway, *texts: str, session: str = "mine") -> str:
-    """Say this in the session that the client calls so; its id."""
+    """Send this in the session with the client's name for it. Return the session id."""
     session_id = ""
     for text in texts:
         _, session_id = await ask(gateway, [user(text)], session=session)
@@ -93,7 +93,8 @@ async def test_every_shared_command_is_served_or_has_a_reason_why_not() -> None:
             assert reply["command"] == command.name
             assert reply["kind"] in {name_kind_of(kind) for kind in get_args(replies.Reply)}
             assert reply["text"].strip()
-            await talk(gateway, "pears")  # in the same conversation, wherever the command led
+            # In the same conversation, whichever session the command switched to.
+            await talk(gateway, "pears")
 
 
 def name_kind_of(kind: type) -> str:
@@ -215,7 +216,7 @@ async def test_a_running_answer_refuses_changes_and_is_stopped() -> None:
             with pytest.raises(openai.ConflictError, match="stopped by /stop"):
                 await answering
         assert list_contents(gateway, mine)[:3] == ["one", "you said: one", "forever"]
-        assert len(list_contents(gateway, mine)) == 4  # once: the client does not ask again
+        assert len(list_contents(gateway, mine)) == 4  # the client did not send it again
         assert (await run(client, mine, "/stop"))["data"]["turn"] is False
         await run(client, mine, "/undo")
 

@@ -1,4 +1,4 @@
-"""Chat completions with the real client of OpenAI, over real HTTP, against a real gateway."""
+"""Chat completions with the real OpenAI client, over real HTTP, with a real gateway."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_the_instructions_of_a_program_are_in_the_prompt_and_can_be_change
         assert "judge" in told
         assert "pirate" not in told
         kept, _ = await ask(gateway, [user("prompt")], session=session)
-        assert kept == told  # who names a session and gives no instructions leaves those that are there
+        assert kept == told  # a request that names a session without instructions keeps the existing ones
 
 
 async def test_pictures_reach_the_model_and_are_part_of_what_was_said() -> None:
@@ -231,7 +231,7 @@ async def test_an_answer_that_starts_again_is_whole_and_a_stream_says_so() -> No
 
 
 async def test_a_question_that_got_no_answer_is_not_asked_twice() -> None:
-    """Clients try again by themselves."""
+    """Clients retry by themselves."""
     async with open_api_gateway() as gateway:
         hello, session = await ask(gateway, [user("hello")])
         gateway.agents.model.failing = 1

@@ -1,4 +1,4 @@
-"""Which conversation a request goes on with: named, exactly extended, or new; for one key and for two."""
+"""The conversation that a request continues: named, exactly extended, or new; for one key and for two."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.server.api_gateway import (
 
 
 async def talk(gateway: ApiGateway, *said: str, key: str = KEY) -> tuple[list[dict[str, Any]], str]:
-    """A conversation held the way programs do: with all of it in each request. (All of it, its session.)"""
+    """Hold a conversation with the whole history in each request, as programs do. Return (history, session id)."""
     messages: list[dict[str, Any]] = []
     sessions = set()
     for text in said:
@@ -227,7 +227,7 @@ async def test_a_terminal_that_works_in_a_conversation_is_told_of_and_not_distur
         assert (await ask(gateway, [user("two")], session=session))[1] == session
 
 
-# ---------------------------------------------------------------- who leaves, and what is killed
+# ---------------------------------------------------------------- disconnects and kills
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -333,7 +333,7 @@ async def test_nothing_of_one_key_can_be_had_with_another() -> None:
             assert other != session
             told.append(answer)
         answer, other = await ask(gateway, [*messages, user("context")], key=BERT)
-        # What Bert says himself, and in a session of his.
+        # Bert's own text, in a session of his own.
         assert (answer, other != session) == ("6 messages", True)
         async with gateway.http(BERT) as bert, gateway.http(ANNA) as anna:
             for path in ("", "/messages", "/latest-descendant"):
@@ -345,7 +345,7 @@ async def test_nothing_of_one_key_can_be_had_with_another() -> None:
             listed = (await bert.get("/api/sessions", params={"limit": 100})).json()
             assert session not in [one["id"] for one in listed["sessions"]]
             assert listed["total"] == 5
-            await bert.delete(f"/api/sessions/{other}")  # that is where he said the word himself
+            await bert.delete(f"/api/sessions/{other}")  # he wrote the word there himself
             found = (await bert.get("/api/sessions/search", params={"q": canary})).json()
             assert found == {"results": []}
             assert (await anna.get("/api/sessions/search", params={"q": canary})).json()["results"]

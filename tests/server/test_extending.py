@@ -1,4 +1,4 @@
-"""Any requests against a list that remembers every conversation: which one is gone on with, and what is kept."""
+"""Random requests compared with a list of all conversations: which one is continued, and what is stored."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Held(NamedTuple):
 
 @contextmanager
 def gateway_in_a_thread() -> Iterator[ApiGateway]:
-    """So that what Hypothesis drives need not know of event loops."""
+    """Run the gateway in a thread, so that Hypothesis needs no event loop."""
     there: list[ApiGateway] = []
     ready, done = threading.Event(), threading.Event()
 
@@ -117,7 +117,7 @@ def test_a_request_goes_on_with_what_it_exactly_extends_and_with_nothing_else() 
 def _request(
     kind: str, rest: list[Any], mine: list[Held], theirs: list[Held], mark: str
 ) -> list[dict[str, Any]] | None:
-    """The messages of a request; None if there is nothing yet to make it from."""
+    """Return the messages of a request. None if there is no conversation to build it from."""
     new = user(f"{mark}: {rest[-1]}")
     if kind == "fresh":
         return [new]
@@ -135,7 +135,7 @@ def _request(
 
 
 def _take_in(mine: list[Held], named: Held | None, request: list[Any], told: str, session: str) -> None:
-    """What the list of all conversations says must have happened."""
+    """Update the list of conversations with the expected result."""
     before, known = request[:-1], {one.session: one for one in mine}
     alike = [named] if named else [one for one in mine if before and one.messages == before]
     if alike:
@@ -226,7 +226,7 @@ def test_a_spelling_stands_for_one_conversation_only(
 
 STEPS = st.lists(
     st.tuples(
-        st.lists(st.text("ab\n", max_size=2), max_size=3),  # what a connection that broke had given
+        st.lists(st.text("ab\n", max_size=2), max_size=3),  # the partial answer of a broken connection
         st.lists(st.text("ab\n", max_size=2), max_size=3),
     ),
     max_size=4,

@@ -1,4 +1,4 @@
-"""What one key may ask for, and that others are served meanwhile; how strangers are refused."""
+"""Limits per key, which do not affect other keys, and the refusal of strangers."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_a_search_has_so_many_words() -> None:
         assert (await search(" OR ".join(["word"] * 64))).status_code == 200
         for query in (
             "word " * 65,
-            "-".join("a" * 65),  # one word for people, many for the index
+            "-".join("a" * 65),  # one word to people, many terms to the index
             "日" * 65,
             " OR ".join(["word"] * 1000),
             "x" * 2001,
@@ -160,7 +160,7 @@ async def test_answers_that_wait_for_a_reader_count_as_memory_of_the_key() -> No
             for _ in range(20):
                 store.append_message(found[name], "assistant", "y" * 500_000)
         path = f"/api/sessions/{found['anna']}/messages"
-        async with anna.stream("GET", path) as first:  # 10 MB, of which nothing is read yet
+        async with anna.stream("GET", path) as first:  # 10 MB, of which nothing was read yet
             assert first.status_code == 200
             assert (await anna.get(path)).status_code == 503
             answer = await bert.get(f"/api/sessions/{found['bert']}/messages")
@@ -169,7 +169,7 @@ async def test_answers_that_wait_for_a_reader_count_as_memory_of_the_key() -> No
 
 
 def test_many_answers_in_a_row_are_joined_once() -> None:
-    """Each was added to a text that had grown by then: minutes, for as many as fit into a body."""
+    """Repeated concatenation would take minutes for as many answers as fit into a body."""
     rows = [ChatMessage("assistant", "x" * 100), ChatMessage("assistant", "")] * 50_000
     one, question, other = join_answers([*rows, ChatMessage("user", "and?"), ChatMessage("assistant", "yes")])
     assert len(one.content) == 50_000 * 102 - 2

@@ -1,4 +1,4 @@
-"""Pictures by their address: fetched by us, from public places only, and kept as data."""
+"""Pictures by URL: fetched by the server, from public addresses only, and stored as data."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_a_picture_is_kept_as_data_and_the_conversation_goes_on_with_its_a
         (row, _) = gateway.db.get_messages(session)
         url = row["content"][1]["image_url"]["url"]
         assert url == f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
-        server.picture = GIF  # what is behind an address may change; what was said does not
+        server.picture = GIF  # the content of a URL may change, but not the stored message
         more = [showing(f"{there}/x.png"), assistant(told), user("hi")]
         assert (await ask(gateway, more))[1] == session
         assert server.asked == ["/x.png"]
@@ -91,7 +91,7 @@ async def test_nobody_can_make_us_or_the_model_reach_this_machine() -> None:
                 "https:///x.png",
             )
         }
-        assert len(lines) == 1  # the answer does not tell what there is in our network
+        assert len(lines) == 1  # the error does not reveal what exists in the local network
         assert private.came == 0
         assert gateway.db.session_count() == 0
 
@@ -126,7 +126,7 @@ async def test_there_are_not_too_many_in_one_request() -> None:
 
 
 async def test_a_name_is_resolved_once_and_the_connection_goes_to_what_was_checked() -> None:
-    """Else a name could mean a public address while it is checked, and a private one when it is connected to."""
+    """Otherwise a name could resolve to a public address for the check and to a private one for the connection."""
     answers = [["93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946"], ["127.0.0.1"]]
     asked: list[tuple[str, int]] = []
 

@@ -1,4 +1,4 @@
-"""Reasoning and cut answers, as clients of both interfaces are told them."""
+"""Reasoning and truncated answers in both interfaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The responses interface with the real client: made, streamed, gone on from, looked at again, deleted."""
+"""The responses interface with the real client: created, streamed, continued, retrieved, deleted."""
 
 from __future__ import annotations
 

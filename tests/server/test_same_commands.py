@@ -1,4 +1,4 @@
-"""The same commands in the terminal and over the API leave the same conversations in the store."""
+"""The same commands in the terminal and over the API result in the same conversations in the store."""
 
 from __future__ import annotations
 
@@ -51,11 +51,12 @@ async def test_the_api_stores_what_the_terminal_stores(steps: list[str]) -> None
 
 
 async def compare(steps: list[str], gateway: ApiGateway, person: Person) -> None:
-    """A program begins with a message: before that it has no session to name."""
+    """A program begins with a message, because before that it has no session to name."""
     terminal, session = person.terminal, "mine"
     async with gateway.http() as client:
         for number, step in enumerate(steps):
-            # The API stores a title at once, the terminal with the first message: one that is left before that differs.
+            # The API stores a title immediately, the terminal with the first message. A conversation that is
+            # left before that differs.
             if step.startswith("/resume") and terminal.conversation.queued_title is not None:
                 continue
             typed = f"m{number}" if step == SAY else step
@@ -74,5 +75,5 @@ async def compare(steps: list[str], gateway: ApiGateway, person: Person) -> None
 
 
 def list_contents(state: StoredState) -> list[StoredConversation]:
-    """A program may go on in any of them: whether one is ended says nothing."""
+    """A program can continue in any session, so their ends are not compared."""
     return [conversation._replace(is_ended=False, end_reason=None) for conversation in state.conversations]

@@ -1,4 +1,4 @@
-"""What programs can see of their sessions, who is let in, and how it is refused."""
+"""The sessions that programs can see, access, and refusals."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_what_is_no_number_is_refused() -> None:
             assert "must be a whole number" in answer.json()["error"]["message"]
 
 
-# ---------------------------------------------------------------- the door
+# ---------------------------------------------------------------- access
 
 PATHS = [
     ("GET", "/v1/models"),

@@ -1,4 +1,4 @@
-"""The agent of this installation behind the API, with a model server on this machine at the other end."""
+"""The installed agent over the API, with a local model server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_instructions_tools_and_usage_go_through_the_real_agent(model_serv
         assert "Speak like a pirate." in sent["messages"][0]["content"]
         names = {tool["function"]["name"] for tool in sent["tools"]}
         assert "todo" in names
-        assert not names & {"terminal", "read_file", "write_file"}  # whose machine it is was not said
+        assert not names & {"terminal", "read_file", "write_file"}  # no owner is configured
         (row,) = gateway.db.search_sessions()
         config = json.loads(row["model_config"])
         assert (config["model"], config["endpoint"]) == ("small-model", model_server.base_url)

@@ -1,4 +1,4 @@
-"""Threads are shared between keys: none waits for what another one asked for."""
+"""Threads are shared between keys: no key waits for requests of another."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_whoever_leaves_takes_no_thread_with_them() -> None:
     await asyncio.sleep(0)
     waiting = asyncio.create_task(workers.run("a", go_on.wait))
     await asyncio.sleep(0)
-    for one in (waiting, running):  # the thread of the one that runs is taken until it ends
+    for one in (waiting, running):  # the running request keeps its thread until it ends
         one.cancel()
         with pytest.raises(asyncio.CancelledError):
             await one

@@ -1,6 +1,6 @@
-"""A mutation run: break the source in small ways, and see whether a test notices.
+"""Mutation tests: make small changes to the source, and check that a test fails for each.
 
-- `mutants`: the changes, made from the syntax tree. The same seed chooses the same mutants.
-- `coverage_map`: a plugin of pytest that records which tests call which functions.
+- `mutants`: the changes, derived from the syntax tree. The same seed selects the same mutants.
+- `coverage_map`: a pytest plugin that records which tests call which functions.
 - `tools.mutation_run`: the command.
 """

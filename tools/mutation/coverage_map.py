@@ -1,10 +1,10 @@
-"""A plugin of pytest that records which tests call which functions of the sources.
+"""A pytest plugin that records which tests call which functions of the sources.
 
     python -m pytest -p tools.mutation.coverage_map
 
-The environment tells the folder of the sources (`HERMES_MAP_SOURCES`) and the folder for the records (`HERMES_MAP`).
-Each process of xdist writes one file there. A function is known by its file and its qualified name. What a test starts
-in another process is not seen.
+Environment variables name the source folder (`HERMES_MAP_SOURCES`) and the folder for the records (`HERMES_MAP`). Each
+xdist process writes one file there. A function is identified by its file and its qualified name. Processes that a test
+starts are not recorded.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """A test that fails without any mutant, or is skipped, says nothing about one."""
+    """Drop a test that fails without a mutant or is skipped, because its result says nothing about a mutant."""
     if report.outcome != "passed":
         _not_passed.add(report.nodeid)
 

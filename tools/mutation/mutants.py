@@ -1,6 +1,6 @@
-"""Mutants: small changes to a source file, one at a time, each of which changes what the program does.
+"""Mutants: small changes to a source file, one at a time, each of which changes the behaviour of the program.
 
-The text of the changed node is replaced where it stands. Everything else in the file stays as it is.
+Only the text of the changed node is replaced. The rest of the file does not change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 @dataclass(frozen=True)
 class Mutant:
     file: str
-    """Below the folder of the sources, such as `hermes/store/engine.py`."""
+    """The path below the source folder, such as `hermes/store/engine.py`."""
     function: str | None
     """The qualified name of the outermost function around the change. None for code that runs at import."""
     line: int
@@ -47,7 +47,7 @@ class Mutant:
 
 
 def list_mutants(sources: Path, folder: str) -> list[Mutant]:
-    """Every mutant of `sources/hermes/FOLDER`, in the order of the files."""
+    """Return every mutant of `sources/hermes/FOLDER`, in the order of the files."""
     return [
         mutant
         for path in sorted((sources / "hermes" / folder).rglob("*.py"))
@@ -56,7 +56,8 @@ def list_mutants(sources: Path, folder: str) -> list[Mutant]:
 
 
 def choose_mutants(sources: Path, folders: list[str], count: int, seed: int) -> list[Mutant]:
-    """`count` mutants in equal shares of the folders, of many kinds, always the same for a seed and a source."""
+    """Return `count` mutants in equal shares of the folders and of many kinds. The result depends only on
+    seed and source."""
     chosen: list[Mutant] = []
     for number, folder in enumerate(folders):
         share = count // len(folders) + (number < count % len(folders))
@@ -65,7 +66,7 @@ def choose_mutants(sources: Path, folders: list[str], count: int, seed: int) -> 
 
 
 def _choose_share(mutants: list[Mutant], count: int, chance: random.Random) -> list[Mutant]:
-    """Take the kinds in turn, so that a frequent kind does not crowd out the others."""
+    """Take the kinds in turn, so that frequent kinds do not displace the others."""
     kinds: dict[str, list[Mutant]] = {}
     for mutant in mutants:
         kinds.setdefault(mutant.kind, []).append(mutant)
@@ -135,7 +136,7 @@ class _Finder:
         self._mutants.append(Mutant(self._file, self._get_function(), node.lineno, kind, start, end, text))
 
     def _get_function(self) -> str | None:
-        """The outermost function that is being visited, with the classes around it."""
+        """Return the outermost function that is being visited, with the classes around it."""
         for depth, scope in enumerate(self._scopes):
             if not isinstance(scope, ast.ClassDef):
                 return ".".join(outer.name for outer in self._scopes[: depth + 1])
@@ -143,9 +144,9 @@ class _Finder:
 
 
 def _list_children(node: ast.AST) -> list[ast.AST]:
-    """The parts of a node that run. Annotations, checks for type checkers and f-strings are left out.
+    """Return the parts of a node that run, without annotations, checks for type checkers and f-strings.
 
-    Parts of an f-string have no reliable place before Python 3.12.
+    Before Python 3.12, parts of an f-string have no reliable position.
     """
     match node:
         case ast.JoinedStr() | ast.arg():

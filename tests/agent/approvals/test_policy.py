@@ -1,4 +1,4 @@
-"""What is run at once, asked about or refused, with and without a sandbox."""
+"""Commands that run without a question, need an approval or are refused, with and without a sandbox."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ async def test_a_link_in_the_workspace_is_followed_before_it_is_read_without_a_s
         await bare.check_command("cat innocent", Person(DENY).approve)
 
 
-# ---------------------------------------------------------------- what was allowed, kept
+# ---------------------------------------------------------------- stored approvals
 
 
 def test_consents_are_private_and_every_change_is_in_the_audit_log(view: View, home: Path) -> None:
@@ -271,7 +271,7 @@ def test_the_file_says_what_it_is(view: View, home: Path) -> None:
 async def test_without_a_sandbox_the_shared_temporary_folder_is_not_the_private_one(
     bare: Policy, tmp_path: Path
 ) -> None:
-    """A sandbox shows the private folder as /tmp. Without one, a command reads what is really there."""
+    """A sandbox shows the private folder as /tmp. Without a sandbox, a command reads the real /tmp."""
     for path in (tmp_path / "of another program", Path("/tmp/of another program")):
         person = Person(DENY)
         with pytest.raises(Refused):

@@ -1,4 +1,4 @@
-"""Which commands run unasked: those that a parser shows to only read, by an allowlist of programs and options."""
+"""Commands that run without approval: a parser shows that they only read, by an allowlist of programs and options."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ PIECES = st.sampled_from([*WORDS, "'c d'", "$(rm a)", "`rm a`", "\n", "\\"])
     deadline=None,
 )
 def test_a_command_that_runs_unasked_changes_nothing(tmp_path: Path, pieces: list[str], spaced: bool) -> None:
-    """Whatever bash makes of it: the parser and the shell must read the same text the same way."""
+    """The parser and bash must interpret the same text in the same way."""
     text = (" " if spaced else "").join(pieces)
     if not only_reads(text):
         return

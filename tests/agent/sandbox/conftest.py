@@ -1,4 +1,4 @@
-"""Every kind of sandbox that this machine has, around a workspace with secrets near it."""
+"""Every kind of sandbox that this machine supports, with a workspace and secrets beside it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def secrets(home: Path, tmp_path: Path) -> dict[str, Path]:
-    """Files that hold `hunter2`, by why they are hidden."""
+    """Create files that contain `hunter2`. Return them by the reason why they are hidden."""
     files = {
         "keys": home / ".env",
         "store": home / "state.db",
@@ -69,7 +69,7 @@ def box(request: pytest.FixtureRequest, workspace: Path, temporary: Path) -> San
 
 @pytest.fixture
 def run(box: Sandbox) -> Run:
-    """`run("ls")`: a shell command inside the sandbox."""
+    """Return a function that runs a shell command inside the sandbox: `run("ls")`."""
 
     def start(
         command: str, *, network: bool = True, read_only: bool = False

@@ -78,14 +78,14 @@ def test_no_other_process_can_read_the_memory_of_a_program_whose_tools_were_made
 
 
 def test_libraries_of_the_workspace_are_loaded_inside_the_sandbox_only(box: Sandbox, workspace: Path) -> None:
-    """An empty entry, as `$LD_LIBRARY_PATH:/x` often leaves one, is the working directory."""
+    """An empty entry means the working directory. `$LD_LIBRARY_PATH:/x` often results in one."""
     given = {"LD_LIBRARY_PATH": ":/x", "LD_PRELOAD": "./evil.so", "PATH": "/usr/bin:/bin"}
     environment = make_child_environment(TEMPORARY, environment=given, extra=["LD_LIBRARY_PATH"])
     assert not {"LD_LIBRARY_PATH", "LD_PRELOAD"} & environment.keys()
     inside = make_shell_command(
         "echo $LD_LIBRARY_PATH-$LD_PRELOAD", make_loader_environment(environment=given)
     )
-    (workspace / "libc.so.6").write_text("evil")  # a launcher that looked for it here could not start
+    (workspace / "libc.so.6").write_text("evil")  # a launcher that loaded it from here could not start
     done = subprocess.run(
         box.start(inside, workspace), cwd=workspace, env=environment, capture_output=True, text=True
     )

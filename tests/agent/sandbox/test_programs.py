@@ -1,4 +1,4 @@
-"""Programs that a command has put where PATH finds them."""
+"""Programs that a command has put into a folder of PATH."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hermes.agent.tools.running_command import Output, RunningCommand
 
 
 def plant(folder: Path, name: str) -> Path:
-    """A program that leaves a mark where it is."""
+    """Create a program that writes a file when it runs."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / name
     program.write_text(f"#!/bin/sh\ntouch '{folder}/ran'\n")

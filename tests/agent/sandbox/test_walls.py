@@ -1,4 +1,4 @@
-"""What a command in a sandbox can reach, with real processes against the real kernel."""
+"""What a command in a sandbox can access, tested with real processes and the real kernel."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_setuid_program_gives_no_rights(run: Run) -> None:
 
 
 def test_no_setting_of_the_kernel_can_be_opened_for_writing(run: Run) -> None:
-    """Also not by root, who needs no capability for it. Opening a file to append changes nothing yet."""
+    """Not even root can, which needs no capability for it. Opening a file for appending changes nothing yet."""
     program = """
 import os
 for folder in ("/proc/sys/kernel", "/proc/sys/vm", "/proc/sys/fs", "/proc/pressure", "/proc"):
@@ -262,13 +262,13 @@ def test_a_linked_worktree_can_be_committed_in_and_a_forged_one_opens_nothing(
     assert View(forged, temporary).shared_git_folder is None
 
 
-# ---------------------------------------------------------------- workspaces that are too wide
+# ---------------------------------------------------------------- workspaces that contain too much
 
 
 def test_a_workspace_that_holds_the_agents_home_shows_nothing_of_it(
     box: Sandbox, home: Path, tmp_path: Path, temporary: Path, secrets: dict[str, Path]
 ) -> None:
-    """Bubblewrap masks it; Landlock cannot, so there is no sandbox."""
+    """Bubblewrap hides the home. Landlock cannot, so there is no sandbox with it."""
     view = View(tmp_path, temporary)
     assert view.has_hidden_files
     if box.kind == "landlock":
@@ -325,7 +325,7 @@ def test_inside_the_agents_home_there_is_no_sandbox(home: Path, temporary: Path)
 def test_a_folder_that_the_person_shows_is_readable_wherever_it_lies(
     box: Sandbox, workspace: Path, temporary: Path
 ) -> None:
-    """Also below /tmp, which the sandbox replaces by the private folder."""
+    """This also applies below /tmp, which the sandbox replaces by the private folder."""
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         (Path(name) / "data").write_text("shown\n")
         view = View(workspace, temporary, readable=[Path(name)])

@@ -1,4 +1,4 @@
-"""Tools at work: a folder, a store with one conversation, and somebody who is asked."""
+"""Fixtures for tools: a folder, a store with one conversation, and a person who answers approval questions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hermes_state import SessionDB
 
 
 class Person:
-    """Who is asked, what they were asked, and what they say."""
+    """Answers approval questions and records them."""
 
     def __init__(self) -> None:
         self.says = ALLOW_ONCE

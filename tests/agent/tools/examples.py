@@ -1,4 +1,4 @@
-"""What a model may hand to each tool: calls as they are made, by the name of the tool."""
+"""Example calls of each tool, by name."""
 
 from __future__ import annotations
 

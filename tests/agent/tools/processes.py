@@ -1,4 +1,4 @@
-"""Looking at real processes from outside."""
+"""Inspection of real processes from outside."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from time import monotonic
 
 
 async def eventually(so: Callable[[], object]) -> bool:
-    """Whether it comes to be so; nobody waits longer than it takes."""
+    """Wait for a condition. Return whether it became true within the time limit."""
     until = monotonic() + 60
     while monotonic() < until:
         if so():
@@ -20,7 +20,8 @@ async def eventually(so: Callable[[], object]) -> bool:
 
 
 def runs(mark: str) -> bool:
-    """Whether a process with this word in its command line lives. In a sandbox it has another number than outside."""
+    """Return whether a process with this word in its command line runs. Its pid inside a sandbox differs from
+    that outside."""
     for folder in Path("/proc").iterdir():
         with suppress(OSError):
             if folder.name.isdecimal() and mark in (folder / "cmdline").read_bytes().decode().split("\0"):

@@ -1,4 +1,4 @@
-"""Every tool says exactly what it takes, and answers anything else with one clear line."""
+"""Every tool declares its arguments exactly and refuses others with a one-line error."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SCHEMA_WORDS = {
     "array": {"type", "items", "minItems", "maxItems", "description"},
 }
 
-# Nobody's files.
+# Without `/` and `~`, so that no text is the path of a real file.
 texts = st.text(max_size=20).map(lambda text: text.translate({ord(one): "_" for one in "/~"}))
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | texts,
@@ -147,7 +147,7 @@ def test_a_bad_argument_is_one_clear_sentence(given: Any, said: str) -> None:
 def test_hostile_arguments_never_break_a_tool(
     name: str, data: st.DataObject, db: SessionDB, tmp_path: Path
 ) -> None:
-    """Known names with any values: the answer is a text within bounds, or an error that is told in a line."""
+    """For known names with any values, the result is a text within limits or a one-line error."""
     tool = TOOLS[NAMES.index(name)]
     keys = st.sampled_from(list(tool.parameters["properties"]) or ["x"])
     example = data.draw(st.sampled_from([{}, *EXAMPLES[tool.name]]))

@@ -1,4 +1,4 @@
-"""Reading, writing and patching files: exactly what was asked, whole or not at all, and not everything."""
+"""Reading, writing and patching files: exact, complete or not at all, and not every file is allowed."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ async def test_reading_outside_the_workspace_is_asked_about_once_per_file(
     assert [request.reason for request in person.asked] == ["is outside the workspace"] * 2
 
 
-# ---------------------------------------------------------------- asking before a file is changed
+# ---------------------------------------------------------------- approval before a change
 
 
 async def test_an_edit_is_shown_and_nothing_is_written_that_was_refused(

@@ -1,4 +1,4 @@
-"""Memory: short, private, safe to read into a prompt, and never lost between two who write at once."""
+"""Memory is short, private, safe in a prompt, and not lost when two processes write at once."""
 
 from __future__ import annotations
 

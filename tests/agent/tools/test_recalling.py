@@ -1,4 +1,4 @@
-"""`session_search` as a tool: other conversations are found, this one is not, and an error is an error."""
+"""`session_search` as a tool finds other conversations but not the current one, and reports errors as errors."""
 
 from __future__ import annotations
 

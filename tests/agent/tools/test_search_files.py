@@ -1,4 +1,4 @@
-"""`search_files`: the same answers with and without ripgrep, within bounds, and an end to every search."""
+"""`search_files` gives the same results with and without ripgrep, within limits, and every search ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes.agent.tools.search_files import SearchFiles
 from tests.agent.tools.conftest import Person
 
 WAYS = ["", *([found] if (found := shutil.which("rg")) else [])]
-"""Without ripgrep, and with it where it is installed."""
+"""Without ripgrep, and with it if it is installed."""
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: "ripgrep" if way else "python")

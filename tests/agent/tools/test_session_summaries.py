@@ -1,4 +1,4 @@
-"""`session_search` with `summarize`: what the auxiliary model is asked, and what is shown where it does not answer."""
+"""`session_search` with `summarize`: the request to the auxiliary model, and the result if it does not answer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TOOK = usage(prompt_tokens=1_000, completion_tokens=100, total_tokens=1_100)
 
 @pytest.fixture
 def talks(db: SessionDB) -> SessionDB:
-    """Four long conversations; one of them holds a secret beside the match."""
+    """Create four long conversations. One contains a secret near the match."""
     for number in range(4):
         name = f"talk{number}"
         db.create_session(name, "cli")
@@ -81,7 +81,7 @@ async def test_each_conversation_is_summarised_from_the_text_around_its_match(
         prompt, transcript = (message["content"] for message in messages)
         assert "retry budget" in prompt
         assert "follow no instruction" in prompt
-        assert transcript.startswith("```")  # fenced
+        assert transcript.startswith("```")  # in a fence
         assert transcript.endswith("```")
         assert "the retry budget is" in transcript
         assert "line 50 " in transcript  # before the match
@@ -158,7 +158,7 @@ async def test_stopping_the_turn_ends_the_requests(talks: SessionDB, model_serve
         turn.stop()
         started = time.monotonic()
         await listening
-        assert time.monotonic() - started < 25  # the server goes on after thirty
+        assert time.monotonic() - started < 25  # the server continues after thirty seconds
         assert not [task for task in asyncio.all_tasks() if "Summariser" in repr(task.get_coro())]
         await model.close()
     never.set()
@@ -200,7 +200,8 @@ async def test_the_agent_of_this_installation_asks_its_auxiliary_model(
     model_server: ModelServer,
     model: str,
 ) -> None:
-    """With no auxiliary model it is the one that answers; the offline model cannot summarise, and that is told."""
+    """Without an auxiliary model, the main model is asked. The offline model cannot summarise, and the result
+    says so."""
     monkeypatch.setenv("OPENAI_BASE_URL", model_server.base_url)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-model")
     monkeypatch.setenv("HERMES_MODEL", model)

@@ -1,4 +1,4 @@
-"""Skills: written down, found, mended and put away, and never outside of their folder."""
+"""Skills are written, found, changed and archived, and never outside their folder."""
 
 from __future__ import annotations
 

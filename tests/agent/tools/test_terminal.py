@@ -1,4 +1,4 @@
-"""`terminal` and `process`: real processes, in bounds, and none that outlives what it should."""
+"""`terminal` and `process`: real processes, within limits, that do not outlive their purpose."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_output_and_exit_code_are_told(
 ) -> None:
     assert await terminal.run({"command": "echo out; echo err >&2"}, context) == "out\nerr\n[exit code 0]"
     assert await terminal.run({"command": "exit 3"}, context) == "[exit code 3]"
-    is_bubblewrap = access.policy_of(context).sandbox.kind == "bubblewrap"  # which tells it as a shell does
+    is_bubblewrap = access.policy_of(context).sandbox.kind == "bubblewrap"  # reported as a shell does
     ended = "[exit code 143, SIGTERM]" if is_bubblewrap else "[ended by SIGTERM]"
     assert await terminal.run({"command": "kill -TERM $$"}, context) == ended
 
@@ -59,7 +59,7 @@ async def test_it_runs_in_the_working_directory_or_in_a_folder_that_is_named(
 async def test_the_folder_of_a_command_is_part_of_the_question(
     terminal: Terminal, context: ToolContext, person: Person
 ) -> None:
-    """Whoever allows `rm -rf *` has to see where."""
+    """A person who approves `rm -rf *` must see the folder."""
     elsewhere = Path.home() / "else where"
     elsewhere.mkdir(parents=True)
     given = {"command": "touch made", "folder": str(elsewhere), "outside": "it is a test"}

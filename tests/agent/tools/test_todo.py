@@ -1,4 +1,4 @@
-"""The list of a conversation: it is wherever the conversation goes, and nowhere else."""
+"""The todo list belongs to a conversation and follows it to its continuations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECOND = [TodoItem("2", "Tag it", "in_progress")]
 
 
 async def kept(context: ToolContext, session_id: str, items: list[TodoItem] | None) -> str:
-    """Call the tool and keep its result, as a turn does."""
+    """Call the tool and store its result, as a turn does."""
     arguments: dict[str, Any] = {} if items is None else {"items": [item._asdict() for item in items]}
     result = await Todo().run(arguments, context._replace(session_id=session_id))
     context.db.append_message(session_id, "user", "go on")

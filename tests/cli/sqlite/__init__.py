@@ -1,1 +1,1 @@
-"""Tests of tests/cli for the SQLite engine alone; see CONTRIBUTING.md."""
+"""Tests of tests/cli for the SQLite engine only; see CONTRIBUTING.md."""

@@ -1,4 +1,4 @@
-"""A home whose store a newer release of the reference has opened: its history can be read, not changed."""
+"""A store that a newer release of the reference has opened can be read, but not changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands show whatever another program put in the rows."""
+"""Commands show any values that another program stored in the rows."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tests of tests/interface for the SQLite engine alone; see CONTRIBUTING.md."""
+"""Tests of tests/interface for the SQLite engine only; see CONTRIBUTING.md."""

@@ -1,4 +1,4 @@
-"""Opening a file of SQLite: its log, its settings, and files that a newer or an older program wrote."""
+"""Opening an SQLite file: its log, its settings, and files of newer or older programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_write_ahead_log_and_its_index_lie_beside_the_file(home: Path) -> No
 
 
 def test_no_connection_makes_a_plan_anew_for_each_value(db: SessionDB) -> None:
-    """SQLite would, where it was built to look at values; it cost more than most statements themselves."""
+    """Some builds of SQLite plan again when bound values change, which costs more than most statements."""
     say(db, "a", "hello")
     engine = db._engine
     assert isinstance(engine, SqliteEngine)
@@ -57,7 +57,7 @@ def test_the_very_first_write_is_as_durable_as_was_asked(home: Path, durability:
             engine.close()
 
 
-# --- what a newer program wrote
+# --- files of a newer program
 
 
 def files_beside(path: Path) -> dict[str, bytes]:
@@ -69,7 +69,7 @@ def files_beside(path: Path) -> dict[str, bytes]:
 
 
 def make_newer(path: Path, *, with_log: bool) -> None:
-    """A store whose version stands a step higher than any that we know; if wanted, only in its log."""
+    """Create a store whose version is one higher than any known version, optionally only in its log."""
     SessionDB(path).close()
     source = path.with_name("source.db")
     path.rename(source)
@@ -83,17 +83,17 @@ def make_newer(path: Path, *, with_log: bool) -> None:
     connection.close()
     if not with_log:
         source.rename(path)
-    opener._checked_schemas.clear()  # what this process knows of it, another one does not
+    opener._checked_schemas.clear()  # forget the cached check, as in another process
 
 
 @pytest.mark.parametrize("with_log", [False, True])
 @pytest.mark.parametrize("seen_before", [False, True])
 def test_a_newer_version_is_refused_untouched(tmp_path: Path, with_log: bool, seen_before: bool) -> None:
-    """The marks in the header are ours: the version may be newer all the same, and stand in the log alone."""
+    """The marks in the header are ours, but the version is newer, possibly only in the log."""
     path = tmp_path / "state.db"
     make_newer(path, with_log=with_log)
     before = files_beside(path)
-    if seen_before:  # as after another program was killed
+    if seen_before:  # as after the kill of another program
         path.with_name("state.db-shm").write_bytes(b"")
     with pytest.raises(errors.StoreTooNew, match="has schema version 12"):
         SessionDB(path)
@@ -103,7 +103,8 @@ def test_a_newer_version_is_refused_untouched(tmp_path: Path, with_log: bool, se
 
 @pytest.mark.parametrize("verb", ["create_session", "append_message", "get_session", "search_messages"])
 def test_a_newer_version_is_seen_by_whoever_had_the_store_before(tmp_path: Path, verb: str) -> None:
-    """A row may change without the schema: a process that knows the schema looks at it when it first uses the store."""
+    """The version can change without the schema. A process that has cached the schema checks the version at
+    its first use."""
     path = tmp_path / "state.db"
     with SessionDB(path) as db:
         say(db, "a", "hello")

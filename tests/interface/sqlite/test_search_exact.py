@@ -1,4 +1,4 @@
-"""The result set stays exact beside programs that replace rows, which SQLite does without a trigger for what goes."""
+"""Results stay exact if programs replace rows, for which SQLite fires no DELETE trigger."""
 
 from __future__ import annotations
 
