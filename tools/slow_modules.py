@@ -3,8 +3,8 @@
     make test ARGS="--junitxml report.xml"
     python -m tools.slow_modules report.xml
 
-A module is slow if its tests, with their fixtures, take longer than `LIMIT_S` on average. `make test-fast` leaves out the
-listed modules.
+A module is slow if its tests, with their fixtures, take longer than `LIMIT_S` on average. `make test-fast` leaves out
+the listed modules.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python compression_worker.py STATE.DB SESSION calls N        ends abruptly at its N-th call of the store
     python compression_worker.py STATE.DB SESSION statements N   the same at the N-th statement inside a transaction
-    python compression_worker.py STATE.DB SESSION wait           prints `ready` when it has a summary, and waits for a line
+    python compression_worker.py STATE.DB SESSION wait           prints `ready` with a summary, then waits for a line
 
 At its end it prints the id of the session that continues the conversation.
 """

@@ -447,7 +447,7 @@ async def test_the_help_names_every_command(typing: Typing) -> None:
 
 async def test_the_help_of_one_command(typing: Typing) -> None:
     shown = await typing("/help insights", "/help /undo")
-    assert re.search(r"/insights .*\n +what you did in the last 30 days", shown)
+    assert re.search(r"/insights .*\n +usage of the last 30 days", shown)
     assert re.search(r"/undo \[n\]  take back the last exchange", shown)
     assert "/redo " not in shown
 

@@ -336,7 +336,7 @@ def test_links_are_named_and_what_they_lead_to_is_not_touched(
     link = home / "skills" / "linked"
     link.symlink_to(checkout)
     done = encrypt_file(plain, key)
-    assert done.left == (f"not sealed: {link} (a link; what it leads to is not ours)",)
+    assert done.left == (f"not sealed: {link} (a symbolic link; its target is not sealed)",)
     assert [kind.files for kind in done.plain] == [(link,)]
     assert (checkout / "SKILL.md").read_text() == TEXT
 

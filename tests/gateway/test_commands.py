@@ -118,7 +118,7 @@ def test_what_is_answered_at_once_and_what_stops_an_answer() -> None:
     at_once = {name for name in NAMES if found(f"/{name} x").at_once}
     shows = {"status", "why", "usage", "insights", "sessions", "search", "help", "start"}
     shows |= {"history", "memory", "skills", "model"}
-    assert at_once == {*shows, "agents", "stop", "approve", "deny"}
+    assert at_once == {*shows, "agents", "stop", "approve", "deny", "pair"}
     bare = {name for name in NAMES if found(f"/{name}").at_once}
     assert bare == at_once | {"resume", "title"}
     assert {name for name in NAMES if found(f"/{name}").stops} == {"new", "reset"}

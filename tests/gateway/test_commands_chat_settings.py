@@ -1,4 +1,4 @@
-"""/sethome and /topic: settings of a chat."""
+"""/sethome, /pair and /topic: settings of a chat."""
 
 from __future__ import annotations
 
@@ -61,6 +61,14 @@ async def test_nobody_else_does(db: SessionDB, settings: GatewaySettings) -> Non
         chat = Chat(db, source, settings)
         assert await chat.types("/sethome") == "Only an owner of this platform can choose its home."
         assert chat.kept == {}
+
+
+# /pair
+
+
+async def test_a_code_that_is_not_valid_is_reported(db: SessionDB) -> None:
+    assert "This code is not valid" in await Chat(db, dm("ann")).types("/pair ABCD2345")
+    assert await Chat(db, group("ann")).types("/pair ABCD2345") == "Send the code in a private chat."
 
 
 # /topic

@@ -34,7 +34,7 @@ class ChatVerbs:
 
     @property
     def routing(self) -> Routing:
-        """Which session each chat is in."""
+        """Routes: the current session of each chat."""
         from hermes.store.chats.routing import Routing
 
         return Routing(self._engine)
@@ -55,13 +55,13 @@ class ChatVerbs:
 
     @property
     def mirrored(self) -> MirrorSource:
-        """What transcripts and `sessions.json` are made from."""
+        """The data for the mirror files: transcripts and `sessions.json`."""
         from hermes.store.transfer.mirror_source import MirrorSource
 
         return MirrorSource(self._engine)
 
     def adopt_conversation(self, session_id: str, owner: str) -> list[str]:
-        """Give a conversation without owner, with its subagents, to a person or a room. Return its sessions."""
+        """Assign a conversation without an owner, with its subagents, to a person or a room. Return its sessions."""
         from hermes.store.sessions.owners import Ownership
 
         return Ownership(self._engine).adopt(session_id, owner)

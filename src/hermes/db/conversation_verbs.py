@@ -145,7 +145,7 @@ class ConversationVerbs(Handle):
         return Selector(self._read_access()).list_outlines(session_ids, whole)
 
     def family(self, session_id: str) -> Relative | None:
-        """Return what came out of one first session, as a tree: continuations, branches, resets, delegates."""
+        """Return the family of a session as a tree: continuations, branches, resets, subagents."""
         return Lineage(self._read_access()).read_family(session_id)
 
     # ---------------------------------------------------------------- rewind

@@ -101,7 +101,7 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
     ) -> None:
         """Open `db_path`, or `<home>/state.db`.
 
-        `durability="normal"` gives up the fsync of each commit. With `spool` a message or a session that cannot be
+        `durability="normal"` skips the fsync of each commit. With `spool` a message or a session that cannot be
         written (a full disk, a lock, damage) is kept beside the store and stored later. The error says so: do not write
         it again.
         """
@@ -307,7 +307,7 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
     def empty_trash(
         self, older_than_days: float = 30, purge: bool = False, sessions_dir: Path | None = None
     ) -> int:
-        """Delete what has been in the trash this long (0 for everything), and return the number of sessions."""
+        """Delete conversations that were trashed at least this long ago (0: all). Return the number of sessions."""
         from hermes.store.retention.trash import Trash
 
         return Trash(self._engine).empty(self._retention, older_than_days, purge, sessions_dir)
@@ -353,7 +353,7 @@ class SessionDB(DocumentedVerbs, ConversationVerbs, CurationVerbs, ChatVerbs):
     # ---------------------------------------------------------------- people
 
     def scoped(self, principal: Principal) -> ScopedStore:
-        """Return the store as one person, in the chat they speak from, may see and change it."""
+        """Return a handle that shows and changes only what this person may access in this chat."""
         from hermes.db.scoped_store import ScopedStore
 
         return ScopedStore(self._engine, principal, self._spooling)

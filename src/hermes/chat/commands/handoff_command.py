@@ -80,5 +80,5 @@ async def _poll_outcome(chat: Chat, session_id: str, stop: asyncio.Event) -> str
 
 
 COMMANDS: tuple[TerminalCommand, ...] = (
-    Command("handoff", hand_off, "<platform>", "go on with this conversation on a chat platform"),
+    Command("handoff", hand_off, "<platform>", "continue this conversation on a chat platform"),
 )

@@ -209,13 +209,13 @@ async def _mention_commands(chat: Chat, calls: Iterable[Call]) -> None:
 
 
 OUTPUT: TerminalCommand = Command(
-    "output", show_output, "[n]", "the whole command and output of the last tool call, or the nth last"
+    "output", show_output, "[n]", "show the whole output of the last tool call, or of the nth last"
 )
 REASONING: TerminalCommand = Command(
-    "reasoning", show_reasoning, "[n]", "what the model thought before its last answer, or the nth last"
+    "reasoning", show_reasoning, "[n]", "show the reasoning of the last answer, or of the nth last"
 )
 COMMANDS: tuple[TerminalCommand, ...] = (
     OUTPUT,
     REASONING,
-    Command("diff", show_diff, "[path]", "what this conversation changed in files, edit by edit"),
+    Command("diff", show_diff, "[path]", "show the file edits of this conversation"),
 )

@@ -159,7 +159,7 @@ REWIND = Command(
 )
 COMMANDS = (
     UNDO,
-    Command("redo", redo, "", "bring back the messages taken back last, before a new one is sent"),
+    Command("redo", redo, "", "restore the messages of the last /undo; not after a new message"),
     REWIND,
     Command("retry", retry, "", "ask the last question again"),
     Command("resend", resend, "", "send the last answer again"),

@@ -172,12 +172,12 @@ async def show_help(context: CommandContext, words: str) -> Reply:
     return Help(name.lstrip("/")[:LONGEST_NAME])
 
 
-SEARCH = Command("search", search, "<words>", "find conversations by what was said", at_once=True)
+SEARCH = Command("search", search, "<words>", "search the messages of your conversations", at_once=True)
 INSIGHTS = Command(
     "insights",
     insights,
     "[days] [--days N] [--source S]",
-    "what you did in the last 30 days, and what it cost",
+    "usage of the last 30 days: sessions, tools, costs",
     at_once=True,
 )
 AGENTS = Command(
@@ -200,8 +200,8 @@ REPORTS = (
 )
 AGENT = (
     Command("model", model, "[name]", "show the model; in the terminal, switch to another", at_once=True),
-    Command("memory", memory, "", "what the agent remembers between conversations", at_once=True),
-    Command("skills", skills, "", "what the agent has learned to do", at_once=True),
+    Command("memory", memory, "", "show the memory of the agent", at_once=True),
+    Command("skills", skills, "", "list the skills of the agent", at_once=True),
     AGENTS,
 )
 HELP = Command("help", show_help, "[command]", "list the commands, or explain one", at_once=True)

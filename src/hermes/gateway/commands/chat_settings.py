@@ -1,4 +1,4 @@
-"""Commands about the chat itself: approvals, the home chat of a platform, the handoff to the terminal,
+"""Commands about the chat itself: approvals, the home chat of a platform, pairing, the handoff to the terminal,
 Telegram topics."""
 
 from __future__ import annotations
@@ -47,6 +47,13 @@ async def set_home(context: ChatCommandContext, words: str) -> CommandReply:
     return CommandReply(
         f"🏠 This chat is now the home of {escape_line(source.platform)}: handoffs and jobs are sent here."
     )
+
+
+async def pair(context: ChatCommandContext, words: str) -> CommandReply:
+    """Report a code that was not accepted. Access control handles a valid code before commands are parsed."""
+    if context.source.chat_type != "dm":
+        return CommandReply("Send the code in a private chat.")
+    return CommandReply("This code is not valid. `hermes gateway pair` prints a new one.")
 
 
 async def topic(context: ChatCommandContext, words: str) -> CommandReply:
@@ -105,22 +112,29 @@ async def handoff(context: ChatCommandContext, words: str) -> CommandReply:
     if session is None:
         return CommandReply(f"{describe_empty(context)} There is nothing to hand over.")
     return CommandReply(
-        f"On the machine that I run on, {format_code(f'hermes -r {session}')} goes on with this conversation in the"
+        f"On the machine that I run on, {format_code(f'hermes -r {session}')} continues this conversation in the"
         " terminal."
         "\n`/handoff` there brings it back to a chat."
     )
 
 
 COMMANDS: tuple[ChatCommand, ...] = (
-    Command("handoff", handoff, "", "how to go on with this conversation in the terminal"),
+    Command("handoff", handoff, "", "show how to continue this conversation in the terminal"),
     Command(
         "approve",
         approve,
         "[name] [always or like]",
-        "allow what I ask for: once, always, or what is like it; owners, in private",
+        "approve an action once, always, or with similar ones; for owners, in private",
         at_once=True,
     ),
-    Command("deny", deny, "[name] [why]", "refuse what I ask for; owners, in private", at_once=True),
+    Command("deny", deny, "[name] [why]", "refuse an action; for owners, in private", at_once=True),
     Command("sethome", set_home, "", "make this chat the platform's home, where handoffs and jobs go"),
-    Command("topic", topic, "[off, help or id]", "Telegram: a conversation for each topic of this chat"),
+    Command(
+        "pair",
+        pair,
+        "<code>",
+        "get access with a code from `hermes gateway pair`; in a private chat",
+        at_once=True,
+    ),
+    Command("topic", topic, "[off, help or id]", "Telegram: use a separate conversation for each topic"),
 )

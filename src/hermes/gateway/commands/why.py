@@ -122,5 +122,5 @@ def _handoff_incidents(row: Row | None) -> Iterator[Incident]:
 
 
 COMMANDS: tuple[ChatCommand, ...] = (
-    Command("why", why, "", "what happened to this chat, and when", at_once=True),
+    Command("why", why, "", "show resets, switches and other events of this chat", at_once=True),
 )

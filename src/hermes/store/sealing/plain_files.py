@@ -36,18 +36,20 @@ COPIES = "copies of the store"
 KINDS = {
     "key": Kind("the key of the store", True, "keep it away from the store"),
     "copies": Kind(COPIES, True, "remove those that you do not need"),
-    "words": Kind("memories, skills, attachments that wait", True, "`hermes store encrypt` seals them"),
-    "typed": Kind("what was typed in chats", True, "`hermes store encrypt` seals it"),
+    "words": Kind("memories, skills, waiting attachments", True, "`hermes store encrypt` seals them"),
+    "typed": Kind("the input history of chats", True, "`hermes store encrypt` seals it"),
     "mirrors": Kind(
         "transcripts and sessions.json, copies of what is in the store",
         True,
         "`hermes store encrypt --remove-plain` removes those whose session is stored",
     ),
     "saved": Kind("saved conversations and request dumps", True, "remove those that you do not need"),
-    "spool": Kind("messages that wait", True, "they are stored when the store is next opened for writing"),
-    "edited": Kind("files of an editor that did not end", True, "take what you need, remove the folder"),
-    "other": Kind("other files, such as exports", True, "look whether you still need them"),
-    "links": Kind("links in the places that are sealed", True, "what they lead to stays as it is"),
+    "spool": Kind("spooled messages", True, "they are stored when the store is next opened for writing"),
+    "edited": Kind(
+        "files of an editor that is open or crashed", True, "copy what you need, then remove the folder"
+    ),
+    "other": Kind("other files, such as exports", True, "check whether you still need them"),
+    "links": Kind("symbolic links in sealed folders", True, "their targets are not sealed"),
     "programs": Kind("programs of skills, which a shell has to start", False),
     "settings": Kind("settings and keys", False),
     "gateway": Kind("state of the gateway, with its logins", False),
@@ -74,7 +76,7 @@ def find_plain_files(
         if name in by_kind
     ]
     if not below.complete:
-        listed.append(PlainFiles("more files than were looked at", (), True))
+        listed.append(PlainFiles("files beyond the limit of this check", (), True))
     return tuple(listed)
 
 

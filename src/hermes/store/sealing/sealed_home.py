@@ -41,7 +41,9 @@ def seal_files(sealed: SealedFiles) -> Changed:
         return sealed.seal_in_place(file, form)
 
     done = _change_each(sealed.root, seal, "not sealed")
-    links = [f"not sealed: {link} (a link; what it leads to is not ours)" for link in find_links(sealed.root)]
+    links = [
+        f"not sealed: {link} (a symbolic link; its target is not sealed)" for link in find_links(sealed.root)
+    ]
     return Changed(done.files, (*done.left, *links))
 
 
