@@ -232,7 +232,7 @@ def test_a_code_is_made_used_listed_and_taken_back(hermes: Hermes, home: Path) -
     done = hermes("gateway", "pair", "Telegram", "--owner", "--minutes", "5")
     assert (done.returncode, done.stderr) == (0, "")
     code, how = done.stdout.splitlines()
-    assert f"sends `/pair {code}` to the bot in a private chat on Telegram is let in, as an owner" in how
+    assert f"sends `/pair {code}` to the bot in a private chat on Telegram gets access, as an owner" in how
     assert "5 minutes" in how
     assert Pairings(home / "gateway").try_code("telegram", "1", "ann\x1b[31m", code) is not None
     listed = hermes("gateway", "pair", "--list")
@@ -240,8 +240,8 @@ def test_a_code_is_made_used_listed_and_taken_back(hermes: Hermes, home: Path) -
     (row,) = json.loads(hermes("gateway", "pair", "--list", "--json").stdout)
     assert (row["platform"], row["user_id"], row["owner"]) == ("telegram", "1", True)
     done = hermes("gateway", "pair", "--revoke", "telegram:1")
-    assert done.stdout == "telegram:1 is no longer let in by a code.\n"
-    assert hermes("gateway", "pair", "--list").stdout == "Nobody was let in by a code yet.\n"
+    assert done.stdout == "telegram:1 no longer has access by a code.\n"
+    assert hermes("gateway", "pair", "--list").stdout == "Nobody got access by a code yet.\n"
     made = json.loads(hermes("gateway", "pair", "--json").stdout)
     assert (len(made["code"]), made["platform"], made["owner"]) == (8, None, False)
 
@@ -252,7 +252,7 @@ def test_a_code_is_made_used_listed_and_taken_back(hermes: Hermes, home: Path) -
         (("irc",), 1, "there is no platform 'irc'; there are telegram, matrix"),
         (("webhook",), 1, "webhook needs no pairing"),
         (("api_server",), 1, "api-server needs no pairing"),
-        (("--revoke", "telegram:7"), 1, "nobody was let in as telegram:7"),
+        (("--revoke", "telegram:7"), 1, "nobody got access as telegram:7"),
         (("--revoke", "telegram"), 2, "--revoke takes PLATFORM:USER"),
         (("telegram", "--list"), 2, "without PLATFORM"),
         (("--minutes", "0"), 2, "expected minutes"),
@@ -291,7 +291,7 @@ def test_a_bot_is_set_up_without_questions(hermes: Hermes, home: Path, platform:
     assert (done.returncode, done.stderr) == (0, "")
     assert dotenv.read() == {"TELEGRAM_BOT_TOKEN": TOKEN}
     assert config_file.read() == {"platforms": {"telegram": {"enabled": True}}}
-    assert "make a code for yourself with `hermes gateway pair telegram --owner`" in done.stdout
+    assert "create a code for yourself with `hermes gateway pair telegram --owner`" in done.stdout
 
 
 def test_a_token_that_does_not_work_is_not_kept(hermes: Hermes, home: Path, platform: Platform) -> None:

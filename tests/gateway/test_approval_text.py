@@ -103,7 +103,7 @@ def test_a_long_command_comes_in_numbered_parts_and_the_last_message_asks() -> N
         "`k7f2` part 3 of 3",
     ]
     assert "".join(code for part in parts for code in code_in(part)) == command
-    assert "3 messages above, whole" in parts[-1]
+    assert "3 messages above show all of it" in parts[-1]
     assert "/approve" not in "".join(parts[:-1])
 
 
@@ -124,7 +124,7 @@ def test_the_choices_are_those_of_the_request() -> None:
         "- `/approve k7f2` once",
         "- `/approve k7f2 always` this command from now on, in `/w`",
         "- `/approve k7f2 like` every command that begins with `git commit` from now on, in `/w`",
-        "Without an answer within 10 minutes it is not done.",
+        "Without an answer within 10 minutes, it is refused.",
     ):
         assert line in text.splitlines()
     assert [choice.text for choice in make_choices("k7f2", request)] == [

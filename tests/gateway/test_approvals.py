@@ -105,7 +105,7 @@ async def test_two_requests_are_told_apart() -> None:
         await gateway.until(lambda: len(gateway.questions()) == 2)
         first, second = sorted(gateway.questions(), key=lambda text: "second" in text)
         await gateway.says(ANN, "/approve")
-        await gateway.until(lambda: any("2 requests wait" in text for text in gateway.heard(ANN)))
+        await gateway.until(lambda: any("2 requests are waiting" in text for text in gateway.heard(ANN)))
         assert gateway.asker.done == []
         await gateway.says(ANN, f"/deny {name_in(first)} not that")
         await gateway.asks(ANN, f"/approve {name_in(second)}")
@@ -200,7 +200,7 @@ async def test_what_was_answered_is_over() -> None:
     async with ApprovalGateway() as gateway:
         name = name_in(await gateway.asked(ANN, "ls"))
         await gateway.asks(ANN, f"/deny {name}")
-        assert await gateway.asks(ANN, f"/approve {name}") == [f"It is over: `{name}`: ✗ Denied."]
+        assert await gateway.asks(ANN, f"/approve {name}") == [f"The request has ended: `{name}`: ✗ Denied."]
         assert await gateway.asks(ANN, "/approve") == [f"{NOTHING_WAITS} The last was `{name}`: ✗ Denied."]
         assert await gateway.asks(ANN, "/approve b2b2") == ["No request `b2b2` is waiting."]
         assert gateway.asker.done == []
@@ -271,7 +271,7 @@ async def test_after_a_restart_it_is_asked_anew_and_the_old_answer_does_not_coun
 async def test_what_cannot_be_shown_whole_is_refused_and_both_are_told() -> None:
     async with ApprovalGateway() as gateway:
         told = await gateway.asks(ANN, f"use ask {json.dumps({'subject': 'x' * 50_000})}")
-        assert "too long to be shown here whole" in told[0]
+        assert "too long to be shown here" in told[0]
         assert "too long to be shown to the owner" in gateway.results()[0]
         assert gateway.asker.done == []
 
@@ -334,7 +334,7 @@ async def test_the_answer_comes_below_the_question() -> None:
         gateway.let_go("now")
         await gateway.until(gateway.questions)
         await gateway.asks(ANN, "/approve")
-        assert gateway.heard(ANN)[0] == "Let me see.\n\n⏸ waits for your approval, below"
+        assert gateway.heard(ANN)[0] == "Let me see.\n\n⏸ waiting for your approval, see below"
         assert gateway.heard(ANN)[1] == gateway.questions()[0]
         assert gateway.heard(ANN)[-1] == "the tool said: done ls, once"
 
@@ -408,7 +408,7 @@ async def test_a_button_says_its_command() -> None:
         assert gateway.results() == ["done ls, command"]
         assert (await platform.press(ANN, message, choices[0].text)).state == "answered"
         await gateway.quiet()
-        assert gateway.heard(ANN)[-1].startswith("It is over")
+        assert gateway.heard(ANN)[-1].startswith("The request has ended")
 
 
 async def test_a_button_can_say_nothing_but_such_a_command() -> None:

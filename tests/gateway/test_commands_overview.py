@@ -125,7 +125,7 @@ async def test_the_status_says_where_one_is(ann: Chat) -> None:
         "Working: for 1m (`/stop` stops it)",
         "Waiting: 1 message",
         "Platform: telegram, dm",
-        "Starts afresh: never by itself",
+        "Resets: never automatically",
     ]
 
 
@@ -136,8 +136,8 @@ async def test_the_status_of_a_silent_chat(db: SessionDB) -> None:
     lines = (await room.types("/status")).splitlines()
     assert lines[:3] == [
         "Nothing was said here yet.",
-        "Platform: telegram, thread, shared by all who are here",
-        "Starts afresh: daily at 4:00",
+        "Platform: telegram, thread, shared by everybody in this chat",
+        "Resets: daily at 4:00",
     ]
     assert lines[3].startswith("Next: ")
     assert room.session_id is None
@@ -164,12 +164,12 @@ async def test_why_tells_what_happened_newest_first(ann: Chat) -> None:
     assert told == [
         "It was paused: it had crashed three times.",
         f"It branched off from `{fourth}` with `/branch`.",
-        f"A new start was undone with `/undo`: back in `{fourth}`.",
+        f"A reset was undone with `/undo`: back in `{fourth}`.",
         f"A new conversation began: the daily reset was due ({DAILY}). {kept} `/resume {third}`",
         f"A new conversation began: nobody had written for a long time ({IDLE}). {kept} `/resume {second}`",
         f"It became long: the earlier messages were summarised, and it continued as {called}. {nothing_lost}",
         f"The conversation **Rome** `{first}` began.",
-        "never by itself",
+        "never automatically",
     ]
     assert all(line.startswith("- today ") for line in said.splitlines()[:-1])
 
@@ -201,7 +201,7 @@ async def test_why_tells_of_a_handoff(db: SessionDB, ann: Chat) -> None:
 
 
 async def test_why_of_a_silent_chat_and_of_a_long_one(ann: Chat) -> None:
-    assert await ann.types("/why") == "Nothing was said here yet.\nStarts afresh: never by itself"
+    assert await ann.types("/why") == "Nothing was said here yet.\nResets: never automatically"
     for number in range(12):
         await ann.talks(f"talk {number}")
         await ann.types("/new")

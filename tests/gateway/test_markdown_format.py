@@ -97,7 +97,7 @@ def test_times_are_those_of_the_person(
 @pytest.mark.parametrize(
     ("rule", "told"),
     [
-        (ResetPolicy(), "never by itself"),
+        (ResetPolicy(), "never automatically"),
         (ResetPolicy("idle"), "after 1.0d without a message"),
         (ResetPolicy("daily", at_hour=4), "daily at 4:00"),
         (ResetPolicy("both", idle_minutes=90), "daily at 4:00, and after 1h 30m without a message"),

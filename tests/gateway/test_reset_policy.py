@@ -527,8 +527,8 @@ def test_durations(minutes: int, text: str) -> None:
 def test_the_notice_says_why_and_how_to_get_back_and_how_to_switch_it_off(reason: str, why: str) -> None:
     assert format_notice(BOTH, reason, "Trip to Oslo").splitlines() == [
         f"◐ Session automatically reset ({why}).",
-        "Nothing is lost: `/undo` before your next message takes it back, `/resume Trip to Oslo` does at any time.",
-        "`session_reset` in config.yaml says when this happens; with `mode: none` it never does.",
+        "Nothing is lost: `/undo` before your next message undoes this, `/resume Trip to Oslo` does at any time.",
+        "`session_reset` in config.yaml sets when this happens; `mode: none` turns it off.",
     ]
 
 

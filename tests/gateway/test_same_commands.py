@@ -246,7 +246,7 @@ WORDED = [
     *("/title \u200b", "/resume nowhere", "/resume", "/branch Naples", "/u", "/undoo", "/compress"),
     *("/status", "/new " + "x" * 101, "/new"),
 ]
-OF_CHATS = ("Model:", "Since:", "Platform:", "Starts afresh:", "- ", "  ", "1. ", "2. ")
+OF_CHATS = ("Model:", "Since:", "Platform:", "Resets:", "- ", "  ", "1. ", "2. ")
 """The beginnings of lines that only a chat shows, and of lists, which are tables in the terminal."""
 
 

@@ -66,7 +66,7 @@ COUNT = "UPDATE sessions SET message_count = message_count + :change WHERE id = 
 SESSION_AT = "SELECT id FROM sessions ORDER BY id LIMIT 1 OFFSET ?"
 MESSAGE_FROM = "SELECT id FROM messages WHERE id >= ? ORDER BY id LIMIT 1"
 
-# The conflict clause of a statement also rules over what its triggers do.
+# The conflict clause of a statement also applies to its triggers.
 INSERTS = ("INSERT", "INSERT OR FAIL", "INSERT OR ABORT")
 UPDATES = ("UPDATE", "UPDATE OR REPLACE", "UPDATE OR FAIL")
 

@@ -38,14 +38,14 @@ class DelegateTask:
         self._delegation = delegation
         most_steps = delegation.settings.max_steps
         task: Mapping[str, Mapping[str, Any]] = {
-            "goal": make_text_field("What to do, and what the answer should hold.", LONGEST_GOAL, 1),
+            "goal": make_text_field("The task, and what the answer should contain.", LONGEST_GOAL, 1),
             "context": make_text_field(
-                "What the subagent has to know: paths, findings, constraints.", LONGEST_CONTEXT
+                "Information for the subagent: paths, findings, constraints.", LONGEST_CONTEXT
             ),
             "tools": {
                 "type": "array",
                 "maxItems": MOST_TOOLS,
-                "description": "The names of the tools that it gets; if not said, all of yours that it can have.",
+                "description": "The names of its tools; default: all of yours that it can have.",
                 "items": make_text_field("The name of a tool.", 80, 1),
             },
             "max_steps": {
@@ -61,7 +61,7 @@ class DelegateTask:
             tasks={
                 "type": "array",
                 "maxItems": MOST_TASKS,
-                "description": "Several tasks at once, in the place of goal, context, tools and max_steps.",
+                "description": "Several tasks at once, instead of goal, context, tools and max_steps.",
                 "items": make_object_schema(["goal"], **task),
             },
         )

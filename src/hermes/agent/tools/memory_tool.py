@@ -39,9 +39,9 @@ class MemoryTool:
     parameters: Mapping[str, Any] = make_object_schema(
         ["action", "target"],
         action={"type": "string", "enum": list(ACTIONS), "description": "What to do."},
-        target={"type": "string", "enum": list(BUDGETS), "description": "Which of the two."},
+        target={"type": "string", "enum": list(BUDGETS), "description": "Which of the two memories."},
         content=make_text_field("The entry, for add and replace.", LONGEST, 1),
-        old_text=make_text_field("A piece of the entry that is meant, for replace and remove.", LONGEST, 1),
+        old_text=make_text_field("A piece of the text of the entry, for replace and remove.", LONGEST, 1),
     )
 
     def __init__(self, memory: Memory, *, shared: bool = False) -> None:

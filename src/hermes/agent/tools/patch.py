@@ -43,8 +43,8 @@ class Patch:
         path=make_text_field(
             "The file, from the working directory; ~ is the person's home.", LONGEST_PATH, 1
         ),
-        old_text={**make_text_field("What is there now.", LONGEST), "minLength": 1},
-        new_text=make_text_field("What shall be there instead; empty to delete.", LONGEST),
+        old_text={**make_text_field("The text to replace.", LONGEST), "minLength": 1},
+        new_text=make_text_field("The new text; empty to delete.", LONGEST),
         replace_all={"type": "boolean", "description": "Change every occurrence, however many there are."},
     )
 

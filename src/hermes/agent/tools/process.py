@@ -34,7 +34,7 @@ class Process:
             "type": "integer",
             "minimum": 1,
             "maximum": LONGEST_S,
-            "description": f"Seconds to wait at most, {WAIT_S} if not said.",
+            "description": f"The maximum number of seconds to wait; default {WAIT_S}.",
         },
     )
 

@@ -47,13 +47,13 @@ class ReadFile:
             "type": "integer",
             "minimum": 1,
             "maximum": FARTHEST,
-            "description": "The first line to show; 1 if not said.",
+            "description": "The first line to show; default 1.",
         },
         limit={
             "type": "integer",
             "minimum": 1,
             "maximum": MOST_LINES,
-            "description": f"How many lines, {LINES} if not said.",
+            "description": f"The number of lines; default {LINES}.",
         },
     )
 

@@ -47,14 +47,14 @@ class SearchFiles:
         ),
         content=make_text_field("A regular expression that a line must match.", LONGEST_PATTERN, 1),
         path=make_text_field(
-            "The folder or file to search, the working directory if not said.", LONGEST_PATH, 1
+            "The folder or file to search; default: the working directory.", LONGEST_PATH, 1
         ),
-        ignore_case={"type": "boolean", "description": "Whether capitals make no difference in the content."},
+        ignore_case={"type": "boolean", "description": "Ignore case in the content."},
         limit={
             "type": "integer",
             "minimum": 1,
             "maximum": MOST,
-            "description": f"How many lines of answer at most, {LIMIT} if not said.",
+            "description": f"The maximum number of lines in the answer; default {LIMIT}.",
         },
     )
 

@@ -76,7 +76,9 @@ class SkillManage:
     parameters: Mapping[str, Any] = make_object_schema(
         ["action", "name"],
         action={"type": "string", "enum": list(ACTIONS), "description": "What to do."},
-        name=make_text_field("Of the skill: small letters, digits and hyphens.", LONGEST_NAME, 1),
+        name=make_text_field(
+            "The name of the skill: lower-case letters, digits and hyphens.", LONGEST_NAME, 1
+        ),
         description=make_text_field("One line: what it is for, and when to use it.", LONGEST_DESCRIPTION, 1),
         content=make_text_field("The whole text, in Markdown, without front matter.", LARGEST_FILE, 1),
         file=make_text_field("Another file of the skill, if not SKILL.md.", LONGEST_NAME, 1),

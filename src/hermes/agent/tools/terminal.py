@@ -42,15 +42,18 @@ class Terminal:
     )
     parameters: Mapping[str, Any] = make_object_schema(
         ["command"],
-        command=make_text_field("What to run, as for a shell.", LONGEST_COMMAND, 1),
+        command=make_text_field("The shell command.", LONGEST_COMMAND, 1),
         timeout={
             "type": "integer",
             "minimum": 1,
             "maximum": LONGEST_S,
-            "description": f"Seconds that it may take, {TIMEOUT_S} if not said.",
+            "description": f"The time limit in seconds; default {TIMEOUT_S}.",
         },
-        background={"type": "boolean", "description": "Let it run on, and get an id for the tool `process`."},
-        folder=make_text_field("Where to run it, if not in the working directory.", LONGEST_PATH, 1),
+        background={
+            "type": "boolean",
+            "description": "Run it in the background, and return an id for the tool `process`.",
+        },
+        folder=make_text_field("The folder to run it in; default: the working directory.", LONGEST_PATH, 1),
         outside=make_text_field(
             "Run it without the sandbox: what it needs to reach, for the person who decides.",
             LONGEST_REASON,

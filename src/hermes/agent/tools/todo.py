@@ -40,12 +40,12 @@ class Todo:
         items={
             "type": "array",
             "maxItems": MOST_ITEMS,
-            "description": "The whole list as it shall be, in its order.",
+            "description": "The whole new list, in order.",
             "items": make_object_schema(
                 ["id", "content", "status"],
                 id=make_text_field("A short name of the item.", 40, 1),
                 content=make_text_field("What is to be done.", LONGEST, 1),
-                status={"type": "string", "enum": list(STATES), "description": "How far it is."},
+                status={"type": "string", "enum": list(STATES), "description": "Its state."},
             ),
         },
     )

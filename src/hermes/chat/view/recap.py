@@ -39,7 +39,7 @@ class Recap(NamedTuple):
     """The number of messages before the shown ones."""
     entries: list[Entry]
     open: str | None
-    """The open matters, in one line."""
+    """The unfinished items, in one line."""
 
 
 def make_recap(rows: Sequence[Row]) -> Recap:

@@ -16,7 +16,7 @@ COMMANDS = {
     ),
     "status": Command(
         f"{HERE}.status",
-        "show which platforms are connected, who is let in, and when conversations reset",
+        "show which platforms are connected, who has access, and when conversations reset",
         Access.READS,
     ),
     "setup": Command(
@@ -27,7 +27,7 @@ COMMANDS = {
     ),
     "pair": Command(
         f"{HERE}.pair",
-        "make a one-time code that lets somebody in, or revoke access",
+        "create a one-time code that gives access, or revoke access",
         Access.PERSON,
         ("list",),
     ),

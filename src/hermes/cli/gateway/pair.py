@@ -37,7 +37,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         help="how many minutes the code is valid (10)",
     )
     instead = parser.add_mutually_exclusive_group()
-    instead.add_argument("--list", action="store_true", help="list the people who were let in by a code")
+    instead.add_argument("--list", action="store_true", help="list the people who got access by a code")
     instead.add_argument(
         "--revoke",
         type=parse_text,
@@ -88,7 +88,7 @@ def pair(arguments: argparse.Namespace) -> int:
 def describe_code(code: str, platform: str | None, minutes: float, *, owner: bool) -> list[str]:
     where = "on any platform" if platform is None else f"on {PLATFORMS[platform].title}"
     whose = ", as an owner of this machine" if owner else ""
-    how = f"Whoever sends `/pair {code}` to the bot in a private chat {where} is let in{whose}."
+    how = f"The person who sends `/pair {code}` to the bot in a private chat {where} gets access{whose}."
     return [code, f"{how} It is valid once, for {format_count(minutes, 'minute')}."]
 
 
@@ -109,7 +109,7 @@ def _list(pairings: Pairings, *, as_json: bool) -> int:
         print_json([person._asdict() for person in people])
         return DONE
     if not people:
-        print_lines(["Nobody was let in by a code yet."])
+        print_lines(["Nobody got access by a code yet."])
     print_lines(make_printable(format_person(person)) for person in people)
     return DONE
 
@@ -129,7 +129,7 @@ def _accept(pairings: Pairings) -> int:
     print_lines(
         ["These people are in it:", *(f"  {make_printable(format_person(person))}" for person in people)]
     )
-    if not confirm("Let exactly these people in? Unused codes are deleted."):
+    if not confirm("Give access to exactly these people? Unused codes are deleted."):
         raise Refused("cancelled; nothing was changed")
     pairings.accept(people)
     print_lines(["Done. If the key was replaced, restart a running gateway."])
@@ -142,11 +142,11 @@ def _revoke(pairings: Pairings, person_key: str, *, as_json: bool) -> int:
         raise WrongUsage("--revoke takes PLATFORM:USER, such as telegram:123456")
     revoked = pairings.revoke(canonical_source(platform.lower()), user)
     if not revoked:
-        raise Refused(f"nobody was let in as {person_key}; `hermes gateway pair --list` shows who was")
+        raise Refused(f"nobody got access as {person_key}; `hermes gateway pair --list` shows who was")
     if as_json:
         print_json([person._asdict() for person in revoked])
     for person in [] if as_json else revoked:
-        print_lines([make_printable(f"{person.platform}:{person.user_id} is no longer let in by a code.")])
+        print_lines([make_printable(f"{person.platform}:{person.user_id} no longer has access by a code.")])
     return DONE
 
 

@@ -216,7 +216,7 @@ def _print_next_steps(platform: str, asking: bool) -> None:
         else:
             print_lines(
                 [
-                    f"Nobody is let in yet: make a code for yourself with `hermes gateway pair {platform} --owner`."
+                    f"Nobody has access yet: create a code for yourself with `hermes gateway pair {platform} --owner`."
                 ]
             )
     print_lines(

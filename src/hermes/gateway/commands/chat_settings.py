@@ -18,7 +18,7 @@ from hermes.gateway.outbound.markdown_format import escape_line, format_code, fo
 from hermes.gateway.sessions.topics import UserTopics
 
 TOPICS_HELP = (
-    "With topics on, each topic of this private chat is a conversation of its own."
+    "With topics on, each topic of this private chat is a separate conversation."
     "\nOpen a topic and write in it. `/topic id` in a topic continues an earlier conversation there."
     "\n`/topic` turns topics on. `/topic off` turns them off and forgets which conversation belongs to which topic."
 )
@@ -72,11 +72,11 @@ async def topic(context: ChatCommandContext, words: str) -> CommandReply:
 
 def _turn_topics_on(context: ChatCommandContext, topics: UserTopics) -> str:
     if topics.is_enabled():
-        lines = ["Topics are on: each topic is a conversation of its own."]
+        lines = ["Topics are on: each topic is a separate conversation."]
     else:
         topics.enable()
         lines = [
-            "**Topics are on now.** Open a topic in this chat and write in it: it is a conversation of its own."
+            "**Topics are on now.** Open a topic in this chat and write in it: it is a separate conversation."
         ]
     visibility, now = ChatVisibility(context), clock.now()
     stored = ((row, context.store.get_session(row["id"])) for row in topics.list_unlinked())

@@ -181,7 +181,7 @@ def _format_status(context: ReplyContext, status: replies.Status) -> str:
     ]
     if chat.waiting:
         lines.append(f"Waiting: {format_plural(chat.waiting, 'message')}")
-    shared = ", shared by all who are here" if chat.is_shared else ""
+    shared = ", shared by everybody in this chat" if chat.is_shared else ""
     lines += [
         f"Platform: {escape_line(source.platform)}, {source.chat_type}{shared}",
         *describe_resets(context),
@@ -193,7 +193,7 @@ def describe_resets(context: ReplyContext) -> list[str]:
     """Return lines that describe the reset policy of the chat and the time of the next reset."""
     rule = context.policy
     due = context.next_reset()
-    lines = [f"Starts afresh: {describe_policy(rule)}"]
+    lines = [f"Resets: {describe_policy(rule)}"]
     return lines if due is None else [*lines, f"Next: {format_time(due, rule.timezone, clock.now())}"]
 
 

@@ -63,7 +63,7 @@ def _stored_incidents(context: ChatCommandContext) -> Iterator[Incident]:
         for child in at.children:
             if child.end_reason == "reset_undone" and child.ended_at is not None:
                 yield Incident(
-                    child.ended_at, f"A new start was undone with `/undo`: back in {_format_session(at)}."
+                    child.ended_at, f"A reset was undone with `/undo`: back in {_format_session(at)}."
                 )
         at = above
     yield from _switches_away(context)

@@ -121,7 +121,7 @@ def format_question(
         for text, language in blocks
         for chunk in split_code(text, longest - OUTCOME_ROOM, measure, language)
     ]
-    last = f"{head}\n\nIt is in the {len(chunks)} messages above, whole.\n\n{tail}"
+    last = f"{head}\n\nThe {len(chunks)} messages above show all of it.\n\n{tail}"
     if len(chunks) > MOST_PARTS or measure(last) > room:
         return None
     labels = (f"{format_code(name)} part {number} of {len(chunks)}" for number in range(1, len(chunks) + 1))
@@ -133,7 +133,7 @@ def format_question(
 
 def _format_tail(name: str, request: ApprovalRequest, seconds: float) -> Iterator[str]:
     if any(text != make_visible(text) for text in (request.subject, request.diff)):
-        yield "⚠ It holds characters that cannot be seen. They are shown as ⟨U+…⟩."
+        yield "⚠ It contains invisible characters, which are shown as ⟨U+…⟩."
     if request.reason:
         yield f"Why I ask: {escape_line(request.reason, LONGEST_REASON)}"
     yield f"- {format_code(f'/approve {name}')} once"
@@ -146,7 +146,7 @@ def _format_tail(name: str, request: ApprovalRequest, seconds: float) -> Iterato
     for word, scope in offered_scopes(request).items():
         yield f"- {format_code(f'/approve {name} {word}')} {meanings[scope]}"
     yield f"- {format_code(f'/deny {name}')} no; the agent receives the text after the command"
-    yield f"Without an answer within {format_limit(seconds)} it is not done."
+    yield f"Without an answer within {format_limit(seconds)}, it is refused."
 
 
 def format_limit(seconds: float) -> str:

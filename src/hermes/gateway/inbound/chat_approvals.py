@@ -41,16 +41,15 @@ LONGEST_NOTE = 1000
 """Maximum characters of the text after `/deny` that the model receives."""
 
 NOTHING_WAITS = "Nothing is waiting for an approval."
-GONE = "◌ It did not wait any longer, so the answer changed nothing."
+GONE = "◌ The request had already ended, so the answer has no effect."
 STOPPED = "⏹ Not done: the turn was stopped."
 RESTARTED = "⏹ Not done: I was restarted. I ask again if it is still needed."
 TOO_LONG = (
-    "⚠ I wanted to do something that needs your approval, and it is too long to be shown here whole. What cannot be"
-    " shown cannot be approved from here, so it was refused. At a terminal (`/handoff`) it can be."
+    "⚠ An action needs your approval, but it is too long to be shown here, so it was refused."
+    " At a terminal (`/handoff`) you can approve it."
 )
 TOO_LONG_NOTE = (
-    "it is too long to be shown to the owner in this chat, and they cannot approve what they cannot see; make it"
-    " shorter, or do it in several steps"
+    "it is too long to be shown to the owner in this chat; make it shorter, or do it in several steps"
 )
 UNDELIVERED_NOTE = "the question could not be delivered to the owner's chat"
 
@@ -246,7 +245,7 @@ class Approvals:
         if len(mine) > 1:
             names = ", ".join(format_code(name) for name in mine)
             example = format_code(f"/approve {next(iter(mine))}")
-            return f"{len(mine)} requests wait: {names}. Say which, as in {example}."
+            return f"{len(mine)} requests are waiting: {names}. Name one of them, as in {example}."
         (only,) = mine.values()
         # A command that was sent before the question was delivered cannot be its answer.
         was_displayed = (
@@ -256,13 +255,13 @@ class Approvals:
         )
         if must_be_displayed and not was_displayed:
             command = format_code(f"/approve {only.name}")
-            return f"You sent that before you could see the question. If you mean it: {command}"
+            return f"You sent that before the question was shown. To confirm: {command}"
         return only
 
     def _finished_text(self, name: str) -> str:
         is_known = name in self._finished
         return (
-            f"It is over: {self._describe_settled(name)}"
+            f"The request has ended: {self._describe_settled(name)}"
             if is_known
             else f"No request {format_code(name)} is waiting."
         )
@@ -274,7 +273,7 @@ class Approvals:
         offered, word = offered_scopes(pending.request), words.lower()
         if word not in ("", "once", *offered):
             if word in ("always", "like"):
-                return f"That is not offered here. Once: {format_code(f'/approve {pending.name}')}"
+                return f"This option is not available here. To approve once: {format_code(f'/approve {pending.name}')}"
             return "Usage: `/approve [name] [once, always or like]`. Nothing was approved."
         scope = offered.get(word)
         lasting = {

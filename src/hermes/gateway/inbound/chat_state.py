@@ -183,7 +183,7 @@ class Chat:
     def answer_approval(self, context: ChatCommandContext, words: str, *, allowed: bool) -> str:
         return self.approvals.answer(context, words, allowed=allowed)
 
-    # ---------------------------------------------------------------- beside the work
+    # ---------------------------------------------------------------- during a turn
 
     async def refresh(self, is_working: bool) -> None:
         """Update the state of the chat, for a command that is answered at once, beside a running turn."""
@@ -209,7 +209,7 @@ class Chat:
     def waiting(self) -> int:
         return max(0, self._waiting)
 
-    # ---------------------------------------------------------------- who asks, and what is answered
+    # ---------------------------------------------------------------- command context and replies
 
     def make_command_context(self, source: Source, event: Event | None = None) -> ChatCommandContext:
         """Return the context of a command. `event` is its message, if it is answered at once."""

@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 MOST_TRIES = 3
 ELSEWHERE = "◌ This conversation is open elsewhere ({where}). Your message waits until it is closed there."
 GIVEN_UP = (
-    f"⚠ I was cut off {MOST_TRIES} times while I worked on this message, so I leave it."
-    " The conversation is as it was; send the message again to have another try."
+    f"⚠ I was interrupted {MOST_TRIES} times while I worked on this message, so I gave up."
+    " The conversation is unchanged; send the message again to try once more."
 )
-PAUSED = f"A message was left unanswered: I was cut off {MOST_TRIES} times while I worked on it."
+PAUSED = f"A message was left unanswered: I was interrupted {MOST_TRIES} times while I worked on it."
 
 
 class Mailbox:
@@ -135,7 +135,7 @@ class Mailbox:
                         pause = await self._wait_before_retry(pause)
                 except errors.StoreError as problem:
                     log.warning("%s: the store is not available, will retry: %s", self.chat.key, problem)
-                    if not self._in_hand:  # what was claimed and is not comes again under the next lease
+                    if not self._in_hand:  # unfinished claims are processed again under the next lease
                         await self._leave()
                     pause = await self._wait_before_retry(pause)
         finally:
@@ -245,7 +245,7 @@ class Mailbox:
             return event
         await self._worker.persist(self.chat.prepare_post(GIVEN_UP, f"inbox:{entry.id}:given-up"))
         await asyncio.to_thread(incidents.add_incident, self._context.db, self.chat.key, PAUSED)
-        await asyncio.to_thread(inbox.fail, entry.id, "cut off too often", entry.epoch)
+        await asyncio.to_thread(inbox.fail, entry.id, "interrupted too often", entry.epoch)
         await asyncio.to_thread(received_files.remove_files, event)
         return None
 

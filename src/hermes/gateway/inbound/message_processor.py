@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HALF_WAY = (
-    "⚠ I was cut off during `{command}`; it may or may not have been done. `/status` shows the current state."
+    "⚠ I was interrupted during `{command}`; it may or may not be done. `/status` shows the current state."
 )
 LONGEST_REASON = 300
 BROKEN = "⚠ An unexpected error occurred. The details are in the log; the conversation is kept."

@@ -77,7 +77,7 @@ class Pairings:
 
     def make_code(self, platform: str | None = None, *, owner: bool = False, minutes: float = MINUTES) -> str:
         """Create a code for one platform or for any. It is stored only as a digest."""
-        caller.refuse_tool("a pairing code is made by a person only")
+        caller.refuse_tool("only a person can create a pairing code")
         code = "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
         salt = secrets.token_hex(16)
         until = self._now() + minutes * clock.MINUTE
@@ -153,7 +153,7 @@ class Pairings:
 
     def revoke(self, platform: str, user: str) -> list[Paired]:
         """Revoke the access of a person, by id or name. Return the people who were removed."""
-        caller.refuse_tool("people are taken out by a person only")
+        caller.refuse_tool("only a person can revoke access")
         name = user.removeprefix("@").lower()
         with lock_private_folder(self._folder):
             file = self._read()
@@ -190,7 +190,7 @@ class Pairings:
 
     def accept(self, people: list[Paired]) -> None:
         """Seal the file with these people, whom a person has confirmed. Codes are dropped."""
-        caller.refuse_tool("a changed pairing file is accepted by a person only")
+        caller.refuse_tool("only a person can accept a changed pairing file")
         with lock_private_folder(self._folder):
             if _parse_file(self._load()).people != people:
                 raise errors.HermesError(f"{self._file} was changed in the meantime; check it and try again")
@@ -224,10 +224,10 @@ class Pairings:
                 content = self._load()
                 seal = content.pop("seal", None)
                 if not self._seal.matches(content, seal):
-                    raise self._tampered_error("its seal does not fit")
+                    raise self._tampered_error("its signature is not valid")
                 file = _parse_file(content)
                 if file.revision < self._newest:
-                    raise self._tampered_error("it is an older version of itself")
+                    raise self._tampered_error("it is an older version of the file")
                 self._kept, self._stamp, self._newest = file, stamp, file.revision
             return self._kept
 

@@ -131,4 +131,4 @@ def _describe_file(attachment: Attachment) -> str:
         except (OSError, UnicodeDecodeError, errors.HermesError):
             pass
     media_type = make_label(attachment.media_type, 60)
-    return f"[{attachment.kind} {name}, {media_type}, {attachment.size:,} bytes; I cannot look into it]"
+    return f"[{attachment.kind} {name}, {media_type}, {attachment.size:,} bytes; its content cannot be read]"

@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 MOST_IDLE = 2_000
 """Number of mailboxes above which idle ones are dropped."""
-TOO_MANY = "◌ That is more than {most} messages a minute; I have left this one. Please wait a moment."
-WELCOME = "✓ Welcome. You can talk to me here now; `/help` shows what I understand."
+TOO_MANY = "◌ That is more than {most} messages a minute; this one was dropped. Please wait a moment."
+WELCOME = "✓ Welcome. You have access now; `/help` lists the commands."
 
 
 class Router:
@@ -74,7 +74,7 @@ class Router:
         if await asyncio.to_thread(self._context.access.try_pairing, source, event.text) is not None:
             return await self._welcome(source)
         if not self._context.access.is_admitted(source):
-            return Receipt("unauthorised")  # a stranger is told nothing, and nothing of them is kept
+            return Receipt("unauthorised")  # a stranger gets no reply, and nothing of the message is stored
         if not event.text.strip() and not offered:
             return Receipt("ignored")
         is_allowed, should_notify = self._context.access.check_rate(source)

@@ -97,4 +97,6 @@ def describe_policy(policy: ResetPolicy) -> str:
     """Describe when a conversation is reset automatically."""
     idle = f"after {format_duration(policy.idle_minutes * clock.MINUTE)} without a message"
     daily = f"daily at {policy.at_hour}:00"
-    return {"idle": idle, "daily": daily, "both": f"{daily}, and {idle}"}.get(policy.mode, "never by itself")
+    return {"idle": idle, "daily": daily, "both": f"{daily}, and {idle}"}.get(
+        policy.mode, "never automatically"
+    )

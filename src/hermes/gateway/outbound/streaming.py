@@ -26,7 +26,7 @@ TYPING_EVERY = 4.0
 """Platforms show the typing indicator for about five seconds."""
 SLOWEST = 30.0
 CURSOR = "▌"
-WAITS = "⏸ waits for your approval, below"
+WAITS = "⏸ waiting for your approval, see below"
 LONGEST_TOOL_NAME = 40
 
 

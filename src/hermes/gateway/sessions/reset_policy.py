@@ -86,8 +86,8 @@ def format_notice(
     return "\n".join(
         (
             f"◐ {which} automatically reset ({_describe_reason(policy, reason)}).",
-            f"Nothing is lost: `/undo` before your next message takes it back, `/resume {old}` does at any time.",
-            f"`{setting}` in config.yaml says when this happens; with `mode: none` it never does.",
+            f"Nothing is lost: `/undo` before your next message undoes this, `/resume {old}` does at any time.",
+            f"`{setting}` in config.yaml sets when this happens; `mode: none` turns it off.",
         )
     )
 

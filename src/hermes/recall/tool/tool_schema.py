@@ -80,7 +80,7 @@ SCHEMA: dict[str, Any] = {
             "sort": {
                 "type": "string",
                 "enum": list(SORTS),
-                "description": "The order of what was found; by relevance if not said.",
+                "description": "The order of the results; default: by relevance.",
             },
             "after": {
                 "type": "string",

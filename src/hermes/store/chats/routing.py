@@ -52,7 +52,7 @@ SESSION_OF = """SELECT r.session_id, s.id, s.trashed_at FROM routing r LEFT JOIN
     WHERE r.session_key = ?"""
 NEWEST_IS_TRASHED = """SELECT trashed_at IS NOT NULL FROM sessions WHERE session_key = ?
     ORDER BY coalesce(last_active, started_at) DESC, id DESC LIMIT 1"""
-# Nobody has said anything in it, and it carries nothing.
+# The session has no messages of its own and carries none.
 IS_EMPTY = """SELECT 1 FROM sessions s WHERE s.id = ?
     AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id)
     AND NOT EXISTS (SELECT 1 FROM carried_context c WHERE c.session_id = s.id)"""

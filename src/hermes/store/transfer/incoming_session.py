@@ -262,7 +262,7 @@ def _read_shape(row: _Columns) -> tuple[tuple[Any, ...], Iterable[Attachment], i
     stored = to_json(calls) if calls else None
     active = 1 if row.values.get("active", 1) else 0
     content = row.values.get("content")
-    if isinstance(content, int | float):  # a text column converts it to text, which is what is compared
+    if isinstance(content, int | float):  # a text column converts it to text, and the text is compared
         content = row.read_text("content")
     text, kind, attached = attachments.encode(content)
     shape = (role, text, kind, row.read_text("tool_call_id"), stored, row.read_text("tool_name"))

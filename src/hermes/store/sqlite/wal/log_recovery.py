@@ -258,7 +258,7 @@ def _close(guard: file_guard.Guard, stores: list[ConnectionSet], in_place: bool)
         store.close_connections()
 
 
-# -------------------------------------------------------------------- saving what the log holds
+# -------------------------------------------------------------------- saving the content of the log
 
 
 def _save(guard: file_guard.Guard, store: ConnectionSet, until: float, *, committed: bool) -> Rescue:
