@@ -41,7 +41,11 @@ def die(path: Path, of: str, number: int) -> tuple[int, list[dict[str, Any]]]:
 
 @pytest.mark.parametrize(
     ("of", "stride"),
-    [("before", 1), ("after", 1), pytest.param("statements", 1 if LONG else 11, marks=pytest.mark.full)],
+    [
+        ("after", 1),
+        pytest.param("before", 1, marks=pytest.mark.full),
+        pytest.param("statements", 1 if LONG else 11, marks=pytest.mark.full),
+    ],
 )
 async def test_wherever_the_process_dies_what_was_told_is_kept_once_and_the_conversation_goes_on(
     tmp_path: Path, of: str, stride: int

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hermes.chat.conversation_lookup import find_latest, find_latest_id
 from hermes.conversation.commands import lookup
 from hermes_state import SessionDB
+from tests.tiers import scale_examples
 
 
 def find_conversation(db: SessionDB, name: str) -> lookup.Lookup:
@@ -31,7 +32,10 @@ def a_family(db: SessionDB, name: str, title: str | None, segments: int) -> list
 families = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=10)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=scale_examples(40),
+)
 @given(sizes=families, data=st.data())
 def test_every_name_of_a_family_leads_to_its_live_end(
     tmp_path: Path, sizes: list[int], data: st.DataObject

@@ -15,6 +15,7 @@ from prompt_toolkit.input import Input, create_input
 from prompt_toolkit.input.typeahead import get_typeahead
 
 from hermes.chat.input.quiet_keyboard import TypedAhead
+from tests.tiers import scale_examples
 
 COMMAND = "/agents"
 LINES = st.lists(
@@ -52,7 +53,7 @@ async def type_text(text: str) -> tuple[list[str], str, list[str]]:
         return run, "".join(press.data for press in get_typeahead(keyboard)), shown
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scale_examples(120), deadline=None)
 @given(LINES, st.sampled_from(["", "the rest", "/age"]))
 async def test_only_commands_are_taken(lines: list[str], rest: str) -> None:
     run, typed, shown = await type_text("".join(f"{line}\r" for line in lines) + rest)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hermes.cli.main import main
 from hermes_state import SessionDB
+from tests.tiers import scale_examples
 
 ODD = [
     "\0",
@@ -104,7 +105,7 @@ VERBS = (create, say, say, say, say, continue_, relate, relate, rewind, keep, en
 steps = st.lists(st.tuples(st.sampled_from(VERBS), st.integers(0, 9)), min_size=1, max_size=25)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=scale_examples(60), deadline=None)
 @given(steps, st.data())
 def test_an_export_taken_in_and_exported_again_is_the_same(
     story: list[tuple[Callable[..., None], int]], data: st.DataObject

@@ -16,6 +16,7 @@ from hermes.gateway.inbound_events import Source
 from hermes.gateway.sessions.topics import UserTopics
 from hermes_state import SessionDB
 from tests.gateway.command_chat import Chat, dm, group, thread
+from tests.tiers import scale_examples
 
 SECRET = "xyzzy"
 TITLE = "Plugh Project"
@@ -114,7 +115,10 @@ async def test_in_a_room_not_even_ones_own_private_words_are_told(
         assert told(await room.types(f"/{one.name}{words}"), [private]) == []
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=30)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=scale_examples(120),
+)
 @given(
     name=st.sampled_from(sorted(one.name for one in COMMANDS)),
     words=st.lists(

@@ -30,6 +30,7 @@ from hermes_state import SessionDB
 from tests.chat.echo import PARTS, EchoModel
 from tests.gateway.local_gateway import ANN, BOB, LocalGateway, WithBrain
 from tests.stored_rows import read_rows
+from tests.tiers import scale_examples
 
 Row = dict[str, Any]
 
@@ -204,7 +205,7 @@ class Person:
 
 
 @settings(
-    max_examples=int(os.environ.get("HERMES_COMMAND_EXAMPLES", "20")),
+    max_examples=scale_examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

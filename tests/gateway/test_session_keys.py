@@ -23,6 +23,7 @@ from hermes.store.chats.origins import Chat
 from hermes.store.chats.routing import Route
 from hermes_state import SessionDB
 from tests.gateway.documented_key import make_session_key
+from tests.tiers import scale_examples
 
 DM = Source("telegram", "42", user_id="7")
 GROUP = Source("telegram", "-100", chat_type="group", user_id="7")
@@ -240,7 +241,7 @@ def from_the_inbox(source: Source) -> Source:
 NOT_WHATSAPP = SOURCES.filter(lambda source: source.platform != "whatsapp")
 
 
-@settings(max_examples=25)
+@settings(max_examples=scale_examples(100))
 @given(st.lists(NOT_WHATSAPP, min_size=1, max_size=12), KEYINGS)
 def test_the_same_chat_is_the_same_row_and_another_chat_is_another(
     sources: list[Source], keying: Keying

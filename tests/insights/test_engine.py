@@ -17,6 +17,7 @@ from hermes.insights import InsightsEngine
 from hermes.store.people import Principal
 from hermes_state import SessionDB
 from tests.stored_rows import change_rows
+from tests.tiers import scale_examples
 
 DAY = 86_400.0
 
@@ -349,7 +350,7 @@ SESSIONS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=scale_examples(160), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(SESSIONS, max_size=6), st.sampled_from([1, 7, 30]), st.sampled_from([None, "cli"]))
 def test_any_store_is_counted_as_by_hand(
     tmp_path_factory: pytest.TempPathFactory, made: list[dict[str, Any]], days: int, source: str | None

@@ -31,6 +31,7 @@ from tests.server.api_gateway import (
     stream_to_client,
     user,
 )
+from tests.tiers import scale_examples
 
 WORDS = st.sampled_from(["a", "b"])
 NUMBERS = st.integers(0, 7)
@@ -88,7 +89,7 @@ def test_a_request_goes_on_with_what_it_exactly_extends_and_with_nothing_else() 
             assert answer.status_code == 200, answer.text
             return answer.json()["choices"][0]["message"]["content"], answer.headers[SESSION]
 
-        @settings(max_examples=30)
+        @settings(max_examples=scale_examples(120))
         @given(ACTIONS)
         def check(actions: list[Any]) -> None:
             mark = f"example {next(_examples)}"

@@ -25,6 +25,7 @@ from tests.gateway.test_same_commands import (
     read_state,
 )
 from tests.server.api_gateway import ApiGateway, ParrotAgents, ask, open_api_gateway, user
+from tests.tiers import scale_examples
 
 
 class CompressingAgents(ParrotAgents):
@@ -33,7 +34,7 @@ class CompressingAgents(ParrotAgents):
 
 
 @settings(
-    max_examples=int(os.environ.get("HERMES_COMMAND_EXAMPLES", "20")),
+    max_examples=scale_examples(60),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

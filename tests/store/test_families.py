@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hermes import errors
 from hermes_state import SessionDB
 from tests.stored_rows import change_each, change_rows, read_value
+from tests.tiers import scale_examples
 
 
 def said(db: SessionDB, session_id: str, **how: Any) -> list[Any]:
@@ -298,7 +299,7 @@ def test_a_chain_of_thousands_is_a_tree_too(db: SessionDB) -> None:
     assert max(depth for depth, _one in tree.walk()) == 4999
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scale_examples(160), deadline=None)
 @given(st.lists(st.sampled_from(["say", "compress", "branch", "back", "reset"]), max_size=14), st.randoms())
 def test_whatever_is_done_every_message_is_stored_once_and_every_context_is_kept(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str], chance: random.Random

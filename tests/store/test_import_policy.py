@@ -17,6 +17,7 @@ from hermes.store.people import Principal
 from hermes.store.transfer import import_policy
 from hermes_state import SessionDB
 from tests.stored_rows import read_dicts
+from tests.tiers import scale_examples
 
 T = 1_780_000_000.0
 EVE, ANN = Principal("telegram", "13", "13"), Principal("telegram", "42", "42")
@@ -256,7 +257,7 @@ def test_times_in_the_future_do_not_make_it_the_latest_forever(db: SessionDB) ->
     assert db.import_sessions([given]).skipped == ("bait",)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=scale_examples(100), deadline=None)
 @given(st.dictionaries(st.sampled_from(sorted(STEERING)), st.text(min_size=1, max_size=5)), st.data())
 def test_whatever_a_file_says_steers_nothing(told: dict[str, Any], data: st.DataObject) -> None:
     import tempfile

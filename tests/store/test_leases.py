@@ -21,6 +21,7 @@ from hermes.store.chats.leases import Lease
 from hermes_state import SessionDB
 from tests.stored_rows import change_rows
 from tests.survival.processes import Refused, Worker
+from tests.tiers import scale_examples
 
 CHAT_WORKERS = Path(__file__).with_name("chat_workers.py")
 
@@ -468,4 +469,4 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestAnyOrder.settings = settings(max_examples=scale_examples(100), stateful_step_count=30, deadline=None)

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hermes_state import SessionDB
+from tests.tiers import scale_examples
 
 
 @pytest.fixture
@@ -188,7 +189,7 @@ QUESTION = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=scale_examples(160), suppress_health_check=[HealthCheck.too_slow])
 @given(sessions=SESSIONS, questions=st.lists(QUESTION, min_size=1, max_size=6))
 def test_rows_total_and_hidden_are_those_of_a_list_made_by_hand(
     tmp_path_factory: pytest.TempPathFactory, sessions: list[Any], questions: list[dict[str, Any]]

@@ -13,6 +13,7 @@ from hermes import errors
 from hermes.store.sessions.name_resolution import ResolvedName
 from hermes.store.sessions.selection import Selection
 from hermes_state import SessionDB
+from tests.tiers import scale_examples
 
 
 def told(
@@ -133,7 +134,7 @@ WISHES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=scale_examples(240))
 @given(sessions=SESSIONS, wishes=st.lists(WISHES, min_size=1, max_size=4))
 def test_a_selection_is_what_a_loop_would_select(
     tmp_path_factory: pytest.TempPathFactory, sessions: list[Any], wishes: list[dict[str, Any]]

@@ -18,6 +18,7 @@ from hermes.store.sessions.selection import Selection
 from hermes.store.values import MessageFilter, SearchRequest
 from hermes_state import SessionDB
 from tests.stored_rows import read_rows
+from tests.tiers import scale_examples
 
 ANN = Principal("telegram", "ann", "dm-ann")
 BOB = Principal("telegram", "bob", "dm-bob")
@@ -346,7 +347,7 @@ def test_not_yours_is_told_like_not_found(
 PRINCIPALS = [ANN, BOB, ANN_IN_ROOM, BOB_IN_ROOM, ANN_IN_THREAD, ANN_ELSEWHERE]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scale_examples(240), deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -23,6 +23,7 @@ from hermes.store.sessions.selection import Selection
 from hermes_state import SessionDB
 from tests.store.repeating_engine import RepeatingEngine
 from tests.stored_rows import change_rows, change_through, read_rows, read_value
+from tests.tiers import scale_examples
 
 DAY = 86_400.0
 
@@ -658,7 +659,7 @@ def build_families(db: SessionDB, families: list[dict[str, Any]]) -> None:
             db.trash_session(name, segment=number % 2 == 0)
 
 
-@settings(max_examples=50)
+@settings(max_examples=scale_examples(200))
 @given(
     families=FAMILIES,
     days=st.sampled_from([0, 1, 30, 90, 150.5]),
@@ -799,7 +800,7 @@ def test_a_thinning_done_again_after_a_commit_that_lasted_counts_once(tools: Ses
     assert Thinner(RepeatingEngine(tools)).thin() == told
 
 
-@settings(max_examples=25)
+@settings(max_examples=scale_examples(100))
 @given(
     families=FAMILIES,
     sizes=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 40), st.booleans()), max_size=10),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hermes import clock, errors
 from hermes.store.sessions.sessions import new_session_id
 from hermes_state import SessionDB
+from tests.tiers import scale_examples
 
 
 def said(db: SessionDB, session_id: str) -> list[Any]:
@@ -181,7 +182,7 @@ def test_a_clock_that_goes_back_does_not_change_what_was_last(
     assert [text for text in said(db, "a") if text != "yes"] == ["A", "C"]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scale_examples(240), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_what_comes_back_is_what_an_editor_would_redo(db: SessionDB, steps: list[tuple[str, int]]) -> None:
     """This also applies to branches and continuations, where some of the messages belong to another session."""

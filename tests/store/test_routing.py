@@ -15,6 +15,7 @@ from hermes.store.chats.routing import Route, move_chats
 from hermes.store.people import Principal
 from hermes_state import SessionDB
 from tests.stored_rows import change_rows
+from tests.tiers import scale_examples
 
 DM = ("telegram", "dm", "42", "", "")
 GROUP = ("telegram", "group", "-100", "", "")
@@ -135,7 +136,7 @@ CHATS = st.tuples(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scale_examples(120), deadline=None)
 @given(st.lists(st.tuples(CHATS, st.integers(0, 2), st.sampled_from("abc")), max_size=12))
 def test_the_same_five_parts_are_the_same_row_whatever_the_key(
     steps: list[tuple[tuple[str, ...], int, str]],

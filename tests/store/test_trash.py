@@ -21,6 +21,7 @@ from hermes.store.retention.trash import Trash
 from hermes_state import SessionDB
 from tests.store.repeating_engine import RepeatingEngine
 from tests.stored_rows import change_rows, read_rows, read_value
+from tests.tiers import scale_examples
 
 DAY = 86_400.0
 
@@ -446,7 +447,7 @@ PARENTS = st.lists(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=scale_examples(100))
 @given(parents=PARENTS, steps=STEPS)
 def test_whatever_was_thrown_away_comes_back_as_it_was(
     tmp_path_factory: pytest.TempPathFactory,

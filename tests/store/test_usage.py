@@ -13,6 +13,7 @@ from hermes.store.reports.usage import ModelCall, UsageLine, UsageRecords, Usage
 from hermes_state import SessionDB
 from tests.store.repeating_engine import RepeatingEngine
 from tests.stored_rows import read_dicts
+from tests.tiers import scale_examples
 
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
@@ -211,7 +212,10 @@ CALLS = st.lists(
 )
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=scale_examples(100),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(calls=CALLS)
 def test_lines_add_up_to_the_total_and_the_total_to_what_was_given(
     tmp_path_factory: pytest.TempPathFactory, calls: list[Any]

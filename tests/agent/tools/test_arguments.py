@@ -23,6 +23,7 @@ from hermes.errors import HermesError
 from hermes_state import SessionDB
 from tests.agent.tools.conftest import Person
 from tests.agent.tools.examples import EXAMPLES
+from tests.tiers import scale_examples
 
 
 async def no_prompt(_inputs: AgentInputs) -> str:
@@ -142,7 +143,10 @@ def test_a_bad_argument_is_one_clear_sentence(given: Any, said: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "terminal"])
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=scale_examples(100),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(data=st.data())
 def test_hostile_arguments_never_break_a_tool(
     name: str, data: st.DataObject, db: SessionDB, tmp_path: Path

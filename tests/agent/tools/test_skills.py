@@ -14,6 +14,7 @@ from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools.skill_tools import NOTICE, SkillManage, SkillsList, SkillView
 from hermes.errors import InvalidArgument
 from hermes.secrets import SECRETS
+from tests.tiers import scale_examples
 
 
 @pytest.fixture
@@ -129,7 +130,10 @@ def test_secrets_are_refused(skills: Skills) -> None:
     assert skills.all() == []
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=25)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=scale_examples(100),
+)
 @given(description=st.text(max_size=60), content=st.text(max_size=60))
 def test_any_description_survives_the_file(tmp_path: Path, description: str, content: str) -> None:
     skills = Skills(tmp_path / str(len(list(tmp_path.iterdir()))))

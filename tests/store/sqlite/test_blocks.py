@@ -15,6 +15,7 @@ from hermes.store.sqlite.search import blocks
 from hermes.store.sqlite.search.indexer import BATCH
 from hermes_state import SessionDB
 from tests.interface.conftest import new_id
+from tests.tiers import scale_examples
 
 RANGES = (
     "SELECT session_id, first_id, last_id, size, count, waiting FROM messages_fts_ranges ORDER BY first_id"
@@ -257,7 +258,7 @@ VERBS = [
 ]
 
 
-@settings(max_examples=40)
+@settings(max_examples=scale_examples(160))
 @given(
     st.lists(
         st.tuples(st.sampled_from(VERBS), st.integers(0, 50), st.integers(0, 3)), min_size=5, max_size=40

@@ -150,7 +150,13 @@ def test_the_names_are_those_of_the_schema() -> None:
     assert rules | dict.fromkeys(built.triggers, "trigger") == read_declared().rules
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize(
+    "table",
+    [
+        table if table in ("sessions", "state_meta") else pytest.param(table, marks=pytest.mark.full)
+        for table in TABLES
+    ],
+)
 def test_each_column_comes_back_or_is_named(
     template: Path, tmp_path: Path, table: str, caplog: pytest.LogCaptureFixture
 ) -> None:
