@@ -70,7 +70,7 @@ def matches(conn: sqlite3.Connection, word: str, table: str = "messages_fts") ->
     return int(count)
 
 
-def one(conn: sqlite3.Connection, sql: str) -> object:
+def read_value(conn: sqlite3.Connection, sql: str) -> object:
     (value,) = conn.execute(sql).fetchone()
     return value
 
@@ -98,8 +98,8 @@ def test_a_version_has_the_documented_columns_where_alter_table_put_them(
         assert columns(conn, "sessions") == documented(SESSION_COLUMNS, version)
         assert columns(conn, "messages") == documented(MESSAGE_COLUMNS, version)
         assert conn.execute("SELECT version FROM schema_version").fetchall() == [(version,)]
-        assert one(conn, "PRAGMA journal_mode") == "wal"
-        assert one(conn, "PRAGMA integrity_check") == "ok"
+        assert read_value(conn, "PRAGMA journal_mode") == "wal"
+        assert read_value(conn, "PRAGMA integrity_check") == "ok"
 
 
 def test_a_fresh_version_11_has_the_same_columns_in_another_order(tmp_path: Path) -> None:
@@ -132,7 +132,9 @@ def test_triggers_and_tables_are_those_of_the_version(tmp_path: Path, version: i
     with opened(tmp_path / "state.db") as conn:
         names = {row[0] for row in conn.execute("SELECT name FROM sqlite_master WHERE type <> 'index'")}
         triggers = {row[0] for row in conn.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
-        unique = one(conn, "SELECT count(*) FROM sqlite_master WHERE name = 'idx_sessions_title_unique'")
+        unique = read_value(
+            conn, "SELECT count(*) FROM sqlite_master WHERE name = 'idx_sessions_title_unique'"
+        )
         inline = "messages_fts_content" in names
     indexes = ["messages_fts", *(["messages_fts_trigram"] if version >= 10 else [])]
     assert triggers == {f"{name}_{event}" for name in indexes for event in ("insert", "update", "delete")}
@@ -151,9 +153,13 @@ def test_an_untouched_database_is_as_expected(tmp_path: Path, version: int) -> N
         full.check(conn)
         conn.row_factory = sqlite3.Row
         full.check(conn)
-        assert one(conn, "SELECT count(*) FROM sessions") == full.total_sessions == 33 + 2 * (version >= 3)
-        assert one(conn, "SELECT count(*) FROM messages") == full.total_messages
-        assert one(conn, "PRAGMA integrity_check") == "ok"
+        assert (
+            read_value(conn, "SELECT count(*) FROM sessions")
+            == full.total_sessions
+            == 33 + 2 * (version >= 3)
+        )
+        assert read_value(conn, "SELECT count(*) FROM messages") == full.total_messages
+        assert read_value(conn, "PRAGMA integrity_check") == "ok"
         broken = {row[0] for row in conn.execute("PRAGMA foreign_key_check")}
         assert broken == {"messages"}
     assert full.orphan_sessions
@@ -232,7 +238,7 @@ AWKWARD = {
 def test_the_awkward_data_is_there(tmp_path: Path) -> None:
     build_with_everything(tmp_path / "state.db", 11)
     with opened(tmp_path / "state.db") as conn:
-        missing = [what for what, sql in AWKWARD.items() if one(conn, f"SELECT count(*) {sql}") == 0]
+        missing = [what for what, sql in AWKWARD.items() if read_value(conn, f"SELECT count(*) {sql}") == 0]
         contents = [row[0] for row in conn.execute("SELECT content FROM messages WHERE content <> ''")]
         calls = [row[0] for row in conn.execute("SELECT tool_calls FROM messages WHERE tool_calls <> ''")]
     assert not missing
@@ -272,12 +278,12 @@ def test_newer_databases_say_so(tmp_path: Path) -> None:
     marked = build_marked(tmp_path / "marked.db", user_version=99, application_id=0x12345678)
     with opened(tmp_path / "newer.db") as conn:
         newer.check(conn)
-        assert one(conn, "SELECT version FROM schema_version") == newer.version == 12
+        assert read_value(conn, "SELECT version FROM schema_version") == newer.version == 12
     with opened(tmp_path / "marked.db") as conn:
         marked.check(conn)
-        assert one(conn, "PRAGMA user_version") == 99
-        assert one(conn, "PRAGMA application_id") == 0x12345678
-        assert one(conn, "SELECT version FROM schema_version") == marked.version == 11
+        assert read_value(conn, "PRAGMA user_version") == 99
+        assert read_value(conn, "PRAGMA application_id") == 0x12345678
+        assert read_value(conn, "SELECT version FROM schema_version") == marked.version == 11
 
 
 # --- the foreign writer
@@ -294,7 +300,7 @@ def test_every_foreign_operation_keeps_the_counts_right(
         before = conn.total_changes
         for seed in range(40):
             assert operation(conn, random.Random(seed))
-            assert one(conn, f"SELECT count(*) FROM sessions WHERE message_count <> {counted}") == 0
+            assert read_value(conn, f"SELECT count(*) FROM sessions WHERE message_count <> {counted}") == 0
         assert conn.total_changes > before
 
 
@@ -316,7 +322,7 @@ def test_foreign_steps_also_start_from_nothing(tmp_path: Path) -> None:
         conn.execute("DELETE FROM sessions")
         for seed in range(20):
             foreign_writer.step(conn, random.Random(seed))
-        assert one(conn, "SELECT count(*) FROM sessions")
+        assert read_value(conn, "SELECT count(*) FROM sessions")
 
 
 def test_a_failed_foreign_step_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -348,7 +354,7 @@ def test_foreign_writers_run_side_by_side(tmp_path: Path) -> None:
     assert [writer.returncode for writer in writers] == [0, 0]
     assert all(output.splitlines() for output in outputs)
     with opened(tmp_path / "state.db") as conn:
-        assert one(conn, "PRAGMA integrity_check") == "ok"
+        assert read_value(conn, "PRAGMA integrity_check") == "ok"
 
 
 def test_wrong_usage_of_the_script_is_code_2(capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,7 +84,7 @@ async def asked(model: LocalModel, *messages: Message, tokens: int = 40) -> list
     return [piece async for piece in model.stream(Request(messages, (), tokens, 0.0))]
 
 
-def said(content: object, role: str = "user") -> Message:
+def make_message(content: object, role: str = "user") -> Message:
     return {"role": role, "content": content}
 
 
@@ -118,7 +118,7 @@ def gone(pid: int) -> bool:
 
 
 async def test_it_summarises_and_says_what_that_took(model: LocalModel) -> None:
-    pieces = await asked(model, said(f"{MINUTES}\n\nSummarise this in one sentence."))
+    pieces = await asked(model, make_message(f"{MINUTES}\n\nSummarise this in one sentence."))
     assert "payment worker" in text(pieces)
     assert len(text(pieces)) < len(MINUTES)
     assert len([piece for piece in pieces if isinstance(piece, Text)]) > 5  # streamed, not all at once
@@ -133,12 +133,12 @@ async def test_it_summarises_and_says_what_that_took(model: LocalModel) -> None:
 async def test_it_finds_a_title_where_it_is_shown_how(model: LocalModel) -> None:
     pieces = await asked(
         model,
-        said("Name what the person asks about, in 3 to 7 words.", "system"),
-        said("How long do I boil an egg?"),
-        said("Boiling an egg", "assistant"),
-        said("Git says 'detached HEAD', is my work lost?"),
-        said("Rescuing work from a detached HEAD", "assistant"),
-        said("How do I raise the retry budget of the payment worker?"),
+        make_message("Name what the person asks about, in 3 to 7 words.", "system"),
+        make_message("How long do I boil an egg?"),
+        make_message("Boiling an egg", "assistant"),
+        make_message("Git says 'detached HEAD', is my work lost?"),
+        make_message("Rescuing work from a detached HEAD", "assistant"),
+        make_message("How do I raise the retry budget of the payment worker?"),
     )
     assert "retry budget" in text(pieces)
     assert len(text(pieces)) < 100
@@ -149,10 +149,10 @@ async def test_it_is_asked_without_tools_and_pictures_and_after_calls_of_others(
     call = {"id": "1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
     messages = [
-        said([{"type": "text", "text": "What time is it?"}, picture]),
-        {**said(None, "assistant"), "tool_calls": [call]},
-        {**said("12:30", "tool"), "tool_call_id": "1"},
-        said("So?"),
+        make_message([{"type": "text", "text": "What time is it?"}, picture]),
+        {**make_message(None, "assistant"), "tool_calls": [call]},
+        {**make_message("12:30", "tool"), "tool_call_id": "1"},
+        make_message("So?"),
     ]
     pieces = [piece async for piece in model.stream(Request(messages, [tool], 10, 0.0))]
     assert text(pieces)
@@ -161,7 +161,7 @@ async def test_it_is_asked_without_tools_and_pictures_and_after_calls_of_others(
 
 async def test_what_is_too_long_for_it_is_refused_as_that(model: LocalModel) -> None:
     with pytest.raises(ContextOverflow):
-        await asked(model, said("word " * (model.context_window + 1)))
+        await asked(model, make_message("word " * (model.context_window + 1)))
 
 
 async def test_it_is_chosen_by_its_name_also_for_titles_alone(folder: Path) -> None:
@@ -200,12 +200,12 @@ async def test_a_whole_turn_and_a_title_by_it_are_stored_and_cost_nothing(
 
 
 async def test_who_stops_listening_does_not_hold_up_the_next_one(model: LocalModel) -> None:
-    stream = model.stream(Request([said("Count from one to a thousand.")], (), 4000, 0.0))
+    stream = model.stream(Request([make_message("Count from one to a thousand.")], (), 4000, 0.0))
     async for piece in stream:
         assert isinstance(piece, Text)
         break
     await stream.aclose()
-    assert text(await asked(model, said("Hello!"), tokens=3))
+    assert text(await asked(model, make_message("Hello!"), tokens=3))
 
 
 async def test_only_who_has_the_key_is_answered_and_the_window_is_that_of_the_weights(
@@ -242,7 +242,7 @@ async def test_it_starts_when_it_is_asked_again_when_it_was_killed_and_ends_when
     assert model.server.base_url is None
     seen: set[int] = set()
     for _ in range(2):
-        assert text(await asked(model, said("Hello!"), tokens=3))
+        assert text(await asked(model, make_message("Hello!"), tokens=3))
         seen.add(pid_of(model.server))
         os.kill(pid_of(model.server), signal.SIGKILL)
         while model.server.runs:
@@ -253,7 +253,7 @@ async def test_it_starts_when_it_is_asked_again_when_it_was_killed_and_ends_when
     await model.close()
     assert not runs(pid)
     with pytest.raises(ModelError, match="it was stopped"):
-        await asked(model, said("Hello!"))
+        await asked(model, make_message("Hello!"))
 
 
 def test_it_ends_with_the_program_that_started_it_also_after_kill_9(folder: Path) -> None:

@@ -38,12 +38,12 @@ async def say(db: SessionDB, tmp_path: Path) -> Say:
         can_ask=True,
     )
 
-    async def one(text: str) -> str:
+    async def answer_to(text: str) -> str:
         happened = await events_of(agent.turn(), text)
         assert isinstance(happened[-1], events.Done), happened[-1]
         return happened[-1].text
 
-    return one
+    return answer_to
 
 
 async def test_it_says_what_it_is(say: Say) -> None:

@@ -27,7 +27,15 @@ from hermes.conversation.agents import AgentScope, StandardAgentProvider
 from hermes.gateway.adapter import Choice, Receipt
 from hermes.gateway.inbound_events import Event, Source
 from hermes.gateway.settings import GatewaySettings
-from tests.gateway.local_gateway import ANN, Brain, LocalGateway, Platform, WithBrain, said, settings_of
+from tests.gateway.local_gateway import (
+    ANN,
+    Brain,
+    LocalGateway,
+    Platform,
+    WithBrain,
+    content_text,
+    settings_of,
+)
 
 OWNED = settings_of(platform={"owners": frozenset({"1"})})
 """Settings with Ann as the owner."""
@@ -57,7 +65,7 @@ class Asker:
 class ApprovalBrain(Brain):
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
         last = request.messages[-1]
-        text = said(last["content"])
+        text = content_text(last["content"])
         if last["role"] == "user" and text.startswith("both "):
             self.requests.append(request)
             decoder, rest = json.JSONDecoder(), text.removeprefix("both ask ")
@@ -147,7 +155,7 @@ class ApprovalGateway(LocalGateway):
     def results(self, who: Source = ANN) -> list[str]:
         """Return the tool results that the model received."""
         rows = self.db.get_context(self.session_of(who))
-        return [said(row["content"]) for row in rows if row["role"] == "tool"]
+        return [content_text(row["content"]) for row in rows if row["role"] == "tool"]
 
 
 def code_in(markdown: str) -> list[str]:

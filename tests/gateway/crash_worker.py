@@ -26,7 +26,7 @@ from hermes.conversation.agents import StandardAgentProvider
 from hermes.gateway.app import Gateway
 from hermes.gateway.inbound_events import Event, Source
 from hermes_state import SessionDB
-from tests.gateway.local_gateway import ANN, Brain, Platform, WithBrain, said, settings_of
+from tests.gateway.local_gateway import ANN, Brain, Platform, WithBrain, content_text, settings_of
 
 GONE = 9
 PARTS = ("inbox", "outbox", "routing", "leases")
@@ -82,7 +82,7 @@ class Poisoned(Brain):
     """A model that ends the process at the word "poison"."""
 
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
-        if said(request.messages[-1]["content"]) == "poison":
+        if content_text(request.messages[-1]["content"]) == "poison":
             os._exit(GONE)
         async for piece in super().stream(request):
             yield piece
@@ -167,7 +167,7 @@ def in_store(home: Path) -> dict[str, Any]:
         return {
             "sessions": len(sessions),
             "branches": sum(one["relation"] == "branch" for one in sessions),
-            "talk": [said(row["content"]) for one in live if one for row in db.get_context(one)],
+            "talk": [content_text(row["content"]) for one in live if one for row in db.get_context(one)],
         }
     finally:
         db.close()

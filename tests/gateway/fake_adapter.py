@@ -67,7 +67,7 @@ class FakeAdapter:
         """The visible messages, oldest first."""
         return list(self.messages.values())
 
-    def told(self, verb: str) -> list[Call]:
+    def calls_of(self, verb: str) -> list[Call]:
         return [call for call in self.calls if call.verb == verb]
 
     def fail(self, verb: str, error: Exception, *, times: int = 1, arrives: bool = False) -> None:
@@ -145,7 +145,7 @@ class FakeAdapter:
     async def open_thread(self, to: Source, name: str) -> str | None:
         if error := await self._told(Call("open_thread", to, name)):
             raise error
-        return f"t{len(self.told('open_thread'))}" if self._threads else None
+        return f"t{len(self.calls_of('open_thread'))}" if self._threads else None
 
     async def close(self) -> None:
         self.is_closed = True

@@ -88,7 +88,7 @@ class Brain:
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
         self.requests.append(request)
         last = request.messages[-1]
-        text = said(last["content"])
+        text = content_text(last["content"])
         word, _, rest = re.sub(r"^\[[^\]]*\] ", "", text).partition(" ")
         if last["role"] == "tool" and not self.is_away:
             held = _held_after_tool(request)
@@ -119,13 +119,13 @@ class Brain:
         pass
 
     @property
-    def told(self) -> str:
+    def request_text(self) -> str:
         """The text of all requests."""
-        told = [[one.messages, one.tools] for one in self.requests]
-        return json.dumps(told, ensure_ascii=False, default=str)
+        requests = [[request.messages, request.tools] for request in self.requests]
+        return json.dumps(requests, ensure_ascii=False, default=str)
 
 
-def said(content: Any) -> str:
+def content_text(content: Any) -> str:
     if isinstance(content, list):
         return " ".join(str(part.get("text", "")) for part in content)
     return str(content or "")
@@ -137,7 +137,7 @@ def _called(rest: str) -> CallPiece:
 
 
 def _held_after_tool(request: Request) -> str | None:
-    people = [said(one["content"]) for one in request.messages if one["role"] == "user"]
+    people = [content_text(one["content"]) for one in request.messages if one["role"] == "user"]
     word, _, rest = people[-1].partition(" ")
     return rest.split()[0] if word == "twice" else None
 
@@ -179,7 +179,7 @@ class Platform(FakeAdapter):
     def is_connected(self) -> bool:
         return self._receive is not None
 
-    def shown(self, chat: Source) -> list[str]:
+    def visible_in(self, chat: Source) -> list[str]:
         """Return the visible messages of a chat, oldest first."""
         place = (chat.chat_id, chat.thread_id)
         return [
@@ -256,7 +256,7 @@ class LocalGateway:
 
     def heard(self, who: Source) -> list[str]:
         """Return the agent's visible messages in the chat of a person, oldest first."""
-        return self.platform.shown(who)
+        return self.platform.visible_in(who)
 
     def let_go(self, name: str) -> None:
         """Release an answer that the model holds."""
@@ -289,7 +289,7 @@ class LocalGateway:
 
     def talk(self, who: Source) -> list[str]:
         """Return the messages in the context of a person's conversation."""
-        return [said(row["content"]) for row in self.db.get_context(self.session_of(who))]
+        return [content_text(row["content"]) for row in self.db.get_context(self.session_of(who))]
 
 
 def file(name: str, content: bytes, kind: str = "file", media_type: str = "text/plain") -> OfferedFile:

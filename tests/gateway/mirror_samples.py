@@ -29,7 +29,7 @@ def begun(db: SessionDB, who: Principal = ANN, *, key: str | None = None, **more
     return session_id
 
 
-def told(db: SessionDB, session_id: str) -> dict[str, Any] | None:
+def export_comparable(db: SessionDB, session_id: str) -> dict[str, Any] | None:
     exported = db.export_session(session_id)
     if exported is None:
         return None
@@ -37,7 +37,7 @@ def told(db: SessionDB, session_id: str) -> dict[str, Any] | None:
 
 
 def everything(db: SessionDB) -> dict[str, Any]:
-    return {row["id"]: told(db, row["id"]) for row in db.export_all()}
+    return {row["id"]: export_comparable(db, row["id"]) for row in db.export_all()}
 
 
 def contexts(db: SessionDB) -> dict[str, Any]:

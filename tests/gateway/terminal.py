@@ -44,7 +44,7 @@ class Terminal:
         self._reading.start()
 
     @property
-    def shown(self) -> str:
+    def output(self) -> str:
         """All output so far, without control sequences that only move the cursor."""
         return ESCAPES.sub("", self._shown.decode("utf-8", "replace")).replace("\r", "")
 
@@ -53,10 +53,10 @@ class Terminal:
 
     def sees(self, text: str) -> None:
         until(
-            lambda: text in self.shown or not self._reading.is_alive(),
-            lambda: self.shown,
+            lambda: text in self.output or not self._reading.is_alive(),
+            lambda: self.output,
         )
-        assert text in self.shown
+        assert text in self.output
 
     def ended(self) -> int:
         code = self._process.wait(60)

@@ -152,18 +152,18 @@ def test_a_file_that_makes_no_sense_ends_nothing(home: Path) -> None:
 def test_who_is_let_in_is_told_in_one_line(home: Path) -> None:
     pairings = Pairings(home / "gateway")
 
-    def told(**platform: Any) -> str:
+    def describe(**platform: Any) -> str:
         made = PlatformSettings("telegram", **{key: _fixed(value) for key, value in platform.items()})
         ((name, line),) = describe_access(GatewaySettings(platforms={"telegram": made}), pairings)
         assert name == "telegram"
         return line
 
-    assert told(allow_all=True) == "everybody (allow_all)"
-    assert told(allowed_users=["2"], owners=["1"]) == "1, 2"
-    assert told().startswith("nobody yet: `hermes gateway pair telegram` makes a code")
+    assert describe(allow_all=True) == "everybody (allow_all)"
+    assert describe(allowed_users=["2"], owners=["1"]) == "1, 2"
+    assert describe().startswith("nobody yet: `hermes gateway pair telegram` makes a code")
     pairings.try_code("telegram", "1", None, pairings.make_code())
-    assert told() == "1 by pairing"
-    assert told(allowed_users=["@b"]) == "@b and 1 by pairing"
+    assert describe() == "1 by pairing"
+    assert describe(allowed_users=["@b"]) == "@b and 1 by pairing"
 
 
 # ---------------------------------------------------------------- rate limits

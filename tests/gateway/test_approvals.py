@@ -304,7 +304,7 @@ async def test_a_question_that_is_on_its_way_cannot_be_approved_without_its_name
         await gateway.asks(ANN, "hello")
         gateway.platform.fail("send", Unreachable("later"))
         await gateway.says(ANN, 'use ask {"subject": "ls"}')
-        await gateway.until(lambda: gateway.platform.told("send")[1:])
+        await gateway.until(lambda: gateway.platform.calls_of("send")[1:])
         assert not gateway.questions()
         await gateway.says(ANN, "/approve", sent_at=4e9)
         assert gateway.asker.done == []
@@ -343,14 +343,14 @@ async def test_nobody_types_while_it_waits(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(streaming, "TYPING_EVERY", 0.02)
     async with ApprovalGateway() as gateway:
         await gateway.says(ANN, "hold on")
-        await gateway.until(lambda: len(gateway.platform.told("typing")) > 2)
+        await gateway.until(lambda: len(gateway.platform.calls_of("typing")) > 2)
         gateway.let_go("on")
         await gateway.quiet()
         await gateway.asked(ANN, "ls")
-        typed = len(gateway.platform.told("typing"))
+        typed = len(gateway.platform.calls_of("typing"))
         await gateway.says(BOB, "hold bob")
-        await gateway.until(lambda: len(gateway.platform.told("typing")) > typed + 5)
-        assert {call.to.chat_id for call in gateway.platform.told("typing")[typed:]} == {"2"}
+        await gateway.until(lambda: len(gateway.platform.calls_of("typing")) > typed + 5)
+        assert {call.to.chat_id for call in gateway.platform.calls_of("typing")[typed:]} == {"2"}
         gateway.let_go("bob")
         await gateway.asks(ANN, "/approve")
 

@@ -38,7 +38,7 @@ async def theirs(db: SessionDB) -> list[str]:
     return ids
 
 
-def told(answer: str, ids: list[str]) -> list[str]:
+def find_leaks(answer: str, ids: list[str]) -> list[str]:
     """Return the ids, titles and words of Ann that the answer contains."""
     return [word for word in (*ids, SECRET, TITLE) if word.casefold() in answer.casefold()]
 
@@ -97,9 +97,9 @@ async def test_no_command_tells_of_anybody_else(db: SessionDB, place: Callable[[
     for one in COMMANDS:
         bob = Chat(db, place("bob")._replace(user_id=f"bob-{one.name}"))
         bob.topics = UserTopics(db, "dm-bob", "bob")
-        assert told(await bob.types(f"/{one.name}"), ids) == []
+        assert find_leaks(await bob.types(f"/{one.name}"), ids) == []
         await bob.talks("hello")
-        assert told(await bob.types(f"/{one.name}"), ids) == []
+        assert find_leaks(await bob.types(f"/{one.name}"), ids) == []
     assert [db.get_session(one) for one in ids] == before
 
 
@@ -112,7 +112,7 @@ async def test_in_a_room_not_even_ones_own_private_words_are_told(
     await room.talks("hello")
     for one in COMMANDS:
         words = " my word" if one.name == "search" else ""
-        assert told(await room.types(f"/{one.name}{words}"), [private]) == []
+        assert find_leaks(await room.types(f"/{one.name}{words}"), [private]) == []
 
 
 @settings(

@@ -37,7 +37,7 @@ async def test_what_did_not_arrive_is_sent_again_and_keeps_its_place() -> None:
         gateway.platform.fail("send", Unreachable("no net"), times=1)
         await gateway.says(ANN, "first")
         await gateway.says(ANN, "second")
-        await gateway.until(lambda: gateway.platform.told("send"))
+        await gateway.until(lambda: gateway.platform.calls_of("send"))
         gateway.app.delivery.retry_now("telegram")
         await gateway.quiet()
         assert gateway.heard(ANN) == ["you said: first", "you said: second"]
@@ -74,7 +74,7 @@ async def test_one_chat_that_cannot_be_reached_does_not_hold_up_another() -> Non
     async with LocalGateway() as gateway:
         gateway.platform.fail("send", RateLimited("slow down", 600), times=1)
         await gateway.says(ANN, "first")
-        await gateway.until(lambda: gateway.platform.told("send"))
+        await gateway.until(lambda: gateway.platform.calls_of("send"))
         await gateway.says(BOB, "hello")
         await gateway.until(lambda: gateway.heard(BOB) == ["you said: hello"])
         assert gateway.heard(ANN) == []
@@ -87,7 +87,7 @@ async def test_who_is_limited_waits_as_long_as_the_platform_says() -> None:
     async with LocalGateway() as gateway:
         gateway.platform.fail("send", RateLimited("slow down", 0.3), times=2)
         await gateway.asks(ANN, "hello")
-        first, second, third = gateway.platform.told("send")
+        first, second, third = gateway.platform.calls_of("send")
         assert second.at - first.at >= 0.3
         assert third.at - second.at >= 0.3
 
@@ -127,12 +127,12 @@ async def test_where_it_does_not_show_what_is_in_doubt_is_sent_again(problem: Ad
     async with LocalGateway(platform=Platform(can=Capabilities(idempotent=True))) as gateway:
         gateway.platform.fail("send", problem, arrives=True)
         await gateway.says(ANN, "hello")
-        await gateway.until(lambda: gateway.platform.told("send"))
+        await gateway.until(lambda: gateway.platform.calls_of("send"))
         await gateway.until(lambda: "sending" not in states(gateway))
         gateway.app.delivery.retry_now("telegram")
         await gateway.quiet()
         assert gateway.heard(ANN) == ["you said: hello"]
-        assert len(gateway.platform.told("send")) == 2
+        assert len(gateway.platform.calls_of("send")) == 2
 
 
 async def test_a_long_answer_comes_in_parts_in_order() -> None:
@@ -148,7 +148,7 @@ async def test_what_was_sent_is_known_to_be_sent_also_if_the_store_has_no_room_j
     async with LocalGateway() as gateway:
         gateway.platform.slow = 0.2
         await gateway.says(ANN, "hello")
-        await gateway.until(lambda: gateway.platform.told("send"))
+        await gateway.until(lambda: gateway.platform.calls_of("send"))
         with full_disk():
             await gateway.until(lambda: gateway.heard(ANN))
             await asyncio.sleep(0.05)
@@ -175,7 +175,7 @@ async def test_what_could_not_be_sent_is_sent_by_the_next_process() -> None:
     async with LocalGateway(settings_of(drain_seconds=0.5)) as gateway:
         gateway.platform.fail("send", Unreachable("no net"), times=1)
         await gateway.says(ANN, "hello")
-        await gateway.until(lambda: states(gateway) == ["queued"] and gateway.platform.told("send"))
+        await gateway.until(lambda: states(gateway) == ["queued"] and gateway.platform.calls_of("send"))
         await gateway.restart()
         await gateway.quiet()
         assert gateway.heard(ANN) == ["you said: hello"]

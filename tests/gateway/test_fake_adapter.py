@@ -63,7 +63,7 @@ async def test_it_fails_as_often_as_it_was_asked_to() -> None:
         with pytest.raises(RateLimited):
             await adapter.send(ANN, "one", idempotency_key="a")
     await adapter.send(ANN, "one", idempotency_key="a")
-    assert (adapter.texts, len(adapter.told("send"))) == (["one"], 3)
+    assert (adapter.texts, len(adapter.calls_of("send"))) == (["one"], 3)
 
 
 @pytest.mark.parametrize("idempotent", [True, False])

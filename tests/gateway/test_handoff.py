@@ -99,7 +99,7 @@ def test_a_conversation_goes_to_telegram_and_comes_back(handoff: HandoffSetup) -
     pear = f"pear{apple}"
     stage.say(ann, here, pear)
     until(lambda: stage.heard(here)[before + 1 :] == [echo(pear)], lambda: stage.heard(here))
-    assert apple in model.shown(pear), "it is the same conversation"
+    assert apple in model.request_text(pear), "it is the same conversation"
     assert handoff.gateway.session(key)["id"] == session
 
     back = handoff.terminal("-r", session)
@@ -107,7 +107,7 @@ def test_a_conversation_goes_to_telegram_and_comes_back(handoff: HandoffSetup) -
     plum = f"plum{apple}"
     back.says(plum)
     back.sees(echo(plum))
-    assert pear in model.shown(plum)
+    assert pear in model.request_text(plum)
     meanwhile = f"meanwhile{apple}"
     # The conversation is open in the terminal, so the message waits and the person is told.
     stage.say(ann, here, meanwhile)
@@ -115,8 +115,8 @@ def test_a_conversation_goes_to_telegram_and_comes_back(handoff: HandoffSetup) -
     back.says("", LEAVE)
     assert back.ended() == 0
     until(lambda: stage.heard(here)[-1] == echo(meanwhile), lambda: stage.heard(here))
-    assert plum in model.shown(meanwhile)
-    people = [text for role, text in handoff.gateway.said(key) if role == "user"]
+    assert plum in model.request_text(meanwhile)
+    people = [text for role, text in handoff.gateway.messages_of(key) if role == "user"]
     assert people == [apple, pear, plum, meanwhile]
 
 
@@ -189,4 +189,4 @@ def _goes_on(handoff: HandoffSetup, terminal: Terminal, apple: str) -> None:
     more = f"more{apple}"
     terminal.says(more)
     terminal.sees(echo(more))
-    assert apple in handoff.model.shown(more)
+    assert apple in handoff.model.request_text(more)

@@ -72,7 +72,7 @@ async def test_it_goes_on_in_the_private_chat_of_its_new_owner() -> None:
         assert gateway.session_of(ANN) == session != before
         assert gateway.talk(ANN)[:2] == ["from the terminal", "so it is"]
         assert await gateway.asks(ANN, "and on") == ["you said: and on"]
-        assert "the machine has a secret" not in gateway.brain.told
+        assert "the machine has a secret" not in gateway.brain.request_text
 
 
 async def test_whose_it_is_now_is_known_without_a_word_of_theirs() -> None:

@@ -216,10 +216,10 @@ async def test_a_body_that_grows_too_large_is_cut_off() -> None:
 
 
 async def test_an_app_says_in_its_own_words_that_a_body_is_too_large() -> None:
-    async def told(request: Request, problem: Exception) -> Response:
+    async def respond(request: Request, problem: Exception) -> Response:
         return JSONResponse({"error": "too much"}, 413)
 
-    app = Starlette(routes=[Route("/echo", _echo, methods=["POST"])], exception_handlers={413: told})
+    app = Starlette(routes=[Route("/echo", _echo, methods=["POST"])], exception_handlers={413: respond})
     async with served(app, largest_body=10) as address, client_of(address) as client:
         assert (await client.post("/echo", content=b"x" * 11)).json() == {"error": "too much"}
 

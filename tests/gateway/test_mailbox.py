@@ -219,7 +219,7 @@ async def test_of_several_edits_only_the_last_is_answered() -> None:
         await gateway.quiet()
         assert gateway.heard(ANN)[-1] == "you said: this"
         assert gateway.talk(ANN)[2:] == ["this", "you said: this"]
-        assert gateway.brain.told.count("hold that") == 0
+        assert gateway.brain.request_text.count("hold that") == 0
 
 
 class LateGateway(LocalGateway):
@@ -400,9 +400,9 @@ async def test_a_model_that_does_not_answer_is_told_and_asked_again(caplog: pyte
 async def test_in_a_group_the_answer_answers_the_message(home: Path) -> None:
     async with LocalGateway() as gateway:
         await gateway.asks(in_group(ANN), "hello", number="m5")
-        assert gateway.platform.told("send")[-1].message_id == "m5"
+        assert gateway.platform.calls_of("send")[-1].message_id == "m5"
         await gateway.asks(ANN, "hello")
-        assert gateway.platform.told("send")[-1].message_id is None
+        assert gateway.platform.calls_of("send")[-1].message_id is None
 
 
 @pytest.mark.parametrize("where", [ANN, in_group(ANN), in_thread(ANN)])
@@ -485,7 +485,7 @@ async def test_an_answer_is_seen_as_it_comes_and_is_one_message_in_the_end() -> 
         gateway.let_go("on")
         await gateway.quiet()
         assert gateway.heard(ANN) == ["well, you said: hold on"]
-        assert gateway.platform.told("typing")
+        assert gateway.platform.calls_of("typing")
 
 
 async def test_an_answer_that_is_stopped_says_so_in_its_message() -> None:
@@ -511,7 +511,7 @@ async def test_nothing_is_seen_of_an_answer_before_the_one_that_came_first() -> 
     async with streaming() as gateway:
         gateway.platform.fail("send", Unreachable("no net"), times=1)
         await gateway.says(ANN, "first")
-        await gateway.until(lambda: gateway.platform.told("send"))
+        await gateway.until(lambda: gateway.platform.calls_of("send"))
         await gateway.says(ANN, "hold on")
         await gateway.holds("on")
         await gateway.until(lambda: len(gateway.heard(ANN)) == 2)
@@ -524,7 +524,7 @@ async def test_a_preview_that_cannot_be_shown_changes_nothing() -> None:
             gateway.platform.fail(verb, Unreachable("no net"), times=2)
         await gateway.says(ANN, "hold on")
         await gateway.holds("on")
-        await gateway.until(lambda: gateway.platform.told("send"))
+        await gateway.until(lambda: gateway.platform.calls_of("send"))
         gateway.let_go("on")
         await gateway.until(lambda: not gateway.db.inbox.list_waiting())
         gateway.app.delivery.retry_now("telegram")

@@ -195,15 +195,17 @@ def lived(policy: ResetPolicy, said: list[str], looks: Iterator[float]) -> list[
     for moment in looks:
         while to_come and to_come[0] <= moment:
             if found := find_due(policy, last, to_come[0]):  # it also checks before it answers
-                resets.append(f"{shown(to_come[0])} {found.reason} since {shown(found.since)}")
+                resets.append(
+                    f"{format_moment(to_come[0])} {found.reason} since {format_moment(found.since)}"
+                )
             last = to_come.pop(0)
         if found := find_due(policy, last, moment):
-            resets.append(f"{shown(moment)} {found.reason} since {shown(found.since)}")
+            resets.append(f"{format_moment(moment)} {found.reason} since {format_moment(found.since)}")
             last = None
     return resets
 
 
-def shown(moment: float) -> str:
+def format_moment(moment: float) -> str:
     return f"{datetime.fromtimestamp(moment, ZoneInfo('Europe/Berlin')):%a %d %H:%M}"
 
 

@@ -76,7 +76,7 @@ async def test_the_next_message_after_a_long_time_begins_afresh(clock: time_mach
         row = gateway.db.get_session(gateway.session_of(ANN))
         assert row is not None
         assert row["parent_session_id"] == old
-        notice = next(call for call in gateway.platform.told("send") if call.text == told[0])
+        notice = next(call for call in gateway.platform.calls_of("send") if call.text == told[0])
         assert notice.silent
         assert "idle" in (await gateway.asks(ANN, "/why"))[0].lower()
 

@@ -16,7 +16,7 @@ from hermes.gateway.inbound_events import Source
 from hermes.gateway.sessions.prompt_context import format_speaker
 from hermes.gateway.settings import GatewaySettings
 from hermes.recall.tool.lookalikes import fold
-from tests.gateway.local_gateway import ANN, BOB, LocalGateway, file, in_thread, said, settings_of
+from tests.gateway.local_gateway import ANN, BOB, LocalGateway, content_text, file, in_thread, settings_of
 
 CAT = Source("telegram", "3", user_id="3", user_name="Cat")
 ANN_HERE, BOB_HERE, CAT_HERE = map(in_thread, (ANN, BOB, CAT))
@@ -266,7 +266,7 @@ async def test_an_open_code_block_swallows_nobody_elses_words() -> None:
         await gateway.asks(BOB_HERE, "fail now\n````\nopen")
         await gateway.asks(ANN_HERE, "mine")
         heard = [one for one in gateway.brain.requests[-1].messages if one["role"] == "user"]
-    text = said(heard[-1]["content"])
+    text = content_text(heard[-1]["content"])
     assert text.startswith(format_speaker(BOB)), "what nobody answered is told together with what follows"
     assert f"{format_speaker(ANN)}mine" in text
     assert not any("mine" in block for block in blocks_of(text))

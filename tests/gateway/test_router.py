@@ -77,7 +77,7 @@ async def test_strangers_leave_no_trace() -> None:
         assert await gateway.asks(ANN, "hello") == ["you said: hello"]
         assert gateway.heard(BOB) == []
         assert gateway.db.session_count() == 1
-        assert "mischief" not in gateway.brain.told
+        assert "mischief" not in gateway.brain.request_text
         assert not received_files.incoming_folder().exists()
 
 

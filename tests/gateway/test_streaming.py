@@ -28,7 +28,7 @@ ANN = Source("telegram", "42", user_id="42", user_name="Ann")
 EDITS = Capabilities(max_length=200, edits=True, edit_every=2.0)
 
 
-def told(
+def run_answer(
     adapter: FakeAdapter, answer: Callable[[LiveMessage], Awaitable[None]], *, stream: bool = True
 ) -> str | None:
     """Run an answer in simulated time and return the result of `finish`."""
@@ -58,7 +58,7 @@ def test_a_short_answer_has_no_preview() -> None:
         await asyncio.sleep(FIRST_AFTER / 2)
 
     adapter = FakeAdapter(can=EDITS)
-    assert told(adapter, answer) is None
+    assert run_answer(adapter, answer) is None
     assert adapter.texts == []
 
 
@@ -72,15 +72,15 @@ def test_an_answer_that_takes_its_time_is_one_message_that_grows() -> None:
         assert adapter.texts == ["First and second. ▌"]
 
     adapter = FakeAdapter(can=EDITS)
-    assert told(adapter, answer) == "m1"
-    sent = adapter.told("send")[0]
+    assert run_answer(adapter, answer) == "m1"
+    sent = adapter.calls_of("send")[0]
     assert (sent.to, sent.message_id, sent.once, sent.silent) == (ANN, "7", "key:preview", False)
-    assert len(adapter.told("send")) == 1
+    assert len(adapter.calls_of("send")) == 1
 
 
 def test_edits_keep_to_the_pace_of_the_platform() -> None:
     adapter = FakeAdapter(can=EDITS._replace(max_length=4000))
-    told(adapter, a_long_answer)
+    run_answer(adapter, a_long_answer)
     times = edits_and_sends(adapter)
     assert times[0] >= FIRST_AFTER
     assert len(times) > 3
@@ -95,7 +95,7 @@ def test_nothing_is_sent_while_nothing_changes() -> None:
         await asyncio.sleep(100)
 
     adapter = FakeAdapter(can=EDITS)
-    told(adapter, answer)
+    run_answer(adapter, answer)
     assert len(edits_and_sends(adapter)) == 1
 
 
@@ -105,7 +105,7 @@ def test_spaces_alone_are_nothing_to_see() -> None:
         await asyncio.sleep(5)
 
     adapter = FakeAdapter(can=EDITS)
-    assert told(adapter, answer) is None
+    assert run_answer(adapter, answer) is None
     assert adapter.texts == []
 
 
@@ -119,7 +119,7 @@ def test_what_fits_into_one_message_is_shown_and_the_rest_is_not() -> None:
         assert adapter.texts == before
 
     adapter = FakeAdapter(can=EDITS)
-    told(adapter, answer)
+    run_answer(adapter, answer)
     assert len(adapter.texts[0]) <= EDITS.max_length
     assert adapter.texts[0].endswith("words. ▌")
 
@@ -130,7 +130,7 @@ def test_code_that_is_not_finished_is_closed_in_the_preview() -> None:
         await asyncio.sleep(1)
 
     adapter = FakeAdapter(can=EDITS)
-    told(adapter, answer)
+    run_answer(adapter, answer)
     assert adapter.texts == ["Look:\n```py\nx = 1\n```\n▌"]
 
 
@@ -145,7 +145,7 @@ def test_a_tool_at_work_is_a_line_that_goes_away() -> None:
         assert adapter.texts == ["Let me see. Done. ▌"]
 
     adapter = FakeAdapter(can=EDITS)
-    told(adapter, answer)
+    run_answer(adapter, answer)
 
 
 def test_a_tool_before_any_word_is_seen_too() -> None:
@@ -154,7 +154,7 @@ def test_a_tool_before_any_word_is_seen_too() -> None:
         await asyncio.sleep(1)
 
     adapter = FakeAdapter(can=EDITS)
-    assert told(adapter, answer) == "m1"
+    assert run_answer(adapter, answer) == "m1"
     assert adapter.texts == ["⚙ terminal…"]
 
 
@@ -170,7 +170,7 @@ def test_an_answer_that_starts_again_takes_the_place_of_what_was_shown() -> None
         assert adapter.texts == ["The answer ▌"]
 
     adapter = FakeAdapter(can=EDITS)
-    assert told(adapter, answer) == "m1"
+    assert run_answer(adapter, answer) == "m1"
 
 
 def test_what_was_discarded_before_it_was_seen_is_never_seen() -> None:
@@ -180,15 +180,15 @@ def test_what_was_discarded_before_it_was_seen_is_never_seen() -> None:
         await asyncio.sleep(5)
 
     adapter = FakeAdapter(can=EDITS)
-    assert told(adapter, answer) is None
+    assert run_answer(adapter, answer) is None
 
 
 @pytest.mark.parametrize(("can", "stream"), [(Capabilities(edits=False), True), (EDITS, False)])
 def test_without_edits_there_is_only_a_sign_that_somebody_types(can: Capabilities, stream: bool) -> None:
     adapter = FakeAdapter(can=can)
-    assert told(adapter, a_long_answer, stream=stream) is None
+    assert run_answer(adapter, a_long_answer, stream=stream) is None
     assert {call.verb for call in adapter.calls} == {"typing"}
-    times = [call.at for call in adapter.told("typing")]
+    times = [call.at for call in adapter.calls_of("typing")]
     assert times == pytest.approx([0, TYPING_EVERY, 2 * TYPING_EVERY], abs=0.01)
 
 
@@ -198,14 +198,14 @@ def test_typing_is_shown_before_the_first_word() -> None:
         await asyncio.sleep(TYPING_EVERY + 1)
 
     adapter = FakeAdapter(can=EDITS)
-    assert told(adapter, answer) is None
-    assert len(adapter.told("typing")) == 2
+    assert run_answer(adapter, answer) is None
+    assert len(adapter.calls_of("typing")) == 2
 
 
 def test_a_platform_that_has_too_much_is_left_in_peace_and_asked_less_often() -> None:
     adapter = FakeAdapter(can=EDITS._replace(max_length=4000))
     adapter.fail("edit", RateLimited("slow down", 5))
-    told(adapter, a_long_answer)
+    run_answer(adapter, a_long_answer)
     times = edits_and_sends(adapter)
     assert times[2] - times[1] >= 5
     assert all(later - earlier >= 4 - 0.001 for earlier, later in pairwise(times[2:]))
@@ -214,13 +214,13 @@ def test_a_platform_that_has_too_much_is_left_in_peace_and_asked_less_often() ->
 def test_a_platform_that_has_too_much_from_the_start_gets_its_preview_later() -> None:
     adapter = FakeAdapter(can=EDITS)
     adapter.fail("send", RateLimited("slow down", 3), times=1)
-    assert told(adapter, a_long_answer) == "m1"
+    assert run_answer(adapter, a_long_answer) == "m1"
 
 
 def test_a_platform_that_was_away_gets_its_preview_when_it_is_back() -> None:
     adapter = FakeAdapter(can=EDITS)
     adapter.fail("send", Unreachable("away"), times=1)
-    assert told(adapter, a_long_answer) == "m1"
+    assert run_answer(adapter, a_long_answer) == "m1"
     assert len(adapter.texts) == 1
 
 
@@ -230,7 +230,7 @@ def test_a_preview_of_which_nobody_knows_is_repeated_only_where_it_is_not_seen_t
 ) -> None:
     adapter = FakeAdapter(can=EDITS._replace(idempotent=idempotent))
     adapter.fail("send", DeliveryUnknown("no answer"), arrives=True)
-    assert told(adapter, a_long_answer) == shown
+    assert run_answer(adapter, a_long_answer) == shown
     assert len(adapter.texts) == 1
 
 
@@ -242,8 +242,8 @@ def test_a_preview_that_can_no_longer_be_changed_is_not_the_place_for_the_final_
         await a_long_answer(live)
 
     adapter = FakeAdapter(can=EDITS)
-    assert told(adapter, answer) is None
-    assert len(adapter.told("edit")) == 1
+    assert run_answer(adapter, answer) is None
+    assert len(adapter.calls_of("edit")) == 1
 
 
 @pytest.mark.parametrize(
@@ -256,15 +256,15 @@ def test_whatever_fails_is_logged_once_and_the_answer_goes_on(
     adapter = FakeAdapter(can=EDITS)
     adapter.fail(verb, error, times=9)
     with caplog.at_level(logging.DEBUG):
-        assert told(adapter, a_long_answer) == ("m1" if verb == "typing" else None)
+        assert run_answer(adapter, a_long_answer) == ("m1" if verb == "typing" else None)
     assert len([record for record in caplog.records if record.name.startswith("hermes")]) == 1
-    assert len(adapter.told(verb)) == 1
+    assert len(adapter.calls_of(verb)) == 1
 
 
 def test_an_outage_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     adapter = FakeAdapter(can=EDITS)
     adapter.fail("send", Unreachable("away"), times=99)
-    assert told(adapter, a_long_answer) is None
+    assert run_answer(adapter, a_long_answer) is None
     assert len([record for record in caplog.records if record.name.startswith("hermes")]) == 1
 
 
@@ -275,21 +275,21 @@ def test_a_slow_platform_does_not_hold_up_the_answer_and_is_waited_for_at_the_en
         assert asyncio.get_running_loop().time() - started == pytest.approx(10, abs=0.1)
 
     adapter = FakeAdapter(can=EDITS, slow=60)
-    assert told(adapter, answer) is None  # still in `typing`: the first word was never sent
+    assert run_answer(adapter, answer) is None  # still in `typing`: the first word was never sent
     adapter = FakeAdapter(can=EDITS, slow=3)
-    assert told(adapter, answer) == "m1"
-    assert len(adapter.told("send")) == 1
+    assert run_answer(adapter, answer) == "m1"
+    assert len(adapter.calls_of("send")) == 1
 
 
 def test_a_preview_that_is_on_its_way_at_the_end_is_the_one_to_replace() -> None:
     async def answer(live: LiveMessage) -> None:
         await live.add("First")
-        while not adapter.told("send"):
+        while not adapter.calls_of("send"):
             await asyncio.sleep(0.1)
         assert adapter.texts == []
 
     adapter = FakeAdapter(can=EDITS, slow=1)
-    assert told(adapter, answer) == "m1"
+    assert run_answer(adapter, answer) == "m1"
 
 
 def test_after_the_end_nothing_is_shown() -> None:
@@ -314,5 +314,5 @@ def test_one_that_was_never_used_ends_as_quietly() -> None:
         pass
 
     adapter = FakeAdapter(can=EDITS)
-    assert told(adapter, answer) is None
+    assert run_answer(adapter, answer) is None
     assert adapter.calls == []

@@ -25,15 +25,15 @@ class Known:
     parent: Known | None = None
     relation: str | None = None
     reason: str | None = None
-    said: list[tuple[int, str, float]] = field(default_factory=list)
+    messages: list[tuple[int, str, float]] = field(default_factory=list)
 
     @property
     def active(self) -> float:
-        return max((when for _, _, when in self.said), default=self.started)
+        return max((when for _, _, when in self.messages), default=self.started)
 
     @property
     def preview(self) -> str:
-        return self.said[0][1] if self.said else ""
+        return self.messages[0][1] if self.messages else ""
 
 
 class Rules:
@@ -70,7 +70,7 @@ class Rules:
                 )
             else:
                 number = self.db.append_message(here.id, "user", text, timestamp=self.clock)
-            here.said.append((number, text, self.clock))
+            here.messages.append((number, text, self.clock))
 
     def unsay(self, nth: int, plain: bool) -> None:
         if here := self.pick(nth):
@@ -78,7 +78,7 @@ class Rules:
                 change_rows(self.db, "DELETE FROM messages WHERE session_id = ?", here.id)
             else:
                 self.db.clear_messages(here.id)
-            here.said.clear()
+            here.messages.clear()
 
     def end(self, nth: int, reason: str) -> None:
         if here := self.pick(nth):

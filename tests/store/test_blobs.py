@@ -33,7 +33,7 @@ def url(data: bytes, media_type: str = "image/png") -> str:
     return f"data:{media_type};base64,{base64(data)}"
 
 
-def shown(data: bytes, text: str = "look at this") -> list[Any]:
+def picture_content(data: bytes, text: str = "look at this") -> list[Any]:
     """Return the content of a message with a picture."""
     return [{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": url(data)}}]
 
@@ -140,7 +140,7 @@ def test_everything_else_stays_in_the_content(a: SessionDB, name: str) -> None:
 
 
 def test_the_text_beside_a_picture_stays_where_other_programs_look_for_it(a: SessionDB) -> None:
-    a.append_message("a", "user", shown(CAT, "what a cat"))
+    a.append_message("a", "user", picture_content(CAT, "what a cat"))
     ((stored,),) = rows(a, "SELECT content FROM messages")
     assert json.loads(stored.removeprefix("\0json:"))[0] == {"type": "text", "text": "what a cat"}
 
@@ -151,10 +151,10 @@ def test_what_kind_of_file_it_is_is_told(a: SessionDB) -> None:
 
 
 def test_the_caller_keeps_his_own_content(a: SessionDB) -> None:
-    content = shown(CAT)
+    content = picture_content(CAT)
     a.append_message("a", "user", content)
     a.replace_messages("a", [{"role": "user", "content": content}])
-    assert content == shown(CAT)
+    assert content == picture_content(CAT)
 
 
 FILES = st.sampled_from([CAT, DOG, picture("tiny", 30), picture("odd", 5001)])
@@ -238,19 +238,19 @@ def test_content_nested_as_deep_as_can_be_stored_keeps_its_picture(a: SessionDB)
 
 def test_the_same_picture_is_stored_once(a: SessionDB) -> None:
     a.create_session("b", "cli")
-    a.append_message("a", "user", shown(CAT) + shown(CAT))
+    a.append_message("a", "user", picture_content(CAT) + picture_content(CAT))
     a.append_message("a", "user", FORMATS["Anthropic"])
-    a.append_message("b", "user", shown(CAT))
+    a.append_message("b", "user", picture_content(CAT))
     assert rows(a, "SELECT count(*) FROM blobs") == [(1,)]
     assert rows(a, "SELECT count(*) FROM blob_refs") == [(3,)]
-    assert contents(a) == [shown(CAT) + shown(CAT), FORMATS["Anthropic"]]
+    assert contents(a) == [picture_content(CAT) + picture_content(CAT), FORMATS["Anthropic"]]
 
 
 def test_it_goes_with_its_last_message_and_not_before(a: SessionDB) -> None:
     a.create_session("b", "cli")
-    a.append_message("a", "user", shown(CAT))
-    a.append_message("b", "user", shown(CAT))
-    a.append_message("b", "user", shown(DOG))
+    a.append_message("a", "user", picture_content(CAT))
+    a.append_message("b", "user", picture_content(CAT))
+    a.append_message("b", "user", picture_content(DOG))
     a.delete_session("a")
     assert held(a) == {CAT, DOG}
     a.clear_messages("b")
@@ -259,36 +259,40 @@ def test_it_goes_with_its_last_message_and_not_before(a: SessionDB) -> None:
 
 def test_pruning_takes_what_only_old_conversations_show(a: SessionDB) -> None:
     a.create_session("old", "cli", started_at=1.0)
-    a.append_message("old", "user", shown(CAT), timestamp=2.0)
-    a.append_message("old", "user", shown(DOG), timestamp=2.0)
+    a.append_message("old", "user", picture_content(CAT), timestamp=2.0)
+    a.append_message("old", "user", picture_content(DOG), timestamp=2.0)
     a.end_session("old", "user_exit")
-    a.append_message("a", "user", shown(DOG))
+    a.append_message("a", "user", picture_content(DOG))
     assert a.prune_sessions(1) == 1
     assert held(a) == {DOG}
-    assert contents(a) == [shown(DOG)]
+    assert contents(a) == [picture_content(DOG)]
 
 
 def test_replacing_keeps_rows_that_did_not_change_and_drops_what_nobody_shows(a: SessionDB) -> None:
     for data in (CAT, DOG):
-        a.append_message("a", "user", shown(data))
+        a.append_message("a", "user", picture_content(data))
     first, second = a.get_messages("a")
-    a.replace_messages("a", [{"role": "user", "content": shown(CAT)}, {"role": "user", "content": "no dog"}])
+    a.replace_messages(
+        "a", [{"role": "user", "content": picture_content(CAT)}, {"role": "user", "content": "no dog"}]
+    )
     kept, written = a.get_messages("a")
     assert (kept, written["id"]) == (first, second["id"])
     assert held(a) == {CAT}
-    a.replace_messages("a", [{"role": "user", "content": "new"}, {"role": "user", "content": shown(CAT)}])
+    a.replace_messages(
+        "a", [{"role": "user", "content": "new"}, {"role": "user", "content": picture_content(CAT)}]
+    )
     assert held(a) == {CAT}
-    assert contents(a) == ["new", shown(CAT)]
+    assert contents(a) == ["new", picture_content(CAT)]
     assert a.verify().ok
 
 
 def test_what_a_continuation_carries_is_read_with_its_pictures(a: SessionDB) -> None:
-    message = a.append_message("a", "user", shown(CAT))
+    message = a.append_message("a", "user", picture_content(CAT))
     a.end_session("a", "compression")
     a.create_session("b", "cli", parent_session_id="a")
-    a.append_message("b", "user", shown(DOG))
+    a.append_message("b", "user", picture_content(DOG))
     change_rows(a, "INSERT INTO carried_context VALUES ('b', 0, ?, ?)", message, message)
-    expected = [shown(CAT), shown(DOG)]
+    expected = [picture_content(CAT), picture_content(DOG)]
     assert [said["content"] for said in a.get_messages_as_conversation("b")] == expected
     assert [
         said["content"] for said in a.get_messages_as_conversation("b", include_ancestors=True)
@@ -300,7 +304,7 @@ def test_what_a_continuation_carries_is_read_with_its_pictures(a: SessionDB) -> 
 
 def test_an_append_that_is_refused_leaves_no_blob(db: SessionDB) -> None:
     with pytest.raises(errors.UnknownSession):
-        db.append_message("nobody", "user", shown(CAT))
+        db.append_message("nobody", "user", picture_content(CAT))
     assert held(db) == set()
 
 

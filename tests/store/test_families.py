@@ -19,7 +19,7 @@ from tests.stored_rows import change_each, change_rows, read_value
 from tests.tiers import scale_examples
 
 
-def said(db: SessionDB, session_id: str, **how: Any) -> list[Any]:
+def read_context(db: SessionDB, session_id: str, **how: Any) -> list[Any]:
     return [row["content"] for row in db.get_messages_as_conversation(session_id, **how)]
 
 
@@ -56,13 +56,13 @@ class TestContinuation:
         assert (row["parent_session_id"], row["relation"], row["root_id"]) == ("a", "compression", "a")
         assert (row["title"], parent["title"]) == ("my project #2", "my project")
         assert (row["source"], row["model"], row["user_id"], row["system_prompt"]) == ("cli", "m", "u", None)
-        assert said(db, child) == ["they counted", "three", "four"]
+        assert read_context(db, child) == ["they counted", "three", "four"]
         assert own(db, child) == ["they counted"]
         assert row["message_count"] == 1
         assert rows(db) == 5
         talk(db, child, "five")
-        assert said(db, child) == ["they counted", "three", "four", "five"]
-        assert said(db, child, include_ancestors=True) == [
+        assert read_context(db, child) == ["they counted", "three", "four", "five"]
+        assert read_context(db, child, include_ancestors=True) == [
             "one",
             "two",
             "three",
@@ -76,7 +76,7 @@ class TestContinuation:
     ) -> None:
         db, ids = spoken
         child = db.begin_continuation("a", "sum", ids[3:], head=ids[:1])
-        assert said(db, child) == ["one", "sum", "four"]
+        assert read_context(db, child) == ["one", "sum", "four"]
 
     def test_rows_of_others_between_the_carried_ones_never_slip_in(self, db: SessionDB) -> None:
         for name in ("a", "b"):
@@ -86,8 +86,8 @@ class TestContinuation:
             ids.append(db.append_message("a", "user", f"a{at}"))
             db.append_message("b", "user", f"b{at}")
         child = db.begin_continuation("a", "sum", ids[1:5])
-        assert said(db, child) == ["sum", "a1", "a2", "a3", "a4"]
-        assert said(db, db.branch("b")) == [f"b{at}" for at in range(6)]
+        assert read_context(db, child) == ["sum", "a1", "a2", "a3", "a4"]
+        assert read_context(db, db.branch("b")) == [f"b{at}" for at in range(6)]
 
     def test_the_conversation_is_one_row_with_the_tip_in_it(
         self, spoken: tuple[SessionDB, list[int]]
@@ -130,10 +130,10 @@ class TestContinuation:
         self, spoken: tuple[SessionDB, list[int]], arguments: dict[str, Any], told: str
     ) -> None:
         db, _ids = spoken
-        before = (db.get_session("a"), said(db, "a"), db.session_count(), rows(db))
+        before = (db.get_session("a"), read_context(db, "a"), db.session_count(), rows(db))
         with pytest.raises(errors.HermesError, match=told):
             db.begin_continuation(**{"parent": "a", "summary": "sum", **arguments})
-        assert (db.get_session("a"), said(db, "a"), db.session_count(), rows(db)) == before
+        assert (db.get_session("a"), read_context(db, "a"), db.session_count(), rows(db)) == before
 
     def test_twenty_rounds_store_each_message_once_and_twelve_oks_stay_twelve(self, db: SessionDB) -> None:
         db.create_session("start", "cli")
@@ -151,8 +151,8 @@ class TestContinuation:
         assert rows(db) == created == 60
         tip = db.tip("start")
         assert tip is not None
-        assert said(db, tip, include_ancestors=True).count("ok") == oks == 12
-        assert said(db, tip) == ["summary 19", "more 19", "answer 19"]
+        assert read_context(db, tip, include_ancestors=True).count("ok") == oks == 12
+        assert read_context(db, tip) == ["summary 19", "more 19", "answer 19"]
         assert db.get_session_title(tip) == "long one #21"
         assert len(db.list_sessions_rich()) == 1
 
@@ -162,19 +162,19 @@ class TestContinuation:
         db, ids = spoken
         child = db.begin_continuation("a", "sum", ids[2:])
         branch = db.branch(child, ids[3])
-        before = (said(db, child), said(db, branch))
+        before = (read_context(db, child), read_context(db, branch))
         assert db.delete_session("a")
-        assert (said(db, child), said(db, branch)) == before
+        assert (read_context(db, child), read_context(db, branch)) == before
         assert own(db, child) == ["three", "four", "sum"]
         assert [hit["session_id"] for hit in db.search_messages("three")] == [child]
         assert db.delete_session(child)
-        assert said(db, branch) == before[1]
+        assert read_context(db, branch) == before[1]
 
     def test_clearing_the_origin_does_too(self, spoken: tuple[SessionDB, list[int]]) -> None:
         db, ids = spoken
         child = db.begin_continuation("a", "sum", ids[2:])
         db.clear_messages("a")
-        assert said(db, child) == ["sum", "three", "four"]
+        assert read_context(db, child) == ["sum", "three", "four"]
         assert own(db, "a") == []
 
 
@@ -195,7 +195,7 @@ class TestBranch:
         )
         assert (parent["end_reason"], row["title"]) == ("branched", "my project (2)")
         assert row["system_prompt"] == "be kind"
-        assert said(db, child) == ["one", "two"]
+        assert read_context(db, child) == ["one", "two"]
         assert rows(db) == 4
         assert {one["id"] for one in db.list_sessions_rich()} == {"a", child}
 
@@ -205,10 +205,10 @@ class TestBranch:
         db, ids = spoken
         child = db.branch("a", end_parent=False)
         db.rewind_to_message("a", ids[0])
-        assert said(db, "a") == []
-        assert said(db, child) == ["one", "two", "three", "four"]
+        assert read_context(db, "a") == []
+        assert read_context(db, child) == ["one", "two", "three", "four"]
         db.delete_session("a")
-        assert said(db, child) == ["one", "two", "three", "four"]
+        assert read_context(db, child) == ["one", "two", "three", "four"]
 
     def test_a_message_that_is_not_in_the_context_is_refused(
         self, spoken: tuple[SessionDB, list[int]]
@@ -227,7 +227,7 @@ class TestReset:
         row, parent = db.get_session(fresh), db.get_session("a")
         assert row is not None
         assert parent is not None
-        assert (row["relation"], row["title"], said(db, fresh)) == ("reset", None, [])
+        assert (row["relation"], row["title"], read_context(db, fresh)) == ("reset", None, [])
         assert parent["end_reason"] == "session_reset"
         assert [route.session_id for route in db.routing.list_routes()] == [fresh]
         assert db.undo_reset(fresh) == "a"
@@ -346,7 +346,7 @@ def test_whatever_is_done_every_message_is_stored_once_and_every_context_is_kept
             elif step == "reset":
                 contexts[db.reset(at, session_id=new)] = []
         for session_id, live in contexts.items():
-            assert said(db, session_id) == [text for _i, text in live]
+            assert read_context(db, session_id) == [text for _i, text in live]
         assert rows(db) == created
 
 
@@ -390,7 +390,7 @@ def test_killed_at_any_point_or_run_by_two_at_once_the_family_is_whole(home: Pat
             assert (one.end_reason == "compression") == bool(one.children)
             assert one.title == ("t" if number == 1 else f"t #{number}")
             if number > 1:
-                assert said(db, one.id)[:2] == ["sum", "more"]
+                assert read_context(db, one.id)[:2] == ["sum", "more"]
         assert len(chain) > 4
         assert db.verify().ok
 

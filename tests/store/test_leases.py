@@ -390,7 +390,7 @@ class AnyOrder(RuleBasedStateMachine):
         """The last lease of each surface, whether it is lost or not."""
         self.holder: str | None = None
         self.standing = False
-        self.said = 0
+        self.appended = 0
 
     def teardown(self) -> None:
         if hasattr(self, "db"):
@@ -452,7 +452,7 @@ class AnyOrder(RuleBasedStateMachine):
         lease = self.known[data.draw(st.sampled_from(sorted(self.known)))]
         if lease.epoch == self.epoch:
             self.db.append_message(session, "user", "said", lease_epoch=lease.epoch)
-            self.said += 1
+            self.appended += 1
         else:
             with pytest.raises(errors.LeaseLost):
                 self.db.append_message(session, "user", "too late", lease_epoch=lease.epoch)
@@ -465,7 +465,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert [lease and lease.holder.surface for lease in told] == [
             self.holder if self.standing else None
         ] * 2
-        assert self.db.message_count() == self.said
+        assert self.db.message_count() == self.appended
 
 
 TestAnyOrder = AnyOrder.TestCase

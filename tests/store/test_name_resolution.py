@@ -16,7 +16,7 @@ from hermes_state import SessionDB
 from tests.tiers import scale_examples
 
 
-def told(
+def create(
     db: SessionDB, session_id: str, title: str | None = None, at: float = 1e9, source: str = "cli"
 ) -> None:
     db.create_session(session_id, source, started_at=at)
@@ -26,17 +26,17 @@ def told(
 
 
 def test_an_exact_id_wins_over_a_title_and_a_title_over_a_beginning(db: SessionDB) -> None:
-    told(db, "ab", title="abc")
-    told(db, "abc")
-    told(db, "abd", title="a")
+    create(db, "ab", title="abc")
+    create(db, "abc")
+    create(db, "abd", title="a")
     assert db.named("abc").id == "abc"
     assert db.named("a").id == "abd"
     assert db.named("ABC").id == "abc"
 
 
 def test_part_of_a_title_is_enough_if_there_is_only_one(db: SessionDB) -> None:
-    told(db, "one", title="Reise nach 广西")
-    told(db, "two", title="100% sure_thing")
+    create(db, "one", title="Reise nach 广西")
+    create(db, "two", title="100% sure_thing")
     assert db.named("reise").id == "one"
     assert db.named("广西").id == "one"
     assert db.named("0%").id == "two"
@@ -45,9 +45,9 @@ def test_part_of_a_title_is_enough_if_there_is_only_one(db: SessionDB) -> None:
 
 
 def test_several_are_told_newest_activity_first_and_nobody_is_chosen(db: SessionDB) -> None:
-    told(db, "20250101_a", at=1e9)
-    told(db, "20250102_b", title="plan", at=1.2e9)
-    told(db, "20250103_c", at=1.1e9)
+    create(db, "20250101_a", at=1e9)
+    create(db, "20250102_b", title="plan", at=1.2e9)
+    create(db, "20250103_c", at=1.1e9)
     named = db.named("2025")
     assert named.id is None
     assert [row["id"] for row in named.candidates] == ["20250102_b", "20250103_c", "20250101_a"]
@@ -57,12 +57,12 @@ def test_several_are_told_newest_activity_first_and_nobody_is_chosen(db: Session
 
 @pytest.mark.parametrize("name", ["", "   ", "nobody", "%", "_", "\\", "x" * 100_000, "\0"])
 def test_what_names_nothing_is_nobody(db: SessionDB, name: str) -> None:
-    told(db, "one", title="title")
+    create(db, "one", title="title")
     assert db.named(name) == ResolvedName(None, [])
 
 
 def test_a_title_leads_to_the_end_of_its_conversation_and_the_trash_has_no_names(db: SessionDB) -> None:
-    told(db, "first", title="my project")
+    create(db, "first", title="my project")
     db.begin_continuation("first", "summary", session_id="second")
     assert db.named("my project").id == "second"
     assert db.named("my project #2").id == "second"
@@ -72,8 +72,8 @@ def test_a_title_leads_to_the_end_of_its_conversation_and_the_trash_has_no_names
 
 
 def test_what_a_shell_offers_starts_with_titles(db: SessionDB) -> None:
-    told(db, "ga1")
-    told(db, "other", title="Garden")
+    create(db, "ga1")
+    create(db, "other", title="Garden")
     assert [row["id"] for row in db.starting_with("ga")] == ["other", "ga1"]
     assert len(db.starting_with("", limit=1)) == 1
 
@@ -82,18 +82,18 @@ def test_what_a_shell_offers_starts_with_titles(db: SessionDB) -> None:
 
 
 def test_a_conversation_is_judged_and_selected_as_a_whole(db: SessionDB) -> None:
-    told(db, "first", title="my project")
+    create(db, "first", title="my project")
     db.begin_continuation("first", "summary", session_id="second")
     for number in range(3):
         db.append_message("second", "user", f"more {number}")
-    told(db, "else", title="another")
+    create(db, "else", title="another")
     assert db.select_sessions(Selection(title="PROJECT")) == ["first", "second"]
     assert db.select_sessions(Selection(min_messages=5)) == ["first", "second"]
     assert db.select_sessions(Selection(max_messages=4)) == ["else"]
 
 
 def test_subagents_stand_for_themselves_or_follow_whom_they_worked_for(db: SessionDB) -> None:
-    told(db, "chat", title="chat")
+    create(db, "chat", title="chat")
     db.delegate("chat", session_id="helper")
     assert db.select_sessions(Selection(title="chat")) == ["chat"]
     assert db.select_sessions(Selection(title="chat"), subagents=True) == ["chat", "helper"]

@@ -14,7 +14,7 @@ from hermes_state import SessionDB
 from tests.tiers import scale_examples
 
 
-def said(db: SessionDB, session_id: str) -> list[Any]:
+def read_context(db: SessionDB, session_id: str) -> list[Any]:
     return [row["content"] for row in db.get_messages_as_conversation(session_id)]
 
 
@@ -37,7 +37,7 @@ def test_it_takes_the_message_and_all_after_it_out_of_context_counts_and_search(
     row = db.get_session("a")
     assert row is not None
     assert (row["message_count"], row["tool_call_count"], row["rewind_count"]) == (2, 0, 1)
-    assert said(db, "a") == ["apple", "pear"]
+    assert read_context(db, "a") == ["apple", "pear"]
     assert db.message_count("a") == db.message_count() == 2
     assert db.search_messages("cherry OR plum") == []
     assert db.search_sessions_ranked("cherry plums") == []
@@ -49,9 +49,9 @@ def test_it_comes_back(talked: tuple[SessionDB, list[int]]) -> None:
     db, ids = talked
     before = db.get_messages("a")
     db.rewind_to_message("a", ids[0])
-    assert said(db, "a") == []
+    assert read_context(db, "a") == []
     assert db.restore_rewound("a", ids[2]) == 2
-    assert said(db, "a") == ["cherry", "plum"]
+    assert read_context(db, "a") == ["cherry", "plum"]
     assert db.restore_rewound("a") == 2
     assert db.get_messages("a") == before
     assert [hit["id"] for hit in db.search_messages("cherry")] == [ids[2]]
@@ -69,12 +69,12 @@ def test_a_carried_message_is_taken_back_here_and_stays_where_it_was_said(
     child = db.begin_continuation("a", "fruit", ids[2:], head=ids[:1])
     db.append_message(child, "user", "fig")
     assert db.rewind_to_message(child, ids[2])["rewound_count"] == 3
-    assert said(db, child) == ["apple", "fruit"]
-    assert said(db, "a") == ["apple", "pear", "cherry", "plum"]
+    assert read_context(db, child) == ["apple", "fruit"]
+    assert read_context(db, "a") == ["apple", "pear", "cherry", "plum"]
     assert db.rewind_to_message(child, ids[0])["new_head_id"] is None
-    assert said(db, child) == []
+    assert read_context(db, child) == []
     assert db.restore_rewound(child) == 5
-    assert said(db, child) == ["apple", "fruit", "cherry", "plum", "fig"]
+    assert read_context(db, child) == ["apple", "fruit", "cherry", "plum", "fig"]
 
 
 def test_what_was_taken_back_survives_the_deletion_of_the_session_that_said_it(
@@ -84,10 +84,10 @@ def test_what_was_taken_back_survives_the_deletion_of_the_session_that_said_it(
     child = db.begin_continuation("a", "fruit", ids[2:])
     db.rewind_to_message(child, ids[2])
     db.delete_session("a")
-    assert said(db, child) == ["fruit"]
+    assert read_context(db, child) == ["fruit"]
     assert db.search_messages("cherry") == []
     assert db.restore_rewound(child) == 2
-    assert said(db, child) == ["fruit", "cherry", "plum"]
+    assert read_context(db, child) == ["fruit", "cherry", "plum"]
 
 
 def test_export_and_import_keep_it(talked: tuple[SessionDB, list[int]], tmp_path_factory: Any) -> None:
@@ -97,9 +97,9 @@ def test_export_and_import_keep_it(talked: tuple[SessionDB, list[int]], tmp_path
     assert exported is not None
     with SessionDB(db_path=tmp_path_factory.mktemp("other") / "state.db") as other:
         other.import_sessions([exported])
-        assert said(other, "a") == ["apple", "pear"]
+        assert read_context(other, "a") == ["apple", "pear"]
         assert other.restore_rewound("a") == 2
-        assert said(other, "a") == ["apple", "pear", "cherry", "plum"]
+        assert read_context(other, "a") == ["apple", "pear", "cherry", "plum"]
 
 
 @pytest.mark.parametrize("which", [1, 99])
@@ -109,7 +109,7 @@ def test_only_a_persons_message_can_be_gone_back_to(talked: tuple[SessionDB, lis
         db.rewind_to_message("a", ids[which] if which < len(ids) else which)
     with pytest.raises(errors.UnknownSession):
         db.rewind_to_message("nobody", ids[0])
-    assert len(said(db, "a")) == 4
+    assert len(read_context(db, "a")) == 4
 
 
 def test_what_a_person_said_last_can_be_chosen_from(talked: tuple[SessionDB, list[int]]) -> None:
@@ -165,7 +165,7 @@ def test_an_earlier_rewind_between_the_messages_of_the_last_one_stays_away(db: S
     exchange(db, "a", "D")
     undo(db, "a", 2)
     assert db.restore_last_rewind("a") == 4
-    assert [text for text in said(db, "a") if text != "yes"] == ["A", "B", "D"]
+    assert [text for text in read_context(db, "a") if text != "yes"] == ["A", "B", "D"]
 
 
 def test_a_clock_that_goes_back_does_not_change_what_was_last(
@@ -179,7 +179,7 @@ def test_a_clock_that_goes_back_does_not_change_what_was_last(
     monkeypatch.setattr(clock, "now", lambda: 1_000_000_000.0)
     undo(db, "a")
     assert db.restore_last_rewind("a") == 2
-    assert [text for text in said(db, "a") if text != "yes"] == ["A", "C"]
+    assert [text for text in read_context(db, "a") if text != "yes"] == ["A", "C"]
 
 
 @settings(max_examples=scale_examples(240), suppress_health_check=[HealthCheck.function_scoped_fixture])

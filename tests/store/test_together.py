@@ -16,7 +16,7 @@ from tests.survival.processes import impatient
 ANN, BOB = (Principal("telegram", user, "room", chat_type="group") for user in ("ann", "bob"))
 
 
-def said(db: Any, session_id: str, **how: Any) -> list[Any]:
+def read_context(db: Any, session_id: str, **how: Any) -> list[Any]:
     return [row["content"] for row in db.get_messages_as_conversation(session_id, **how)]
 
 
@@ -44,7 +44,7 @@ class TestContextAndCopies:
         back = other.export_session(branch)
         assert back is not None
         db.import_sessions([back], trusted=True)
-        assert said(db, branch) == ["p0", "p1", "p2"]
+        assert read_context(db, branch) == ["p0", "p1", "p2"]
 
     def test_an_import_without_the_origin_says_so_and_is_completed_later(
         self, db: SessionDB, other: SessionDB
@@ -54,9 +54,9 @@ class TestContextAndCopies:
         alone, whole = db.export_session(child), list(db.export_each())
         assert alone is not None
         assert other.import_sessions([alone], trusted=True).incomplete == (child,)
-        assert said(other, child) == ["sum"]
+        assert read_context(other, child) == ["sum"]
         assert other.import_sessions(whole, trusted=True).incomplete == ()
-        assert said(other, child) == ["sum", "one", "two"]
+        assert read_context(other, child) == ["sum", "one", "two"]
 
     def test_what_a_rewind_set_aside_comes_along(self, db: SessionDB, other: SessionDB) -> None:
         db.create_session("s", "cli")
@@ -64,18 +64,18 @@ class TestContextAndCopies:
         branch = db.branch("s")
         db.rewind_to_message(branch, ids[1])
         other.import_sessions(db.export_each())
-        assert said(other, branch) == ["one"]
+        assert read_context(other, branch) == ["one"]
         assert other.restore_rewound(branch) == 2
         assert db.restore_rewound(branch, ids[2]) == 1
-        assert said(db, branch) == ["one", "three"]
+        assert read_context(db, branch) == ["one", "three"]
 
     def test_replacing_in_the_origin_leaves_a_branch_as_it_was(self, db: SessionDB) -> None:
         db.create_session("s", "cli")
         ids = talk(db, "s", "one", "two", "three")
         branch = db.branch("s", ids[1], end_parent=False)
         db.replace_messages("s", [{"role": "user", "content": "one"}, {"role": "user", "content": "new"}])
-        assert said(db, "s") == ["one", "new"]
-        assert said(db, branch) == ["one", "two"]
+        assert read_context(db, "s") == ["one", "new"]
+        assert read_context(db, branch) == ["one", "two"]
         assert db.verify().ok
 
     def test_handing_a_whole_context_back_stores_nothing_twice(self, db: SessionDB) -> None:
@@ -84,7 +84,7 @@ class TestContextAndCopies:
         talk(db, child, "three")
         context = db.get_messages_as_conversation(child)
         db.replace_messages(child, [*context, {"role": "user", "content": "four"}])
-        assert said(db, child) == ["sum", "one", "two", "three", "four"]
+        assert read_context(db, child) == ["sum", "one", "two", "three", "four"]
         assert [row["content"] for row in db.get_messages(child)] == ["sum", "three", "four"]
 
     def test_a_purge_leaves_a_branch_whole_in_the_backups_too(self, db: SessionDB, other: SessionDB) -> None:
@@ -97,7 +97,7 @@ class TestContextAndCopies:
         db.delete_session("s", purge=True)
         assert b"delivered once" not in backup.path.read_bytes()
         other.restore(backup.path)
-        assert said(other, branch) == said(db, branch) == ["one", "two", "mine"]
+        assert read_context(other, branch) == read_context(db, branch) == ["one", "two", "mine"]
 
     def test_the_family_once_holds_all_of_the_context(self, db: SessionDB) -> None:
         db.create_session("s", "cli")
@@ -105,7 +105,7 @@ class TestContextAndCopies:
         branches = [db.branch("s", end_parent=False) for _ in range(2)]
         db.delete_session("s")
         for branch in branches:
-            assert said(db, branch, include_ancestors=True) == ["one"]
+            assert read_context(db, branch, include_ancestors=True) == ["one"]
 
     def test_what_lives_in_one_branch_is_found_though_another_took_it_back(self, db: SessionDB) -> None:
         db.create_session("s", "cli")
@@ -177,7 +177,7 @@ class TestPeople:
             ann.append_message(mine, "user", "one")
             with hold_transaction(sibling), pytest.raises(errors.StoreBusy):
                 ann.append_message(mine, "user", "two")
-            assert said(ann, ann.branch(mine)) == ["one", "two"]
+            assert read_context(ann, ann.branch(mine)) == ["one", "two"]
 
 
 class TestChatsAndLeases:

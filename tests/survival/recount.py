@@ -44,11 +44,11 @@ def _strings(value: Any) -> list[str]:
 class Recount:
     def __init__(self, sessions: list[Row], messages: list[Row]) -> None:
         self.sessions = {row["id"]: dict(row) for row in sessions}
-        self.said: dict[str, list[Row]] = {}
+        self.messages: dict[str, list[Row]] = {}
         for message in sorted(messages, key=lambda row: int(row["id"])):
-            self.said.setdefault(message["session_id"], []).append(message)
+            self.messages.setdefault(message["session_id"], []).append(message)
         for session in self.sessions.values():
-            own = self.said.get(session["id"], [])
+            own = self.messages.get(session["id"], [])
             session["last_active"] = max([row["timestamp"] for row in own], default=session["started_at"])
             first = next((row for row in own if row["role"] == "user" and row["content"] is not None), None)
             session["preview"] = "" if first is None else preview(decoded(first))
@@ -140,4 +140,4 @@ class Recount:
         return [(row["id"], row["last_active"], row["preview"]) for row in rows]
 
     def orphans(self) -> set[str]:
-        return {session for session in self.said if session not in self.sessions}
+        return {session for session in self.messages if session not in self.sessions}

@@ -58,7 +58,7 @@ class EchoModel(ModelServer):
             if not _is_naming(one) and word in _words(one.body["messages"][-1])
         ]
 
-    def shown(self, word: str) -> str:
+    def request_text(self, word: str) -> str:
         """Return the whole text of the last request with this word."""
         return json.dumps(self.asked(word)[-1].body["messages"], ensure_ascii=False)
 

@@ -135,7 +135,7 @@ class Gateway:
             )
             return row
 
-    def said(self, key: str) -> list[tuple[str, str]]:
+    def messages_of(self, key: str) -> list[tuple[str, str]]:
         """Return the messages in the conversation of a chat as (role, text)."""
         session = self.session(key)["id"]
         with self.store() as db:

@@ -118,9 +118,9 @@ def test_in_private(stage: Stage, gateway: Gateway, model: EchoModel, word: str)
     answers(stage, here, echo(f"hello {word}"))
     stage.say(ann, here, f"again {word}")
     answers(stage, here, echo(f"hello {word}"), echo(f"again {word}"))
-    assert f"hello {word}" in model.shown(f"again {word}")
+    assert f"hello {word}" in model.request_text(f"again {word}")
     key = key_of(stage, here)
-    assert gateway.said(key) == [
+    assert gateway.messages_of(key) == [
         ("user", f"hello {word}"),
         ("assistant", echo(f"hello {word}")),
         ("user", f"again {word}"),
@@ -143,9 +143,9 @@ def test_in_a_group_everybody_has_a_session_of_their_own(
     answers(stage, group, echo(f"apple{word}"))
     stage.say(bob, group, f"pear{word}")
     answers(stage, group, echo(f"apple{word}"), echo(f"pear{word}"))
-    assert f"apple{word}" not in model.shown(f"pear{word}")
+    assert f"apple{word}" not in model.request_text(f"pear{word}")
     keys = key_of(stage, group, ann), key_of(stage, group, bob)
-    assert [gateway.said(key)[0][1] for key in keys] == [f"apple{word}", f"pear{word}"]
+    assert [gateway.messages_of(key)[0][1] for key in keys] == [f"apple{word}", f"pear{word}"]
     assert [gateway.session(key)["user_id"] for key in keys] == [ann.id, bob.id]
     assert [gateway.session(key)["chat_type"] for key in keys] == ["group", "group"]
     assert stage.heard(stage.dm(ann)) == []
@@ -164,12 +164,12 @@ def test_a_thread_is_one_session_that_everybody_in_it_shares(
     until(lambda: f"pear{word}" in "".join(stage.heard(one)))
     stage.say(bob, other, f"plum{word}")
     until(lambda: f"plum{word}" in "".join(stage.heard(other)))
-    assert f"apple{word}" in model.shown(f"pear{word}")
-    assert "Bob" in model.shown(f"pear{word}"), "who speaks is told where several do"
-    assert f"apple{word}" not in model.shown(f"plum{word}")
+    assert f"apple{word}" in model.request_text(f"pear{word}")
+    assert "Bob" in model.request_text(f"pear{word}"), "who speaks is told where several do"
+    assert f"apple{word}" not in model.request_text(f"plum{word}")
     assert (len(stage.heard(one)), len(stage.heard(other)), stage.heard(group)) == (2, 1, [])
     assert gateway.session(key_of(stage, one))["thread_id"] == one.thread
-    assert len(gateway.said(key_of(stage, one))) == 4
+    assert len(gateway.messages_of(key_of(stage, one))) == 4
 
 
 def test_two_people_at_the_same_time_are_kept_apart(
@@ -182,7 +182,7 @@ def test_two_people_at_the_same_time_are_kept_apart(
     answers(stage, stage.dm(bob), echo(f"pear{word}"))
     model.let_go(word)
     until(lambda: stage.heard(stage.dm(ann)) == [held(word)], lambda: stage.heard(stage.dm(ann)))
-    assert f"hold {word}" not in model.shown(f"pear{word}")
+    assert f"hold {word}" not in model.request_text(f"pear{word}")
     owners = {gateway.session(key_of(stage, stage.dm(one)))["owner"] for one in (ann, bob)}
     assert len(owners) == 2
     assert stage.heard(stage.dm(bob)) == [echo(f"pear{word}")]
@@ -203,8 +203,11 @@ def test_the_last_message_is_changed_and_answered_anew(
     answers(stage, here, echo(f"first {word}"), echo(f"wrnog {word}"))
     stage.edit(said, f"right {word}")
     answers(stage, here, echo(f"first {word}"), echo(f"wrnog {word}"), echo(f"right {word}"))
-    assert "wrnog" not in model.shown(f"right {word}")
-    assert [text for role, text in gateway.said(key) if role == "user"] == [f"first {word}", f"right {word}"]
+    assert "wrnog" not in model.request_text(f"right {word}")
+    assert [text for role, text in gateway.messages_of(key) if role == "user"] == [
+        f"first {word}",
+        f"right {word}",
+    ]
     stage.edit(first, f"older {word}")  # a message that others followed is not changed
     settled(stage, gateway, ann, here)
     assert not model.asked(f"older {word}")
@@ -224,8 +227,8 @@ def test_a_message_is_changed_while_it_is_being_answered(
     model.let_go(word)
     settled(stage, gateway, ann, here)
     assert held(word) not in stage.heard(here)
-    assert f"hold {word}" not in model.shown(f"right {word}")
-    assert gateway.said(key)[:2] == [("user", f"right {word}"), ("assistant", echo(f"right {word}"))]
+    assert f"hold {word}" not in model.request_text(f"right {word}")
+    assert gateway.messages_of(key)[:2] == [("user", f"right {word}"), ("assistant", echo(f"right {word}"))]
 
 
 def test_a_long_answer_comes_in_parts_that_the_platform_takes(
@@ -260,12 +263,12 @@ def test_other_files_are_told_of_or_why_they_are_not(
     here = stage.dm(ann)
     stage.say(ann, here, f"notes{word}", File("notes.txt", "text/plain", f"buy milk {word}".encode()))
     until(lambda: f"notes{word}" in "".join(stage.heard(here)), lambda: gateway.log)
-    assert f"buy milk {word}" in model.shown(f"notes{word}")
-    assert "notes.txt" in model.shown(f"notes{word}")
+    assert f"buy milk {word}" in model.request_text(f"notes{word}")
+    assert "notes.txt" in model.request_text(f"notes{word}")
     large = File("film.bin", "application/octet-stream", bytes(20_000_001))
     stage.say(ann, here, f"large{word}", large)
     until(lambda: f"large{word}" in "".join(stage.heard(here)), lambda: gateway.log)
-    assert re.search(r"film\.bin: larger than 20 MB", model.shown(f"large{word}"))
+    assert re.search(r"film\.bin: larger than 20 MB", model.request_text(f"large{word}"))
     assert not list((gateway.home / "gateway" / "incoming").iterdir()), "files are not kept beside the store"
 
 
@@ -338,7 +341,7 @@ def test_what_comes_in_another_order_is_answered_once_each_as_it_came(
     here = stage.dm(ann)
     stage.deliver_reversed(ann, here, f"first {word}", f"second {word}")
     answers(stage, here, echo(f"second {word}"), echo(f"first {word}"))
-    assert [text for role, text in gateway.said(key_of(stage, here)) if role == "user"] == [
+    assert [text for role, text in gateway.messages_of(key_of(stage, here)) if role == "user"] == [
         f"second {word}",
         f"first {word}",
     ]
@@ -395,13 +398,13 @@ def test_killed_while_the_model_answers(stage: Stage, gateway: Gateway, model: E
         stage.deliver_again(said)
     settled(stage, gateway, ann, here)
     assert len(stage.heard(here)) == 3
-    assert gateway.said(key)[:4] == [
+    assert gateway.messages_of(key)[:4] == [
         ("user", f"hold {word}"),
         ("assistant", held(word)),
         ("user", f"next{word}"),
         ("assistant", echo(f"next{word}")),
     ]
-    assert len(gateway.said(key)) == 6
+    assert len(gateway.messages_of(key)) == 6
 
 
 @needs(has.ASKS_AGAIN)
@@ -416,7 +419,7 @@ def test_killed_while_somebody_waits_for_the_answer(
     model.let_go(word)
     gateway.be_up()
     answers(stage, here, held(word))
-    assert gateway.said(key_of(stage, here)) == [("user", f"hold {word}"), ("assistant", held(word))]
+    assert gateway.messages_of(key_of(stage, here)) == [("user", f"hold {word}"), ("assistant", held(word))]
 
 
 @needs(has.LATER, has.PREVIEWS)
@@ -489,7 +492,7 @@ def test_a_new_conversation_and_back_to_the_old_one(
     assert "New conversation" in stage.heard(here)[1]
     stage.say(ann, here, f"pear{word}")
     until(lambda: len(stage.heard(here)) == 3)
-    assert f"apple{word}" not in model.shown(f"pear{word}")
+    assert f"apple{word}" not in model.request_text(f"pear{word}")
     new = gateway.session(key)
     assert (new["title"], new["parent_session_id"], new["relation"]) == (f"Fruit {word}", old, "reset")
     stage.say(ann, here, f"/resume {old}")
@@ -497,8 +500,8 @@ def test_a_new_conversation_and_back_to_the_old_one(
     assert gateway.session(key)["id"] == old
     stage.say(ann, here, f"plum{word}")
     until(lambda: len(stage.heard(here)) == 5)
-    assert f"apple{word}" in model.shown(f"plum{word}")
-    assert f"pear{word}" not in model.shown(f"plum{word}")
+    assert f"apple{word}" in model.request_text(f"plum{word}")
+    assert f"pear{word}" not in model.request_text(f"plum{word}")
 
 
 @needs(has.COMMANDS)
@@ -509,9 +512,12 @@ def test_the_last_exchange_is_taken_back(stage: Stage, gateway: Gateway, model: 
         stage.say(ann, here, text)
         until(lambda: len(stage.heard(here)) == number, lambda: stage.heard(here))  # noqa: B023
     assert f"Took back “pear{word}”" in stage.heard(here)[2]
-    assert f"apple{word}" in model.shown(f"plum{word}")
-    assert f"pear{word}" not in model.shown(f"plum{word}")
-    assert [text for role, text in gateway.said(key) if role == "user"] == [f"apple{word}", f"plum{word}"]
+    assert f"apple{word}" in model.request_text(f"plum{word}")
+    assert f"pear{word}" not in model.request_text(f"plum{word}")
+    assert [text for role, text in gateway.messages_of(key) if role == "user"] == [
+        f"apple{word}",
+        f"plum{word}",
+    ]
 
 
 @needs(has.COMMANDS)
@@ -627,8 +633,8 @@ def test_what_comes_meanwhile_interrupts(
     model.let_go(word)
     settled(stage, gateway, ann, here)
     assert held(word) not in stage.heard(here)
-    assert f"hold {word}" in model.shown(f"next{word}"), "what was asked before is known"
-    people = [text for role, text in gateway.said(key) if role == "user"]
+    assert f"hold {word}" in model.request_text(f"next{word}"), "what was asked before is known"
+    people = [text for role, text in gateway.messages_of(key) if role == "user"]
     assert people[:2] == [f"hold {word}", f"next{word}"]
 
 
@@ -648,6 +654,9 @@ def test_what_comes_meanwhile_is_taken_into_the_answer(
     until(lambda: echo(f"next{word}") in "".join(stage.heard(here)), lambda: (stage.heard(here), gateway.log))
     settled(stage, gateway, ann, here)
     assert len(model.asked(f"next{word}")) == 1
-    assert f"hold {word}" in model.shown(f"next{word}")
-    assert [text for role, text in gateway.said(key) if role == "user"][:2] == [f"hold {word}", f"next{word}"]
+    assert f"hold {word}" in model.request_text(f"next{word}")
+    assert [text for role, text in gateway.messages_of(key) if role == "user"][:2] == [
+        f"hold {word}",
+        f"next{word}",
+    ]
     assert "".join(stage.heard(here)).count(echo(f"next{word}")) == 1

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hermes_state import SessionDB
-from tests.store.test_blobs import CAT, DOG, REFERENCE, a, contents, held, picture, rows, shown, url
+from tests.store.test_blobs import CAT, DOG, REFERENCE, a, contents, held, picture, picture_content, rows, url
 
 __all__ = ["a"]
 
@@ -30,14 +30,14 @@ def as_others_do(db: SessionDB, sql: str, *values: object) -> None:
 
 
 def test_structured_rows_of_other_programs_are_left_as_they_are(a: SessionDB) -> None:
-    stored = "\0json:" + json.dumps(shown(CAT))
+    stored = "\0json:" + json.dumps(picture_content(CAT))
     as_others_do(
         a, "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('a', 'user', ?, 5)", stored
     )
-    assert contents(a) == [shown(CAT)]
+    assert contents(a) == [picture_content(CAT)]
     assert len(a.search_messages("look")) == 1
     before = rows(a, "SELECT * FROM messages")
-    a.replace_messages("a", [{"role": "user", "content": shown(CAT)}])
+    a.replace_messages("a", [{"role": "user", "content": picture_content(CAT)}])
     a.optimize()
     assert rows(a, "SELECT * FROM messages") == before
     assert held(a) == set()
@@ -50,26 +50,26 @@ COPY = """INSERT INTO messages (session_id, role, content, timestamp)
 @pytest.mark.parametrize("noticed", [True, False])
 def test_a_copy_that_another_program_makes_keeps_its_picture(a: SessionDB, noticed: bool) -> None:
     a.create_session("b", "cli")
-    a.append_message("a", "user", shown(CAT))
+    a.append_message("a", "user", picture_content(CAT))
     as_others_do(a, COPY)
     if noticed:
         assert len(a.search_messages("look")) == 2
         a.optimize()
-    assert contents(a, "b") == [shown(CAT)]
+    assert contents(a, "b") == [picture_content(CAT)]
     a.delete_session("a")
     assert a.collect_blobs() == (0, 0)
-    assert contents(a, "b") == [shown(CAT)]
+    assert contents(a, "b") == [picture_content(CAT)]
     a.delete_session("b")
     assert held(a) == set()
 
 
 def test_a_row_that_another_program_writes_anew_keeps_its_picture(a: SessionDB) -> None:
     a.create_session("b", "cli")
-    a.append_message("a", "user", shown(CAT))
+    a.append_message("a", "user", picture_content(CAT))
     as_others_do(a, COPY)
     as_others_do(a, "DELETE FROM messages WHERE session_id = 'a'")
     a.collect_blobs()
-    assert contents(a, "b") == [shown(CAT)]
+    assert contents(a, "b") == [picture_content(CAT)]
     assert a.verify().ok
 
 
@@ -86,7 +86,7 @@ def test_another_programs_own_text_that_looks_like_a_reference_is_its_own(a: Ses
 @pytest.mark.parametrize("keys", ["ON", "OFF"])
 def test_what_other_programs_leave_behind_is_drift_and_is_collected(a: SessionDB, keys: str) -> None:
     for data in (CAT, DOG):
-        message = a.append_message("a", "user", shown(data))
+        message = a.append_message("a", "user", picture_content(data))
     raw = a.raw()
     raw.execute(f"PRAGMA foreign_keys={keys}")
     raw.execute("DELETE FROM messages WHERE id = ?", (message,))
@@ -108,7 +108,7 @@ def test_many_leftovers_go_in_several_transactions(a: SessionDB) -> None:
 
 @pytest.mark.parametrize("upkeep", ["optimize", "vacuum", "repair"])
 def test_upkeep_collects(a: SessionDB, upkeep: str) -> None:
-    a.append_message("a", "user", shown(CAT))
+    a.append_message("a", "user", picture_content(CAT))
     as_others_do(a, "DELETE FROM messages")
     getattr(a, upkeep)()
     assert held(a) == set()
@@ -127,7 +127,7 @@ def test_threads_that_write_delete_and_collect_lose_no_picture(home: Path) -> No
         def write(name: str) -> None:
             for turn in range(40):
                 session_id = db.create_session(f"{name}-{turn}", "cli")
-                content = shown(pictures[turn % 3])
+                content = picture_content(pictures[turn % 3])
                 db.append_message(session_id, "user", content)
                 if contents(db, session_id) != [content]:
                     wrong.append(session_id)
@@ -157,7 +157,7 @@ def test_threads_that_write_delete_and_collect_lose_no_picture(home: Path) -> No
             for row in db.search_sessions(limit=1000)
             for content in contents(db, row["id"])
         }
-        assert left <= {json.dumps(shown(data)) for data in pictures}
+        assert left <= {json.dumps(picture_content(data)) for data in pictures}
         assert len(held(db)) == len(left)
 
 
@@ -187,14 +187,14 @@ def test_a_second_process_that_collects_takes_nothing_that_is_just_written(home:
             assert other.stdout.readline() == "ready\n"
             for turn in range(100):
                 session_id = db.create_session(f"s{turn}", "cli")
-                db.append_message(session_id, "user", shown(CAT))
-                assert contents(db, session_id) == [shown(CAT)]
+                db.append_message(session_id, "user", picture_content(CAT))
+                assert contents(db, session_id) == [picture_content(CAT)]
                 # The blob is now unreferenced. The other process removes it, possibly while it is written
                 # again.
                 as_others_do(db, "DELETE FROM messages WHERE session_id = ?", session_id)
             while held(db):  # wait until the other process has removed the unreferenced blob
                 time.sleep(0.01)
-            db.append_message("s0", "user", shown(CAT))
+            db.append_message("s0", "user", picture_content(CAT))
             enough.touch()
             collected = int(other.communicate(timeout=30)[0])
         finally:
@@ -203,7 +203,7 @@ def test_a_second_process_that_collects_takes_nothing_that_is_just_written(home:
             other.stdout.close()
         assert collected > 0
         db.collect_blobs()
-        assert contents(db, "s0") == [shown(CAT)]
+        assert contents(db, "s0") == [picture_content(CAT)]
         assert db.verify().ok
 
 
@@ -211,7 +211,7 @@ def test_a_second_process_that_collects_takes_nothing_that_is_just_written(home:
 
 
 def test_a_lost_attachment_is_said_to_be_missing_and_is_damage(a: SessionDB) -> None:
-    message = a.append_message("a", "user", shown(CAT, "look"))
+    message = a.append_message("a", "user", picture_content(CAT, "look"))
     as_others_do(a, "DELETE FROM blobs")
     name = sha256(CAT).hexdigest()[:12]
     gone = [
@@ -229,22 +229,22 @@ def test_a_lost_attachment_is_said_to_be_missing_and_is_damage(a: SessionDB) -> 
 
 
 def test_a_picture_that_is_sent_again_takes_the_place_of_a_lost_one(a: SessionDB) -> None:
-    a.append_message("a", "user", shown(CAT))
+    a.append_message("a", "user", picture_content(CAT))
     as_others_do(a, "DELETE FROM blobs")
-    a.append_message("a", "user", shown(CAT))
-    assert contents(a) == [shown(CAT), shown(CAT)]
+    a.append_message("a", "user", picture_content(CAT))
+    assert contents(a) == [picture_content(CAT), picture_content(CAT)]
     assert a.verify().ok
 
 
 def test_bytes_that_are_not_those_that_were_stored_are_damage(a: SessionDB) -> None:
-    a.append_message("a", "user", shown(CAT))
-    a.append_message("a", "user", shown(DOG))
+    a.append_message("a", "user", picture_content(CAT))
+    a.append_message("a", "user", picture_content(DOG))
     as_others_do(a, "UPDATE blobs SET bytes = zeroblob(6000) WHERE size = 6000")
     name = sha256(CAT).hexdigest()[:12]
     assert a.verify().damage == (f"the bytes of attachment {name} do not match its hash",)
     report = a.repair()
     assert any("1 attachment," in line for line in report.lost)
-    assert contents(a)[1] == shown(DOG)
+    assert contents(a)[1] == picture_content(DOG)
     assert f"[attachment {name} is missing]" in str(contents(a)[0])
     assert a.verify().ok
 
@@ -255,7 +255,7 @@ def test_a_repair_carries_attachments_over(home: Path, lost: str) -> None:
     with SessionDB(path) as db:
         for number in range(3):
             db.create_session(f"s{number}", "cli")
-            db.append_message(f"s{number}", "user", shown(picture(number), f"picture {number}"))
+            db.append_message(f"s{number}", "user", picture_content(picture(number), f"picture {number}"))
         (page,) = db.raw().execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (lost,)).fetchone()
     with path.open("r+b") as file:
         file.seek((page - 1) * 4096)
@@ -263,7 +263,7 @@ def test_a_repair_carries_attachments_over(home: Path, lost: str) -> None:
     assert SessionDB.repair_file(path).ok
     with SessionDB(path) as db:
         assert [contents(db, f"s{number}") for number in range(3)] == [
-            [shown(picture(number), f"picture {number}")] for number in range(3)
+            [picture_content(picture(number), f"picture {number}")] for number in range(3)
         ]
         assert rows(db, "SELECT count(*) FROM blob_refs") == [(3,)]
         assert db.verify().ok
@@ -274,7 +274,7 @@ def test_a_repair_says_which_attachments_it_could_not_read(home: Path) -> None:
     with SessionDB(path) as db:
         db.create_session("a", "cli")
         for data in (CAT, DOG):
-            db.append_message("a", "user", shown(data))
+            db.append_message("a", "user", picture_content(data))
     whole = path.read_bytes()
     at = whole.index(DOG[5000:5200])
     with path.open("r+b") as file:
@@ -286,7 +286,7 @@ def test_a_repair_says_which_attachments_it_could_not_read(home: Path) -> None:
     assert report.ok
     assert "1 attachment, which could not be read completely" in report.lost
     with SessionDB(path) as db:
-        assert contents(db)[0] == shown(CAT)
+        assert contents(db)[0] == picture_content(CAT)
         assert "is missing]" in str(contents(db)[1])
         assert held(db) == {CAT}
         assert db.verify().ok

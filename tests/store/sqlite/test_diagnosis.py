@@ -43,7 +43,7 @@ def about(found: Diagnosis, start: str) -> list[Finding]:
     return [finding for finding in found.findings if finding.what.startswith(start)]
 
 
-def one(found: Diagnosis, start: str) -> Finding:
+def find_only(found: Diagnosis, start: str) -> Finding:
     (finding,) = about(found, start)
     return finding
 
@@ -74,10 +74,10 @@ def test_a_sound_store(store: Path, deep: bool) -> None:
     assert {finding.level for finding in found.findings} == {"ok"}
     assert found.lines()[0] == str(store)
     assert found.lines()[-1] == "Nothing is wrong."
-    assert "write-ahead log on" in one(found, "Journal").what
-    assert "Open in: no program" in one(found, "Open in").what
-    assert "last stored is message 3 of" in one(found, "Session s (Lighthouse)").what
-    assert ("intact" if deep else "readable") in one(found, "Backups: 1").what
+    assert "write-ahead log on" in find_only(found, "Journal").what
+    assert "Open in: no program" in find_only(found, "Open in").what
+    assert "last stored is message 3 of" in find_only(found, "Session s (Lighthouse)").what
+    assert ("intact" if deep else "readable") in find_only(found, "Backups: 1").what
     assert bool(about(found, "Contents: 1 session and 3 messages")) == deep
 
 
@@ -87,10 +87,10 @@ def test_a_store_that_is_open_says_who_has_it_open(store: Path) -> None:
         other.ask("append", session="s", texts=["beside"])
         found = db.diagnose()
         assert found.ok
-        told = one(found, "Open in").what
+        told = find_only(found, "Open in").what
         assert f"({os.getpid()}, this process)" in told
         assert f"({other.pid})" in told
-        assert "Index: 1 message waiting" in one(found, "Index").what
+        assert "Index: 1 message waiting" in find_only(found, "Index").what
         assert db.append_message("s", "user", "still writable")
     assert found.path == store
 
@@ -99,7 +99,7 @@ def test_a_writer_in_the_middle_is_named_and_keeps_nobody_from_looking(store: Pa
     with SessionDB() as db, Worker() as other:
         other.start("hold_write_lock", path=str(store), seconds=60)
         other.wait_for("held")
-        assert f"({other.pid}, writing now)" in one(db.diagnose(deep=True), "Open in").what
+        assert f"({other.pid}, writing now)" in find_only(db.diagnose(deep=True), "Open in").what
 
 
 def test_looking_at_a_store_that_a_crash_left(home: Path) -> None:
@@ -111,7 +111,7 @@ def test_looking_at_a_store_that_a_crash_left(home: Path) -> None:
     log = Path(f"{path}-wal").read_bytes()
     found = SessionDB.diagnose_file(path)
     assert found.ok
-    assert "last stored is message 2" in one(found, "Session s").what
+    assert "last stored is message 2" in find_only(found, "Session s").what
     assert Path(f"{path}-wal").read_bytes() == log
     with SessionDB() as db:
         assert db.message_count("s") == 2
@@ -121,7 +121,7 @@ def test_looking_at_a_store_that_a_crash_left(home: Path) -> None:
 
 
 def test_a_missing_store(home: Path) -> None:
-    finding = one(SessionDB.diagnose_file(home / "state.db"), "Store")
+    finding = find_only(SessionDB.diagnose_file(home / "state.db"), "Store")
     assert (finding.level, "there is no file" in finding.what) == ("error", True)
     assert not home.exists()
 
@@ -129,7 +129,7 @@ def test_a_missing_store(home: Path) -> None:
 def test_a_missing_store_with_a_backup_names_the_way_back(store: Path) -> None:
     (backup,) = (store.parent / "state.db.backups").iterdir()
     store.unlink()
-    finding = one(looked_at(store), "Store")
+    finding = find_only(looked_at(store), "Store")
     assert f"`hermes sessions restore {backup}`" in finding.advice
 
 
@@ -140,7 +140,7 @@ def test_a_log_without_its_file(home: Path) -> None:
         worker.ask("append", session="s", texts=["one"])
         worker.kill()
     path.unlink()
-    finding = one(looked_at(path), "Store")
+    finding = find_only(looked_at(path), "Store")
     assert "its write-ahead log exists" in finding.what
     assert "`hermes sessions repair`" in finding.advice
 
@@ -150,7 +150,7 @@ def test_a_log_without_its_file(home: Path) -> None:
 )
 def test_no_database(store: Path, data: bytes, told: str) -> None:
     store.write_bytes(data)
-    finding = one(looked_at(store, deep=True), "Store")
+    finding = find_only(looked_at(store, deep=True), "Store")
     assert finding.level == "error"
     assert told in finding.what
     assert "`hermes sessions repair`" in finding.advice
@@ -175,14 +175,14 @@ def test_damaged_pages_are_findings(store: Path, seed: int) -> None:
 
 def test_a_mark_of_damage(store: Path) -> None:
     Path(f"{store}.damaged").write_text("database disk image is malformed\n")
-    finding = one(looked_at(store), "Damage")
+    finding = find_only(looked_at(store), "Damage")
     assert finding.level == "error"
     assert "malformed" in finding.what
 
 
 def test_a_store_of_a_newer_version(store: Path) -> None:
     sql(store, "PRAGMA user_version=999")
-    finding = one(looked_at(store), "Store")
+    finding = find_only(looked_at(store), "Store")
     assert (finding.level, "newer version" in finding.what) == ("error", True)
 
 
@@ -192,7 +192,7 @@ def test_a_store_of_an_older_version_is_a_note(home: Path) -> None:
     (home / "state.db").chmod(0o600)
     found = looked_at(home / "state.db")
     assert found.ok
-    assert one(found, "Store").level == "note"
+    assert find_only(found, "Store").level == "note"
 
 
 def test_a_store_that_is_locked_against_readers(store: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_store_that_is_locked_against_readers(store: Path) -> None:
         "PRAGMA journal_mode=DELETE; PRAGMA locking_mode=EXCLUSIVE; BEGIN EXCLUSIVE"
     ).fetchall()
     try:
-        finding = one(SessionDB.diagnose_file(store), "Store")
+        finding = find_only(SessionDB.diagnose_file(store), "Store")
         assert finding.level == "warning"
         assert f"`ps -fp {os.getpid()}`" in finding.advice
     finally:
@@ -228,10 +228,10 @@ def test_a_network_file_system(store: Path, monkeypatch: pytest.MonkeyPatch) -> 
     kind = journal_choice.journal_for(store)[1]
     monkeypatch.setattr(journal_choice, "UNFIT_FOR_WAL", frozenset({kind}))
     found = looked_at(store)
-    assert one(found, "File system").level == "note"
-    assert one(found, "Journal").level == "error"
+    assert find_only(found, "File system").level == "note"
+    assert find_only(found, "Journal").level == "error"
     SessionDB().close()
-    assert one(looked_at(store), "Journal").level == "ok"
+    assert find_only(looked_at(store), "Journal").level == "ok"
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_what_waits_in_the_spool(store: Path, home: Path) -> None:
     assert "1 write waiting" in waiting.what
     assert "cut off by a crash" in torn.what
     SessionDB().close()  # follow the advice
-    assert "waiting" not in one(looked_at(store), "Spool").what
+    assert "waiting" not in find_only(looked_at(store), "Spool").what
 
 
 def test_a_program_that_holds_a_file_which_was_replaced(store: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_program_that_holds_a_file_which_was_replaced(store: Path) -> None:
 def test_messages_from_the_future(store: Path) -> None:
     with SessionDB() as db:
         db.append_message("s", "user", "tomorrow", timestamp=time.time() + 86400)
-    finding = one(looked_at(store), "Clock")
+    finding = find_only(looked_at(store), "Clock")
     assert finding.level == "warning"
     assert "1 message dated in the future" in finding.what
 
@@ -315,16 +315,16 @@ def test_chats_that_lead_nowhere_are_let_begin_anew(store: Path) -> None:
     row = """INSERT INTO routing (session_key, platform, chat_type, session_id, created_at, updated_at)
         VALUES ('k', 'telegram', 'dm', 'gone', 1.0, 1.0)"""
     sql(store, row)
-    finding = one(looked_at(store), "Routing")
+    finding = find_only(looked_at(store), "Routing")
     assert finding.level == "warning"
     assert "`hermes sessions repair`" in finding.advice
     SessionDB.repair_file(store)
-    assert one(looked_at(store), "Routing").level == "ok"
+    assert find_only(looked_at(store), "Routing").level == "ok"
 
 
 def test_the_trash_has_a_size(store: Path) -> None:
     sql(store, "UPDATE sessions SET trashed_at = 1.0 WHERE id = 's'")
-    assert "1 session, 3 messages" in one(looked_at(store), "Trash").what
+    assert "1 session, 3 messages" in find_only(looked_at(store), "Trash").what
 
 
 @pytest.mark.parametrize("damage", ["cut", "garbage"])
@@ -332,7 +332,7 @@ def test_a_backup_that_cannot_be_restored(store: Path, damage: str) -> None:
     (backup,) = (store.parent / "state.db.backups").iterdir()
     data = backup.read_bytes()
     backup.write_bytes(data[: len(data) // 2] if damage == "cut" else b"x" * 5000)
-    finding = one(looked_at(store), "Backups")
+    finding = find_only(looked_at(store), "Backups")
     assert finding.level == "warning"
     assert "`hermes sessions backup`" in finding.advice
 
@@ -340,9 +340,9 @@ def test_a_backup_that_cannot_be_restored(store: Path, damage: str) -> None:
 def test_no_backup_and_an_old_one_are_notes(store: Path) -> None:
     (backup,) = (store.parent / "state.db.backups").iterdir()
     os.utime(backup, (1e9, 1e9))
-    assert one(looked_at(store), "Backups").level == "note"
+    assert find_only(looked_at(store), "Backups").level == "note"
     backup.unlink()
-    assert one(looked_at(store), "Backups").level == "note"
+    assert find_only(looked_at(store), "Backups").level == "note"
     assert looked_at(store).ok
 
 

@@ -107,18 +107,20 @@ def test_no_byte_of_an_attachment_is_left_that_only_the_purged_session_showed(ta
     home = talk.db_path.parent
     own, shared, replaced = (random.Random(seed).randbytes(20_000) for seed in "osr")
 
-    def shown(data: bytes) -> list[Any]:
+    def picture_content(data: bytes) -> list[Any]:
         return [{"type": "image", "mimeType": "image/png", "data": b64encode(data).decode()}]
 
-    talk.append_message("secret", "user", shown(replaced))
+    talk.append_message("secret", "user", picture_content(replaced))
     before = talk.backup().path
-    talk.replace_messages("secret", [{"role": "user", "content": shown(data)} for data in (own, shared)])
-    talk.append_message("other", "user", shown(shared))
+    talk.replace_messages(
+        "secret", [{"role": "user", "content": picture_content(data)} for data in (own, shared)]
+    )
+    talk.append_message("other", "user", picture_content(shared))
     after = talk.backup().path
     for data in (own, shared, replaced):
         assert (before if data is replaced else after).name in held(home, data[:64])
     assert talk.delete_session("secret", purge=True)
-    assert talk.get_messages("other")[-1]["content"] == shown(shared)
+    assert talk.get_messages("other")[-1]["content"] == picture_content(shared)
     talk.close()
     for data in (own, replaced):
         for at in range(0, len(data), 1000):
