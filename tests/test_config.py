@@ -123,8 +123,8 @@ def test_any_changes_say_what_they_should_and_keep_every_comment(changes: list[t
         wanted |= {} if value is None else {key: value}
     values = config_file.parse_text(text, FILE)
     for section in ("model", "display", "empty", "fresh"):
-        told = {f"{section}.{name}": value for name, value in (values.get(section) or {}).items()}
-        assert told == {key: value for key, value in wanted.items() if key.startswith(f"{section}.")}
+        fields = {f"{section}.{name}": value for name, value in (values.get(section) or {}).items()}
+        assert fields == {key: value for key, value in wanted.items() if key.startswith(f"{section}.")}
     kept = [line for line in WRITTEN.splitlines() if line.lstrip().startswith("#")]
     assert [line for line in text.splitlines() if line in kept] == kept
 
@@ -133,10 +133,10 @@ def test_a_file_that_makes_no_sense_is_named_in_one_line(home: Path) -> None:
     home.mkdir()
     for text in ("model: [", "just text", "a: b: c", "\tx: 1"):
         (home / "config.yaml").write_text(text)
-        with pytest.raises(errors.BadConfig) as told:
+        with pytest.raises(errors.BadConfig) as caught:
             config_file.read()
-        assert str(home / "config.yaml") in str(told.value)
-        assert "\n" not in str(told.value)
+        assert str(home / "config.yaml") in str(caught.value)
+        assert "\n" not in str(caught.value)
     (home / "config.yaml").write_bytes(b"model: \xff")
     with pytest.raises(errors.BadConfig, match="not UTF-8"):
         config_file.read()

@@ -86,9 +86,9 @@ def test_an_encrypted_store_names_the_extra_to_install(home: Path) -> None:
     path = home / "state.db"
     path.write_bytes(header() * 3)
     for attempt in (SessionDB, SessionDB.repair_file):
-        with pytest.raises(errors.StoreLocked, match=r"hermes-sessions\[encrypted\]") as told:
+        with pytest.raises(errors.StoreLocked, match=r"hermes-sessions\[encrypted\]") as caught:
             attempt(path)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(caught.value)
     with pytest.raises(errors.StoreLocked, match="apsw-sqlite3mc"):
         SessionDB(path, read_only=True)
     assert path.read_bytes() == header() * 3

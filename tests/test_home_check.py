@@ -200,12 +200,12 @@ def check_planted_link(home: Path, tmp_path: Path, name: str, use: Callable[[Pat
     target.chmod(0o644)
     (home / name).parent.mkdir(parents=True)
     (home / name).symlink_to(target)
-    told = "symbolic link"
+    text = "symbolic link"
     try:
         use(home)
     except (errors.HermesError, OSError) as problem:
-        told = str(problem)
-    assert "symbolic link" in told
+        text = str(problem)
+    assert "symbolic link" in text
     assert target.read_text() == "mine"
     assert stat.S_IMODE(target.stat().st_mode) == 0o644
     missing = tmp_path / "missing"

@@ -41,13 +41,13 @@ class Server:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 server.seen.append((self.path, headers, body))
-                told = b'{"data": []}'
+                payload = b'{"data": []}'
                 self.send_response(200 if server.target is None else server.code)
                 if server.target is not None:
                     self.send_header("Location", f"{server.target}{self.path}")
-                self.send_header("Content-Length", str(len(told)))
+                self.send_header("Content-Length", str(len(payload)))
                 self.end_headers()
-                self.wfile.write(told)
+                self.wfile.write(payload)
 
             do_GET = do_POST = do_PUT = answer  # noqa: N815 - as the library names them
 

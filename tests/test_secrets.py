@@ -50,9 +50,9 @@ def test_a_pattern_finds_exactly_its_example(secret: SecretPattern, around: str)
 @by_name
 def test_a_secret_in_json_is_found_and_the_json_stays_valid(secret: SecretPattern) -> None:
     document = json.dumps({"arguments": json.dumps({"text": f"line\n{secret.example}\nline"}), "n": 1})
-    told = redact(document)
-    assert the_secret_in(secret.example).splitlines()[0] not in told or "-----" in secret.example
-    assert f"[redacted {secret.name}]" in json.loads(json.loads(told)["arguments"])["text"]
+    text = redact(document)
+    assert the_secret_in(secret.example).splitlines()[0] not in text or "-----" in secret.example
+    assert f"[redacted {secret.name}]" in json.loads(json.loads(text)["arguments"])["text"]
 
 
 def test_the_examples_can_stand_in_a_public_repository() -> None:

@@ -21,14 +21,14 @@ def test_every_table_is_as_the_declarations_make_it() -> None:
 def test_the_page_tells_every_setting_and_variable_and_no_other() -> None:
     page = (DOCS / "configuration.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([\w.<>-]+)` \| (?:`([\w<>]+)`)? \|", page, re.MULTILINE)
-    told = dict(rows)
-    assert len(told) == len(rows)
+    values = dict(rows)
+    assert len(values) == len(rows)
     common = {f"platforms.<name>.{name}" for name in PlatformSection.__struct_fields__}
     declared = {key for key in list_keys() if find_setting(key) is not None}
     elsewhere = {key for key in declared if _is_told_in_general(key)}
-    assert told.keys() == (declared - elsewhere) | common
+    assert values.keys() == (declared - elsewhere) | common
     for key in declared - elsewhere:
-        assert (told[key] or None) == find_variable(key)
+        assert (values[key] or None) == find_variable(key)
 
 
 def _is_told_in_general(key: str) -> bool:

@@ -180,11 +180,11 @@ def test_printable_fits_a_width(text: str, limit: int, shown: str) -> None:
 
 @given(ANY_TEXT, st.none() | st.integers(0, 40))
 def test_what_is_printed_can_do_nothing_to_a_terminal(text: str, limit: int | None) -> None:
-    shown = make_printable(text, width_limit=limit)
-    shown.encode()
-    assert all(ord(char) >= 32 and not 0x7F <= ord(char) < 0xA0 for char in shown)
-    assert not set(shown) & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028\u2029")
-    assert make_printable(shown, width_limit=limit) == shown
+    visible = make_printable(text, width_limit=limit)
+    visible.encode()
+    assert all(ord(char) >= 32 and not 0x7F <= ord(char) < 0xA0 for char in visible)
+    assert not set(visible) & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028\u2029")
+    assert make_printable(visible, width_limit=limit) == visible
 
 
 NOTE = "[System note: The following is recalled memory context, NOT new user input.]"

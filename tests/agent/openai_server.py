@@ -68,8 +68,8 @@ def calls(*wanted: tuple[str, str, str]) -> Reply:
 def refuses(status: int, error: object = "", headers: Mapping[str, str] | None = None) -> Reply:
     """Return an error in the usual format. If `error` is not a string, it is the whole body."""
     body = {"error": {"message": error, "type": "error"}} if isinstance(error, str) else error
-    told = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Reply([told], status, {"Content-Type": "application/json", **(headers or {})})
+    payload = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return Reply([payload], status, {"Content-Type": "application/json", **(headers or {})})
 
 
 class ModelServer:

@@ -125,9 +125,9 @@ def test_what_is_left_is_a_conversation_that_providers_take(
 
 @given(rows=conversations(), **SIZES)
 def test_the_last_thing_a_person_said_stays(rows: list[Row], first: int, last: int, budget: int) -> None:
-    made, said = plan_compression(rows, first=first, last=last, budget=budget), find_last_prompt(rows)
-    if made is not None and said is not None:
-        assert rows[said] in [*made.head, *made.kept]
+    made, last_prompt = plan_compression(rows, first=first, last=last, budget=budget), find_last_prompt(rows)
+    if made is not None and last_prompt is not None:
+        assert rows[last_prompt] in [*made.head, *made.kept]
 
 
 @given(rows=conversations(), **SIZES)

@@ -100,7 +100,7 @@ async def test_the_agent_scrolls_back_to_what_was_compressed(db: SessionDB) -> N
 async def test_five_in_a_row_are_one_conversation_wherever_it_is_entered(db: SessionDB) -> None:
     db.set_session_title(talk(db), "Garden")
     record, model = StoredRecord(db, "talk"), Summarizer()
-    family, said = ["talk"], db.message_count("talk")
+    family, stored_count = ["talk"], db.message_count("talk")
     for number in range(5):
         happened = await done(compressor(record, model).compress(overflow=False))
         assert isinstance(happened[-1], events.Moved)
@@ -118,7 +118,7 @@ async def test_five_in_a_row_are_one_conversation_wherever_it_is_entered(db: Ses
     assert db.get_session_title(record.session_id) == "Garden #6"
     own = [row["id"] for one in family for row in db.get_messages(one)]
     assert len(own) == len(set(own)) == db.message_count()
-    assert len(own) == said + sum(1 for one in family[1:] for row in db.get_messages(one))
+    assert len(own) == stored_count + sum(1 for one in family[1:] for row in db.get_messages(one))
     assert "earlier_summary" in model.requests[-1].messages[-1]["content"]
 
 
@@ -164,10 +164,10 @@ async def test_without_a_summary_everything_is_as_it_was(db: SessionDB, kind: st
     happened = await done(compressor(record, Broken(kind), seconds=0.05).compress(overflow=False))
     assert stored(db) == before
     assert record.session_id == "talk"
-    said = notes(happened)
-    assert said[0] == WORKING
-    assert said[1].startswith("the conversation could not be compressed: ")
-    assert len(said) == 2
+    note_texts = notes(happened)
+    assert note_texts[0] == WORKING
+    assert note_texts[1].startswith("the conversation could not be compressed: ")
+    assert len(note_texts) == 2
     assert not any(isinstance(event, events.Moved) for event in happened)
 
 
@@ -458,10 +458,10 @@ async def test_by_hand_it_tells_what_came_of_it(db: SessionDB) -> None:
     record, model = StoredRecord(db, talk(db, exchanges=10)), Summarizer()
     before = len(await record.context())
     happened = await done(compressor(record, model, window=200_000).compress_by_hand("the port"))
-    said, after = notes(happened), len(await record.context())
-    assert f"Compressed: {before} → {after} messages" in said
-    assert said[-1].startswith("Approx request size: ~")
-    assert " → ~" in said[-1]
+    note_texts, after = notes(happened), len(await record.context())
+    assert f"Compressed: {before} → {after} messages" in note_texts
+    assert note_texts[-1].startswith("Approx request size: ~")
+    assert " → ~" in note_texts[-1]
     assert "in brief:\n```\nthe port\n```" in model.requests[0].messages[0]["content"]
 
 
@@ -472,9 +472,9 @@ async def test_by_hand_there_must_be_something_to_compress(db: SessionDB) -> Non
     assert notes(await done(compressor(record, Summarizer()).compress_by_hand())) == [TOO_SHORT]
     for text in ("one", "two", "three", "four"):
         await record.say("user", text)
-    said = notes(await done(compressor(record, Summarizer()).compress_by_hand()))
-    assert said[0] == "No changes from compression: 5 messages"
-    assert said[1].endswith("tokens (unchanged)")
+    note_texts = notes(await done(compressor(record, Summarizer()).compress_by_hand()))
+    assert note_texts[0] == "No changes from compression: 5 messages"
+    assert note_texts[1].endswith("tokens (unchanged)")
 
 
 # -------------------------------------------------------------------- the summary itself
@@ -590,10 +590,10 @@ async def test_an_incognito_conversation_is_compressed_in_memory() -> None:
 
 
 async def test_what_leaves_is_told_to_whoever_saves(db: SessionDB) -> None:
-    told: list[Any] = []
+    collected: list[Any] = []
     record = StoredRecord(db, talk(db))
     rows = await record.context()
     await done(
-        compressor(record, Summarizer(), save=lambda *said: told.append(said)).compress(overflow=False)
+        compressor(record, Summarizer(), save=lambda *said: collected.append(said)).compress(overflow=False)
     )
-    assert told == [("talk", rows)]
+    assert collected == [("talk", rows)]

@@ -72,7 +72,7 @@ async def test_wherever_the_process_dies_the_conversation_is_as_before_or_goes_o
 async def _goes_on(db: SessionDB) -> None:
     """Check that the next process compresses the conversation or finds it compressed, with all messages."""
     record = StoredRecord(db, "talk")
-    said = {row["id"] for row in db.get_messages("talk")}
+    message_ids = {row["id"] for row in db.get_messages("talk")}
     happened = await done(compressor(record, Summarizer()).compress(overflow=False))
     assert isinstance(happened[-1], events.Moved)
     assert db.tip("talk") == record.session_id
@@ -81,7 +81,7 @@ async def _goes_on(db: SessionDB) -> None:
     assert sum(map(is_summary, rows)) == 1
     check(replay(rows, await record.system_prompt()))
     assert await record.system_prompt() == "a new prompt"
-    assert {row["id"] for row in db.get_messages("talk")} == said
+    assert {row["id"] for row in db.get_messages("talk")} == message_ids
     assert db.diagnose().ok
 
 

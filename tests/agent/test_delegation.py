@@ -98,8 +98,8 @@ async def test_a_subagent_works_in_a_session_of_its_own_and_its_answer_is_data(
     assert (child["relation"], child["kind"], child["source"]) == ("delegate", "child", "cli")
     assert (child["end_reason"], child["title"], child["model"]) == ("subagent_done", None, "large-model")
     assert child["id"] in ended.output
-    said = [(row["role"], row["content"]) for row in db.get_messages(child["id"])]
-    assert said == [
+    stored_messages = [(row["role"], row["content"]) for row in db.get_messages(child["id"])]
+    assert stored_messages == [
         ("user", "say there are three owls\n\nWhat you should know:\nIn the barn."),
         ("assistant", "there are three owls"),
     ]

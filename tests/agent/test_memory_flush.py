@@ -165,8 +165,8 @@ async def test_a_compression_saves_beside_and_nothing_of_it_is_in_the_context(db
     await done(compressor(record, Summarizer(), save=saving.begin).compress(overflow=False))
     await saving.close()
     assert tool.kept == [("talk", "likes tea")]
-    said = [str(row["content"]) for one in ("talk", record.session_id) for row in db.get_context(one)]
-    assert not any("likes tea" in text or TASK in text for text in said)
+    texts = [str(row["content"]) for one in ("talk", record.session_id) for row in db.get_context(one)]
+    assert not any("likes tea" in text or TASK in text for text in texts)
     assert sum(map(is_summary, await record.context())) == 1
 
 

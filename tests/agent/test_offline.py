@@ -77,5 +77,5 @@ async def test_it_runs_commands_and_works_with_files_memory_and_the_list(
 
 async def test_without_tools_it_picks_sentences(say: Say) -> None:
     request = Request([{"role": "user", "content": "First point. More of it.\n\nSecond point."}])
-    said = "".join([piece.text async for piece in OfflineModel().stream(request) if isinstance(piece, Text)])
-    assert said == "- First point.\n- Second point."
+    text = "".join([piece.text async for piece in OfflineModel().stream(request) if isinstance(piece, Text)])
+    assert text == "- First point.\n- Second point."

@@ -45,10 +45,10 @@ async def heard(model: OpenAIModel, request: Request = HELLO) -> list[Piece]:
 
 def text_of(pieces: list[Piece]) -> str:
     """Return the text as a turn assembles it: text before a retry is dropped."""
-    said = ""
+    text = ""
     for piece in pieces:
-        said = "" if isinstance(piece, Retrying) else said + (piece.text if isinstance(piece, Text) else "")
-    return said
+        text = "" if isinstance(piece, Retrying) else text + (piece.text if isinstance(piece, Text) else "")
+    return text
 
 
 # ---------------------------------------------------------------- responses
@@ -114,7 +114,7 @@ async def test_calls_without_positions_of_their_own_are_kept_apart(
 
 
 async def test_usage_counts_what_the_cache_served_apart(model_server: ModelServer) -> None:
-    told = usage(
+    reported = usage(
         prompt_tokens=100,
         completion_tokens=20,
         total_tokens=120,
@@ -122,7 +122,7 @@ async def test_usage_counts_what_the_cache_served_apart(model_server: ModelServe
         completion_tokens_details={"reasoning_tokens": 5},
         cost=0.0042,
     )
-    pieces = await heard(opened(model_server.will(says("hi", used=told))))
+    pieces = await heard(opened(model_server.will(says("hi", used=reported))))
     used = next(piece for piece in pieces if isinstance(piece, Used))
     assert used == Used(30, 20, 60, 10, 5, 0.0042)
     assert used.prompt_tokens == 100
@@ -139,8 +139,8 @@ async def test_what_is_not_told_is_unknown_and_not_zero(model_server: ModelServe
 
 
 async def test_the_other_names_for_cached_tokens(model_server: ModelServer) -> None:
-    told = usage(prompt_tokens=10, completion_tokens=1, total_tokens=11, prompt_cache_hit_tokens=4)
-    assert Used(6, 1, 4) in await heard(opened(model_server.will(says("hi", used=told))))
+    reported = usage(prompt_tokens=10, completion_tokens=1, total_tokens=11, prompt_cache_hit_tokens=4)
+    assert Used(6, 1, 4) in await heard(opened(model_server.will(says("hi", used=reported))))
 
 
 async def test_usage_that_is_told_all_along_does_not_hide_a_lost_connection(
@@ -209,16 +209,16 @@ async def test_what_did_not_help_to_leave_out_is_sent_again_the_next_time(model_
 
 
 async def test_a_broken_history_of_calls_does_not_cost_the_tools(model_server: ModelServer) -> None:
-    told = "messages.3: unexpected `tool_use_id` found in `tool_result` blocks: toolu_1"
+    text = "messages.3: unexpected `tool_use_id` found in `tool_result` blocks: toolu_1"
     with pytest.raises(models.BadRequest, match="unexpected"):
-        await heard(opened(model_server.will(refuses(400, told))), Request(HELLO.messages, [TOOL]))
+        await heard(opened(model_server.will(refuses(400, text))), Request(HELLO.messages, [TOOL]))
     assert len(model_server.requests) == 1
 
 
 async def test_the_newer_name_for_the_longest_answer(model_server: ModelServer) -> None:
-    told = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    text = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
     await heard(
-        opened(model_server.will(refuses(400, told), says("hi"))), Request(HELLO.messages, max_tokens=7)
+        opened(model_server.will(refuses(400, text), says("hi"))), Request(HELLO.messages, max_tokens=7)
     )
     assert model_server.requests[1].body["max_completion_tokens"] == 7
     assert "max_tokens" not in model_server.requests[1].body
@@ -227,9 +227,9 @@ async def test_the_newer_name_for_the_longest_answer(model_server: ModelServer) 
 async def test_a_tool_that_is_described_wrongly_is_an_error_and_not_left_out(
     model_server: ModelServer,
 ) -> None:
-    told = "Invalid schema for function 'look': 'obj' is not valid under any of the given schemas · tools[0].function"
+    text = "Invalid schema for function 'look': 'obj' is not valid under any of the given schemas · tools[0].function"
     with pytest.raises(models.BadRequest, match="Invalid schema for function"):
-        await heard(opened(model_server.will(refuses(400, told))), Request(HELLO.messages, [TOOL]))
+        await heard(opened(model_server.will(refuses(400, text))), Request(HELLO.messages, [TOOL]))
     assert len(model_server.requests) == 1
 
 
@@ -242,10 +242,10 @@ async def test_a_busy_endpoint_is_asked_again_and_that_is_told(
 ) -> None:
     pieces = await heard(opened(model_server.will(refuses(status, "slow down"), says("hi"))))
     assert text_of(pieces) == "hi"
-    told = [piece for piece in pieces if isinstance(piece, Retrying)]
-    assert len(told) == 1
-    assert str(status) in told[0].why
-    assert 0.005 <= told[0].seconds <= 0.01
+    retries = [piece for piece in pieces if isinstance(piece, Retrying)]
+    assert len(retries) == 1
+    assert str(status) in retries[0].why
+    assert 0.005 <= retries[0].seconds <= 0.01
 
 
 async def test_it_gives_up_after_a_bounded_number_of_times(model_server: ModelServer) -> None:
@@ -395,20 +395,20 @@ async def test_a_conversation_that_is_too_long_in_every_known_wording(
 
 
 async def test_too_many_tokens_per_minute_is_no_overflow(model_server: ModelServer) -> None:
-    told = "Rate limit reached: too many tokens per minute"
+    text = "Rate limit reached: too many tokens per minute"
     with pytest.raises(models.ProviderBusy):
-        await heard(opened(model_server.will(refuses(429, told)), most_retries=0))
+        await heard(opened(model_server.will(refuses(429, text)), most_retries=0))
 
 
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_key_that_is_not_accepted(model_server: ModelServer, status: int) -> None:
-    with pytest.raises(models.NotAuthorized) as told:
+    with pytest.raises(models.NotAuthorized) as caught:
         await heard(
             opened(model_server.will(refuses(status, f"Incorrect API key provided: {KEY}")), key_env="MY_KEY")
         )
-    assert model_server.base_url in str(told.value)
-    assert "MY_KEY" in str(told.value)
-    assert KEY not in str(told.value)
+    assert model_server.base_url in str(caught.value)
+    assert "MY_KEY" in str(caught.value)
+    assert KEY not in str(caught.value)
 
 
 async def test_a_key_that_is_missing_says_what_to_set(model_server: ModelServer) -> None:
@@ -433,9 +433,9 @@ async def test_a_model_that_does_not_exist(model_server: ModelServer, status: in
 
 
 async def test_an_account_without_money_is_not_asked_again(model_server: ModelServer) -> None:
-    told = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
+    error_body = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
     with pytest.raises(models.NotAuthorized, match="requires payment"):
-        await heard(opened(model_server.will(refuses(429, told))))
+        await heard(opened(model_server.will(refuses(429, error_body))))
     assert len(model_server.requests) == 1
 
 
@@ -457,10 +457,10 @@ async def test_an_account_without_money_is_not_asked_again(model_server: ModelSe
 async def test_a_refusal_is_told_in_one_line_whatever_its_shape(
     model_server: ModelServer, error: object
 ) -> None:
-    with pytest.raises(models.BadRequest) as told:
+    with pytest.raises(models.BadRequest) as caught:
         await heard(opened(model_server.will(refuses(400, error))))
-    assert "first line second line" in str(told.value)
-    assert "\n" not in str(told.value)
+    assert "first line second line" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @given(
@@ -480,9 +480,9 @@ async def test_a_page_where_there_should_be_an_interface(model_server: ModelServ
 
 async def test_a_password_in_the_address_is_not_told(model_server: ModelServer) -> None:
     address = model_server.base_url.replace("127.0.0.1", "me:hunter2hunter2@127.0.0.1")
-    with pytest.raises(models.BadRequest) as told:
+    with pytest.raises(models.BadRequest) as caught:
         await heard(OpenAIModel("m", base_url=address))
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(caught.value)
 
 
 # ---------------------------------------------------------------- other

@@ -22,9 +22,9 @@ USED = Used(input_tokens=1_000_000, output_tokens=100_000, cache_read_tokens=500
 
 
 def test_a_known_model_is_estimated_from_the_dated_list() -> None:
-    cost, told = make_price(OPENAI)("gpt-5", USED)
+    cost, price_columns = make_price(OPENAI)("gpt-5", USED)
     assert cost == pytest.approx(1.25 + 1.0 + 0.0625)
-    assert told == {
+    assert price_columns == {
         "estimated_cost_usd": cost,
         "cost_status": "estimated",
         "cost_source": "list",
@@ -52,16 +52,18 @@ def test_a_model_that_only_looks_like_one_is_unknown(name: str) -> None:
 
 
 def test_what_the_provider_says_is_what_it_costs() -> None:
-    cost, told = make_price(OPENAI, {"gpt-5": {"input": 99, "output": 99}})(
+    cost, price_columns = make_price(OPENAI, {"gpt-5": {"input": 99, "output": 99}})(
         "gpt-5", USED._replace(cost_usd=0.02)
     )
-    assert (cost, told["actual_cost_usd"], told["cost_status"]) == (0.02, 0.02, "actual")
+    assert (cost, price_columns["actual_cost_usd"], price_columns["cost_status"]) == (0.02, 0.02, "actual")
 
 
 def test_prices_of_ones_own_come_before_the_list() -> None:
-    cost, told = make_price(OPENAI, {"GPT-5": {"input": 2, "output": 10, "cache_read": 0}})("gpt-5", USED)
+    cost, price_columns = make_price(OPENAI, {"GPT-5": {"input": 2, "output": 10, "cache_read": 0}})(
+        "gpt-5", USED
+    )
     assert cost == pytest.approx(3.0)
-    assert (told["cost_source"], told["pricing_version"]) == ("config.yaml", "config")
+    assert (price_columns["cost_source"], price_columns["pricing_version"]) == ("config.yaml", "config")
 
 
 def test_tokens_that_nobody_counted_or_priced_make_the_cost_unknown() -> None:
@@ -140,6 +142,6 @@ def test_how_much_well_known_models_take() -> None:
 def test_what_it_says_is_what_the_accounts_take(db: SessionDB) -> None:
     db.create_session("s", "cli")
     for model, base_url in (("gpt-5", OPENAI), ("mystery", OPENAI), ("qwen3:8b", LOCAL)):
-        told = make_price(base_url)(model, USED)[1]
-        db.record_usage("s", model=model, input_tokens=1_000_000, output_tokens=100_000, **told)
+        price_columns = make_price(base_url)(model, USED)[1]
+        db.record_usage("s", model=model, input_tokens=1_000_000, output_tokens=100_000, **price_columns)
     assert db.usage_of("s").total.estimated_cost_usd == pytest.approx(2.3125)

@@ -36,7 +36,7 @@ def prompt(cwd: Path, started_at: float = NOON) -> str:
 
 
 def test_it_says_who_where_when_and_with_what(folder: Path) -> None:
-    told = prompt(folder)
+    prompt_text = prompt(folder)
     for part in (
         "You are Hermes",
         "session_search before you ask them to repeat themselves",
@@ -46,7 +46,7 @@ def test_it_says_who_where_when_and_with_what(folder: Path) -> None:
         "Model: some-model",
         "through: cli",
     ):
-        assert part in told
+        assert part in prompt_text
 
 
 def test_the_same_inputs_give_the_same_text_all_day(folder: Path) -> None:
@@ -59,11 +59,11 @@ def test_memory_and_skills_are_in_it_as_data(folder: Path) -> None:
     Memory().add("user", "Likes tea.")
     Memory().add("memory", "The server is called kestrel.")
     Skills().create("release", "How to release", "Tag it.")
-    told = prompt(folder)
-    assert "```user-profile\nLikes tea.\n```" in told
-    assert "```memory\nThe server is called kestrel.\n```" in told
-    assert "```skills\n- release: How to release\n```" in told
-    assert "Tag it." not in told
+    prompt_text = prompt(folder)
+    assert "```user-profile\nLikes tea.\n```" in prompt_text
+    assert "```memory\nThe server is called kestrel.\n```" in prompt_text
+    assert "```skills\n- release: How to release\n```" in prompt_text
+    assert "Tag it." not in prompt_text
 
 
 def test_in_a_room_memory_is_the_rooms(folder: Path, home: Path) -> None:
@@ -71,7 +71,7 @@ def test_in_a_room_memory_is_the_rooms(folder: Path, home: Path) -> None:
     (home / "memories/USER.md").write_text(
         "[Ann #0123456789abcdef, 2026-05-01] Likes tea.\n§\nanonymous\nlines"
     )
-    told = build_system_prompt(
+    prompt_text = build_system_prompt(
         tools=make_standard_tools(shared=True),
         cwd=folder,
         source="telegram",
@@ -84,15 +84,15 @@ def test_in_a_room_memory_is_the_rooms(folder: Path, home: Path) -> None:
     assert (
         "```people\n- about Ann #0123456789abcdef, said by Ann #0123456789abcdef on 2026-05-01: Likes tea.\n"
         "- not known who: anonymous lines\n```"
-    ) in told
+    ) in prompt_text
     for word in ("one person", "about the person", "with this person", "user-profile"):
-        assert word not in told
+        assert word not in prompt_text
 
 
 def test_what_is_not_there_is_not_spoken_of(folder: Path) -> None:
-    told = build_system_prompt(tools=[], cwd=folder, source="cli", model="m", started_at=NOON)
+    prompt_text = build_system_prompt(tools=[], cwd=folder, source="cli", model="m", started_at=NOON)
     for word in ("session_search", "Your tools", "```memory", "```user-profile", "skill", "todo", "```"):
-        assert word not in told
+        assert word not in prompt_text
     assert "```memory" not in prompt(folder)
 
 
@@ -104,17 +104,17 @@ def test_nothing_that_others_wrote_can_leave_its_fence(folder: Path, home: Path)
     (home / "memories/MEMORY.md").write_text(evil)
     (home / "skills/x").mkdir(parents=True)
     (home / "skills/x/SKILL.md").write_text(f"---\ndescription: '{evil.splitlines()[1]}'\n---\n")
-    told = prompt(folder)
-    fences = [token for token in MarkdownIt("commonmark").parse(told) if token.type == "fence"]
+    prompt_text = prompt(folder)
+    fences = [token for token in MarkdownIt("commonmark").parse(prompt_text) if token.type == "fence"]
     assert [token.info for token in fences] == ["user-profile", "memory", "skills", "project"]
     assert all("obey me" in token.content for token in fences if token.info != "skills")
-    outside = told
+    outside = prompt_text
     for token in fences:
         outside = outside.replace(token.content, "")
     assert "obey" not in outside
-    assert "</memory>" not in told
-    assert "\nSystem: obey" not in told
-    assert "\U000e0041" not in told
+    assert "</memory>" not in prompt_text
+    assert "\nSystem: obey" not in prompt_text
+    assert "\U000e0041" not in prompt_text
 
 
 def test_the_file_of_a_project_is_found_up_to_its_repository(folder: Path, tmp_path: Path) -> None:
@@ -134,10 +134,10 @@ def test_the_file_of_a_project_is_found_up_to_its_repository(folder: Path, tmp_p
 
 def test_the_file_of_a_project_is_cut_cleaned_and_not_a_link_elsewhere(folder: Path, tmp_path: Path) -> None:
     (folder / "AGENTS.md").write_text(f"begin {SECRETS[3].example} " + "x" * 20_000 + " end")
-    told = prompt(folder)
-    assert "begin [redacted Anthropic key]" in told
-    assert "characters left out" in told
-    assert len(told) < LONGEST_PROJECT + 6_000
+    prompt_text = prompt(folder)
+    assert "begin [redacted Anthropic key]" in prompt_text
+    assert "characters left out" in prompt_text
+    assert len(prompt_text) < LONGEST_PROJECT + 6_000
     (folder / "AGENTS.md").unlink()
     (tmp_path / "private").write_text("private")
     (folder / "AGENTS.md").symlink_to(tmp_path / "private")

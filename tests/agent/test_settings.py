@@ -72,8 +72,8 @@ def test_the_size_of_one_model_is_not_taken_for_that_of_another(home: Path) -> N
     write(home, "model: {default: m, context_window: 4096}")
     assert read_settings().model.context_window == 4096
     assert read_settings({"model.default": "other"}).model.context_window is None
-    told = {"model.default": "other", "model.context_window": 9_000}
-    assert read_settings(told).model.context_window == 9_000
+    values = {"model.default": "other", "model.context_window": 9_000}
+    assert read_settings(values).model.context_window == 9_000
 
 
 @pytest.mark.parametrize("file", ["{default: m, context_window: 4096}", "{context_window: 4096}"])

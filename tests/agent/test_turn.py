@@ -273,7 +273,7 @@ async def test_incognito_leaves_nothing(home: Path) -> None:
 
     model = ScriptedModel(says("hi"), says("again"))
     record = IncognitoRecord()
-    for said in ("hello", "more"):
+    for text in ("hello", "more"):
         turn = Turn(
             record,
             model,
@@ -282,7 +282,7 @@ async def test_incognito_leaves_nothing(home: Path) -> None:
             price=lambda _model, _used: (None, {}),
             prompt=prompt,
         )
-        happened = [event async for event in turn.events(said)]
+        happened = [event async for event in turn.events(text)]
         assert isinstance(happened[-1], events.Done)
     assert [one["content"] for one in model.requests[-1].messages] == ["be kind", "hello", "hi", "more"]
     assert not home.exists()

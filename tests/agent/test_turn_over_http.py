@@ -47,10 +47,10 @@ async def run(db: SessionDB, server: ModelServer) -> tuple[list[Any], list[dict[
 
 
 async def test_tools_are_called_answered_and_counted(db: SessionDB, model_server: ModelServer) -> None:
-    told = usage(prompt_tokens=1_000, completion_tokens=100, total_tokens=1_100)
+    reported = usage(prompt_tokens=1_000, completion_tokens=100, total_tokens=1_100)
     model_server.will(
         calls(("c1", "echo", '{"text": "one"}'), ("c2", "echo", '{"text": "two"}')),
-        says("all done", used=told),
+        says("all done", used=reported),
     )
     happened, rows, session_id = await run(db, model_server)
     assert happened[-1] == events.Done("all done", "stop")

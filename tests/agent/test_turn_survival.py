@@ -53,14 +53,14 @@ async def test_wherever_the_process_dies_what_was_told_is_kept_once_and_the_conv
     kept: list[int] = []
     for number in range(1, NEVER, stride):
         path = tmp_path / str(number) / "state.db"
-        ended, (begun, *told) = die(path, of, number)
+        ended, (begun, *result) = die(path, of, number)
         with SessionDB(path) as db:
             rows = db.get_messages(begun["session_id"])
             kept.append(len(rows))
-            is_what_was_told(rows, told)
+            is_what_was_told(rows, result)
             await goes_on(db, begun["session_id"], rows)
         if ended == 0:
-            assert told[-1] == {"done": ANSWER}
+            assert result[-1] == {"done": ANSWER}
             break
         assert ended == DIED
     assert kept == sorted(kept)
@@ -73,8 +73,8 @@ def is_what_was_told(rows: list[dict[str, Any]], told: list[dict[str, Any]]) -> 
     """Check that all shown messages are stored once and in order, and at most one more, which was stored but
     not shown."""
     assert [row["role"] for row in rows] == WHOLE[: len(rows)]
-    said = [(row["content"], row["tool_call_id"]) for row in rows]
-    assert len(set(said)) == len(said)
+    stored_texts = [(row["content"], row["tool_call_id"]) for row in rows]
+    assert len(set(stored_texts)) == len(stored_texts)
     heard = [one for one in told if "role" in one]
     assert len(heard) <= len(rows) <= len(heard) + 1
     for row, one in zip(rows, heard, strict=False):

@@ -35,9 +35,9 @@ from tests.encrypted.words import TEXT, input_history, read_words, room, small_s
 def test_what_holds_words_is_sealed_and_read_as_before(store: Path, home: Path) -> None:
     write_words()
     assert files_that_tell(home) == []
-    told = words_of(home)
-    assert len(told) == 6
-    assert all(data.startswith(MARK) for data in told.values())
+    files = words_of(home)
+    assert len(files) == 6
+    assert all(data.startswith(MARK) for data in files.values())
     assert all(file.stat().st_mode & 0o077 == 0 for file in home.rglob("*"))
     assert read_words() == [
         [TEXT],
@@ -185,7 +185,7 @@ def test_without_the_library_it_is_said_what_to_install(store: Path, home: Path,
 
 def test_encrypting_seals_what_is_there_and_decrypting_opens_it(plain: Path, home: Path, key: bytes) -> None:
     write_words()
-    before, told = words_of(home), read_words()
+    before, files = words_of(home), read_words()
     assert all(SECRET.encode() in data for data in before.values())
 
     done = encrypt_file(plain, key)
@@ -193,7 +193,7 @@ def test_encrypting_seals_what_is_there_and_decrypting_opens_it(plain: Path, hom
     assert done.left == ()
     assert done.plain == ()
     assert files_that_tell(home) == []
-    assert read_words() == told
+    assert read_words() == files
     assert encrypt_file(plain, key).files == ()
 
     done = decrypt_file(plain)
@@ -288,21 +288,21 @@ def test_encrypting_lists_what_stays_in_plain(
     plain_neighbours(home)
     monkeypatch.setenv("HERMES_STORE_KEY", key.hex())
     assert main(["store", "encrypt", "--env"]) == 0
-    told = capsys.readouterr().out
-    assert "Sealed with its key: chat_history, memories (1), people (2), skills (2)." in told
+    output = capsys.readouterr().out
+    assert "Sealed with its key: chat_history, memories (1), people (2), skills (2)." in output
     for line in (
         "sessions/older.jsonl, sessions/s0.jsonl, sessions/sessions.json (`hermes store encrypt --remove-plain`",
         "saved conversations and request dumps: sessions/request_dump_s0_1.json",
         "other files, such as exports: export.md",
         "settings and keys: config.yaml",
     ):
-        assert line in told
+        assert line in output
     assert (home / "sessions" / "s0.jsonl").exists()
 
     assert main(["doctor"]) == 0
-    told = capsys.readouterr().out
-    assert "Plain files: saved conversations and request dumps (1): sessions/request_dump_s0_1.json" in told
-    assert "Plain files without conversations: settings and keys (1)" in told
+    output = capsys.readouterr().out
+    assert "Plain files: saved conversations and request dumps (1): sessions/request_dump_s0_1.json" in output
+    assert "Plain files without conversations: settings and keys (1)" in output
 
 
 def test_only_copies_of_what_is_stored_are_removed_and_only_on_request(
@@ -311,10 +311,10 @@ def test_only_copies_of_what_is_stored_are_removed_and_only_on_request(
     path = small_store(home)
     plain_neighbours(home)
     assert main(["store", "encrypt", "--remove-plain"]) == 0
-    told = capsys.readouterr().out
-    assert "Removed: 1 plain copy of stored data." in told
-    assert "older.jsonl (its session is not in the store)" in told
-    assert "sessions.json (the gateway has not read it yet)" in told
+    output = capsys.readouterr().out
+    assert "Removed: 1 plain copy of stored data." in output
+    assert "older.jsonl (its session is not in the store)" in output
+    assert "sessions.json (the gateway has not read it yet)" in output
     assert sorted(file.name for file in (home / "sessions").iterdir()) == [
         "older.jsonl",
         "request_dump_s0_1.json",
@@ -350,9 +350,9 @@ def test_the_doctor_names_sealed_files_that_cannot_be_read(
     with (home / "chat_history").open("ab") as file:
         file.write(b"AAAA\n")
     assert main(["doctor"]) == 1
-    told = capsys.readouterr().out
-    assert "MEMORY.md was sealed as memories/USER.md and cannot be read at another path" in told
-    assert "chat_history: 1 of 3 entries are damaged" in told
+    output = capsys.readouterr().out
+    assert "MEMORY.md was sealed as memories/USER.md and cannot be read at another path" in output
+    assert "chat_history: 1 of 3 entries are damaged" in output
 
 
 def test_a_key_beside_the_store_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -402,9 +402,9 @@ def test_a_person_edits_a_sealed_file(
     capsys.readouterr()
     assert main(["memory", "show", "user"]) == 0
     assert main(["skills", "show", "release"]) == 0
-    told = capsys.readouterr().out
-    assert told.count("Has a cat.") == 2
-    assert SECRET in told
+    output = capsys.readouterr().out
+    assert output.count("Has a cat.") == 2
+    assert SECRET in output
 
 
 def test_what_a_killed_editor_left_is_listed(store: Path, home: Path, key: bytes) -> None:

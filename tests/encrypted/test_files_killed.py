@@ -24,7 +24,7 @@ def test_killed_at_each_step_every_file_is_whole_and_the_verb_goes_on(
     monkeypatch.delenv("HERMES_STORE_KEY")
     path = small_store(home)
     write_words()
-    told, originals = read_words(), words_of(home)
+    files, originals = read_words(), words_of(home)
     monkeypatch.setenv("HERMES_STORE_KEY", key.hex())
     if verb == "decrypt":
         encrypt_file(path, key)
@@ -43,13 +43,13 @@ def test_killed_at_each_step_every_file_is_whole_and_the_verb_goes_on(
         for name, data in found.items():
             assert data == originals[name] or data.startswith(MARK)
         states.add(tuple(data.startswith(MARK) for data in found.values()))
-        assert read_words() == told
+        assert read_words() == files
         convert()
         if verb == "encrypt":
             assert files_that_tell(home) == []
         else:
             assert words_of(home) == originals
-        assert read_words() == told
+        assert read_words() == files
         assert list(home.rglob("*.hermes-partial")) == []
         step += 1
     assert len(states) == len(originals) + 1  # kills happened between all files

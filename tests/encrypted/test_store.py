@@ -206,10 +206,10 @@ def test_it_is_locked_and_nothing_is_changed(
         "encrypt": lambda: encrypt_file(store, secrets.token_bytes(32)),
         "decrypt": lambda: decrypt_file(store),
     }
-    with pytest.raises(errors.StoreLocked, match="HERMES_STORE_KEY") as told:
+    with pytest.raises(errors.StoreLocked, match="HERMES_STORE_KEY") as caught:
         verbs[verb]()
-    assert isinstance(told.value, errors.WrongKey) == (given == "wrong key")
-    assert "\n" not in str(told.value)
+    assert isinstance(caught.value, errors.WrongKey) == (given == "wrong key")
+    assert "\n" not in str(caught.value)
     assert folder(store) == before
 
 
@@ -269,8 +269,8 @@ def test_nothing_is_spooled_in_plain_text_unless_it_is_set(
         impatient(db, 0.05)
         with SessionDB(store) as other:
             other.raw().execute("BEGIN IMMEDIATE")
-            with pytest.raises(errors.StoreBusy) as told:
+            with pytest.raises(errors.StoreBusy) as caught:
                 db.append_message("s0", "user", "while locked")
             other.raw().execute("ROLLBACK")
-        assert (told.value.spooled is not None) is kept
+        assert (caught.value.spooled is not None) is kept
     assert (home / "spool").exists() is kept

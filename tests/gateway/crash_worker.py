@@ -127,8 +127,8 @@ def in_child(
         asyncio.run(live(texts, heard, steps))
         os._exit(0)
     os.close(writing)
-    with os.fdopen(reading) as told:
-        lines = [json.loads(line) for line in told]
+    with os.fdopen(reading) as pipe:
+        lines = [json.loads(line) for line in pipe]
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), lines
 
 
@@ -152,11 +152,11 @@ def poisoned(folder: Path) -> None:
     """Let three gateways die at the same message. The fourth receives another message."""
     heard: list[str] = []
     for _ in range(3):
-        code, told = in_child(folder, ["poison"], heard, Steps(-1))
+        code, result = in_child(folder, ["poison"], heard, Steps(-1))
         heard = ["poison"]
-        tell(code=code, told=told)
-    code, told = in_child(folder, ["poison", "hello"], heard, Steps(-1))
-    tell(code=code, told=told)
+        tell(code=code, told=result)
+    code, result = in_child(folder, ["poison", "hello"], heard, Steps(-1))
+    tell(code=code, told=result)
 
 
 def in_store(home: Path) -> dict[str, Any]:

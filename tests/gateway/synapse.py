@@ -177,7 +177,7 @@ class Synapse:
         logs = {"version": 1, "handlers": {"file": log}, "root": {"level": "WARNING", "handlers": ["file"]}}
         (folder / "log.yaml").write_text(json.dumps(logs))
         listener = {"port": self.port, "bind_addresses": ["127.0.0.1"], "type": "http", "tls": False}
-        told = {
+        values = {
             "server_name": "localhost",
             "pid_file": str(folder / "pid"),
             "listeners": [listener | {"resources": [{"names": ["client"]}]}],
@@ -206,7 +206,7 @@ class Synapse:
             "rc_invites": {"per_room": _MUCH, "per_user": _MUCH, "per_issuer": _MUCH},
             "rc_media_create": _MUCH,
         }
-        (folder / "homeserver.yaml").write_text(json.dumps(told))  # all JSON is valid YAML
+        (folder / "homeserver.yaml").write_text(json.dumps(values))  # all JSON is valid YAML
 
 
 async def eventually(condition: Callable[[], T]) -> T:
@@ -326,8 +326,8 @@ class Person:
     def _hear(self, room: MatrixRoom, event: RoomMessage) -> None:
         if event.sender != self.user_id:
             content = event.source["content"]
-            said = Heard(event.event_id, event.sender, content.get("body", ""), content, event.decrypted)
-            self._heard.setdefault(room.room_id, []).append(said)
+            message = Heard(event.event_id, event.sender, content.get("body", ""), content, event.decrypted)
+            self._heard.setdefault(room.room_id, []).append(message)
 
     async def _create(self, users: list[str], encrypted: bool, **told: Any) -> str:
         made = await self.client.room_create(

@@ -51,8 +51,8 @@ async def test_a_model_that_cannot_be_had_is_tried_again_with_the_next_message()
             return StandardAgentProvider(Late(self.brain))
 
     async with LateGateway() as gateway:
-        told = await gateway.asks(ANN, "hello")
-        assert "no such model yet" in told[0]
+        replies = await gateway.asks(ANN, "hello")
+        assert "no such model yet" in replies[0]
         assert gateway.talk(ANN) == ["hello"]
         assert (await gateway.asks(ANN, "again"))[0].endswith("again")
 

@@ -30,29 +30,29 @@ MEASURES = st.sampled_from([len, formatting.count_units, in_bytes])
 
 @given(TEXTS)
 def test_nothing_inside_closes_the_fence(text: str) -> None:
-    shown = make_visible(text)
-    block = fence_code(shown)
+    visible = make_visible(text)
+    block = fence_code(visible)
     tokens = MarkdownIt("commonmark").parse(f"before\n\n{block}\n\nafter")
     assert [token.type for token in tokens].count("fence") == 1
-    assert code_in(f"before\n\n{block}\n\nafter") == [shown]
+    assert code_in(f"before\n\n{block}\n\nafter") == [visible]
     assert tokens[-2].content == "after"
 
 
 @given(TEXTS, st.integers(60, 300), MEASURES)
 def test_chunks_joined_are_the_text_and_each_fits(text: str, longest: int, measure: Measure) -> None:
-    shown = make_visible(text)
-    chunks = split_code(shown, longest, measure)
-    assert "".join(chunks) == shown
+    visible = make_visible(text)
+    chunks = split_code(visible, longest, measure)
+    assert "".join(chunks) == visible
     assert all(measure(fence_code(chunk)) <= longest for chunk in chunks)
     assert [code_in(fence_code(chunk)) for chunk in chunks] == [[chunk] for chunk in chunks]
 
 
 @given(st.text(max_size=100))
 def test_what_cannot_be_seen_is_spelled_out(text: str) -> None:
-    shown = make_visible(text)
-    assert all(char.isprintable() or char in "\n\t" for char in shown)
+    visible = make_visible(text)
+    assert all(char.isprintable() or char in "\n\t" for char in visible)
     if text.isascii() and text.isprintable():
-        assert shown == text
+        assert visible == text
 
 
 @pytest.mark.parametrize(

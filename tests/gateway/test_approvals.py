@@ -122,9 +122,9 @@ async def test_nobody_else_can_answer_and_nobody_learns_that_something_waits() -
         others = (BOB, in_group(ANN), in_group(BOB), ANN._replace(thread_id="9"), BOB._replace(chat_id="1"))
         for who in others:
             for command in ("/approve", f"/approve {name}", "/deny", f"/deny {name}"):
-                told = await _answer_to(gateway, who, command)
+                reply = await _answer_to(gateway, who, command)
                 own = who.user_id == "1" and who.chat_type == "dm" and name in command
-                assert told == (f"No request `{name}` is waiting." if own else NOTHING_WAITS)
+                assert reply == (f"No request `{name}` is waiting." if own else NOTHING_WAITS)
         assert gateway.asker.done == []
         await gateway.asks(ANN, "/approve")
         assert gateway.asker.done == ["ls"]
@@ -157,8 +157,8 @@ async def test_who_is_no_owner_any_more_cannot_answer() -> None:
 @pytest.mark.parametrize("who", [BOB, in_group(ANN)])
 async def test_where_nobody_can_be_asked_it_is_refused_at_once(who: Source) -> None:
     async with ApprovalGateway() as gateway:
-        (told,) = await gateway.asks(who, 'use ask {"subject": "ls"}')
-        assert "nobody can be asked for approval here" in told
+        (replies,) = await gateway.asks(who, 'use ask {"subject": "ls"}')
+        assert "nobody can be asked for approval here" in replies
         assert gateway.asker.done == []
 
 
@@ -167,8 +167,8 @@ async def test_a_program_behind_a_secret_is_not_asked() -> None:
     settings = OWNED.replace(platforms={**OWNED.platforms, "webhook": webhook})
     async with ApprovalGateway(settings, Platform("webhook")) as gateway:
         source = ANN._replace(platform="webhook")
-        (told,) = await gateway.asks(source, 'use ask {"subject": "ls"}')
-        assert "nobody can be asked for approval here" in told
+        (replies,) = await gateway.asks(source, 'use ask {"subject": "ls"}')
+        assert "nobody can be asked for approval here" in replies
         assert (await gateway.asks(source, "/approve")) == [NOTHING_WAITS]
 
 
@@ -178,9 +178,9 @@ async def test_a_program_behind_a_secret_is_not_asked() -> None:
 async def test_an_approval_that_was_sent_before_the_question_is_not_one() -> None:
     async with ApprovalGateway() as gateway:
         name = name_in(await gateway.asked(ANN, "ls"))
-        told = await _answer_to(gateway, ANN, "/approve", sent_at=1.0)
-        assert told.startswith("You sent that before")
-        assert f"`/approve {name}`" in told
+        reply = await _answer_to(gateway, ANN, "/approve", sent_at=1.0)
+        assert reply.startswith("You sent that before")
+        assert f"`/approve {name}`" in reply
         assert gateway.asker.done == []
         await gateway.asks(ANN, "/approve")
         assert gateway.asker.done == ["ls"]
@@ -270,8 +270,8 @@ async def test_after_a_restart_it_is_asked_anew_and_the_old_answer_does_not_coun
 
 async def test_what_cannot_be_shown_whole_is_refused_and_both_are_told() -> None:
     async with ApprovalGateway() as gateway:
-        told = await gateway.asks(ANN, f"use ask {json.dumps({'subject': 'x' * 50_000})}")
-        assert "too long to be shown here" in told[0]
+        replies = await gateway.asks(ANN, f"use ask {json.dumps({'subject': 'x' * 50_000})}")
+        assert "too long to be shown here" in replies[0]
         assert "too long to be shown to the owner" in gateway.results()[0]
         assert gateway.asker.done == []
 

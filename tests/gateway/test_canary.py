@@ -159,8 +159,8 @@ async def bob_tries(gateway: LocalGateway, known: Known, places: list[str]) -> l
             answers = await gateway.asks(bob, text)
             if text.startswith("/search"):
                 answers = _without_ranks(answers)
-            told = [[one.messages, one.tools] for one in gateway.brain.requests[before:]]
-            seen.append(json.dumps([name, text, answers, told], ensure_ascii=False, default=str))
+            requests = [[one.messages, one.tools] for one in gateway.brain.requests[before:]]
+            seen.append(json.dumps([name, text, answers, requests], ensure_ascii=False, default=str))
     return seen
 
 

@@ -20,8 +20,8 @@ def at(db: SessionDB, who: str, topic: str | None = None) -> Chat:
 
 
 def home_of(channel: str, kind: str, thread_id: str | None = None) -> dict[str, object]:
-    told = {"home_channel": channel, "home_thread": thread_id, "home_type": kind, "home_user": "ann"}
-    return {f"platforms.telegram.{name}": value for name, value in told.items()}
+    values = {"home_channel": channel, "home_thread": thread_id, "home_type": kind, "home_user": "ann"}
+    return {f"platforms.telegram.{name}": value for name, value in values.items()}
 
 
 async def test_an_owner_makes_a_chat_the_home(db: SessionDB) -> None:

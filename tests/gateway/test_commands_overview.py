@@ -157,11 +157,11 @@ async def test_why_tells_what_happened_newest_first(ann: Chat) -> None:
     await ann.types("/undo")
     await ann.types("/branch")
     ann.incidents = [Incident(clock.now() + 1, "It was paused: it had crashed three times.")]
-    said = await ann.types("/why")
-    told = [line.partition(": ")[2] for line in said.splitlines()]
+    reply = await ann.types("/why")
+    lines = [line.partition(": ")[2] for line in reply.splitlines()]
     kept = "The previous one is kept:"
     called, nothing_lost = rf"**Rome \#2** `{second}`", "Nothing is lost; `/search` finds it."
-    assert told == [
+    assert lines == [
         "It was paused: it had crashed three times.",
         f"It branched off from `{fourth}` with `/branch`.",
         f"A reset was undone with `/undo`: back in `{fourth}`.",
@@ -171,21 +171,21 @@ async def test_why_tells_what_happened_newest_first(ann: Chat) -> None:
         f"The conversation **Rome** `{first}` began.",
         "never automatically",
     ]
-    assert all(line.startswith("- today ") for line in said.splitlines()[:-1])
+    assert all(line.startswith("- today ") for line in reply.splitlines()[:-1])
 
 
 async def test_why_tells_of_a_switch_and_of_somebody_who_asked(ann: Chat) -> None:
     rome = await ann.talks("one", title="Rome")
     await ann.types("/new")
     paris = await ann.talks("two", title="Paris")
-    told = await ann.types("/why")
+    reply = await ann.types("/why")
     assert (
-        f"A new conversation began: somebody sent `/new`. The previous one is kept: `/resume {rome}`" in told
+        f"A new conversation began: somebody sent `/new`. The previous one is kept: `/resume {rome}`" in reply
     )
     await ann.types("/resume Rome")
-    told = await ann.types("/why")
+    reply = await ann.types("/why")
     assert (
-        f"This chat left **Paris** for another conversation with `/resume`. Back: `/resume {paris}`" in told
+        f"This chat left **Paris** for another conversation with `/resume`. Back: `/resume {paris}`" in reply
     )
 
 
@@ -195,9 +195,9 @@ async def test_why_tells_of_a_handoff(db: SessionDB, ann: Chat) -> None:
     assert "It is being handed over to telegram." in await ann.types("/why")
     db.claim_handoff(session)
     db.fail_handoff(session, "no @home `channel`")
-    told = await ann.types("/why")
-    assert "failed: no @" in told
-    assert "@home" not in told
+    reply = await ann.types("/why")
+    assert "failed: no @" in reply
+    assert "@home" not in reply
 
 
 async def test_why_of_a_silent_chat_and_of_a_long_one(ann: Chat) -> None:
@@ -233,9 +233,9 @@ async def test_insights_are_of_the_asker_alone(db: SessionDB, ann: Chat) -> None
         await bob.talks("two")
         await bob.types("/new")
     db.create_session("local", "cli")
-    told = await ann.types("/insights")
-    assert "**1 session** · 2 messages" in told
-    assert await ann.types("/insights 30") == told == await ann.types("/insights —days 30")
+    reply = await ann.types("/insights")
+    assert "**1 session** · 2 messages" in reply
+    assert await ann.types("/insights 30") == reply == await ann.types("/insights —days 30")
     assert "last 7 days (source: telegram)" in await ann.types("/insights --days=7 --source telegram")
     assert "No sessions found" in await ann.types("/insights --source cli")
 

@@ -84,9 +84,9 @@ async def test_what_is_misconfigured_is_not_tried_again_and_says_why_without_its
     watched = Watched(telegram=one)
     watched.connections.open()
     await watched.until(("telegram", "misconfigured"))
-    told = watched.connections.states["telegram"].error or ""
-    assert "refused" in told
-    assert "AAHfiqks" not in told
+    error_text = watched.connections.states["telegram"].error or ""
+    assert "refused" in error_text
+    assert "AAHfiqks" not in error_text
     await watched.connections.close()
 
 

@@ -21,14 +21,14 @@ BRANCHED, CUT_OFF = "⑂ **On a branch now**", HALF_WAY.format(command="/branch"
 
 
 def run(folder: Path, *arguments: str) -> list[dict[str, Any]]:
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "tests.gateway.crash_worker", str(folder), *arguments],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    return [json.loads(line) for line in told.stdout.splitlines()]
+    return [json.loads(line) for line in completed.stdout.splitlines()]
 
 
 def deaths(folder: Path, first: int, stride: int, *texts: str) -> list[dict[str, Any]]:

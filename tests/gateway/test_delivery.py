@@ -109,8 +109,8 @@ async def test_what_may_have_arrived_is_not_sent_twice_but_told_once(
 ) -> None:
     async with LocalGateway() as gateway:
         gateway.platform.fail("send", problem, arrives=arrives)
-        told = await gateway.asks(ANN, "hello")
-        assert told == [*(["you said: hello"] if arrives else []), UNKNOWN]
+        replies = await gateway.asks(ANN, "hello")
+        assert replies == [*(["you said: hello"] if arrives else []), UNKNOWN]
         assert "unknown" in (await gateway.asks(ANN, "/why"))[0]
         assert await gateway.asks(ANN, "/resend") == ["you said: hello"]
 

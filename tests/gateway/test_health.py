@@ -50,10 +50,10 @@ class Gateway:
 async def test_a_gateway_that_is_well() -> None:
     async with served(health_app(Gateway().watched)) as address, client_of(address) as client:
         answer = await client.get("/healthz")
-    told = answer.json()
+    data = answer.json()
     assert answer.status_code == 200
-    assert 60 <= told.pop("uptime_seconds") < 600
-    assert told == {
+    assert 60 <= data.pop("uptime_seconds") < 600
+    assert data == {
         "status": "ok",
         "version": __version__,
         "store": {"writable": True, "error": None},

@@ -87,15 +87,15 @@ async def test_after_the_end_the_port_is_free_at_once() -> None:
     async with served(APP) as address, client_of(address) as client:
         await client.get("/")
         port = int(address.rpartition(":")[2])
-    told: list[int] = []
-    again = asyncio.create_task(serve(APP, "127.0.0.1", port, ready=told.append))
+    collected: list[int] = []
+    again = asyncio.create_task(serve(APP, "127.0.0.1", port, ready=collected.append))
     async with asyncio.timeout(60):
-        while not told:
+        while not collected:
             await asyncio.sleep(0.01)
     again.cancel()
     with pytest.raises(asyncio.CancelledError):
         await again
-    assert told == [port]
+    assert collected == [port]
 
 
 async def test_a_name_with_several_addresses_is_served_on_all_that_exist() -> None:
@@ -122,9 +122,9 @@ async def test_a_port_in_use_is_one_clear_line() -> None:
     ],
 )
 async def test_a_place_that_is_not_ours_is_one_clear_line(host: str, port: int, line: str) -> None:
-    with pytest.raises(Misconfigured) as told:
+    with pytest.raises(Misconfigured) as caught:
         await serve(APP, host, port)
-    assert str(told.value) == line
+    assert str(caught.value) == line
 
 
 async def test_a_request_that_is_open_at_the_end_is_still_answered() -> None:
@@ -397,9 +397,9 @@ async def test_more_half_open_connections_than_file_descriptors_shut_nobody_out(
         for _, writer in held:
             writer.close()
         server.kill()
-        _, said = await server.communicate()
-    assert b"Too many open files" not in said
-    assert b"out of system resource" not in said
+        _, output = await server.communicate()
+    assert b"Too many open files" not in output
+    assert b"out of system resource" not in output
 
 
 async def test_bytes_of_all_bodies_together_are_bounded_and_small_bodies_always_get_through() -> None:

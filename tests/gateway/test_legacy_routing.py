@@ -24,8 +24,8 @@ def file(home: Path) -> Path:
 
 
 def entry(session_id: str, origin: dict[str, Any] | None, **more: Any) -> dict[str, Any]:
-    told = {"session_id": session_id, "updated_at": "2026-05-01T10:00:00", **more}
-    return told if origin is None else {**told, "origin": origin}
+    values = {"session_id": session_id, "updated_at": "2026-05-01T10:00:00", **more}
+    return values if origin is None else {**values, "origin": origin}
 
 
 def session(db: SessionDB, session_id: str, source: str = "telegram", title: str | None = None) -> str:

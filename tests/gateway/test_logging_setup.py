@@ -46,9 +46,9 @@ def test_a_line_for_a_program(capsys: pytest.CaptureFixture[str]) -> None:
             "failed with %s", KEY, extra={"token": TOKEN, "chats": 3}
         )
     (line,) = capsys.readouterr().err.splitlines()
-    told = json.loads(line)
-    assert (told["level"], told["logger"], told["chats"]) == ("error", "hermes.gateway", 3)
-    assert "Traceback" in told["error"]
+    data = json.loads(line)
+    assert (data["level"], data["logger"], data["chats"]) == ("error", "hermes.gateway", 3)
+    assert "Traceback" in data["error"]
     assert TOKEN not in line
     assert "MadeUp" not in line
 
@@ -57,9 +57,9 @@ def test_secrets_are_in_no_line_wherever_they_come_from(capsys: pytest.CaptureFi
     set_up_logs(verbose=True, secrets=[TOKEN, "a-plain-password"])
     logging.getLogger("httpx").info("HTTP Request: GET https://api.telegram.org/bot%s/getMe", TOKEN)
     logging.getLogger("hermes").debug("login with a-plain-password and %s", KEY)
-    told = capsys.readouterr().err
-    assert len(told.splitlines()) == 2
-    assert not [secret for secret in (TOKEN, "MadeUp", "a-plain-password") if secret in told]
+    output = capsys.readouterr().err
+    assert len(output.splitlines()) == 2
+    assert not [secret for secret in (TOKEN, "MadeUp", "a-plain-password") if secret in output]
 
 
 def test_a_token_in_an_address_is_hidden_though_nobody_knows_it() -> None:

@@ -362,9 +362,9 @@ async def test_a_conversation_that_is_open_in_a_terminal_is_waited_for_and_told_
             await gateway.until(lambda: len(gateway.heard(ANN)) == 2)
             await gateway.says(ANN, "still there?")
             await asyncio.sleep(0.7)
-            told = gateway.heard(ANN)[1:]
-            assert len(told) == 1
-            assert "open elsewhere (terminal)" in told[0]
+            replies = gateway.heard(ANN)[1:]
+            assert len(replies) == 1
+            assert "open elsewhere (terminal)" in replies[0]
             await asyncio.to_thread(leave)
             await gateway.quiet()
         assert gateway.heard(ANN)[2:] == ["you said: and now?", "you said: still there?"]
@@ -389,10 +389,10 @@ async def test_an_answer_that_a_terminal_took_over_is_made_when_it_is_left() -> 
 
 async def test_a_model_that_does_not_answer_is_told_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:
     async with LocalGateway() as gateway:
-        told = await gateway.asks(ANN, "fail")
+        replies = await gateway.asks(ANN, "fail")
         assert "the turn failed: nobody answers" in caplog.text
-        assert "nobody answers" in told[0]
-        assert "/retry" in told[0]
+        assert "nobody answers" in replies[0]
+        assert "/retry" in replies[0]
         assert gateway.talk(ANN) == ["fail"]
         assert "well?" in (await gateway.asks(ANN, "well?"))[0]
 
@@ -449,11 +449,11 @@ async def test_retry_asks_the_same_again(where: Source) -> None:
     async with LocalGateway() as gateway:
         await gateway.asks(where, "hello")
         before = gateway.talk(where)
-        told = await gateway.asks(where, "/retry")
-        assert len(told) == 2
-        assert told[1].endswith("hello")
+        replies = await gateway.asks(where, "/retry")
+        assert len(replies) == 2
+        assert replies[1].endswith("hello")
         assert gateway.talk(where) == before
-        assert (await gateway.asks(where, "/retry"))[1] == told[1]
+        assert (await gateway.asks(where, "/retry"))[1] == replies[1]
 
 
 async def test_what_was_compressed_goes_on_and_its_last_message_can_be_changed() -> None:
@@ -536,9 +536,9 @@ async def test_a_preview_that_cannot_be_shown_changes_nothing() -> None:
 async def test_where_a_message_gets_one_answer_it_is_the_one_that_counts(says_more: bool) -> None:
     async with LocalGateway(platform=Platform(can=Capabilities(allows_many_replies=says_more))) as gateway:
         await gateway.asks(ANN, "hello")
-        told = await gateway.asks(ANN, "/retry")
-        assert told[-1] == "you said: hello"
-        assert len(told) == (2 if says_more else 1)
+        replies = await gateway.asks(ANN, "/retry")
+        assert replies[-1] == "you said: hello"
+        assert len(replies) == (2 if says_more else 1)
 
 
 async def test_a_message_that_was_claimed_without_our_hearing_of_it_is_answered() -> None:
@@ -569,8 +569,8 @@ async def test_what_begins_in_a_private_chat_is_private_whatever_it_comes_out_of
         await gateway.asks(ANN, "between us")
         assert gateway.session_of(group) == old != gateway.session_of(ANN)
         for command in ("/sessions", "/search between", "/resume"):
-            [told] = await gateway.asks(group, command)
-            assert "between us" not in told
-            assert gateway.session_of(ANN) not in told
+            [replies] = await gateway.asks(group, command)
+            assert "between us" not in replies
+            assert gateway.session_of(ANN) not in replies
         assert await gateway.asks(group, "go on") == ["you said: go on"]
         assert gateway.talk(group) == ["said to all", "you said: said to all", "go on", "you said: go on"]

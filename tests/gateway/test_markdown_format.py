@@ -30,27 +30,27 @@ AT = datetime(2026, 11, 15, 12, 0, tzinfo=UTC).timestamp()
 
 @given(st.one_of(NASTY, st.text(max_size=80)))
 def test_a_plain_text_is_one_line_in_which_nothing_acts(text: str) -> None:
-    shown = escape_line(text)
-    assert shown.splitlines() in ([], [shown])
-    assert not re.search(r"(?<!\\)(?:\\\\)*[`*_~\[\]<>#|]", shown), "markup is escaped"
-    assert not re.search(rf"@(?!{APART})|://|(?<!\w)/\w|\w\.\w", shown), "no name, address or command"
-    assert "\u202e" not in shown
-    assert "\x1b" not in shown
+    visible = escape_line(text)
+    assert visible.splitlines() in ([], [visible])
+    assert not re.search(r"(?<!\\)(?:\\\\)*[`*_~\[\]<>#|]", visible), "markup is escaped"
+    assert not re.search(rf"@(?!{APART})|://|(?<!\w)/\w|\w\.\w", visible), "no name, address or command"
+    assert "\u202e" not in visible
+    assert "\x1b" not in visible
 
 
 @given(NASTY)
 def test_a_code_span_cannot_be_left(text: str) -> None:
-    shown = format_code(text)
-    assert shown[0] == shown[-1] == "`"
-    assert "`" not in shown[1:-1]
-    assert "\n" not in shown
+    visible = format_code(text)
+    assert visible[0] == visible[-1] == "`"
+    assert "`" not in visible[1:-1]
+    assert "\n" not in visible
 
 
 @given(NASTY, NASTY)
 def test_a_snippet_has_bold_only_where_something_was_found(before: str, hit: str) -> None:
-    shown = format_snippet(f"{before}>>>{hit}<<<{before}")
-    assert shown.count("**") in (0, 2) or ">>>" in before + hit
-    assert len(shown.splitlines()) <= 1
+    visible = format_snippet(f"{before}>>>{hit}<<<{before}")
+    assert visible.count("**") in (0, 2) or ">>>" in before + hit
+    assert len(visible.splitlines()) <= 1
 
 
 def test_a_snippet_keeps_the_spaces_around_what_was_found() -> None:
@@ -68,9 +68,9 @@ async def test_a_title_that_was_copied_from_an_answer_is_understood(db: SessionD
     old = await chat.talks("x", title="node.js @home")
     await chat.types("/new")
     await chat.talks("y")
-    shown = escape_line("node.js @home")
-    assert shown != "node.js @home"
-    await chat.types(f"/resume {shown}")
+    visible = escape_line("node.js @home")
+    assert visible != "node.js @home"
+    await chat.types(f"/resume {visible}")
     assert chat.session_id == old
 
 

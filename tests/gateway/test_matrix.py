@@ -86,13 +86,13 @@ class Gateways:
 
     def login(self) -> dict[str, str]:
         """The stored login."""
-        told: dict[str, str] = json.loads((self.folder / "login.json").read_text())
-        return told
+        data: dict[str, str] = json.loads((self.folder / "login.json").read_text())
+        return data
 
     def new(self, **more: Any) -> Gateway:
         known = {name: more.pop(name) for name in ("allowed_users", "allow_all") if name in more}
-        told = {"homeserver": self._synapse.url, "user_id": self.user_id, "password": self.account.password}
-        settings = PlatformSettings("matrix", more=told | more, **known)
+        values = {"homeserver": self._synapse.url, "user_id": self.user_id, "password": self.account.password}
+        settings = PlatformSettings("matrix", more=values | more, **known)
         self._started.append(Gateway(settings, self.folder))
         return self._started[-1]
 
@@ -142,18 +142,20 @@ async def test_a_private_chat_both_ways(people: People, gateways: Gateways) -> N
     alice = await people("alice")
     gateway = await gateways.started()
     room = await _dm(alice, gateways)
-    said = await alice.say(room, "hello there")
+    sent_message = await alice.say(room, "hello there")
     event = await gateway.hears()
     assert event.text == "hello there"
-    assert event.message_id == said
+    assert event.message_id == sent_message
     assert event.source == Source(
-        "matrix", room, "Alice", "dm", alice.user_id, "Alice", None, None, message_id=said
+        "matrix", room, "Alice", "dm", alice.user_id, "Alice", None, None, message_id=sent_message
     )
     await gateway.adapter.typing(event.source)
     await eventually(lambda: gateways.user_id in alice.client.rooms[room].typing_users)
-    sent = await gateway.adapter.send(event.source, "**bold** <b>raw</b>", idempotency_key="1", reply_to=said)
+    sent = await gateway.adapter.send(
+        event.source, "**bold** <b>raw</b>", idempotency_key="1", reply_to=sent_message
+    )
     (answer,) = await alice.heard(room)
-    assert (answer.event_id, answer.reply_to, answer.silent) == (sent, said, False)
+    assert (answer.event_id, answer.reply_to, answer.silent) == (sent, sent_message, False)
     assert answer.text == "**bold** <b>raw</b>"
     assert answer.html == "<strong>bold</strong> &lt;b&gt;raw&lt;/b&gt;"
     assert answer.content["m.mentions"] == {}
@@ -233,13 +235,13 @@ async def test_a_new_version_of_a_message(people: People, gateways: Gateways) ->
     gateway = await gateways.started(allow_all=True)
     room = await _group(gateways, alice, bob)
     root = await alice.say(room, "Hermes, begin")
-    said = await alice.say(room, "Hermes, frist", thread=root)
+    sent = await alice.say(room, "Hermes, frist", thread=root)
     await gateway.hears()
     first = await gateway.hears()
-    await bob.edit(room, said, "Hermes, obey me")
-    await alice.edit(room, said, "Hermes, first")
+    await bob.edit(room, sent, "Hermes, obey me")
+    await alice.edit(room, sent, "Hermes, first")
     event = await gateway.hears()
-    assert (event.text, event.edits, event.source.message_id) == ("first", said, said)
+    assert (event.text, event.edits, event.source.message_id) == ("first", sent, sent)
     assert (event.source.thread_id, event.source.user_id) == (root, alice.user_id)
     assert event.message_id != first.message_id
 
@@ -312,12 +314,12 @@ async def test_an_encrypted_group_with_threads_answers_and_new_versions(
             one for one in await person.heard(room, 2 if person is bob else 1) if one.event_id == answer
         )
         assert (heard.text, heard.thread, heard.decrypted) == ("Go on.", root, True)
-    said = await bob.say(room, "what has keys and no locks?", thread=root, reply_to=answer)
+    sent = await bob.say(room, "what has keys and no locks?", thread=root, reply_to=answer)
     event = await gateway.hears()
     assert (event.source.thread_id, event.reply_to) == (root, "Go on.")
-    await bob.edit(room, said, "what has keys but no locks?")
+    await bob.edit(room, sent, "what has keys but no locks?")
     event = await gateway.hears()
-    assert (event.text, event.edits, event.source.thread_id) == ("what has keys but no locks?", said, root)
+    assert (event.text, event.edits, event.source.thread_id) == ("what has keys but no locks?", sent, root)
     await alice.client.room_invite(room, carol.user_id)
     await carol.join(room)
     client = gateway.adapter._require_client()
@@ -430,11 +432,11 @@ async def test_a_server_that_goes_away_and_comes_back(
     finally:
         await asyncio.to_thread(synapse.start)
     # More than one page of the server's response.
-    said = [f"while you were away {number}" for number in range(130)]
-    for text in said:
+    texts = [f"while you were away {number}" for number in range(130)]
+    for text in texts:
         await alice.say(room, text)
     await gateway.start()
-    assert [(await gateway.hears()).text for _ in said] == said
+    assert [(await gateway.hears()).text for _ in texts] == texts
     await gateway.adapter.send(event.source, "lost?", idempotency_key="1")
     assert (await alice.heard(room))[0].text == "lost?"
 
@@ -557,15 +559,15 @@ async def test_the_longest_texts_fit(people: People, gateways: Gateways) -> None
     alice = await people("alice")
     gateway = await gateways.started()
     to = await _talk(alice, gateway, gateways, encrypted=True)
-    longest, said = gateway.adapter.capabilities.max_length, 0
+    longest, length = gateway.adapter.capabilities.max_length, 0
     for piece in ("a", "é", "🙂", '"', "*a*\n", "&", "- a\n"):
         text = piece * (longest // gateway.adapter.measure(piece))
         assert longest - 12 < gateway.adapter.measure(text) <= longest
         inside = to._replace(thread_id=to.message_id)
         sent = await gateway.adapter.send(inside, text, idempotency_key=piece, reply_to=to.message_id)
         await gateway.adapter.edit(to, sent or "", text)
-        said += 2
-        first, second = (await alice.heard(to.chat_id, said))[-2:]
+        length += 2
+        first, second = (await alice.heard(to.chat_id, length))[-2:]
         assert first.text == second.content["m.new_content"]["body"] == text
 
 
@@ -594,10 +596,10 @@ _JSON = st.recursive(
 @given(st.dictionaries(st.sampled_from(_NAMES), _JSON))
 def test_whatever_people_send_can_be_read(content: dict[str, Any]) -> None:
     room_events.find_thread(content)
-    said = room_events.read_content(content)
-    if said is not None:
-        assert isinstance(said.text, str)
-        room_events.is_addressed(said, "@hermes:localhost", ["Hermes"])
+    room_text = room_events.read_content(content)
+    if room_text is not None:
+        assert isinstance(room_text.text, str)
+        room_events.is_addressed(room_text, "@hermes:localhost", ["Hermes"])
 
 
 @pytest.mark.parametrize(
@@ -614,8 +616,8 @@ def test_whatever_people_send_can_be_read(content: dict[str, Any]) -> None:
     ],
 )
 def test_how_we_are_called(text: str, called: bool, rest: str) -> None:
-    said = room_events.RoomText(text)
-    assert room_events.is_addressed(said, "@hermes:localhost", ["Hermes"]) is called
+    content = room_events.RoomText(text)
+    assert room_events.is_addressed(content, "@hermes:localhost", ["Hermes"]) is called
     assert room_events.strip_address(text, "@hermes:localhost", ["Hermes"]) == rest
 
 
@@ -630,16 +632,16 @@ def test_how_we_are_called(text: str, called: bool, rest: str) -> None:
 )
 def test_an_answer_without_the_quote_before_it(body: str, quoted: str | None, text: str) -> None:
     related = {"m.in_reply_to": {"event_id": "$1"}}
-    said = room_events.read_content({"msgtype": "m.text", "body": body, "m.relates_to": related})
-    assert said
-    assert (said.replies_to, said.quoted, said.text) == ("$1", quoted, text)
+    content = room_events.read_content({"msgtype": "m.text", "body": body, "m.relates_to": related})
+    assert content
+    assert (content.replies_to, content.quoted, content.text) == ("$1", quoted, text)
 
 
 def test_a_link_to_us_calls_us() -> None:
     html = '<a href="https://matrix.to/#/%40hermes%3Alocalhost">H</a> hi'
-    said = room_events.read_content({"msgtype": "m.text", "body": "H hi", "formatted_body": html})
-    assert said
-    assert room_events.is_addressed(said, "@hermes:localhost", [])
+    content = room_events.read_content({"msgtype": "m.text", "body": "H hi", "formatted_body": html})
+    assert content
+    assert room_events.is_addressed(content, "@hermes:localhost", [])
 
 
 @pytest.mark.parametrize(

@@ -91,12 +91,12 @@ def test_a_histogram_counts_what_is_at_most_each_bound(values: list[float]) -> N
     took = Histogram("took", "How long.", QUICK)
     for value in values:
         took.observe(value)
-    told = read_back(written(took))
+    result = read_back(written(took))
     for bound in (*QUICK, math.inf):
         at_most = sum(value <= bound for value in values)
-        assert told["took_bucket", (("le", format_value(bound)),)] == at_most
-    assert told["took_count", ()] == len(values)
-    assert told["took_sum", ()] == pytest.approx(math.fsum(values))
+        assert result["took_bucket", (("le", format_value(bound)),)] == at_most
+    assert result["took_count", ()] == len(values)
+    assert result["took_sum", ()] == pytest.approx(math.fsum(values))
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def test_nothing_is_lost_when_several_threads_count() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
-    told = read_back(written(counter) + written(took))
-    assert told["c_total", ()] == told["h_count", ()] == 8000
-    assert told["h_sum", ()] == 4000
+    result = read_back(written(counter) + written(took))
+    assert result["c_total", ()] == result["h_count", ()] == 8000
+    assert result["h_sum", ()] == 4000
 
 
 def test_the_gateways_own_numbers_are_all_readable() -> None:
@@ -169,6 +169,6 @@ def test_the_gateways_own_numbers_are_all_readable() -> None:
         "hermes_model_tokens": "counter",
     }
     assert all(family.documentation for family in families.values())
-    told = read_back(metrics.render())
-    assert told["hermes_messages_received_total", (("platform", "other"), ("state", "accepted"))] == 1
-    assert told["hermes_model_tokens_total", (("kind", "input"),)] == 1200
+    result = read_back(metrics.render())
+    assert result["hermes_messages_received_total", (("platform", "other"), ("state", "accepted"))] == 1
+    assert result["hermes_model_tokens_total", (("kind", "input"),)] == 1200

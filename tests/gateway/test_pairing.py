@@ -183,9 +183,9 @@ STRANGER: dict[str, Any] = {
 
 def add_stranger(folder: Path) -> None:
     """Add a person to the file, as a model could with `write_file`."""
-    told = json.loads((folder / FILE).read_text())
-    told["people"].append(STRANGER)
-    (folder / FILE).write_text(json.dumps(told))
+    data = json.loads((folder / FILE).read_text())
+    data["people"].append(STRANGER)
+    (folder / FILE).write_text(json.dumps(data))
 
 
 def actions(home: Path) -> list[str]:
@@ -249,10 +249,10 @@ def test_the_file_of_an_older_version_is_adopted_once(folder: Path, home: Path) 
     assert Pairings(folder).adopt_unsealed() == [Paired(**ann)]
     assert Pairings(folder).is_owner("telegram", "1")
     assert stat.S_IMODE((home / "seal.key").stat().st_mode) == 0o600
-    told = json.loads((folder / FILE).read_text())
-    del told["seal"]
-    told["people"].append(STRANGER)
-    (folder / FILE).write_text(json.dumps(told))
+    data = json.loads((folder / FILE).read_text())
+    del data["seal"]
+    data["people"].append(STRANGER)
+    (folder / FILE).write_text(json.dumps(data))
     assert Pairings(folder).adopt_unsealed() is None
     (home / "seal.key").unlink()  # the audit log still shows that there was a key
     assert Pairings(folder).adopt_unsealed() is None

@@ -50,8 +50,8 @@ def prompt(source: Source, *, shared: bool = False, redact_pii: bool = False, **
 def facts(text: str) -> dict[str, Any]:
     found = re.findall(r"^(`{3,})json\n(.*?)\n\1$", text, re.MULTILINE | re.DOTALL)
     assert len(found) == 1
-    told: dict[str, Any] = json.loads(found[0][1])
-    return told
+    data: dict[str, Any] = json.loads(found[0][1])
+    return data
 
 
 def spoken(source: Source, text: str) -> str:
@@ -108,10 +108,13 @@ def test_where_ids_lead_to_people_they_can_be_hidden(platform: str) -> None:
     text = prompt(
         source, redact_pii=True, home_channels={platform: f"{platform}:+4917012345", "matrix": "!r:h"}
     )
-    told = facts(text)
-    assert told["user"] == f"user_{hashed('+4915198765')}"
-    assert told["chat"] == f"group: {platform}:{hashed('+4917012345')}, thread: 7"
-    assert told["home_channels"] == {platform: f"{platform}:{hashed('+4917012345')}", "matrix": "matrix:!r:h"}
+    result = facts(text)
+    assert result["user"] == f"user_{hashed('+4915198765')}"
+    assert result["chat"] == f"group: {platform}:{hashed('+4917012345')}, thread: 7"
+    assert result["home_channels"] == {
+        platform: f"{platform}:{hashed('+4917012345')}",
+        "matrix": "matrix:!r:h",
+    }
     for secret in ("4917012345", "4915198765", "Ann", "Smiths"):
         assert secret not in text
 
@@ -133,8 +136,8 @@ def test_whatever_people_call_things_it_stays_data(
     text = prompt(source, shared=shared, redact_pii=redact_pii, home_channels={"telegram": chat})
     plain = prompt(Source("telegram", "1", chat_type="group"), shared=shared, home_channels={"telegram": "1"})
     outside = re.compile(r"^(`{3,})json\n.*?\n\1$", re.DOTALL | re.MULTILINE)
-    told = facts(text)
-    if "home_channels" in told:
+    result = facts(text)
+    if "home_channels" in result:
         assert outside.sub("", text) == outside.sub("", plain)
     assert len(text) < 6000
     assert len(re.findall(r"^`{3,}", text, re.MULTILINE)) == 2

@@ -69,14 +69,14 @@ async def test_the_next_message_after_a_long_time_begins_afresh(clock: time_mach
         await gateway.asks(ANN, "still here")
         assert gateway.session_of(ANN) == old
         clock.shift(61 * 60)
-        told = await gateway.asks(ANN, "again")
-        assert len(told) == 2
-        assert told[1] == "you said: again"
+        replies = await gateway.asks(ANN, "again")
+        assert len(replies) == 2
+        assert replies[1] == "you said: again"
         assert gateway.talk(ANN) == ["again", "you said: again"]
         row = gateway.db.get_session(gateway.session_of(ANN))
         assert row is not None
         assert row["parent_session_id"] == old
-        notice = next(call for call in gateway.platform.calls_of("send") if call.text == told[0])
+        notice = next(call for call in gateway.platform.calls_of("send") if call.text == replies[0])
         assert notice.silent
         assert "idle" in (await gateway.asks(ANN, "/why"))[0].lower()
 

@@ -51,12 +51,12 @@ def who(source: Source) -> str:
 async def test_what_one_person_says_of_themselves_is_not_known_about_another() -> None:
     async with LocalGateway() as gateway:
         await gateway.asks(ANN_HERE, memory("add", "user", content="is an administrator"))
-        told = await prompt_for(gateway, BOB_HERE)
-    assert "about the person" not in told
-    assert "You work for one person" not in told
+        prompt_text = await prompt_for(gateway, BOB_HERE)
+    assert "about the person" not in prompt_text
+    assert "You work for one person" not in prompt_text
     assert re.search(
         rf"```people\n- about {who(ANN)}, said by {who(ANN)} on \d{{4}}-\d\d-\d\d: is an administrator\n```",
-        told,
+        prompt_text,
     )
 
 
@@ -64,11 +64,11 @@ async def test_notes_of_a_room_say_whose_word_they_are() -> None:
     async with LocalGateway() as gateway:
         (answer,) = await gateway.asks(BOB_HERE, memory("add", content="The server is called kestrel."))
         assert f"kept as the word of {who(BOB)}" in answer
-        told = await prompt_for(gateway, ANN_HERE)
+        prompt_text = await prompt_for(gateway, ANN_HERE)
         (read,) = await gateway.asks(ANN_HERE, memory("read"))
-    assert "Notes of this room" in told
-    assert "What you noted" not in told
-    for text in (told, read):
+    assert "Notes of this room" in prompt_text
+    assert "What you noted" not in prompt_text
+    for text in (prompt_text, read):
         assert re.search(rf"- said by {who(BOB)} on \d{{4}}-\d\d-\d\d: The server is called kestrel\.", text)
 
 
@@ -78,9 +78,9 @@ async def test_an_entry_is_one_line_and_forges_no_other() -> None:
         await gateway.asks(ANN_HERE, memory("add", content=forged))
         assert len(kept(gateway).splitlines()) == 1
         assert kept(gateway).startswith(f"[{who(ANN)}, ")
-        told = await prompt_for(gateway, BOB_HERE)
-    assert told.count("said by") == 1
-    assert f"[{who(BOB)}] yes" not in told
+        prompt_text = await prompt_for(gateway, BOB_HERE)
+    assert prompt_text.count("said by") == 1
+    assert f"[{who(BOB)}] yes" not in prompt_text
 
 
 @pytest.mark.parametrize("action", ["remove", "replace"])
@@ -194,9 +194,9 @@ async def test_a_room_does_not_keep_the_prompt_of_one_person() -> None:
         gateway.db.update_system_prompt(session, f"{WHO}\n\nWhat you know about the person: an administrator")
         await gateway.asks(BOB_HERE, "hello")
         assert gateway.session_of(BOB_HERE) == session
-        told = gateway.brain.requests[-1].messages[0]["content"]
-    assert "an administrator" not in told
-    assert told.startswith(WHO_IN_A_ROOM)
+        prompt_text = gateway.brain.requests[-1].messages[0]["content"]
+    assert "an administrator" not in prompt_text
+    assert prompt_text.startswith(WHO_IN_A_ROOM)
 
 
 # ---------------------------------------------------------------- attachments and replies

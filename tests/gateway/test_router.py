@@ -156,8 +156,8 @@ async def test_commands_tell_that_the_conversation_of_a_chat_is_in_the_trash(res
             (answer,) = await gateway.asks(ANN, command)
             assert IN_TRASH in answer
             assert "Nothing was said" not in answer
-        (told, _) = await gateway.asks(ANN, "/title Fresh")
-        assert told == REPLACED
+        (replies, _) = await gateway.asks(ANN, "/title Fresh")
+        assert replies == REPLACED
         (answer,) = await gateway.asks(ANN, "/why")
         assert TRASHED in answer
         assert IN_TRASH not in answer
@@ -211,18 +211,18 @@ async def test_a_private_chat_is_of_one_person_whoever_else_speaks_in_it() -> No
     async with LocalGateway() as gateway:
         await gateway.asks(ann, "my word is OSTRICH")
         for _ in range(2):
-            told = len(gateway.brain.requests)
+            count = len(gateway.brain.requests)
             assert (await gateway.asks(bob, "and mine is HERON"))[-1].endswith("HERON")
-            assert "OSTRICH" not in str(gateway.brain.requests[told:])
+            assert "OSTRICH" not in str(gateway.brain.requests[count:])
             for command in ("/status", "/title", "/why", "/resend"):
                 answer = str(await gateway.asks(bob, command))
                 assert "OSTRICH" not in answer
                 assert gateway.session_of(ann) not in answer
             await gateway.restart()
-        told = len(gateway.brain.requests)
+        count = len(gateway.brain.requests)
         await gateway.asks(ann, "and again")
-        assert "HERON" not in str(gateway.brain.requests[told:])
-        assert "OSTRICH" in str(gateway.brain.requests[told:])
+        assert "HERON" not in str(gateway.brain.requests[count:])
+        assert "OSTRICH" in str(gateway.brain.requests[count:])
 
 
 async def test_two_people_who_begin_a_private_chat_at_the_same_moment_are_two() -> None:
@@ -231,8 +231,8 @@ async def test_two_people_who_begin_a_private_chat_at_the_same_moment_are_two() 
         await asyncio.gather(*(gateway.says(who, f"I am {who.user_name}") for who in people))
         await gateway.quiet()
         for request in gateway.brain.requests:
-            said = str(request.messages)
-            assert ("I am Ann" in said) != ("I am Bob" in said)
+            text = str(request.messages)
+            assert ("I am Ann" in text) != ("I am Bob" in text)
 
 
 async def test_halves_of_characters_in_the_names_of_chats_stop_nobody() -> None:

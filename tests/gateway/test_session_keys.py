@@ -225,12 +225,12 @@ def as_documented(source: Source, keying: Keying) -> tuple[str, ...]:
 
 def as_numbers(source: Source) -> Source:
     """Return the source with integer ids, as some platforms send them."""
-    told = source.to_dict()
+    values = source.to_dict()
     for name in ("chat_id", "user_id", "thread_id", "user_id_alt"):
-        value = told.get(name)
+        value = values.get(name)
         if isinstance(value, str) and value.lstrip("-").isdecimal() and value.isascii():
-            told[name] = int(value)
-    return Source.from_dict(told)
+            values[name] = int(value)
+    return Source.from_dict(values)
 
 
 def from_the_inbox(source: Source) -> Source:
@@ -269,8 +269,8 @@ def test_the_same_chat_is_the_same_row_and_another_chat_is_another(
 
 @given(SOURCES)
 def test_a_source_comes_back_as_it_was(source: Source) -> None:
-    told = source.to_dict()
-    assert Source.from_dict(json.loads(json.dumps(told))) == source
+    values = source.to_dict()
+    assert Source.from_dict(json.loads(json.dumps(values))) == source
     always = {
         "platform",
         "chat_id",
@@ -281,8 +281,8 @@ def test_a_source_comes_back_as_it_was(source: Source) -> None:
         "thread_id",
         "chat_topic",
     }
-    assert always <= set(told)
-    assert all(told[name] for name in set(told) - always)
+    assert always <= set(values)
+    assert all(values[name] for name in set(values) - always)
 
 
 def test_whether_it_is_a_bot_is_not_stored() -> None:

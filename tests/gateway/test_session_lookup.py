@@ -73,5 +73,5 @@ async def test_a_chat_that_was_begun_in_another_place_is_told_by_its_row(db: Ses
     db.routing.switch(key, other)
     route = db.routing.get(key)
     assert route is not None
-    told = restore_source(db, route, Keying())
-    assert (told.chat_type, told.chat_id, told.user_id) == ("dm", "1", "1")
+    result = restore_source(db, route, Keying())
+    assert (result.chat_type, result.chat_id, result.user_id) == ("dm", "1", "1")

@@ -35,8 +35,8 @@ def folder(home: Path) -> Path:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((folder / "sessions.json").read_text("utf-8"))
-    return told
+    data: dict[str, Any] = json.loads((folder / "sessions.json").read_text("utf-8"))
+    return data
 
 
 def test_an_entry_has_every_documented_key(db: SessionDB, folder: Path) -> None:
@@ -48,19 +48,19 @@ def test_an_entry_has_every_documented_key(db: SessionDB, folder: Path) -> None:
         KEY, {"last_prompt_tokens": 1234, "suspended": True, "resume_reason": "restart_timeout"}
     )
     IndexFile(db, folder).write()
-    told = read(folder)[KEY]
-    assert list(told) == DOCUMENTED
-    assert (told["session_key"], told["session_id"], told["platform"]) == (KEY, chat, "telegram")
-    assert (told["input_tokens"], told["total_tokens"], told["last_prompt_tokens"]) == (7, 10, 1234)
-    assert told["estimated_cost_usd"] == 0.5
-    assert (told["suspended"], told["resume_pending"], told["resume_reason"]) == (
+    result = read(folder)[KEY]
+    assert list(result) == DOCUMENTED
+    assert (result["session_key"], result["session_id"], result["platform"]) == (KEY, chat, "telegram")
+    assert (result["input_tokens"], result["total_tokens"], result["last_prompt_tokens"]) == (7, 10, 1234)
+    assert result["estimated_cost_usd"] == 0.5
+    assert (result["suspended"], result["resume_pending"], result["resume_reason"]) == (
         True,
         False,
         "restart_timeout",
     )
-    assert told["display_name"] == "Ann"
+    assert result["display_name"] == "Ann"
     for name in ("created_at", "updated_at"):
-        assert datetime.fromisoformat(told[name]).utcoffset() is not None
+        assert datetime.fromisoformat(result[name]).utcoffset() is not None
 
 
 def test_an_origin_is_where_the_platform_said_it_is_else_what_the_store_knows(
@@ -70,9 +70,9 @@ def test_an_origin_is_where_the_platform_said_it_is_else_what_the_store_knows(
     begun(db, ANN, key="told", origin=where.to_dict())
     begun(db, ROOM, key="known")
     IndexFile(db, folder).write()
-    told = read(folder)
-    assert told["told"]["origin"] == where.to_dict()
-    assert Source.from_dict(told["known"]["origin"]) == Source(
+    result = read(folder)
+    assert result["told"]["origin"] == where.to_dict()
+    assert Source.from_dict(result["known"]["origin"]) == Source(
         "telegram", "-100", None, "group", thread_id="7"
     )
 

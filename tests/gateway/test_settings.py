@@ -113,7 +113,7 @@ def test_the_environment_wins_over_the_env_file_over_the_config(
 
 
 def test_every_name_that_people_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {
+    values = {
         "TELEGRAM_BASE_URL": "http://127.0.0.1:8081/",
         "TELEGRAM_HOME_CHANNEL": "-1",
         "MATRIX_ALLOWED_USERS": "@a:m.org,@b:m.org",
@@ -124,7 +124,7 @@ def test_every_name_that_people_know(monkeypatch: pytest.MonkeyPatch) -> None:
         "WEBHOOK_ALLOW_ALL": "yes",
         "SESSION_RESET_HOUR": "0",
     }
-    for name, value in told.items():
+    for name, value in values.items():
         monkeypatch.setenv(name, value)
     settings = read_gateway_settings()
     assert settings.platforms["telegram"].more == {"base_url": "http://127.0.0.1:8081"}
@@ -281,12 +281,12 @@ def test_a_variable_that_makes_no_sense_is_named(monkeypatch: pytest.MonkeyPatch
     ).filter(lambda value: isinstance(value, dict))
 )
 def test_whatever_stands_in_the_file_is_settings_or_one_line(values: dict[str, Any]) -> None:
-    told = ""
+    text = ""
     try:
         parse_gateway_settings(values, file="config.yaml")
     except errors.BadConfig as problem:
-        told = str(problem)
-    assert "\n" not in told
+        text = str(problem)
+    assert "\n" not in text
 
 
 # ---------------------------------------------------------------- secrets

@@ -141,9 +141,9 @@ def test_every_row_of_a_table_has_a_head_in_its_part(text: str, longest: int, me
 
 @given(MARKDOWN, st.integers(1, 300), MEASURES)
 def test_a_beginning_is_whole_and_fits(text: str, cut: int, measure: Measure) -> None:
-    shown = fit_beginning(text[:cut], 120, measure)
-    assert measure(shown) <= 120
-    assert open_fence(shown) is None
+    visible = fit_beginning(text[:cut], 120, measure)
+    assert measure(visible) <= 120
+    assert open_fence(visible) is None
 
 
 @given(

@@ -27,7 +27,7 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seed", range(5))
 async def test_each_message_is_answered_once_and_in_order(seed: int, busy: str) -> None:
     dice = random.Random(seed)
-    said: dict[int, list[str]] = {number: [] for number in range(len(CHATS))}
+    messages: dict[int, list[str]] = {number: [] for number in range(len(CHATS))}
     async with LocalGateway(settings_of(platform={"busy": busy, "stream": dice.random() < 0.5})) as gateway:
         for step in range(STEPS):
             match dice.choice(("say", "say", "say", "say", "twice", "command", "break", "restart", "lose")):
@@ -36,7 +36,7 @@ async def test_each_message_is_answered_once_and_in_order(seed: int, busy: str) 
                     text = f"word{step}"
                     for _ in range(1 if how == "say" else 2):
                         await gateway.says(CHATS[number], text, number=f"n{step}")
-                    said[number].append(text)
+                    messages[number].append(text)
                 case "command":
                     await gateway.says(dice.choice(CHATS), dice.choice(COMMANDS), number=f"n{step}")
                 case "break":
@@ -51,7 +51,7 @@ async def test_each_message_is_answered_once_and_in_order(seed: int, busy: str) 
                 case _:
                     pass
         await gateway.quiet()
-        for number, texts in said.items():
+        for number, texts in messages.items():
             heard = [answer.split() for answer in gateway.heard(CHATS[number]) if "you said" in answer]
             first = [next((at for at, words in enumerate(heard) if text in words), -1) for text in texts]
             assert first == sorted(first), (texts, heard)

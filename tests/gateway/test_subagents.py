@@ -48,8 +48,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskServer]:
 async def test_a_subagent_belongs_to_whom_the_conversation_belongs_to(server: TaskServer) -> None:
     async with WireGateway() as gateway:
         for who in (ANN, in_group(BOB)):
-            told = await gateway.asks(who, delegate("say three owls"))
-            assert "three owls" in told[-1]
+            replies = await gateway.asks(who, delegate("say three owls"))
+            assert "three owls" in replies[-1]
             (child,) = gateway.children(who)
             family = read_rows(gateway.db, BELONGING, child["id"], gateway.session_of(who))
             assert family[0] == family[1]

@@ -68,8 +68,8 @@ async def adapter(server: TelegramServer, tmp_path: Path) -> AsyncIterator[Teleg
 
 
 def made(server: TelegramServer, folder: Path, **more: Any) -> Telegram:
-    told = {"bot_token": server.token, "base_url": server.base_url} | more
-    return Telegram(PlatformSettings("telegram", more=told), folder)
+    values = {"bot_token": server.token, "base_url": server.base_url} | more
+    return Telegram(PlatformSettings("telegram", more=values), folder)
 
 
 @asynccontextmanager
@@ -129,14 +129,14 @@ def is_an_adapter(adapter: Telegram) -> Adapter:
 async def test_a_private_message_says_who_where_and_when(server: TelegramServer, adapter: Telegram) -> None:
     alice = server.person("Alice", "alice99")
     async with running(adapter) as heard:
-        said = server.say(alice, "hello")["message"]
+        sent = server.say(alice, "hello")["message"]
         event = await event_in(heard)
     known = str(alice.id)
-    message_id = str(said["message_id"])
+    message_id = str(sent["message_id"])
     assert event.source == Source(
         "telegram", known, "Alice", "dm", known, "Alice", message_id=message_id, handle="alice99"
     )
-    assert (event.text, event.sent_at, event.edits, event.reply_to) == ("hello", said["date"], None, None)
+    assert (event.text, event.sent_at, event.edits, event.reply_to) == ("hello", sent["date"], None, None)
 
 
 @pytest.mark.parametrize("basic", [True, False])
@@ -299,9 +299,9 @@ async def test_a_reply_brings_what_it_replies_to(server: TelegramServer, adapter
 async def test_an_edit_is_a_message_of_its_own(server: TelegramServer, adapter: Telegram) -> None:
     alice = server.person("Alice")
     async with running(adapter) as heard:
-        said = server.say(alice, "helo")
+        sent = server.say(alice, "helo")
         first = await event_in(heard)
-        server.edit(said, "hello")
+        server.edit(sent, "hello")
         second = await event_in(heard)
     assert (second.text, second.edits) == ("hello", first.source.message_id)
     assert second.sent_at > first.sent_at
@@ -507,9 +507,9 @@ async def test_a_wrong_token_is_told_and_not_shown(
     server: TelegramServer, tmp_path: Path, token: str
 ) -> None:
     adapter = made(server, tmp_path, bot_token=token)
-    with pytest.raises(Misconfigured, match="token") as told:
+    with pytest.raises(Misconfigured, match="token") as caught:
         await adapter.run(_nobody, lambda: None)
-    assert token not in str(told.value)
+    assert token not in str(caught.value)
     await adapter.close()
 
 
@@ -521,9 +521,9 @@ async def test_another_program_with_the_same_bot_is_told(server: TelegramServer,
 
 async def test_being_told_to_wait_while_asking_is_told_on(server: TelegramServer, adapter: Telegram) -> None:
     server.will("getUpdates", too_many(7))
-    with pytest.raises(RateLimited) as told:
+    with pytest.raises(RateLimited) as caught:
         await adapter.run(_nobody, lambda: None)
-    assert told.value.seconds == 7
+    assert caught.value.seconds == 7
 
 
 @pytest.mark.parametrize(
@@ -536,9 +536,9 @@ async def test_being_told_to_wait_while_asking_is_told_on(server: TelegramServer
     ],
 )
 def test_settings_that_cannot_work_are_told_at_once(tmp_path: Path, more: Json) -> None:
-    told = {"bot_token": "1:x"} | more
+    values = {"bot_token": "1:x"} | more
     with pytest.raises(Misconfigured):
-        Telegram(PlatformSettings("telegram", more=told), tmp_path)
+        Telegram(PlatformSettings("telegram", more=values), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -594,10 +594,12 @@ async def test_a_reply_names_its_message_unless_that_is_gone(
     server: TelegramServer, adapter: Telegram
 ) -> None:
     alice = server.person("Alice")
-    said = server.say(alice, "hello")["message"]["message_id"]
-    await adapter.send(private(alice), "to that", idempotency_key="1", reply_to=str(said), silent=True)
+    sent_message = server.say(alice, "hello")["message"]["message_id"]
+    await adapter.send(
+        private(alice), "to that", idempotency_key="1", reply_to=str(sent_message), silent=True
+    )
     await adapter.send(private(alice), "to nothing", idempotency_key="2", reply_to="999")
-    assert [(sent.reply_to, sent.silent) for sent in server.sent] == [(said, True), (None, False)]
+    assert [(sent.reply_to, sent.silent) for sent in server.sent] == [(sent_message, True), (None, False)]
 
 
 async def test_the_longest_text_fits_as_telegram_counts(server: TelegramServer, adapter: Telegram) -> None:
@@ -679,12 +681,12 @@ async def test_too_much_at_once_is_told_with_how_long_to_wait(
 ) -> None:
     to = private(server.person("Alice"))
     server.will("sendMessage", too_many(3), too_many(0))
-    with pytest.raises(RateLimited) as told:
+    with pytest.raises(RateLimited) as caught:
         await adapter.send(to, "hello", idempotency_key="1")
-    assert told.value.seconds == 3
-    with pytest.raises(RateLimited) as told:
+    assert caught.value.seconds == 3
+    with pytest.raises(RateLimited) as caught:
         await adapter.send(to, "hello", idempotency_key="1")
-    assert told.value.seconds == 1
+    assert caught.value.seconds == 1
     assert server.sent == []
     assert await adapter.send(to, "hello", idempotency_key="1")
 

@@ -49,9 +49,9 @@ def lines(folder: Path, session_id: str) -> list[dict[str, Any]]:
 def again(home: Path, folder: Path, into: str = "again.db") -> SessionDB:
     """Return the rebuilt store. Runs `rebuild` in this process, which is faster than the command."""
     target = home / into
-    told = {"from_transcripts": True, "folder": folder, "into": target, "dry_run": False, "store": None}
-    told["trusted"] = True
-    assert rebuild.rebuild_store(argparse.Namespace(**told)) == 0
+    values = {"from_transcripts": True, "folder": folder, "into": target, "dry_run": False, "store": None}
+    values["trusted"] = True
+    assert rebuild.rebuild_store(argparse.Namespace(**values)) == 0
     return SessionDB(target)
 
 
@@ -71,7 +71,7 @@ def test_a_transcript_begins_with_the_session_and_goes_on_with_what_was_said(
     db.append_message(chat, "user", "hello", platform_message_id="9", timestamp=1_700_000_000.123456)
     db.append_message(chat, "assistant", None, tool_calls=[{"id": "c", "function": {"name": "f"}}])
     transcripts.catch_up()
-    meta, said, called = lines(folder, chat)
+    meta, stored_lines, called = lines(folder, chat)
     assert (meta["role"], meta["platform"], meta["model"], meta["tools"]) == (
         "session_meta",
         "telegram",
@@ -81,9 +81,13 @@ def test_a_transcript_begins_with_the_session_and_goes_on_with_what_was_said(
     assert meta["timestamp"][-6] in "+-"
     assert meta["session"]["owner"] == ANN.person
     assert meta["session"]["session_key"] == "agent:main:telegram:dm:42"
-    assert (said["role"], said["content"], said["platform_message_id"]) == ("user", "hello", "9")
-    assert said["at"] == 1_700_000_000.123456
-    assert said["uid"]
+    assert (stored_lines["role"], stored_lines["content"], stored_lines["platform_message_id"]) == (
+        "user",
+        "hello",
+        "9",
+    )
+    assert stored_lines["at"] == 1_700_000_000.123456
+    assert stored_lines["uid"]
     assert called["tool_calls"] == [{"id": "c", "function": {"name": "f"}}]
 
 
@@ -148,9 +152,9 @@ def test_the_terminal_writes_them_where_all_are_asked_for(
     found = list(folder.glob("*.jsonl"))
     assert len(found) == files
     for file in found:
-        told = lines(folder, file.stem)
-        assert [line.get("content") for line in told if line["role"] == "user"] == ["hello"]
-        assert told[-1]["session"]["end_reason"] == "cli_close"
+        stored_lines = lines(folder, file.stem)
+        assert [line.get("content") for line in stored_lines if line["role"] == "user"] == ["hello"]
+        assert stored_lines[-1]["session"]["end_reason"] == "cli_close"
 
 
 def test_every_column_that_an_import_restores_is_in_it() -> None:

@@ -214,9 +214,9 @@ def folder(tmp_path: Path) -> Path:
     ],
 )
 def test_what_is_missing_or_wrong_is_one_clear_line(more: dict[str, Any], line: str, folder: Path) -> None:
-    with pytest.raises(Misconfigured) as told:
+    with pytest.raises(Misconfigured) as caught:
         Webhook(PlatformSettings("webhook", more=more), folder)
-    assert str(told.value).startswith(line)
+    assert str(caught.value).startswith(line)
 
 
 def test_it_is_an_adapter_that_promises_nothing_about_seeing_things_once(folder: Path) -> None:
@@ -249,7 +249,7 @@ async def test_a_message_is_answered_in_the_response(core: Core, folder: Path) -
 
 
 async def test_where_it_was_said(core: Core, folder: Path) -> None:
-    said: list[tuple[str, dict[str, Any], str]] = [
+    requests: list[tuple[str, dict[str, Any], str]] = [
         ("/webhook", {}, "dm:webhook"),
         ("/webhook", {"user": "ann"}, "dm:ann"),
         ("/webhook/alerts", {}, "group:alerts"),
@@ -263,7 +263,7 @@ async def test_where_it_was_said(core: Core, folder: Path) -> None:
             path,
             more,
             key,
-        ) in said:  # the texts differ, because the same request at another path counts as a duplicate
+        ) in requests:  # the texts differ, because the same request at another path counts as a duplicate
             answer = await Caller(client).say(f"hello at {path}", path=path, **more)
             assert answer.json()["session_key"] == f"agent:main:webhook:{key}"
 
@@ -396,9 +396,9 @@ async def test_what_became_of_it(core: Core, folder: Path) -> None:
         ("ignored", 200, {"ignored": True}),
     ]
     async with running(core, folder) as address, client_of(address) as client:
-        for core.state, status, told in became:
+        for core.state, status, body in became:
             answer = await Caller(client).say(f"this is {core.state}")
-            assert (answer.status_code, answer.json()) == (status, told)
+            assert (answer.status_code, answer.json()) == (status, body)
             assert ("retry-after" in answer.headers) is (status == 429)
 
 
@@ -593,9 +593,9 @@ async def test_a_signed_request_is_accepted_once_whatever_its_path(core: Core, f
         assert (await caller.as_github(numbered)).status_code == 200
         assert (await caller.post({"text": "hello"}, at=at)).status_code == 200
         for path in ("/webhook", "/webhook/other", "/webhook/github", "/webhook/github%20"):
-            for told, delivery in ((event, "guid-1"), (event, "guid-2"), (numbered, None)):
-                answer = await caller.as_github(told, delivery, path=path)
-                assert answer.json() == {"duplicate": True}, (path, told)
+            for body, delivery in ((event, "guid-1"), (event, "guid-2"), (numbered, None)):
+                answer = await caller.as_github(body, delivery, path=path)
+                assert answer.json() == {"duplicate": True}, (path, body)
             again = await caller.post({"text": "hello"}, at=at, path=path)
             assert again.json() == {"duplicate": True}, path
     assert len(core.events) == 3
@@ -761,8 +761,8 @@ async def test_the_example_of_the_documentation_works(core: Core, folder: Path) 
         done = await asyncio.create_subprocess_exec(
             *(sys.executable, "-W", "error", "-c", program), env=environment, stdout=asyncio.subprocess.PIPE
         )
-        told, _ = await done.communicate()
-    assert (done.returncode, told.decode()) == (0, "You said: How is the deployment going?\n")
+        output, _ = await done.communicate()
+    assert (done.returncode, output.decode()) == (0, "You said: How is the deployment going?\n")
 
 
 async def test_only_what_is_posted_is_heard(core: Core, folder: Path) -> None:
@@ -787,8 +787,8 @@ async def test_an_answer_is_posted_to_the_callback_address_signed_and_numbered(
             )
             assert answer.status_code == 202
             await asyncio.wait_for(receiver.came.wait(), 60)
-    ((told, headers, body),) = receiver.got
-    assert told == {"reply": "You said: Grüße", "message_id": "m1", "chat": "ops", "thread": None}
+    ((result, headers, body),) = receiver.got
+    assert result == {"reply": "You said: Grüße", "message_id": "m1", "chat": "ops", "thread": None}
     assert headers["idempotency-key"] == "o1"
     assert headers["content-type"] == "application/json"
     assert check_signature(SECRET.encode(), headers, body, clock.now()) is not None
@@ -918,9 +918,9 @@ async def test_of_a_receiver_that_does_not_answer_nobody_can_tell_whether_it_arr
         server = await asyncio.start_server(behaviour, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         async with _asked(core, folder, f"http://127.0.0.1:{port}/back?key=secret") as (adapter, to):
-            with pytest.raises(DeliveryUnknown) as told:
+            with pytest.raises(DeliveryUnknown) as caught:
                 await adapter.send(to, "hello", idempotency_key="o1", reply_to="m1")
-            assert "secret" not in str(told.value)
+            assert "secret" not in str(caught.value)
         server.close()
 
 

@@ -38,9 +38,9 @@ def test_messages_are_in_the_order_they_were_appended(db: SessionDB, home: Path,
     assert [row["timestamp"] for row in rows] == times
     assert [said["content"] for said in db.get_messages_as_conversation("s")] == texts
     assert [said["content"] for said in db.get_messages_as_conversation("s", include_ancestors=True)] == texts
-    shown = db.list_sessions_rich()[0]
-    assert shown["last_active"] == max(times)
-    assert shown["preview"] == "number0 word"  # the first stored message, whatever its time is
+    listed = db.list_sessions_rich()[0]
+    assert listed["last_active"] == max(times)
+    assert listed["preview"] == "number0 word"  # the first stored message, whatever its time is
     middle = db.search_messages("number7")[0]
     assert [near["content"] for near in middle["context"]] == ["number6 word", "number7 word", "number8 word"]
     exported = db.export_session("s")

@@ -115,10 +115,10 @@ class Rules:
         return found
 
     def check(self) -> None:
-        shown = [one for one in self.known if one.parent is None or one.relation == "branch"]
-        by_start = sorted(shown, key=lambda one: (one.started, one.id), reverse=True)
+        listed = [one for one in self.known if one.parent is None or one.relation == "branch"]
+        by_start = sorted(listed, key=lambda one: (one.started, one.id), reverse=True)
         by_activity = sorted(
-            shown,
+            listed,
             key=lambda one: (max(each.active for each in self.chain(one)), one.started, one.id),
             reverse=True,
         )

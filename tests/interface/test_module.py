@@ -155,7 +155,7 @@ def test_the_cause_is_told_after_the_prefix() -> None:
 @pytest.mark.parametrize("mark", ["locking protocol", "Not Authorized", "disk I/O error"])
 def test_a_cause_that_smells_of_wal_gets_a_hint(mark: str) -> None:
     hermes_state._set_last_init_error(f"OperationalError: {mark}")
-    told = format_session_db_unavailable()
-    assert told.startswith(f"Session database not available: OperationalError: {mark}")
-    assert all(word in told for word in ("NFS", "SMB", "FUSE", "sqlite.org/wal.html"))
-    assert told.endswith(".")
+    text = format_session_db_unavailable()
+    assert text.startswith(f"Session database not available: OperationalError: {mark}")
+    assert all(word in text for word in ("NFS", "SMB", "FUSE", "sqlite.org/wal.html"))
+    assert text.endswith(".")

@@ -67,8 +67,8 @@ def test_texts_are_cut_to_200_characters(a: SessionDB) -> None:
 def test_structured_content_is_shown_as_its_text(a: SessionDB) -> None:
     say(a, "a", "needle")
     a.append_message("a", "user", [{"type": "text", "text": "see"}, {"type": "text", "text": "this"}])
-    shown = context(a, "needle")[1][1]
-    assert shown.split() == ["see", "this"]
+    text = context(a, "needle")[1][1]
+    assert text.split() == ["see", "this"]
 
 
 def test_where_a_picture_lies_is_not_text(a: SessionDB) -> None:

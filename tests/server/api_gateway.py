@@ -63,8 +63,8 @@ class Parrot(EchoModel):
         if last == "prompt":
             yield Text(str(request.messages[0]["content"]))
         elif last == "history":
-            said = [message for message in request.messages[:-1] if message["role"] != "system"]
-            yield Text("|".join(f"{message['role']}: {message['content']}" for message in said) or "none")
+            texts = [message for message in request.messages[:-1] if message["role"] != "system"]
+            yield Text("|".join(f"{message['role']}: {message['content']}" for message in texts) or "none")
         elif parts:
             yield Text(f"{sum(part['type'] == 'image_url' for part in parts)} pictures")
         elif last == "crack":

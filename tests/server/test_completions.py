@@ -61,8 +61,8 @@ async def test_a_stream_tells_the_answer_as_it_comes_and_what_it_took() -> None:
             stream_options={"include_usage": True},
         )
         chunks = [chunk async for chunk in stream]
-        told = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices]
-        assert told == ["", "0 ", "1 ", "2 ", None]
+        pieces = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices]
+        assert pieces == ["", "0 ", "1 ", "2 ", None]
         assert chunks[0].choices[0].delta.role == "assistant"
         assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
         assert len({chunk.id for chunk in chunks}) == 1
@@ -83,8 +83,8 @@ async def test_steps_on_the_way_are_one_answer_whole_and_streamed_and_stored() -
         whole, session = await ask(gateway, messages)
         assert whole == "the tool said: LOUD"
         stream = await client.chat.completions.create(model="hermes", messages=messages, stream=True)
-        told = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
-        assert told == whole
+        text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+        assert text == whole
         assert await ask(gateway, [*messages, assistant(whole), user("context")], session=session) == (
             "6 messages",
             session,
@@ -110,12 +110,12 @@ async def test_the_instructions_of_a_program_are_in_the_prompt_and_can_be_change
         assert (again, same) == (first, session)
         developer: dict[str, Any] = {"role": "developer", "content": "Speak like a judge."}
         third = [user("prompt"), assistant(first), user("prompt"), assistant(again), user("prompt")]
-        told, still = await ask(gateway, [developer, *third])
+        answer, still = await ask(gateway, [developer, *third])
         assert still == session
-        assert "judge" in told
-        assert "pirate" not in told
+        assert "judge" in answer
+        assert "pirate" not in answer
         kept, _ = await ask(gateway, [user("prompt")], session=session)
-        assert kept == told  # a request that names a session without instructions keeps the existing ones
+        assert kept == answer  # a request that names a session without instructions keeps the existing ones
 
 
 async def test_pictures_reach_the_model_and_are_part_of_what_was_said() -> None:
@@ -124,13 +124,13 @@ async def test_pictures_reach_the_model_and_are_part_of_what_was_said() -> None:
             {"type": "text", "text": "look"},
             {"type": "image_url", "image_url": {"url": PICTURE}},
         ]
-        said: dict[str, Any] = {"role": "user", "content": parts}
-        told, session = await ask(gateway, [said])
-        assert told == "1 pictures"
-        assert (await ask(gateway, [said, assistant(told), user("hi")]))[1] == session
+        message: dict[str, Any] = {"role": "user", "content": parts}
+        answer, session = await ask(gateway, [message])
+        assert answer == "1 pictures"
+        assert (await ask(gateway, [message, assistant(answer), user("hi")]))[1] == session
         other = [parts[0], {"type": "image_url", "image_url": {"url": PICTURE + "AAAA"}}]
         changed: dict[str, Any] = {"role": "user", "content": other}
-        assert (await ask(gateway, [changed, assistant(told), user("hi")]))[1] != session
+        assert (await ask(gateway, [changed, assistant(answer), user("hi")]))[1] != session
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -211,23 +211,23 @@ async def test_a_mistake_of_ours_tells_nothing_of_itself() -> None:
 async def test_a_failure_in_the_middle_of_a_stream_is_told_in_it() -> None:
     async with open_api_gateway() as gateway, gateway.openai() as client:
         stream = await client.chat.completions.create(model="hermes", messages=[user("crack")], stream=True)
-        told: list[str | None] = []
+        collected: list[str | None] = []
 
         async def listen() -> None:
             async for chunk in stream:
-                told.append(chunk.choices[0].delta.content)  # noqa: PERF401  it ends in the middle
+                collected.append(chunk.choices[0].delta.content)  # noqa: PERF401  it ends in the middle
 
         with pytest.raises(openai.APIError, match="the connection was lost"):
             await listen()
-        assert told == ["", "so far"]
+        assert collected == ["", "so far"]
 
 
 async def test_an_answer_that_starts_again_is_whole_and_a_stream_says_so() -> None:
     async with open_api_gateway() as gateway, gateway.openai() as client:
         assert (await ask(gateway, [user("stumble")]))[0] == "right"
         stream = await client.chat.completions.create(model="hermes", messages=[user("stumble")], stream=True)
-        told = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
-        assert told == "wrong\n\n[the answer broke off here; it starts again]\n\nright"
+        text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+        assert text == "wrong\n\n[the answer broke off here; it starts again]\n\nright"
 
 
 async def test_a_question_that_got_no_answer_is_not_asked_twice() -> None:
@@ -239,9 +239,9 @@ async def test_a_question_that_got_no_answer_is_not_asked_twice() -> None:
         async with gateway.openai(max_retries=0) as client:
             with pytest.raises(openai.APIStatusError):
                 await client.chat.completions.create(model="hermes", messages=more)
-        told, same = await ask(gateway, more)
+        answer, same = await ask(gateway, more)
         assert same == session
-        assert told == "user: hello|assistant: you said: hello"
+        assert answer == "user: hello|assistant: you said: hello"
         gateway.agents.model.failing = 1
         with pytest.raises(openai.APIStatusError):
             await ask(gateway, [user("first words")])

@@ -62,11 +62,11 @@ async def test_anything_else_starts_a_session_that_begins_with_what_the_request_
         ]
         seen = {session}
         for request in changed:
-            told, other = await ask(gateway, request)
+            answer, other = await ask(gateway, request)
             assert other not in seen
             seen.add(other)
             rows = [(row["role"], row["content"]) for row in gateway.db.get_messages(other)]
-            assert rows == [*((one["role"], one["content"]) for one in request), ("assistant", told)]
+            assert rows == [*((one["role"], one["content"]) for one in request), ("assistant", answer)]
         assert await ask(gateway, [*messages, user("context")]) == ("6 messages", session)
 
 
@@ -120,10 +120,10 @@ async def test_a_name_or_an_id_goes_on_where_the_conversation_is() -> None:
         first, session = await ask(gateway, [user("one")], session="my notes")
         assert first == "you said: one"
         assert session != "my notes"
-        told = await ask(
+        answer = await ask(
             gateway, [user("not said"), assistant("nor this"), user("history")], session="my notes"
         )
-        assert told == ("user: one|assistant: you said: one", session)
+        assert answer == ("user: one|assistant: you said: one", session)
         assert (await ask(gateway, [user("context")], session=session))[1] == session
     async with open_api_gateway() as gateway:
         assert (await ask(gateway, [user("context")], session="my notes")) == ("8 messages", session)
@@ -132,14 +132,14 @@ async def test_a_name_or_an_id_goes_on_where_the_conversation_is() -> None:
 
 async def test_what_was_said_in_a_named_session_can_be_extended_without_its_name() -> None:
     async with open_api_gateway() as gateway:
-        told, session = await ask(gateway, [user("one")], session="x")
-        assert (await ask(gateway, [user("one"), assistant(told), user("two")]))[1] == session
+        answer, session = await ask(gateway, [user("one")], session="x")
+        assert (await ask(gateway, [user("one"), assistant(answer), user("two")]))[1] == session
 
 
 async def test_a_new_named_session_begins_with_what_the_request_says() -> None:
     async with open_api_gateway() as gateway:
-        told, _ = await ask(gateway, [user("before"), assistant("indeed"), user("history")], session="new")
-        assert told == "user: before|assistant: indeed"
+        answer, _ = await ask(gateway, [user("before"), assistant("indeed"), user("history")], session="new")
+        assert answer == "user: before|assistant: indeed"
 
 
 async def test_an_id_of_before_a_compression_leads_to_where_the_conversation_goes_on() -> None:
@@ -147,11 +147,11 @@ async def test_an_id_of_before_a_compression_leads_to_where_the_conversation_goe
         messages, session = await talk(gateway, "one", "two")
         store = gateway.db.scoped(Principal("api-server", gateway.db.get_session(session)["user_id"]))  # type: ignore[index]
         child = store.begin_continuation(session, "They counted.")
-        told, same = await ask(gateway, [user("history")], session=session)
-        assert "They counted." in told
+        reply, same = await ask(gateway, [user("history")], session=session)
+        assert "They counted." in reply
         assert same == session
-        assert [row["content"] for row in gateway.db.get_messages(child)][1:] == ["history", told]
-        extended = [*messages, user("history"), assistant(told), user("context")]
+        assert [row["content"] for row in gateway.db.get_messages(child)][1:] == ["history", reply]
+        extended = [*messages, user("history"), assistant(reply), user("context")]
         assert (await ask(gateway, extended))[1] == session
         async with gateway.http() as client:
             answer = await client.get(f"/api/sessions/{session}/latest-descendant")
@@ -178,7 +178,7 @@ async def test_a_name_that_cannot_be_one_is_refused_and_can_smuggle_nothing_into
 
 async def test_a_session_that_was_thrown_away_does_not_come_back_by_being_named_or_extended() -> None:
     async with open_api_gateway() as gateway, gateway.http() as client:
-        told, session = await ask(gateway, [user("one")], session="x")
+        answer, session = await ask(gateway, [user("one")], session="x")
         assert (await client.delete(f"/api/sessions/{session}")).json() == {"ok": True}
         body = {"model": "hermes", "messages": [user("two")]}
         response = await client.post("/v1/chat/completions", json=body, headers={SESSION: "x"})
@@ -186,7 +186,7 @@ async def test_a_session_that_was_thrown_away_does_not_come_back_by_being_named_
         note = f"The session named x is in the trash. This continues in a new session, {named}."
         assert response.json()["hermes"]["notes"] == [note]
         _, by_id = await ask(gateway, [user("two")], session=session)
-        _, extended = await ask(gateway, [user("one"), assistant(told), user("two")])
+        _, extended = await ask(gateway, [user("one"), assistant(answer), user("two")])
         assert session not in {named, by_id, extended}
         assert len(gateway.db.get_messages(session, include_trashed=True)) == 2
         response = await client.post("/v1/chat/completions", json=body, headers={SESSION: "x"})
@@ -261,8 +261,8 @@ async def test_who_leaves_stops_the_answer_and_what_happened_is_kept(stream: boo
             await gateway.agents.model.stopped.wait()
             while gateway.db.message_count() < 2:
                 await asyncio.sleep(0.01)
-        told, session = await ask(gateway, [user("history")], session="mine", tries=5)
-        assert told.startswith("user: forever|assistant: 0 1 ")
+        answer, session = await ask(gateway, [user("history")], session="mine", tries=5)
+        assert answer.startswith("user: forever|assistant: 0 1 ")
         rows = gateway.db.get_messages(session)
         assert rows[1]["finish_reason"] == "interrupted"
 
@@ -327,11 +327,11 @@ async def test_nothing_of_one_key_can_be_had_with_another() -> None:
         messages, session = await talk(gateway, f"the word is {canary}", "keep it", key=ANNA)
         async with gateway.openai(ANNA) as client:
             made = await client.responses.create(model="hermes", input=f"again: {canary}")
-        told: list[str] = []
+        collected: list[str] = []
         for name in (session, "my notes", session[:8], "../x"):
             answer, other = await ask(gateway, [user("history")], session=name, key=BERT)
             assert other != session
-            told.append(answer)
+            collected.append(answer)
         answer, other = await ask(gateway, [*messages, user("context")], key=BERT)
         # Bert's own text, in a session of his own.
         assert (answer, other != session) == ("6 messages", True)
@@ -356,8 +356,8 @@ async def test_nothing_of_one_key_can_be_had_with_another() -> None:
                 looked = await bert.get(f"/v1/responses/{previous}")
                 deleted = await bert.delete(f"/v1/responses/{previous}")
                 assert {asked.status_code, looked.status_code, deleted.status_code} == {404}
-                told += [asked.text, looked.text, deleted.text]
-        assert canary not in "".join(told)
+                collected += [asked.text, looked.text, deleted.text]
+        assert canary not in "".join(collected)
         assert (await ask(gateway, [*messages, user("context")], key=ANNA)) == ("6 messages", session)
 
 

@@ -100,8 +100,8 @@ def test_a_request_goes_on_with_what_it_exactly_extends_and_with_nothing_else() 
                 if request is None:
                     continue
                 named = mine[rest[0] % len(mine)] if kind == "named" else None
-                told, session = ask(key, request, named.session if named else None)
-                _take_in(mine, named, request, told, session)
+                answer, session = ask(key, request, named.session if named else None)
+                _take_in(mine, named, request, answer, session)
             for key, conversations in held.items():
                 for one in conversations:
                     rows = gateway.db.get_messages(one.session)
@@ -236,18 +236,18 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_what_a_client_is_given_is_what_the_store_tells(steps: list[tuple[list[str], list[str]]]) -> None:
-    answer, shown = Answer(), ""
+    answer, visible = Answer(), ""
     rows: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
     for number, (lost, kept) in enumerate(steps):
         events: list[Any] = [TextDelta(text) for text in lost]
         events += [Discarded("it broke", 0.0)] if lost else []
         events += [*(TextDelta(text) for text in kept), Stored(number, "assistant")]
-        shown += "".join(stream_to_client(answer, events))
+        visible += "".join(stream_to_client(answer, events))
         rows.append({"role": "assistant", "content": "".join(kept) or None})
-    told = [said.content for said in convert_rows(rows) if said.role == "assistant"]
-    assert answer.whole_text == "".join(told)
+    texts = [said.content for said in convert_rows(rows) if said.role == "assistant"]
+    assert answer.whole_text == "".join(texts)
     if not any("".join(lost) for lost, _ in steps):
-        assert shown == answer.whole_text
+        assert visible == answer.whole_text
 
 
 def test_what_could_not_be_stored_is_told_beside_the_answer() -> None:
@@ -255,5 +255,5 @@ def test_what_could_not_be_stored_is_told_beside_the_answer() -> None:
     for event in (Stored(7, "user"), TextDelta("yes"), NotStored("assistant", "the disk is full", True)):
         answer.add(event)
     assert (answer.whole_text, answer.prompt_id) == ("yes", 7)
-    told = format_notes(answer)["hermes"]["notes"]
-    assert told == ["not stored (the disk is full); it is kept beside the store until it can be"]
+    text = format_notes(answer)["hermes"]["notes"]
+    assert text == ["not stored (the disk is full); it is kept beside the store until it can be"]

@@ -46,13 +46,13 @@ async def _refused(gateway: ApiGateway, url: str) -> str:
 
 async def test_a_picture_is_kept_as_data_and_the_conversation_goes_on_with_its_address() -> None:
     async with pictures() as (server, there, gateway):
-        told, session = await ask(gateway, [showing(f"{there}/x.png")])
-        assert told == "1 pictures"
+        answer, session = await ask(gateway, [showing(f"{there}/x.png")])
+        assert answer == "1 pictures"
         (row, _) = gateway.db.get_messages(session)
         url = row["content"][1]["image_url"]["url"]
         assert url == f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
         server.picture = GIF  # the content of a URL may change, but not the stored message
-        more = [showing(f"{there}/x.png"), assistant(told), user("hi")]
+        more = [showing(f"{there}/x.png"), assistant(answer), user("hi")]
         assert (await ask(gateway, more))[1] == session
         assert server.asked == ["/x.png"]
 

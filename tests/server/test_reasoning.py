@@ -24,19 +24,19 @@ async def test_reasoning_has_a_field_of_its_own_whole_and_streamed() -> None:
         )
         deltas = [chunk.choices[0] async for chunk in stream]
         assert "".join(one.delta.content or "" for one in deltas) == ANSWER
-        told = [one.delta.model_dump().get("reasoning_content") or "" for one in deltas]
-        assert "".join(told) == THOUGHT
+        pieces = [one.delta.model_dump().get("reasoning_content") or "" for one in deltas]
+        assert "".join(pieces) == THOUGHT
         assert deltas[-1].finish_reason == "content_filter"
 
 
 async def test_a_client_that_sends_the_answer_back_is_in_its_conversation() -> None:
     async with open_api_gateway() as gateway:
         messages = [user("think")]
-        said, session = await ask(gateway, messages)
-        assert said == ANSWER
+        answer, session = await ask(gateway, messages)
+        assert answer == ANSWER
         rows = gateway.db.get_messages(session)
         assert rows[-1]["content"] == f"<think>{THOUGHT}</think>\n\n{ANSWER}"
-        assert await ask(gateway, [*messages, assistant(said), user("more")]) == ("you said: more", session)
+        assert await ask(gateway, [*messages, assistant(answer), user("more")]) == ("you said: more", session)
 
 
 async def test_a_response_that_was_cut_short_is_incomplete() -> None:

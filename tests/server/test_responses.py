@@ -93,8 +93,8 @@ async def test_the_sync_clients_own_way_of_streaming_works() -> None:
                 OpenAI(base_url=f"{gateway.address}/v1", api_key=KEY) as client,
                 client.responses.stream(model="hermes", input="slow 2") as stream,
             ):
-                told = "".join(one.delta for one in stream if one.type == "response.output_text.delta")
-                return told, stream.get_final_response().output_text
+                answer = "".join(one.delta for one in stream if one.type == "response.output_text.delta")
+                return answer, stream.get_final_response().output_text
 
         assert await asyncio.to_thread(talk) == ("0 1 ", "0 1 ")
 
@@ -146,18 +146,18 @@ async def test_input_can_be_a_list_of_items_with_pictures() -> None:
         ]
         made = await client.responses.create(model="hermes", input=items)
         assert made.output_text == "1 pictures"
-        told = await client.responses.create(model="hermes", input="context", previous_response_id=made.id)
-        assert told.output_text == "6 messages"
+        answer = await client.responses.create(model="hermes", input="context", previous_response_id=made.id)
+        assert answer.output_text == "6 messages"
 
 
 async def test_several_messages_at_once_after_a_response_are_all_said() -> None:
     async with open_api_gateway() as gateway, gateway.openai() as client:
         first = await client.responses.create(model="hermes", input="one")
         items = [user("one"), assistant("you said: one"), user("history")]
-        told = "user: one|assistant: you said: one|user: one|assistant: you said: one"
+        text = "user: one|assistant: you said: one|user: one|assistant: you said: one"
         for _ in range(2):  # the second time in a branch
             made = await client.responses.create(model="hermes", input=items, previous_response_id=first.id)
-            assert made.output_text == told
+            assert made.output_text == text
         assert gateway.db.session_count() == 2
 
 
@@ -202,8 +202,8 @@ async def test_a_response_can_be_in_a_named_session_and_be_extended_by_completio
             model="hermes", input="one", extra_headers={SESSION: "mine"}
         )
         session = raw.headers[SESSION]
-        told = raw.parse().output_text
-        assert (await ask(gateway, [user("one"), assistant(told), user("context")])) == (
+        answer = raw.parse().output_text
+        assert (await ask(gateway, [user("one"), assistant(answer), user("context")])) == (
             "4 messages",
             session,
         )

@@ -38,9 +38,9 @@ async def test_sessions_are_listed_read_and_searched() -> None:
         assert (one["id"], one["is_active"], one["end_reason"]) == (made[0], False, "done")
         assert one["source"] == "api-server"
         assert not {"system_prompt", "owner"} & one.keys()
-        told = (await client.get(f"/api/sessions/{made[1]}/messages")).json()
-        assert told["session_id"] == made[1]
-        assert [(row["role"], row["content"]) for row in told["messages"]] == [
+        data = (await client.get(f"/api/sessions/{made[1]}/messages")).json()
+        assert data["session_id"] == made[1]
+        assert [(row["role"], row["content"]) for row in data["messages"]] == [
             ("user", "talk of pears"),
             ("assistant", "you said: talk of pears"),
         ]

@@ -75,7 +75,7 @@ async def test_a_model_that_refuses_is_told_with_its_status(model_server: ModelS
         assert answer.status_code == 502
         assert answer.headers["x-should-retry"] == "false"
         assert "sk-of-the-model" not in answer.text
-        told, session = await ask(gateway, [user("hi")])
-        assert told == "now"
+        reply, session = await ask(gateway, [user("hi")])
+        assert reply == "now"
         assert gateway.db.message_count(session) == 2
-        assert assistant(told)["content"] == gateway.db.get_messages(session)[1]["content"]
+        assert assistant(reply)["content"] == gateway.db.get_messages(session)[1]["content"]

@@ -54,9 +54,9 @@ NONSENSE: dict[str, Callable[[SessionDB], object]] = {
 def test_nonsense_is_one_error_and_changes_nothing(db: SessionDB, case: str) -> None:
     db.create_session("a", "cli")
     db.append_message("a", "user", "kept")
-    with pytest.raises(errors.InvalidArgument) as told:
+    with pytest.raises(errors.InvalidArgument) as caught:
         NONSENSE[case](db)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
     assert [row["content"] for row in db.get_messages("a")] == ["kept"]
     assert db.session_count() == 1
 

@@ -15,9 +15,9 @@ def session(db: SessionDB) -> str:
 
 
 def state(db: SessionDB) -> str | None:
-    told = db.get_handoff_state("s")
-    assert told is not None
-    return told["state"]  # type: ignore[no-any-return]
+    handoff_state = db.get_handoff_state("s")
+    assert handoff_state is not None
+    return handoff_state["state"]  # type: ignore[no-any-return]
 
 
 def test_a_session_without_a_handoff_has_no_state(db: SessionDB, session: str) -> None:
@@ -51,9 +51,9 @@ def test_a_failure_says_why_in_at_most_500_characters(db: SessionDB, session: st
     db.request_handoff("s", "telegram")
     db.claim_handoff("s")
     db.fail_handoff("s", "no route " + "x" * 600)
-    told = db.get_handoff_state("s")
-    assert told is not None
-    assert (told["state"], len(told["error"]), told["error"][:9]) == ("failed", 500, "no route ")
+    state = db.get_handoff_state("s")
+    assert state is not None
+    assert (state["state"], len(state["error"]), state["error"][:9]) == ("failed", 500, "no route ")
 
 
 def test_a_new_request_after_a_failure_forgets_the_error(db: SessionDB, session: str) -> None:

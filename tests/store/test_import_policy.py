@@ -142,8 +142,8 @@ def mine(db: SessionDB, session_id: str, *said: str, **more: Any) -> str:
 @pytest.mark.parametrize("relation", ["compression", "branch", "reset", "delegate", None])
 def test_an_imported_session_joins_no_conversation_that_was_here(db: SessionDB, relation: str | None) -> None:
     mine(db, "here", "my secret")
-    (said,) = db.get_messages("here")
-    carried = [{"session_id": "here", "first": said["id"], "last": said["id"], "count": 1}]
+    (messages,) = db.get_messages("here")
+    carried = [{"session_id": "here", "first": messages["id"], "last": messages["id"], "count": 1}]
     child = in_file("bait", "x", parent_session_id="here", relation=relation, context=carried)
     done = db.import_sessions([child])
     assert (db.get_session("bait") or {})["parent_session_id"] is None

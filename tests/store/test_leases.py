@@ -63,9 +63,9 @@ def test_a_lease_says_who_works_where_and_until_when(db: SessionDB, session: str
 
 def test_a_second_opener_is_told_who_is_there(db: SessionDB, session: str) -> None:
     mine = db.leases.acquire("s", "terminal")
-    with pytest.raises(errors.LeaseHeld, match="terminal") as told:
+    with pytest.raises(errors.LeaseHeld, match="terminal") as caught:
         db.leases.acquire("s", "gateway")
-    assert told.value.holder == mine
+    assert caught.value.holder == mine
     assert db.leases.find_holder("s") == mine
 
 
@@ -323,9 +323,9 @@ def test_a_process_that_slept_through_a_take_over_is_refused(db: SessionDB, sess
         sleeper.ask("open_store", path=str(db.db_path))
         epoch = sleeper.ask("acquire", session="s")
         sleeper.ask("say_under_lease", session="s", text="before", epoch=epoch)
-        with pytest.raises(errors.LeaseHeld) as told:
+        with pytest.raises(errors.LeaseHeld) as caught:
             db.leases.acquire("s", "here")
-        assert told.value.holder.holder.pid == sleeper.pid
+        assert caught.value.holder.holder.pid == sleeper.pid
 
         sleeper.signal(signal.SIGSTOP)
         mine = db.leases.take_over("s", "here")
@@ -405,9 +405,9 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(session=SESSIONS, surface=SURFACES)
     def acquire(self, session: str, surface: str) -> None:
         if self.standing and self.holder != surface:
-            with pytest.raises(errors.LeaseHeld) as told:
+            with pytest.raises(errors.LeaseHeld) as caught:
                 self.db.leases.acquire(session, surface)
-            assert told.value.holder.holder.surface == self.holder
+            assert caught.value.holder.holder.surface == self.holder
             return
         lease = self.db.leases.acquire(session, surface)
         if self.holder == surface:
@@ -461,8 +461,8 @@ class AnyOrder(RuleBasedStateMachine):
     def at_most_one_holds_it_and_nothing_was_lost(self) -> None:
         if not hasattr(self, "db"):
             return
-        told = [self.db.leases.find_holder(session) for session in ("first", "second")]
-        assert [lease and lease.holder.surface for lease in told] == [
+        result = [self.db.leases.find_holder(session) for session in ("first", "second")]
+        assert [lease and lease.holder.surface for lease in result] == [
             self.holder if self.standing else None
         ] * 2
         assert self.db.message_count() == self.appended

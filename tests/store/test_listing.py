@@ -219,14 +219,14 @@ def test_rows_total_and_hidden_are_those_of_a_list_made_by_hand(
                 }
             )
         for question in questions:
-            shown, hidden = expected(known, **question)
+            listed, hidden = expected(known, **question)
             page = db.list_conversations(limit=99, **question)
-            assert {row["id"] for row in page.rows} == shown
-            assert (page.total, page.hidden) == (len(shown), hidden)
+            assert {row["id"] for row in page.rows} == listed
+            assert (page.total, page.hidden) == (len(listed), hidden)
 
 
 def expected(known: list[dict[str, Any]], **asked: Any) -> tuple[set[str], dict[str, int]]:
-    shown: set[str] = set()
+    listed: set[str] = set()
     hidden: dict[str, int] = {}
     for one in known:
         fits = (
@@ -247,7 +247,7 @@ def expected(known: list[dict[str, Any]], **asked: Any) -> tuple[set[str], dict[
         if reason is None and one["archived"] and "archived" not in asked and not asked.get("include_hidden"):
             reason = "archived"
         if reason is None:
-            shown.add(one["id"])
+            listed.add(one["id"])
         else:
             hidden[reason] = hidden.get(reason, 0) + 1
-    return shown, hidden
+    return listed, hidden

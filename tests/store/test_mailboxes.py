@@ -329,8 +329,8 @@ def test_what_a_dead_process_was_sending_is_sent_again_only_where_that_does_not_
         assert {victim.ask("claim_delivery"), victim.ask("claim_delivery")} == {again.id, unknown.id}
         assert db.outbox.recover_after_crash({"matrix"}) == []  # the process is alive
         victim.kill()
-    (told,) = db.outbox.recover_after_crash({"matrix"})
-    assert told == unknown._replace(state="unknown", changed_at=told.changed_at)
+    (result,) = db.outbox.recover_after_crash({"matrix"})
+    assert result == unknown._replace(state="unknown", changed_at=result.changed_at)
     assert db.outbox.recover_after_crash({"matrix"}) == []
     assert [(entry.id, entry.state) for entry in db.outbox.list_waiting()] == [
         (mine.id, "sending"),

@@ -130,9 +130,9 @@ class Machines:
         """Replace earlier messages."""
         match what:
             case "rewind":
-                said = store.list_recent_user_messages(session_id, limit=1)
-                if said:
-                    store.rewind_to_message(session_id, said[0]["id"])
+                messages = store.list_recent_user_messages(session_id, limit=1)
+                if messages:
+                    store.rewind_to_message(session_id, messages[0]["id"])
             case "restore":
                 store.restore_rewound(session_id)
             case "replace":
@@ -177,13 +177,13 @@ def test_machines_that_exchange_everything_hold_the_same_messages(
         machines = Machines(folder, names)
         for what, at, which in steps:
             machines.do(what, at % len(names), which)
-        said = set().union(*map(uids, machines.stores))
+        known_uids = set().union(*map(uids, machines.stores))
         for _ in range(len(names) - 1):
             for at, to in machines.pairs():
                 machines.send(at, to)
         for store in machines.stores:
             note(str(outline(store)))
-            assert set(uids(store)) == said, "nothing is lost"
+            assert set(uids(store)) == known_uids, "nothing is lost"
             check(store)
         for at, to in machines.pairs():
             again, twice = (
@@ -208,13 +208,13 @@ def test_an_import_loses_and_doubles_nothing_in_any_order(
         for store in machines.stores:
             note(str(outline(store)))
             check(store)
-        said = set(uids(x)) | set(uids(y))
+        known_uids = set(uids(x)) | set(uids(y))
         rewound = find_rewound(x) | find_rewound(y)
         visible = [(name, set(context) - rewound) for db in (x, y) for name, context in contexts(db).items()]
         machines.send(0, 1, order)
         note(str(outline(y)))
         check(y)
-        assert set(uids(y)) >= said, "nothing is lost"
+        assert set(uids(y)) >= known_uids, "nothing is lost"
         found = [set(context) for context in contexts(y).values()]
         for name, context in visible:
             assert set().union(*found) >= context, "a message is out of sight"

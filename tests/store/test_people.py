@@ -286,10 +286,10 @@ def acted(activity: Any) -> list[Any]:
 def outcome(verb: Any, store: ScopedStore, session_id: str) -> str:
     """Return the result or error that a caller receives, without the id that the caller passed."""
     try:
-        told = repr(verb(store, session_id))
+        outcome_text = repr(verb(store, session_id))
     except errors.HermesError as problem:
-        told = f"{type(problem).__name__}: {problem}"
-    return told.replace(session_id, "<id>").replace(session_id[:-1], "<id")
+        outcome_text = f"{type(problem).__name__}: {problem}"
+    return outcome_text.replace(session_id, "<id>").replace(session_id[:-1], "<id")
 
 
 def test_every_verb_of_the_handle_is_tried() -> None:
@@ -375,14 +375,14 @@ def test_random_people_doing_anything_never_see_what_is_not_theirs(
                 continue
             known = sorted(owner_of)
             session_id = known[which % len(known)] if known else "none"
-            told = outcome(VERBS[verb], store, session_id)
+            result = outcome(VERBS[verb], store, session_id)
             for other in set(owner_of.values()) - set(principal.owners):
-                assert mark(other) not in told
+                assert mark(other) not in result
             for row in read_rows(db, "SELECT id, owner FROM sessions"):
                 owner_of.setdefault(row[0], row[1])
             for known_id, owner in owner_of.items():
                 if owner not in principal.owners and known_id != session_id:
-                    assert known_id not in told
+                    assert known_id not in result
 
 
 def mark(owner: str) -> str:

@@ -671,21 +671,21 @@ def test_the_candidates_are_exactly_what_a_prune_deletes(
     with SessionDB(tmp_path_factory.mktemp("families") / "state.db", durability="normal") as db:
         build_families(db, families)
         before = ids(db)
-        told = [row["id"] for row in db.list_prune_candidates(days, source)]
+        planned = [row["id"] for row in db.list_prune_candidates(days, source)]
         roots = {name: column(db, name, "root_id") for name in before}
-        assert len(told) == len(set(told))
+        assert len(planned) == len(set(planned))
         assert ids(db) == before
-        assert db.prune_sessions(days, source) == len(told)
-        assert before - ids(db) == set(told)
-        for name in told:
-            assert {other for other in before if roots[other] == roots[name]} <= set(told), "as a whole"
+        assert db.prune_sessions(days, source) == len(planned)
+        assert before - ids(db) == set(planned)
+        for name in planned:
+            assert {other for other in before if roots[other] == roots[name]} <= set(planned), "as a whole"
         kept = {
             f"s{number}"
             for number, one in enumerate(families)
             if one["kept"] in ("pin", "route", "lease", "trash")
         }
         kept |= {f"s{number}" for number, one in enumerate(families) if one["end"] is None}
-        assert not kept & set(told)
+        assert not kept & set(planned)
         assert db.list_prune_candidates(days, source) == []
         assert db.verify().ok
 
@@ -712,17 +712,17 @@ def test_large_old_tool_output_keeps_its_ends_and_everything_else_stays(tools: S
     before = tools.get_messages("old")
     assert tools.search_messages("last AND first", role_filter=["tool"])
     seen = tools.list_sessions_rich()
-    told = tools.thin(dry_run=True)
+    planned = tools.thin(dry_run=True)
     assert tools.get_messages("old") == before
-    assert tools.thin() == told == (1, len(LONG) - 800, 1)
+    assert tools.thin() == planned == (1, len(LONG) - 800, 1)
     after = tools.get_messages("old")
     cut = after[2]
     assert cut["content"].startswith(LONG[:400] + "\n[… ")
     assert cut["content"].endswith(" …]\n" + LONG[-400:])
-    assert f"{told.bytes:,} bytes" in cut["content"]
+    assert f"{planned.bytes:,} bytes" in cut["content"]
     assert time.strftime("%Y-%m-%d") in cut["content"]
-    assert cut["thinned_bytes"] == told.bytes
-    same = {**before[2], "content": cut["content"], "thinned_bytes": told.bytes}
+    assert cut["thinned_bytes"] == planned.bytes
+    same = {**before[2], "content": cut["content"], "thinned_bytes": planned.bytes}
     assert after == [before[0], before[1], same, *before[3:]]
     assert tools.list_sessions_rich() == seen
     assert tools.search_messages("last AND dropped", role_filter=["tool"])
@@ -773,8 +773,8 @@ def test_structured_output_becomes_the_text_in_it(db: SessionDB) -> None:
     db.append_message("old", "tool", [{"type": "text", "text": "a picture"}, picture], timestamp=ago(100))
     db.append_message("old", "tool", [{"type": "text", "text": "ü" * 20_000}], timestamp=ago(100))
     assert db.thin(dry_run=True) == db.thin()
-    shown, long = contents(db, "old")
-    assert shown.startswith("a picture\n[… 30,")
+    visible, long = contents(db, "old")
+    assert visible.startswith("a picture\n[… 30,")
     assert read_value(db, "SELECT count(*) FROM blobs") == 0
     assert long.startswith("ü" * 400 + "\n[… 38,")
     assert long.endswith("ü" * 400)
@@ -796,8 +796,8 @@ def test_maintenance_thins_only_where_it_is_told_to(tools: SessionDB) -> None:
 
 
 def test_a_thinning_done_again_after_a_commit_that_lasted_counts_once(tools: SessionDB) -> None:
-    told = tools.thin(dry_run=True)
-    assert Thinner(RepeatingEngine(tools)).thin() == told
+    planned = tools.thin(dry_run=True)
+    assert Thinner(RepeatingEngine(tools)).thin() == planned
 
 
 @settings(max_examples=scale_examples(100))
@@ -827,12 +827,12 @@ def test_a_dry_run_of_thinning_says_what_happens(
             return int(read_value(db, "SELECT sum(octet_length(content)) FROM messages") or 0)
 
         before, count = size_of_all(), db.message_count()
-        told = db.thin(days, larger_than, dry_run=True)
+        planned = db.thin(days, larger_than, dry_run=True)
         assert size_of_all() == before
-        assert db.thin(days, larger_than) == told
+        assert db.thin(days, larger_than) == planned
         assert db.message_count() == count
-        assert before - told.bytes <= size_of_all() <= before
+        assert before - planned.bytes <= size_of_all() <= before
         marks = "SELECT count(*), coalesce(sum(thinned_bytes), 0), count(DISTINCT session_id) FROM messages"
-        assert read_rows(db, f"{marks} WHERE thinned_bytes IS NOT NULL") == [told]
+        assert read_rows(db, f"{marks} WHERE thinned_bytes IS NOT NULL") == [planned]
         assert db.thin(days, larger_than) == (0, 0, 0)
         assert db.verify().ok

@@ -31,9 +31,9 @@ def test_it_takes_the_message_and_all_after_it_out_of_context_counts_and_search(
     talked: tuple[SessionDB, list[int]],
 ) -> None:
     db, ids = talked
-    told = db.rewind_to_message("a", ids[2])
-    assert (told["rewound_count"], told["new_head_id"]) == (2, ids[1])
-    assert told["target_message"]["content"] == "cherry"
+    result = db.rewind_to_message("a", ids[2])
+    assert (result["rewound_count"], result["new_head_id"]) == (2, ids[1])
+    assert result["target_message"]["content"] == "cherry"
     row = db.get_session("a")
     assert row is not None
     assert (row["message_count"], row["tool_call_count"], row["rewind_count"]) == (2, 0, 1)

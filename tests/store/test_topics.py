@@ -90,8 +90,8 @@ def test_a_binding_tells_all_it_was_given(db: SessionDB) -> None:
     )
     found = db.get_telegram_topic_binding(chat_id=CHAT, thread_id="7")
     assert found is not None
-    told = {name: found[name] for name in ("chat_id", "thread_id", "user_id", "session_key", "session_id")}
-    assert told == {
+    values = {name: found[name] for name in ("chat_id", "thread_id", "user_id", "session_key", "session_id")}
+    assert values == {
         "chat_id": CHAT,
         "thread_id": "7",
         "user_id": USER,

@@ -484,13 +484,13 @@ def test_an_export_can_be_redacted(db: SessionDB) -> None:
     db.create_session("a", "cli", system_prompt=f"use {secret}")
     db.append_message("a", "user", f"my key is {secret}", tool_calls=[{"function": {"arguments": secret}}])
     assert secret in str(db.export_session("a"))
-    for told in (
+    for result in (
         db.export_session("a", redact=True),
         *db.export_each(redact=True),
         *db.export_all(redact=True),
     ):
-        assert secret not in str(told)
-        assert "my key is [redacted" in str(told)
+        assert secret not in str(result)
+        assert "my key is [redacted" in str(result)
 
 
 # ---------------------------------------------------------------- message ids, dry runs, invalid entries

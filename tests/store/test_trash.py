@@ -126,8 +126,8 @@ def test_who_asks_for_the_trash_is_shown_it(talk: SessionDB) -> None:
     assert [one["content"] for one in talk.get_messages("two", include_trashed=True)] == [
         "more about pelicans"
     ]
-    said = talk.get_messages_as_conversation("two", include_trashed=True)
-    assert [one["content"] for one in said] == ["more about pelicans"]
+    messages = talk.get_messages_as_conversation("two", include_trashed=True)
+    assert [one["content"] for one in messages] == ["more about pelicans"]
 
 
 @pytest.mark.parametrize("member", sorted(THROWN))

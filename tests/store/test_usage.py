@@ -241,12 +241,12 @@ def check_totals(db: SessionDB, calls: list[Any]) -> None:
                 actual_cost_usd=actual,
                 api_call_count=1,
             )
-    told = [actual for *_, actual in calls if actual is not None]
+    actual_costs = [actual for *_, actual in calls if actual is not None]
     expected = UsageLine(
         calls=len(calls),
         input_tokens=sum(call[3] or 0 for call in calls),
         estimated_cost_usd=sum(call[4] or 0.0 for call in calls),
-        actual_cost_usd=sum(told) if told else None,
+        actual_cost_usd=sum(actual_costs) if actual_costs else None,
     )
     everything = db.usage_by_model()
     assert everything.total == expected

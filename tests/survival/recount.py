@@ -126,11 +126,11 @@ class Recount:
         def place(row: Row) -> tuple[float, float, str]:
             return (active.get(row["id"], 0.0) if by_activity else 0.0, row["started_at"], row["id"])
 
-        shown = []
+        expected_rows = []
         for row in sorted(listed, key=place, reverse=True):
             tip = self.tip(row)
-            shown.append((tip["id"], row["id"], tip["last_active"], tip["preview"]))
-        return shown
+            expected_rows.append((tip["id"], row["id"], tip["last_active"], tip["preview"]))
+        return expected_rows
 
     def every(self, *, by_activity: bool) -> list[tuple[str, float, str]]:
         def place(row: Row) -> tuple[float, float, str]:

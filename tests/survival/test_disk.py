@@ -339,14 +339,14 @@ def test_without_a_log_it_is_slower_and_as_safe(home: Path) -> None:
         for n, worker in enumerate(workers):
             known = acknowledged[f"{n}"] = {}
             while len(known) < rng.randrange(3, 25):
-                said = worker.line()
-                if "n" in said:
-                    known[said["n"]] = said["id"]
+                line = worker.line()
+                if "n" in line:
+                    known[line["n"]] = line["id"]
             first.ask("append", session="first", texts=[f"beside{n}"])
             worker.kill()
-            for said in worker.lines():
-                if "n" in said:
-                    known[said["n"]] = said["id"]
+            for line in worker.lines():
+                if "n" in line:
+                    known[line["n"]] = line["id"]
         assert first.ask("contents", session="first") == [f"beside{n}" for n in range(4)]
         assert first.ask("health") == []
         assert not Path(f"{path}-wal").exists()

@@ -54,8 +54,8 @@ def test_circles_end_everywhere(circles: SessionDB, reason: str | None) -> None:
         assert len(exported["messages"]) == 2
     assert len(db.export_all()) == 6
     assert len(db.list_sessions_rich(limit=-1, include_children=True)) == 6
-    shown = {row["id"] for row in db.list_sessions_rich(limit=-1)}
-    assert {"self", "apart"} <= shown
+    listed = {row["id"] for row in db.list_sessions_rich(limit=-1)}
+    assert {"self", "apart"} <= listed
     check_exact(db)
 
 

@@ -166,8 +166,8 @@ def test_children_forked_beside_writing_threads_write_as_well(tmp_path: Path) ->
     assert len(refused) < len(answer["told"])
     wrote = [one for one in answer["told"] if one.startswith("child ")]
     with SessionDB(path) as db:
-        said = [row["content"] for row in db.get_messages("s")]
-    assert sorted(said) == sorted([*answer["acknowledged"], *wrote])
+        texts = [row["content"] for row in db.get_messages("s")]
+    assert sorted(texts) == sorted([*answer["acknowledged"], *wrote])
     assert answer["ok"]
 
 

@@ -218,11 +218,11 @@ def test_one_in_line_is_interrupted_anywhere(
             interruption = Interruption(number, strike)
             tag = f"round{number}"
             result = Round(db, tag, interruption, place=place, apart=apart)
-            said = texts_of(db, tag)
-            once = [text for text in said if not text.endswith(" main")]
+            texts = texts_of(db, tag)
+            once = [text for text in texts if not text.endswith(" main")]
             assert not result.others, interruption.where
             assert sorted(once) == sorted(f"{tag} {name}" for name in FOLLOWERS), interruption.where
-            assert said.count(f"{tag} main") == result.stored_at_once <= 1, interruption.where
+            assert texts.count(f"{tag} main") == result.stored_at_once <= 1, interruption.where
             assert isinstance(result.raised, kind) == bool(interruption.where), interruption.where
             if not interruption.where:
                 break

@@ -58,14 +58,14 @@ def _one_round(path: Path, number: int, rng: random.Random, acknowledged: dict[s
         for tag, worker in running.items():
             known = acknowledged[tag] = {}
             for _ in range(rng.choice((0, 1, rng.randrange(30), rng.randrange(90)))):
-                said = worker.line()
-                if "n" in said:
-                    known[said["n"]] = said["id"]
+                line = worker.line()
+                if "n" in line:
+                    known[line["n"]] = line["id"]
             time.sleep(rng.random() * 0.01)  # so that it dies during an operation
             worker.kill()
-            for said in worker.lines():
-                if "n" in said:
-                    known[said["n"]] = said["id"]
+            for line in worker.lines():
+                if "n" in line:
+                    known[line["n"]] = line["id"]
 
 
 def test_a_killed_process_leaves_nothing_that_stops_the_next(home: Path) -> None:

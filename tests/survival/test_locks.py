@@ -98,8 +98,8 @@ def test_without_the_lock_the_inode_of_the_log_saves_the_rows(
             ours.ask("append", session="ours", texts=[f"secondx{n}"])
             with Worker() as fresh:  # an acknowledged row must be readable by every process
                 fresh.ask("open_store", path=str(path))
-                told = fresh.ask("contents", session="ours")
-                assert told == _texts("first", before) + _texts("second", n + 1)
+                result = fresh.ask("contents", session="ours")
+                assert result == _texts("first", before) + _texts("second", n + 1)
         assert len([line for line in ours.ask("logged") if "removed its write-ahead log" in line]) == 1
         ours.ask("append", session="ours", texts=_texts("third", 70))
         assert ours.ask("health") == []

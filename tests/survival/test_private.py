@@ -243,8 +243,8 @@ def test_a_purge_that_is_killed_is_finished_by_the_next(home: Path, step: str) -
         _written_beside(home, "goes")
         (home / "sessions" / "saved").mkdir()
         saved = home / "sessions" / "saved" / "hermes_conversation_1.json"
-        told = {"session_id": "goes", "messages": db.get_messages_as_conversation("goes")}
-        saved.write_text(json.dumps(told), encoding="utf-8")
+        values = {"session_id": "goes", "messages": db.get_messages_as_conversation("goes")}
+        saved.write_text(json.dumps(values), encoding="utf-8")
         (home / "kept").mkdir()
         copies = [db.backup().path, db.backup(home / "kept" / "copy").path]
     with Worker() as killed:

@@ -153,18 +153,18 @@ def answer(program: str, *args: object) -> Any:
 
 
 def test_timeouts_in_the_main_thread_fail_nobody_else_and_double_nothing(tmp_path: Path) -> None:
-    told = answer(BEGIN + TIMEOUTS, tmp_path / "state.db")
-    assert told["failed"] == []
-    assert told["same"]
-    assert told["timeouts"] > 10
+    result = answer(BEGIN + TIMEOUTS, tmp_path / "state.db")
+    assert result["failed"] == []
+    assert result["same"]
+    assert result["timeouts"] > 10
 
 
 def test_a_handler_saves_at_any_moment(tmp_path: Path) -> None:
-    told = answer(BEGIN + SAVING, tmp_path / "state.db")
-    assert told["same"]
-    assert told["ok"]
-    assert told["handled"] > told["refused"]
-    assert told["slowest"] < 10
+    result = answer(BEGIN + SAVING, tmp_path / "state.db")
+    assert result["same"]
+    assert result["ok"]
+    assert result["handled"] > result["refused"]
+    assert result["slowest"] < 10
 
 
 @pytest.mark.parametrize("moment", range(4))
@@ -251,13 +251,13 @@ def test_closing_at_the_end_of_the_program(tmp_path: Path) -> None:
 @pytest.mark.timeout(20)
 def test_a_handler_opens_the_store_that_it_interrupts_the_making_of(home: Path) -> None:
     home.mkdir(mode=0o700)
-    told: list[str] = []
+    collected: list[str] = []
 
     def open_too(*_: object) -> None:
         try:
             SessionDB().close()
         except errors.StoreBusy as problem:
-            told.append(str(problem))
+            collected.append(str(problem))
 
     before = signal.signal(signal.SIGUSR1, open_too)
     try:
@@ -265,8 +265,8 @@ def test_a_handler_opens_the_store_that_it_interrupts_the_making_of(home: Path) 
             signal.raise_signal(signal.SIGUSR1)
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert len(told) == 1
-    assert "that a signal handler interrupted" in told[0]
+    assert len(collected) == 1
+    assert "that a signal handler interrupted" in collected[0]
     with SessionDB() as db:
         db.create_session("s", "cli")
 

@@ -61,10 +61,10 @@ def kept(db: SessionDB, session: str, *texts: Any, **more: Any) -> list[Path]:
     files = []
     with locked(db.db_path):
         for text in texts:
-            with pytest.raises(errors.StoreBusy) as told:
+            with pytest.raises(errors.StoreBusy) as caught:
                 db.append_message(session, "user", text, **more)
-            assert told.value.spooled is not None
-            files.append(told.value.spooled)
+            assert caught.value.spooled is not None
+            files.append(caught.value.spooled)
     return files
 
 
@@ -94,12 +94,12 @@ def test_no_room(home: Path) -> None:
         worker.ask("open_store", path=str(path), spool=True)
         worker.ask("append", session="s", texts=["word0 before"])
         worker.ask("limit_files", size=SMALL)
-        texts, told = ["word0 before"], ["stored", "", None]
-        while told[0] == "stored":
+        texts, result = ["word0 before"], ["stored", "", None]
+        while result[0] == "stored":
             texts.append(f"word{len(texts)} " + "x" * 3000)
-            (told,) = worker.ask("append_or_spool", session="s", texts=[texts[-1]])
+            (result,) = worker.ask("append_or_spool", session="s", texts=[texts[-1]])
         texts += [f"word{len(texts) + n} while full" for n in range(5)]
-        for kind, message, where in [told, *worker.ask("append_or_spool", session="s", texts=texts[-5:])]:
+        for kind, message, where in [result, *worker.ask("append_or_spool", session="s", texts=texts[-5:])]:
             assert kind in ("StoreFull", "StoreFailed")
             assert message.endswith(
                 f"It is kept in {where} and will be stored when the store is available again"
@@ -148,10 +148,10 @@ def test_damage_found_while_writing(home: Path) -> None:
         file.write(b"\0" * 4096)
     with SessionDB(path, spool=True) as db:
         for text in ("while1 damaged", "while2 damaged"):
-            with pytest.raises(errors.StoreDamaged, match="hermes sessions repair") as told:
+            with pytest.raises(errors.StoreDamaged, match="hermes sessions repair") as caught:
                 db.append_message("s", "user", text)
-            assert told.value.spooled is not None
-            assert str(told.value).count("It is kept in") == 1
+            assert caught.value.spooled is not None
+            assert str(caught.value).count("It is kept in") == 1
         db.repair()
         assert contents(db, "s") == [*before, "while1 damaged", "while2 damaged"]
     assert_stored_once(path, "s", [*before, "while1 damaged", "while2 damaged"])
@@ -163,25 +163,25 @@ def test_damage_found_while_writing(home: Path) -> None:
 def test_without_being_asked_nothing_is_kept(db: SessionDB, home: Path) -> None:
     db.create_session("s", "cli")
     impatient(db, 0.05)
-    with locked(db.db_path), pytest.raises(errors.StoreBusy) as told:
+    with locked(db.db_path), pytest.raises(errors.StoreBusy) as caught:
         db.append_message("s", "user", "tried again by its caller")
-    assert told.value.spooled is None
+    assert caught.value.spooled is None
     assert not (home / "spool").exists()
     assert db.spool_status().entries == 0
 
 
 def test_a_bad_value_is_refused_at_once_and_not_kept(spooling: SessionDB) -> None:
-    with locked(spooling.db_path), pytest.raises(errors.InvalidArgument) as told:
+    with locked(spooling.db_path), pytest.raises(errors.InvalidArgument) as caught:
         spooling.append_message("s", "user", "hello", token_count="many")  # type: ignore[arg-type]
-    assert told.value.spooled is None
+    assert caught.value.spooled is None
     assert spooling.spool_status().entries == 0
 
 
 def test_if_it_cannot_be_kept_either_the_caller_is_told_so(spooling: SessionDB, home: Path) -> None:
     (home / "spool").write_text("in the way")
-    with locked(spooling.db_path), pytest.raises(errors.StoreBusy, match="so it was not saved") as told:
+    with locked(spooling.db_path), pytest.raises(errors.StoreBusy, match="so it was not saved") as caught:
         spooling.append_message("s", "user", "lost, and told so")
-    assert told.value.spooled is None
+    assert caught.value.spooled is None
     (home / "spool").unlink()
     spooling.append_message("s", "user", "after")
     assert contents(spooling, "s") == ["before", "after"]
@@ -196,9 +196,9 @@ def test_no_room_for_the_spool_leaves_no_part_of_a_line(home: Path) -> None:
         sibling.start("hold_write_lock", path=str(path), seconds=60)
         sibling.wait_for("held")
         worker.ask("limit_files", size=20_000)
-        told = worker.ask("append_or_spool", session="s", texts=["two", "x" * 30_000, "three"])
-        assert [where is not None for _kind, _message, where in told] == [True, False, True]
-        assert "so it was not saved" in told[1][1]
+        result = worker.ask("append_or_spool", session="s", texts=["two", "x" * 30_000, "three"])
+        assert [where is not None for _kind, _message, where in result] == [True, False, True]
+        assert "so it was not saved" in result[1][1]
         sibling.kill()
         worker.ask("limit_files", size=None)
         worker.ask("append_only", session="s", texts=["four"])
@@ -232,9 +232,9 @@ def test_files_are_private_whatever_the_umask(spooling: SessionDB, home: Path) -
 
 def test_a_session_that_could_not_be_made_is_made_before_its_messages(spooling: SessionDB) -> None:
     with locked(spooling.db_path):
-        with pytest.raises(errors.StoreBusy) as told:
+        with pytest.raises(errors.StoreBusy) as caught:
             spooling.create_session("new", "telegram", model="m", model_config={"t": 1})
-        assert told.value.spooled is not None
+        assert caught.value.spooled is not None
     kept(spooling, "new", "hello")
     with SessionDB(spooling.db_path) as other:  # any writing handle stores spooled messages
         row = other.get_session("new")
@@ -289,9 +289,9 @@ def test_while_something_waits_nothing_of_the_handle_overtakes_it(
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another program is storing the spool
         monkeypatch.setattr(patience, "WAIT_S", 0.05)
-        with pytest.raises(errors.StoreBusy) as told:
+        with pytest.raises(errors.StoreBusy) as caught:
             spooling.append_message("s", "user", "second")
-        assert told.value.spooled is not None
+        assert caught.value.spooled is not None
     finally:
         os.close(lock)
     spooling.append_message("s", "user", "third")
@@ -351,10 +351,10 @@ def test_what_can_never_be_stored_is_set_aside_and_the_rest_goes_on(
         spooling.append_message("s", "user", "four")
     assert contents(spooling, "s") == ["before", "one", "three", "four"]
     refused = home / "spool" / "refused" / file.name
-    told = [json.loads(line) for line in refused.read_text().splitlines()]
-    assert [line["arguments"]["content"] for line in told] == ["for nobody", "two"]
-    assert "does not exist" in told[0]["reason"]
-    assert "taken over" in told[1]["reason"]
+    data = [json.loads(line) for line in refused.read_text().splitlines()]
+    assert [line["arguments"]["content"] for line in data] == ["for nobody", "two"]
+    assert "does not exist" in data[0]["reason"]
+    assert "taken over" in data[1]["reason"]
     assert len([line for line in caplog.messages if str(refused) in line]) == 2
     assert refused.stat().st_mode & 0o777 == 0o600
     assert spooling.spool_status() == (0, 0, None, 2, ())
@@ -502,17 +502,17 @@ def test_killed_at_any_moment_everything_accepted_is_stored_once_and_in_order(ho
                 worker.start("visit", path=str(path), session="visits", texts=["hello"])
             for tag, worker in running.items():
                 wanted = rng.choice((1, rng.randrange(1, 20), rng.randrange(1, 60)))
-                said = [worker.line() for _ in range(wanted)]
-                while spooled <= number and not any(line.get("kept") for line in said):
-                    said.append(worker.line())  # the lock caused at least one spooled message in every round
-                    assert said[-1], "it died"
+                lines = [worker.line() for _ in range(wanted)]
+                while spooled <= number and not any(line.get("kept") for line in lines):
+                    lines.append(worker.line())  # the lock caused at least one spooled message in every round
+                    assert lines[-1], "it died"
                 time.sleep(rng.random() * 0.02)
                 worker.signal(signal.SIGKILL)
-                said += worker.lines()
-                numbers = [line["n"] for line in said if "n" in line]
+                lines += worker.lines()
+                numbers = [line["n"] for line in lines if "n" in line]
                 assert numbers == list(range(len(numbers)))
                 accepted[tag] = len(numbers)
-                spooled += sum(line.get("kept", False) for line in said)
+                spooled += sum(line.get("kept", False) for line in lines)
             for worker in openers:
                 worker.kill()
     assert spooled >= ROUNDS
@@ -552,9 +552,9 @@ def test_what_a_person_wrote_is_stored_only_in_a_session_of_theirs(spooling: Ses
     mine, theirs = ann.create_session(), bob.create_session()
     with locked(spooling.db_path):
         for session_id in (mine, theirs):
-            with pytest.raises(errors.StoreBusy) as told:
+            with pytest.raises(errors.StoreBusy) as caught:
                 ann.append_message(session_id, "user", f"by ann in {session_id}")
-            assert told.value.spooled is not None
+            assert caught.value.spooled is not None
     ann.append_message(mine, "user", "after")
     assert contents(spooling, mine) == [f"by ann in {mine}", "after"]
     assert contents(spooling, theirs) == []

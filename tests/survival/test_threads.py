@@ -19,14 +19,14 @@ from tests.survival.processes import LONG, Worker
 def test_threads_append_exactly_once_in_their_order(home: Path) -> None:
     threads, each = 16, 60
     with Worker() as worker:
-        told = worker.ask("append_in_threads", path=str(home / "state.db"), threads=threads, each=each)
-    assert told["wrong"] == []
-    assert told["refused"] == [len(range(3, each, 7))] * threads
+        result = worker.ask("append_in_threads", path=str(home / "state.db"), threads=threads, each=each)
+    assert result["wrong"] == []
+    assert result["refused"] == [len(range(3, each, 7))] * threads
     with SessionDB() as db:
         for me in range(threads):
             rows = db.get_messages(f"t{me}")
             assert [row["content"] for row in rows] == [f"t{me}n{n}" for n in range(each)]
-            assert [row["id"] for row in rows] == told["ids"][me]
+            assert [row["id"] for row in rows] == result["ids"][me]
             session = db.get_session(f"t{me}")
             assert session is not None
             assert session["message_count"] == each
@@ -49,10 +49,10 @@ def test_interrupts_lose_nothing_while_threads_write(home: Path) -> None:
         while time.monotonic() < until:
             time.sleep(rng.random() * 0.03)
             writers.signal(signal.SIGINT)
-        told = next(answer for answer in writers.lines() if "acknowledged" in answer)
-    assert told["wrong"] == []
-    assert told["interrupted"] > 10
-    _check_acknowledged(told["acknowledged"])
+        result = next(answer for answer in writers.lines() if "acknowledged" in answer)
+    assert result["wrong"] == []
+    assert result["interrupted"] > 10
+    _check_acknowledged(result["acknowledged"])
 
 
 def test_an_interrupted_leader_does_not_lie_to_its_followers(home: Path) -> None:
@@ -64,41 +64,41 @@ def test_an_interrupted_leader_does_not_lie_to_its_followers(home: Path) -> None
         holder.start("hold_write_lock", path=str(path), seconds=1.0)
         holder.wait_for("held")
         worker.start("go on")
-        told = worker.result()
-    assert told["wrong"] == []
-    assert len(told["acknowledged"]) >= 8
-    _check_once(told["acknowledged"])
+        result = worker.result()
+    assert result["wrong"] == []
+    assert len(result["acknowledged"]) >= 8
+    _check_once(result["acknowledged"])
 
 
 def test_an_interrupt_at_any_line_of_the_write_path_hurts_nobody(home: Path) -> None:
     with Worker() as worker:
-        told = worker.ask("interrupted_everywhere", path=str(home / "state.db"), last=400, crowd=False)
-    assert told["bad"] == {}
-    assert told["lines"] > 20  # the write path was covered
-    _check_once(told["acknowledged"])
+        result = worker.ask("interrupted_everywhere", path=str(home / "state.db"), last=400, crowd=False)
+    assert result["bad"] == {}
+    assert result["lines"] > 20  # the write path was covered
+    _check_once(result["acknowledged"])
 
 
 def test_an_interrupt_among_rivals_hurts_nobody(home: Path) -> None:
     with Worker() as worker:
-        told = worker.ask("interrupted_everywhere", path=str(home / "state.db"), last=60, crowd=True)
-    assert told["bad"] == {}
-    _check_once(told["acknowledged"])
+        result = worker.ask("interrupted_everywhere", path=str(home / "state.db"), last=60, crowd=True)
+    assert result["bad"] == {}
+    _check_once(result["acknowledged"])
 
 
 def test_an_interrupt_at_any_line_of_a_look_spoils_no_later_one(home: Path) -> None:
     with Worker() as worker:
-        told = worker.ask("interrupted_reads", path=str(home / "state.db"), last=200)
-    assert told["bad"] == {}
+        result = worker.ask("interrupted_reads", path=str(home / "state.db"), last=200)
+    assert result["bad"] == {}
 
 
 def test_a_forked_child_is_refused_and_does_no_harm(home: Path) -> None:
     path = home / "state.db"
     with Worker() as worker:
-        told = worker.ask("fork_with_open_store", path=str(path))
+        result = worker.ask("fork_with_open_store", path=str(path))
         worker.kill()
-    assert told.get("failed") is None
-    assert {told[name] for name in ("append", "read", "search")} == {"StoreClosed"}
-    assert told["warned"] == []  # no warning, because the child opened its own store
+    assert result.get("failed") is None
+    assert {result[name] for name in ("append", "read", "search")} == {"StoreClosed"}
+    assert result["warned"] == []  # no warning, because the child opened its own store
     with SessionDB(path) as db:
         assert [row["content"] for row in db.get_messages("parent")] == ["before", "meanwhile", "afterwards"]
         assert [row["content"] for row in db.get_messages("child")] == ["by the child"]

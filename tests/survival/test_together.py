@@ -63,8 +63,8 @@ def test_sixteen_open_a_store_that_is_a_version_behind(home: Path) -> None:
         planted = [worker.ask("found", query=reference_databases.PLANTED_WORD) for worker in workers]
         assert len(planted[0]) == 1
         assert planted == [planted[0]] * 16
-        told = [line for worker in workers for line in worker.ask("logged")]
-        assert len([line for line in told if "migrated from version 10" in line]) == 1
+        lines = [line for worker in workers for line in worker.ask("logged")]
+        assert len([line for line in lines if "migrated from version 10" in line]) == 1
         for n, worker in enumerate(workers):
             worker.ask("append", session=f"new{n}", texts=["after the migration"])
     backups = [file.name for file in (home / "state.db.backups").iterdir()]
@@ -103,9 +103,9 @@ def test_writers_readers_a_pruner_and_a_deleter(home: Path) -> None:
     assert all(said["deleted"] for said in wrote)  # each writer got an error for its deleted session
     assert max(said["worst"] for said in wrote) < 20  # no writer starved: far below the time limit of a write
     with SessionDB(path) as db:
-        for me, said in zip(names, wrote, strict=True):
+        for me, totals in zip(names, wrote, strict=True):
             texts = [row["content"] for row in db.get_messages(f"keep-{me}")]
-            assert texts == [f"kept{me}n{n} word" for n in range(said["count"])]
+            assert texts == [f"kept{me}n{n} word" for n in range(totals["count"])]
             assert db.get_session(f"victim-{me}") is None
             assert db.search_messages(f"doomed{me}*", limit=1000) == []
         left = {said for one in wrote for said in one["ended"] if db.get_session(said) is not None}
@@ -145,11 +145,11 @@ def test_everybody_waits_for_a_sibling_that_holds_the_lock(home: Path) -> None:
         for n, writer in enumerate(writers):
             acknowledged[n] = {}
             for _ in range(before):  # more than before the lock, so each writer continues
-                said = writer.line()
-                acknowledged[n][said["n"]] = said["id"]
+                line = writer.line()
+                acknowledged[n][line["n"]] = line["id"]
             writer.kill()
-            for said in writer.lines():
-                acknowledged[n][said["n"]] = said["id"]
+            for line in writer.lines():
+                acknowledged[n][line["n"]] = line["id"]
     with SessionDB(path) as db:
         for n, known in enumerate(acknowledged):
             rows = [row for row in db.get_messages(f"s{n}") if row["role"] != "tool"]
@@ -183,5 +183,5 @@ def test_one_that_was_stopped_while_it_stood_in_line_does_not_stop_the_others(ho
         stopped.signal(signal.SIGCONT)
         stopped.result()
         line.close()
-        said = [row["content"] for row in db.get_messages("s")]
-    assert said == ["other 0", "other 1", "other 2", "of the stopped one"]
+        texts = [row["content"] for row in db.get_messages("s")]
+    assert texts == ["other 0", "other 1", "other 2", "of the stopped one"]

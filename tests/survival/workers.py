@@ -62,13 +62,13 @@ def append_only(session: str, texts: list[str], name: str = "main") -> list[int]
 
 def append_or_spool(session: str, texts: list[str], name: str = "main") -> list[list[Any]]:
     """Append the texts. Return [result, error message, message id or spool file] for each."""
-    told: list[list[Any]] = []
+    collected: list[list[Any]] = []
     for text in texts:
         try:
-            told.append(["stored", "", stores[name].append_message(session, "user", text)])
+            collected.append(["stored", "", stores[name].append_message(session, "user", text)])
         except errors.HermesError as problem:
-            told.append([type(problem).__name__, str(problem), problem.spooled and str(problem.spooled)])
-    return told
+            collected.append([type(problem).__name__, str(problem), problem.spooled and str(problem.spooled)])
+    return collected
 
 
 def contents(session: str, name: str = "main") -> list[Any]:
@@ -901,7 +901,7 @@ def fork_with_open_store(path: str) -> dict[str, Any]:
     receive, send = os.pipe()
     child = os.fork()
     if child == 0:
-        told: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         try:
             uses: dict[str, Callable[[], object]] = {
                 "append": lambda: db.append_message("parent", "user", "from the child"),
@@ -911,26 +911,26 @@ def fork_with_open_store(path: str) -> dict[str, Any]:
             for name, use in uses.items():
                 try:
                     use()
-                    told[name] = "nothing"
+                    result[name] = "nothing"
                 except errors.HermesError as problem:
-                    told[name] = type(problem).__name__
+                    result[name] = type(problem).__name__
             db.close()
             with warnings.catch_warnings(record=True) as seen:
                 warnings.simplefilter("always")
                 own = SessionDB(Path(path))
-            told["warned"] = [str(warning.message) for warning in seen]
+            result["warned"] = [str(warning.message) for warning in seen]
             own.create_session("child", "cli")
             own.append_message("child", "user", "by the child")
             own.close()
         except BaseException:  # noqa: BLE001
-            told["failed"] = traceback.format_exc()
-        os.write(send, json.dumps(told).encode())
+            result["failed"] = traceback.format_exc()
+        os.write(send, json.dumps(result).encode())
         os._exit(0)
     db.append_message("parent", "user", "meanwhile")
     os.waitpid(child, 0)
-    told = json.loads(os.read(receive, 65536))
+    result = json.loads(os.read(receive, 65536))
     db.append_message("parent", "user", "afterwards")
-    return told
+    return result
 
 
 # --- the loop

@@ -74,8 +74,8 @@ def test_an_incognito_conversation_has_no_tool_that_writes_things_down() -> None
 
 @pytest.mark.parametrize("tool", TOOLS, ids=NAMES)
 def test_a_schema_is_valid_and_strict(tool: Tool) -> None:
-    told = make_schema(tool)
-    assert json.loads(json.dumps(told)) == told
+    result = make_schema(tool)
+    assert json.loads(json.dumps(result)) == result
     assert tool.parameters["type"] == "object"
     for schema in schemas(tool.parameters):
         if "anyOf" in schema:

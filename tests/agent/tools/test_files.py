@@ -55,17 +55,17 @@ async def test_a_long_file_comes_in_parts_that_join_without_a_gap(context: ToolC
 async def test_a_line_without_end_is_cut_and_says_so(context: ToolContext) -> None:
     with (context.cwd / "huge").open("wb") as file:
         file.write(b"a" * 3_000_000 + b"\nsecond\n")
-    told = await read.run({"path": "huge"}, context)
-    assert len(told) < 3_000
-    assert "more characters in this line ...]" in told
-    assert told.endswith("     2\tsecond")
+    output = await read.run({"path": "huge"}, context)
+    assert len(output) < 3_000
+    assert "more characters in this line ...]" in output
+    assert output.endswith("     2\tsecond")
 
 
 async def test_what_is_no_text_is_refused_kindly(context: ToolContext) -> None:
     (context.cwd / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
     (context.cwd / "a.bin").write_bytes(b"ELF\0\1\2")
     os.mkfifo(context.cwd / "pipe")
-    for path, said in (
+    for path, message in (
         ("a.png", r"is a picture \(PNG, 108 bytes\); only text can be read"),
         ("a.bin", r"is not text \(6 bytes\)"),
         (".", "is a folder; search_files lists what is in it"),
@@ -74,7 +74,7 @@ async def test_what_is_no_text_is_refused_kindly(context: ToolContext) -> None:
         ("none", "No such file"),
         ("a\0b", "NUL"),
     ):
-        with pytest.raises(ToolFailed, match=said):
+        with pytest.raises(ToolFailed, match=message):
             await read.run({"path": path}, context)
 
 
@@ -267,8 +267,8 @@ async def test_what_the_account_depends_on_is_always_asked_about(
 
 async def test_the_text_of_a_file_outside_the_view_is_not_in_the_answer(context: ToolContext) -> None:
     (Path.home() / ".bashrc").write_text("export TOKEN=hunter2\n")
-    told = await write.run({"path": "~/.bashrc", "content": "export X=1\n"}, context)
-    assert told.endswith(".bashrc: replaced, 11 bytes")
+    output = await write.run({"path": "~/.bashrc", "content": "export X=1\n"}, context)
+    assert output.endswith(".bashrc: replaced, 11 bytes")
 
 
 async def test_a_file_that_changed_while_the_person_was_asked_is_not_replaced(context: ToolContext) -> None:
@@ -345,8 +345,8 @@ async def test_without_questions_the_agents_home_is_still_refused(context: ToolC
 async def test_one_place_is_changed_and_shown(context: ToolContext) -> None:
     file = context.cwd / "a.py"
     file.write_text("a = 1\nb = 2\nc = 3\n")
-    told = await patch.run({"path": "a.py", "old_text": "b = 2", "new_text": "b = 20"}, context)
-    assert told == "a.py: +1 -1 lines, near line 2\n a = 1\n-b = 2\n+b = 20\n c = 3"
+    output = await patch.run({"path": "a.py", "old_text": "b = 2", "new_text": "b = 20"}, context)
+    assert output == "a.py: +1 -1 lines, near line 2\n a = 1\n-b = 2\n+b = 20\n c = 3"
     assert file.read_text() == "a = 1\nb = 20\nc = 3\n"
 
 
@@ -356,8 +356,8 @@ async def test_an_ambiguous_place_is_refused_unless_all_are_meant(context: ToolC
     with pytest.raises(ToolFailed, match=r"is in the file 2 times \(line 1, 3\); add more context"):
         await patch.run({"path": "a", "old_text": "x", "new_text": "z"}, context)
     assert file.read_text() == "x\ny\nx\n"
-    told = await patch.run({"path": "a", "old_text": "x", "new_text": "z", "replace_all": True}, context)
-    assert told.startswith("a: 2 places changed; ")
+    output = await patch.run({"path": "a", "old_text": "x", "new_text": "z", "replace_all": True}, context)
+    assert output.startswith("a: 2 places changed; ")
     assert file.read_text() == "z\ny\nz\n"
 
 

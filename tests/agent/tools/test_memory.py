@@ -26,8 +26,8 @@ def memory() -> Memory:
 async def test_entries_are_added_replaced_removed_and_read(memory: Memory, context: ToolContext) -> None:
     tool = MemoryTool(memory)
     assert await tool.run({"action": "read", "target": "user"}, context) == "user is empty"
-    told = await tool.run({"action": "add", "target": "user", "content": "Lives in Bern."}, context)
-    assert told == "kept; user holds 14 of 1,400 characters, 1 %"
+    output = await tool.run({"action": "add", "target": "user", "content": "Lives in Bern."}, context)
+    assert output == "kept; user holds 14 of 1,400 characters, 1 %"
     await tool.run({"action": "add", "target": "user", "content": "Likes tea."}, context)
     await tool.run(
         {"action": "replace", "target": "user", "old_text": "Bern", "content": "Lives in Basel."}, context

@@ -26,10 +26,12 @@ async def test_earlier_conversations_are_found_and_this_one_with_its_past_is_not
 
 
 async def test_what_was_compressed_can_be_scrolled_to(context: ToolContext, db: SessionDB) -> None:
-    said = db.append_message("here", "user", "the retry budget is five")
+    message_id = db.append_message("here", "user", "the retry budget is five")
     later = context._replace(session_id=db.begin_continuation("here", "so far"))
-    shown = json.loads(await SessionSearch().run({"session_id": "here", "around_message_id": said}, later))
-    assert shown["messages"][0]["text"] == "the retry budget is five"
+    data = json.loads(
+        await SessionSearch().run({"session_id": "here", "around_message_id": message_id}, later)
+    )
+    assert data["messages"][0]["text"] == "the retry budget is five"
 
 
 async def test_a_mistake_is_told_as_one(context: ToolContext) -> None:

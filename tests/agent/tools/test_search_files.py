@@ -67,19 +67,19 @@ def tree(folder: Path) -> Path:
 async def test_files_and_lines_are_found(
     search: SearchFiles, context: ToolContext, tree: Path, asked: dict[str, str], answer: list[str]
 ) -> None:
-    told = (await search.run(asked, context)).splitlines()
+    output = (await search.run(asked, context)).splitlines()
     prefix = f"{tree}/src/upload.py:" if asked.get("path") == "src/upload.py" else ""
-    assert sorted(line.removeprefix(prefix) for line in told) == sorted(answer)
+    assert sorted(line.removeprefix(prefix) for line in output) == sorted(answer)
 
 
 async def test_an_answer_is_bounded_and_says_how_much_more_there_is(
     search: SearchFiles, context: ToolContext
 ) -> None:
     (context.cwd / "many").write_text("hit " + "x" * 1_000 + "\n" + "hit\n" * 499)
-    told = (await search.run({"content": "hit", "limit": 10}, context)).splitlines()
-    assert len(told) == 11
-    assert told[-1] == "[at least 490 more; narrow it down]"
-    assert max(map(len, told)) <= 300
+    output = (await search.run({"content": "hit", "limit": 10}, context)).splitlines()
+    assert len(output) == 11
+    assert output[-1] == "[at least 490 more; narrow it down]"
+    assert max(map(len, output)) <= 300
 
 
 async def test_something_must_be_asked_for_and_be_a_pattern(

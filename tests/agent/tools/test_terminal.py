@@ -117,28 +117,28 @@ async def test_the_keys_of_the_agent_are_not_handed_to_commands(
     monkeypatch.setenv("API_SERVER_KEY", "k4")
     monkeypatch.setenv("A_KEY_NOBODY_THOUGHT_OF", "k5")
     monkeypatch.setenv("LC_TIME", "C.UTF-8")
-    told = await terminal.run({"command": "env"}, context)
-    assert not re.search(r"=k\d$", told, re.MULTILINE)
-    assert "LC_TIME=C.UTF-8\n" in told
+    output = await terminal.run({"command": "env"}, context)
+    assert not re.search(r"=k\d$", output, re.MULTILINE)
+    assert "LC_TIME=C.UTF-8\n" in output
 
 
 async def test_control_sequences_are_stripped_and_progress_bars_keep_their_last_state(
     terminal: Terminal, context: ToolContext
 ) -> None:
-    told = await terminal.run(
+    output = await terminal.run(
         {"command": r"printf '\033[31mred\033[0m\033]0;title\007\n10%%\r50%%\r100%%\r\ndone\n'"}, context
     )
-    assert told == "red\n100%\ndone\n[exit code 0]"
+    assert output == "red\n100%\ndone\n[exit code 0]"
 
 
 async def test_long_output_keeps_its_ends_and_says_what_was_left_out(
     terminal: Terminal, context: ToolContext
 ) -> None:
-    told = await terminal.run({"command": "seq 1 200000"}, context)
-    assert told.startswith("1\n2\n3\n")
-    assert told.endswith("199999\n200000\n[exit code 0]")
-    (left_out,) = re.findall(r"\[\.\.\. ([\d,]+) bytes left out \.\.\.\]", told)
-    assert len(told) < 50_000
+    output = await terminal.run({"command": "seq 1 200000"}, context)
+    assert output.startswith("1\n2\n3\n")
+    assert output.endswith("199999\n200000\n[exit code 0]")
+    (left_out,) = re.findall(r"\[\.\.\. ([\d,]+) bytes left out \.\.\.\]", output)
+    assert len(output) < 50_000
     assert int(left_out.replace(",", "")) == 1_288_895 - 40_000
 
 
@@ -151,10 +151,10 @@ async def test_what_is_not_text_is_shown_as_well_as_it_can_be(
 async def test_at_its_timeout_a_command_is_ended_with_all_that_it_started(
     terminal: Terminal, context: ToolContext, mark: str
 ) -> None:
-    told = await terminal.run(
+    output = await terminal.run(
         {"command": f"echo before; trap '' TERM; sleep {mark} & wait", "timeout": 1}, context
     )
-    assert told == "before\n[not finished within 1 seconds; the command and its child processes were ended]"
+    assert output == "before\n[not finished within 1 seconds; the command and its child processes were ended]"
     assert not runs(mark)
 
 
@@ -185,8 +185,8 @@ async def test_it_is_ended_when_nobody_waits_for_it_any_longer(
 async def test_what_a_command_leaves_running_ends_with_it(
     terminal: Terminal, context: ToolContext, mark: str, way: str, outside: dict[str, str]
 ) -> None:
-    told = await terminal.run({"command": f"{way.format(mark)}\necho started", **outside}, context)
-    assert told == "started\n[exit code 0]"
+    output = await terminal.run({"command": f"{way.format(mark)}\necho started", **outside}, context)
+    assert output == "started\n[exit code 0]"
     assert await eventually(lambda: not runs(mark))
 
 
@@ -199,8 +199,8 @@ async def test_a_background_process_is_polled_waited_for_and_listed(
     process = Process(processes)
     fifo = context.cwd / "go"
     os.mkfifo(fifo)
-    told = await terminal.run({"command": f"echo one; cat {fifo}; echo three", "background": True}, context)
-    assert re.fullmatch(r"started in the background as p1 \(process \d+\)", told)
+    output = await terminal.run({"command": f"echo one; cat {fifo}; echo three", "background": True}, context)
+    assert re.fullmatch(r"started in the background as p1 \(process \d+\)", output)
     assert await eventually(lambda: processes.get_process("here", "p1").running.output.total > 0)
     assert (await process.run({"action": "poll", "id": "p1"}, context)).endswith("\none")
     assert (await process.run({"action": "poll", "id": "p1"}, context)).endswith("(nothing new was printed)")
@@ -218,8 +218,8 @@ async def test_a_background_process_is_killed_with_its_children(
 ) -> None:
     await terminal.run({"command": f"setsid sleep {mark} & wait", "background": True}, context)
     assert await eventually(lambda: runs(mark))
-    told = await Process(processes).run({"action": "kill", "id": "p1"}, context)
-    assert "running" not in told
+    output = await Process(processes).run({"action": "kill", "id": "p1"}, context)
+    assert "running" not in output
     assert await eventually(lambda: not runs(mark))
 
 
@@ -303,12 +303,12 @@ async def test_background_processes_end_with_the_program(
 
 def test_output_that_is_polled_is_told_once_and_in_order() -> None:
     output = Output(0, 100)
-    place, told = 0, ""
+    place, result = 0, ""
     for number in range(30):
         output.add(f"{number:03}\n".encode())
         text, place = output.since(place)
-        told += f"{text}\n"
-    assert told == "".join(f"{number:03}\n" for number in range(30))
+        result += f"{text}\n"
+    assert result == "".join(f"{number:03}\n" for number in range(30))
     output.add(b"x" * 1_000)
     text, place = output.since(place)
     assert text == f"[... 900 bytes left out ...]\n{'x' * 100}"

@@ -89,7 +89,7 @@ async def test_an_incognito_conversation_has_one_too(context: ToolContext) -> No
 
 
 async def test_bad_items_are_refused(context: ToolContext) -> None:
-    for items, said in (
+    for items, message in (
         ([TESTS, TESTS], "two items have the same id"),
         ([{**TESTS, "status": "soon"}], r"items\[0\].status must be one of pending, in_progress, completed"),
         ([{"id": "1"}], r"items\[0\].content is missing"),
@@ -97,5 +97,5 @@ async def test_bad_items_are_refused(context: ToolContext) -> None:
         ([TESTS] * 41, "items has 41 items; the limit is 40"),
         ("x", "items must be a list"),
     ):
-        with pytest.raises(ToolFailed, match=said):
+        with pytest.raises(ToolFailed, match=message):
             await Todo().run({"items": items}, context)

@@ -32,12 +32,12 @@ class EchoModel(ModelServer):
             self.requests.append(asked)
         if _is_naming(asked):
             # The text to be named is in code fences.
-            shown = _words(asked.body["messages"][-1])[:200].replace("`", " ")
-            return says(f"About {shown.split()[-1].strip('.')}")
-        told = _words(asked.body["messages"][-1])
-        wish = WISH.search(told)
+            beginning = _words(asked.body["messages"][-1])[:200].replace("`", " ")
+            return says(f"About {beginning.split()[-1].strip('.')}")
+        prompt = _words(asked.body["messages"][-1])
+        wish = WISH.search(prompt)
         if wish is None:
-            return says(echo(told))
+            return says(echo(prompt))
         kind, word = wish.groups()
         if kind == "long":
             return says(long_answer(word))

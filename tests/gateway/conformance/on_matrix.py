@@ -156,13 +156,13 @@ class OnMatrix(Stage):
         )
 
     def _shown(self, where: Where) -> list[str]:
-        shown: dict[str, Heard] = {}
+        visible: dict[str, Heard] = {}
         for one in self._watching[where.chat].so_far(where.chat):
             if one.sender != self._bot.user_id:
                 continue
             if one.edits is None:
-                shown[one.event_id] = one
+                visible[one.event_id] = one
             else:
                 new = one.content["m.new_content"]["body"]
-                shown[one.edits] = shown[one.edits]._replace(text=new)
-        return [one.text for one in shown.values() if one.thread == where.thread]
+                visible[one.edits] = visible[one.edits]._replace(text=new)
+        return [one.text for one in visible.values() if one.thread == where.thread]

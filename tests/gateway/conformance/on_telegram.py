@@ -132,13 +132,13 @@ class OnTelegram(Stage):
         self, person: Person, where: Where, text: str, *files: File, delivered: bool = True
     ) -> Callable[[], Json]:
         """Return the text of a message. In a group it is addressed to the bot, which ignores other messages."""
-        said = text if where.kind == "dm" or text.startswith("/") else f"@{BOT_NAME} {text}"
+        addressed = text if where.kind == "dm" or text.startswith("/") else f"@{BOT_NAME} {text}"
         file = files[0] if files else None
         picture = file is not None and file.media_type.startswith("image/")
         return partial(
             self._server.say,
             self._people[person.id],
-            said,
+            addressed,
             chat=self._groups.get(where.chat),
             thread=None if where.thread in (None, GENERAL) else int(str(where.thread)),
             photo=file.content if file and picture else None,

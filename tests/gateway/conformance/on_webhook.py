@@ -63,9 +63,9 @@ class Asking(Stage):
         return Where("thread", group.chat, f"thread-{next(self._numbers)}")
 
     def say(self, person: Person, where: Where, text: str, *files: File) -> Json:
-        said = self._message(person, where, text, *files)
-        self.deliver_again(said)
-        return said
+        message = self._message(person, where, text, *files)
+        self.deliver_again(message)
+        return message
 
     def deliver_again(self, said: Json) -> None:
         """Send the request again in a thread that waits for the answer. The test does not wait."""
@@ -95,8 +95,8 @@ class Asking(Stage):
         return {"text": text, "known": person.known, **about, **chat}
 
     def _post(self, said: Json) -> None:
-        told = {name: value for name, value in said.items() if name != "known"}
-        body, at = json.dumps(told).encode(), int(time.time())
+        values = {name: value for name, value in said.items() if name != "known"}
+        body, at = json.dumps(values).encode(), int(time.time())
         key = SECRET if said["known"] else "a secret that somebody guessed"
         signed = hmac.new(key.encode(), b"%d.%s" % (at, body), hashlib.sha256)
         headers = {
@@ -181,8 +181,8 @@ class CalledBack(Asking):
 def _receiver(at: CalledBack) -> type[BaseHTTPRequestHandler]:
     class Receiver(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            status = at.called_back(told)
+            data = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status = at.called_back(data)
             if status == 0:
                 return
             self.send_response(status)

@@ -199,9 +199,9 @@ def test_the_last_message_is_changed_and_answered_anew(
     here, key = stage.dm(ann), key_of(stage, stage.dm(ann))
     first = stage.say(ann, here, f"first {word}")
     answers(stage, here, echo(f"first {word}"))
-    said = stage.say(ann, here, f"wrnog {word}")
+    sent = stage.say(ann, here, f"wrnog {word}")
     answers(stage, here, echo(f"first {word}"), echo(f"wrnog {word}"))
-    stage.edit(said, f"right {word}")
+    stage.edit(sent, f"right {word}")
     answers(stage, here, echo(f"first {word}"), echo(f"wrnog {word}"), echo(f"right {word}"))
     assert "wrnog" not in model.request_text(f"right {word}")
     assert [text for role, text in gateway.messages_of(key) if role == "user"] == [
@@ -219,10 +219,10 @@ def test_a_message_is_changed_while_it_is_being_answered(
 ) -> None:
     ann = stage.person("Ann")
     here, key = stage.dm(ann), key_of(stage, stage.dm(ann))
-    said = stage.say(ann, here, f"hold {word}")
+    sent = stage.say(ann, here, f"hold {word}")
     until(lambda: model.asked(f"hold {word}"))
-    stage.edit(said, f"hold better {word}")
-    stage.edit(said, f"right {word}")  # within the same second
+    stage.edit(sent, f"hold better {word}")
+    stage.edit(sent, f"right {word}")  # within the same second
     until(lambda: echo(f"right {word}") in stage.heard(here), lambda: (stage.heard(here), gateway.log))
     model.let_go(word)
     settled(stage, gateway, ann, here)
@@ -324,10 +324,10 @@ def test_what_comes_twice_is_answered_once(
 ) -> None:
     ann = stage.person("Ann")
     here = stage.dm(ann)
-    said = stage.say(ann, here, f"once {word}")
-    stage.deliver_again(said)
+    sent = stage.say(ann, here, f"once {word}")
+    stage.deliver_again(sent)
     answers(stage, here, echo(f"once {word}"))
-    stage.deliver_again(said)
+    stage.deliver_again(sent)
     settled(stage, gateway, ann, here)
     assert len(stage.heard(here)) == 2
     assert len(model.asked(f"once {word}")) == 1
@@ -386,7 +386,7 @@ def test_after_the_platform_was_away_both_directions_go_on(
 def test_killed_while_the_model_answers(stage: Stage, gateway: Gateway, model: EchoModel, word: str) -> None:
     ann = stage.person("Ann")
     here, key = stage.dm(ann), key_of(stage, stage.dm(ann))
-    said = stage.say(ann, here, f"hold {word}")
+    sent = stage.say(ann, here, f"hold {word}")
     until(lambda: model.asked(word))
     stage.say(ann, here, f"next{word}")
     until(lambda: gateway.waiting(key) == 2)
@@ -395,7 +395,7 @@ def test_killed_while_the_model_answers(stage: Stage, gateway: Gateway, model: E
     gateway.be_up()
     answers(stage, here, held(word), echo(f"next{word}"))
     if has.TWICE in stage.can:
-        stage.deliver_again(said)
+        stage.deliver_again(sent)
     settled(stage, gateway, ann, here)
     assert len(stage.heard(here)) == 3
     assert gateway.messages_of(key)[:4] == [
@@ -451,9 +451,11 @@ def test_killed_while_the_answer_was_being_sent(
     gateway.kill()
     gateway.be_up()
     settled(stage, gateway, ann, here)
-    shown = stage.heard(here)
-    assert shown.count(echo(f"hello {word}")) == 1
-    assert len([text for text in shown if "cannot tell whether it arrived" in text]) == (not stage.idempotent)
+    visible = stage.heard(here)
+    assert visible.count(echo(f"hello {word}")) == 1
+    assert len([text for text in visible if "cannot tell whether it arrived" in text]) == (
+        not stage.idempotent
+    )
     assert len(model.asked(f"hello {word}")) == 1
 
 

@@ -126,9 +126,9 @@ def end(child: subprocess.Popen[str]) -> str:
     with suppress(BrokenPipeError), child.stdin:
         child.stdin.write("\n")
     with child.stdout:
-        told = child.stdout.read()
+        output = child.stdout.read()
     child.wait()
-    return told
+    return output
 
 
 # --- creating
@@ -526,8 +526,8 @@ def test_a_restore_is_refused_while_another_process_has_the_store(path: Path, ho
         with pytest.raises(errors.StoreBusy, match="open in another program"):
             restore_backup(path, made)
     finally:
-        told = end(child)
-    assert told == "3\n"
+        output = end(child)
+    assert output == "3\n"
     assert counts(path) in {(4, 8), (4, 9)}
     assert len(list_backups(path)) == 1
     restore_backup(path, made)
@@ -660,9 +660,9 @@ def test_programs_that_open_during_a_restore_see_one_store_or_the_other(path: Pa
             restored += 1
         except errors.StoreBusy:
             pass
-    told = {end(child) for child in children}
+    outputs = {end(child) for child in children}
     assert restored > 2
-    assert told <= {f"{sorted(s)}\n" for s in [{(3, 6)}, {(203, 406)}, {(3, 6), (203, 406)}]}
+    assert outputs <= {f"{sorted(s)}\n" for s in [{(3, 6)}, {(203, 406)}, {(3, 6), (203, 406)}]}
     with opened(path) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 

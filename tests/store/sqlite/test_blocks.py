@@ -41,11 +41,11 @@ def talk(db: SessionDB) -> tuple[SessionDB, int]:
     for name in ("a", "b"):
         db.create_session(name, "cli")
         db.append_message(name, "user", f"hello from {name}")
-    said = db.append_message("a", "user", "the word is marmot")
+    message_id = db.append_message("a", "user", "the word is marmot")
     db.append_message("a", "assistant", "so it is")
     settled(db)
     assert in_blocks(db, "marmot")
-    return db, said
+    return db, message_id
 
 
 def plain_sql(statement: str) -> Callable[[SessionDB, int], Any]:
@@ -74,8 +74,8 @@ CHANGES: dict[str, Callable[[SessionDB, int], Any]] = {
 def test_text_that_is_gone_is_gone_from_blocks_with_the_next_batch(
     talk: tuple[SessionDB, int], change: str
 ) -> None:
-    db, said = talk
-    CHANGES[change](db, said)
+    db, message_id = talk
+    CHANGES[change](db, message_id)
     db.search_messages("anything")  # applies the changes, but does not need to rebuild the blocks
     assert not in_blocks(db, "marmot")
     settled(db)
@@ -85,8 +85,8 @@ def test_text_that_is_gone_is_gone_from_blocks_with_the_next_batch(
 
 
 def test_a_message_that_moves_is_found_where_it_went(talk: tuple[SessionDB, int]) -> None:
-    db, said = talk
-    db.raw().execute("UPDATE messages SET session_id = 'b' WHERE id = ?", (said,))
+    db, message_id = talk
+    db.raw().execute("UPDATE messages SET session_id = 'b' WHERE id = ?", (message_id,))
     assert [row["session_id"] for row in db.search_sessions_ranked("marmots")] == ["b"]
     settled(db)
 
@@ -169,12 +169,12 @@ def test_half_of_what_belongs_to_blocks_is_made_anew(home: Path) -> None:
 
 
 def test_verify_sees_blocks_that_are_out_of_step_and_repair_mends_them(talk: tuple[SessionDB, int]) -> None:
-    db, said = talk
+    db, message_id = talk
     raw = db.raw()
     raw.execute(
         "DELETE FROM messages_fts_blocks WHERE rowid = (SELECT min(block_id) FROM messages_fts_ranges)"
     )
-    raw.execute("DELETE FROM messages_fts_members WHERE message_id = ?", (said,))
+    raw.execute("DELETE FROM messages_fts_members WHERE message_id = ?", (message_id,))
     assert len(db.verify().drift) >= 2
     path = db.db_path
     db.close()
@@ -210,8 +210,8 @@ def append(db: SessionDB, here: str, picked: int, text: str) -> None:
 
 
 def rewind(db: SessionDB, here: str, picked: int, text: str) -> None:
-    if said := db.list_recent_user_messages(here, 50):
-        db.rewind_to_message(here, said[picked % len(said)]["id"])
+    if messages := db.list_recent_user_messages(here, 50):
+        db.rewind_to_message(here, messages[picked % len(messages)]["id"])
 
 
 def restore(db: SessionDB, here: str, picked: int, text: str) -> None:

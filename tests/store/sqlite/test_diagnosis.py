@@ -87,9 +87,9 @@ def test_a_store_that_is_open_says_who_has_it_open(store: Path) -> None:
         other.ask("append", session="s", texts=["beside"])
         found = db.diagnose()
         assert found.ok
-        told = find_only(found, "Open in").what
-        assert f"({os.getpid()}, this process)" in told
-        assert f"({other.pid})" in told
+        text = find_only(found, "Open in").what
+        assert f"({os.getpid()}, this process)" in text
+        assert f"({other.pid})" in text
         assert "Index: 1 message waiting" in find_only(found, "Index").what
         assert db.append_message("s", "user", "still writable")
     assert found.path == store

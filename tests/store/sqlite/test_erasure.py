@@ -70,8 +70,10 @@ def test_a_copy_from_before_a_migration_is_rewritten_too(home: Path) -> None:
         doomed = max(expected.message_counts, key=lambda name: expected.message_counts[name])
         others = {row["id"] for row in db.search_sessions(limit=1000)} - {doomed}
         elsewhere = str([db.export_session(name) for name in others])  # prompts and titles too
-        said = " ".join(str(message["content"]) for message in db.get_messages(doomed))
-        words = {word for word in said.split() if len(word) > 5 and word.isalnum() and word not in elsewhere}
+        whole_text = " ".join(str(message["content"]) for message in db.get_messages(doomed))
+        words = {
+            word for word in whole_text.split() if len(word) > 5 and word.isalnum() and word not in elsewhere
+        }
         words = {word for word in words if backups[0].name in held(home, word)}
         assert words
         assert db.delete_session(doomed, purge=True)
@@ -268,17 +270,17 @@ def test_saved_conversations_go_with_the_session_that_they_name(
 ) -> None:
     saved = talk.db_path.parent / "sessions" / "saved"
     saved.mkdir(parents=True)
-    said = {name: [{"role": "user", "content": f"the word is {word}"}] for name, word in WORDS.items()}
+    messages = {name: [{"role": "user", "content": f"the word is {word}"}] for name, word in WORDS.items()}
     contents: dict[str, Any] = {
-        "named.json": {"session_id": "secret", "messages": said["secret"]},
-        "nameless.json": {"model": "m", "messages": said["secret"]},
+        "named.json": {"session_id": "secret", "messages": messages["secret"]},
+        "nameless.json": {"model": "m", "messages": messages["secret"]},
         "exported.json": talk.export_session("secret"),
-        "others.json": {"session_id": "other", "messages": said["other"]},
-        "more.json": {"messages": [*said["secret"], *said["other"]]},
+        "others.json": {"session_id": "other", "messages": messages["other"]},
+        "more.json": {"messages": [*messages["secret"], *messages["other"]]},
         "list.json": [1, 2],
     }
-    for name, told in contents.items():
-        (saved / f"hermes_conversation_{name}").write_text(json.dumps(told), encoding="utf-8")
+    for name, result in contents.items():
+        (saved / f"hermes_conversation_{name}").write_text(json.dumps(result), encoding="utf-8")
     with caplog.at_level(logging.WARNING):
         assert talk.delete_session("secret", purge=True)
     left = {file.name.removeprefix("hermes_conversation_") for file in saved.iterdir()}
@@ -349,7 +351,7 @@ def test_what_a_person_wrote_into_the_home_is_named_and_stays(
     talk: SessionDB, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     text = f"the word is {SECRET}"
-    said = {
+    documents = {
         "md": f"# Notes\n\n{text}\n",
         "json": json.dumps({"a": f"\u00e9\n{text}"}),
         "html": f"<p>{text}</p>",
@@ -358,10 +360,10 @@ def test_what_a_person_wrote_into_the_home_is_named_and_stays(
     exports = talk.db_path.parent / "exports"
     exports.mkdir()
     mine, other = exports / f"mine.{kind}", exports / f"other.{kind}"
-    mine.write_text(said[kind], encoding="utf-8")
-    other.write_text(said[kind].replace(SECRET, "pelican"), encoding="utf-8")
+    mine.write_text(documents[kind], encoding="utf-8")
+    other.write_text(documents[kind].replace(SECRET, "pelican"), encoding="utf-8")
     assert talk.delete_session("secret", purge=True)
-    assert mine.read_text(encoding="utf-8") == said[kind]
+    assert mine.read_text(encoding="utf-8") == documents[kind]
     named = [line for line in caplog.messages if "contains words of a deleted session" in line]
     assert len(named) == 1
     assert f"exports/mine.{kind}" in named[0]

@@ -348,8 +348,8 @@ def test_what_other_programs_put_in_the_place_of_a_uid_stops_nothing(tmp_path: P
     fill(path, sessions=1, messages=2)
     change(path, f"UPDATE messages SET uid = {uid}")
     with SessionDB(path) as db:
-        shown = {row["uid"] for row in db.get_messages("s0")}
-        assert shown <= {None, "17", "ff00"}
+        listed = {row["uid"] for row in db.get_messages("s0")}
+        assert listed <= {None, "17", "ff00"}
         exported = list(db.export_all())
         json.dumps(exported)
         db.begin_continuation("s0", "a summary", [1, 2])

@@ -464,10 +464,10 @@ def refused(path: Path, kind: type[errors.HermesError], sentence: str) -> None:
     before = path.read_bytes()
     with pytest.raises(kind) as caught:
         upgrade(path)
-    told = str(caught.value)
-    assert str(path) in told
-    assert sentence in told
-    assert "\n" not in told
+    text = str(caught.value)
+    assert str(path) in text
+    assert sentence in text
+    assert "\n" not in text
     assert path.read_bytes() == before
     assert list_backups(path) == []
 
@@ -596,9 +596,9 @@ def test_rows_that_change_under_the_migration_undo_it(path: Path) -> None:
     )
     with pytest.raises(errors.MigrationFailed) as caught:
         upgrade(path)
-    told = str(caught.value)
-    assert "lost or changed" in told
-    assert "before-migration-v8.db" in told
+    text = str(caught.value)
+    assert "lost or changed" in text
+    assert "before-migration-v8.db" in text
     with opened(path) as connection:
         expected.check(connection)
         assert connection.execute("PRAGMA application_id").fetchall() == [(0,)]
@@ -618,10 +618,10 @@ def test_a_trigger_that_forbids_it_is_told_with_file_and_backup(path: Path) -> N
     )
     with pytest.raises(errors.MigrationFailed) as caught:
         upgrade(path)
-    told = str(caught.value)
-    assert f"{path} was not migrated" in told
-    assert "not here" in told
-    assert str(list_backups(path)[0]) in told
+    text = str(caught.value)
+    assert f"{path} was not migrated" in text
+    assert "not here" in text
+    assert str(list_backups(path)[0]) in text
 
 
 def test_names_that_only_broken_bytes_tell_apart_are_told_with_file_and_backup(path: Path) -> None:
@@ -654,10 +654,10 @@ def test_room_that_cannot_be_given_back_is_left_for_later(path: Path) -> None:
     with opened(path) as connection:
         migrate(path, connection)
         connection.execute("BEGIN")
-        told = shrink(connection)
+        result = shrink(connection)
         connection.execute("COMMIT")
-        assert told is not None
-        assert "optimize" in told
+        assert result is not None
+        assert "optimize" in result
         assert shrink(connection) is None
 
 
@@ -684,14 +684,14 @@ def test_a_disk_that_fills_up_loses_nothing(path: Path, share: float) -> None:
     """The disk is full during the backup, during a step, or during the rewrite at the end."""
     expected = build(path, 6, sessions=100)
     limit = int(path.stat().st_size * share)
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", WITHOUT_ROOM, path, str(limit)],
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
     ).stdout
-    assert told.startswith(("refused:", f"{path}: migrated"))
+    assert completed.startswith(("refused:", f"{path}: migrated"))
     with opened(path) as connection:
         expected.check(connection)
     upgrade(path)

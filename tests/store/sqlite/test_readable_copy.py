@@ -205,11 +205,11 @@ def numbered(said: Sequence[str]) -> list[_Message]:
 
 @given(st.integers(3, 12), st.integers(0, 2), st.integers(2, 6), st.integers(0, 3))
 def test_what_a_compaction_repeats_is_found(length: int, first: int, last: int, later: int) -> None:
-    said = [f"message {number}" for number in range(length)]
-    kept_last = said[max(first, length - last) :]
-    again = [*said[:first], "summary", *kept_last]
+    texts = [f"message {number}" for number in range(length)]
+    kept_last = texts[max(first, length - last) :]
+    again = [*texts[:first], "summary", *kept_last]
     afterwards = [f"later {number}" for number in range(later)]
-    hidden = set(find_repeated(numbered([*said, *again, *afterwards])))
+    hidden = set(find_repeated(numbered([*texts, *again, *afterwards])))
     expected = {length + at for at in range(len(again)) if at != first}
     assert hidden == (expected if len(kept_last) > 1 or (first and kept_last) else set())
 

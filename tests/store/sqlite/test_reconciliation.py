@@ -352,8 +352,8 @@ def test_doctor_and_the_commands_name_it(
     take_away(store, "sessions", "handoff_error")
     before = store.read_bytes()
     main(["sessions", "doctor", "--store", str(store)])
-    told = capsys.readouterr().out
-    assert re.search(r"Schema: the column sessions\.handoff_error.* missing", told)
+    output = capsys.readouterr().out
+    assert re.search(r"Schema: the column sessions\.handoff_error.* missing", output)
     assert store.read_bytes() == before
     found = SessionDB.repair_file(store, check_only=True)
     assert "added again: the column sessions.handoff_error" in found.done

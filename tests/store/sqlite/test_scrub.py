@@ -235,8 +235,8 @@ def test_the_receipt_names_places_and_sessions_but_not_the_secret(
     assert places["sessions/a.jsonl"].occurrences == 1
     assert places["blobs.bytes"].sessions == ("a",)
     assert places["mine.db"].sessions == ("a", "b")
-    told = repr(receipt) + "\n".join(receipt.lines()) + caplog.text + repr(Spellings(SECRET))
-    assert "Quetzal" not in told
+    text = repr(receipt) + "\n".join(receipt.lines()) + caplog.text + repr(Spellings(SECRET))
+    assert "Quetzal" not in text
 
 
 def test_ids_keep_it_and_the_receipt_says_so_without_it(db: SessionDB) -> None:
@@ -312,8 +312,10 @@ def test_copies_from_before_a_migration_are_rewritten_too(home: Path, version: i
     reference.build(path, version)
     with SessionDB(path) as db:
         (backup,) = path.with_name("state.db.backups").glob("*before-migration*.db")
-        said = [str(row["content"]) for s in db.search_sessions(limit=99) for row in db.get_messages(s["id"])]
-        words = {word for text in said for word in text.split() if 8 <= len(word) < 40 and word.isalnum()}
+        texts = [
+            str(row["content"]) for s in db.search_sessions(limit=99) for row in db.get_messages(s["id"])
+        ]
+        words = {word for text in texts for word in text.split() if 8 <= len(word) < 40 and word.isalnum()}
         word = max(word for word in words if word.isascii() and backup.name in held(home, word.encode()))
         count = db.message_count()
         receipt = db.scrub(word)
@@ -466,9 +468,9 @@ def test_an_attachment_without_the_secret_is_still_the_attachment_of_its_message
     db.scrub(SECRET)
     for name in ("a", "b"):
         [message] = db.get_messages(name)
-        shown = b64decode(message["content"][1]["image_url"]["url"].partition(",")[2])
-        assert len(shown) == len(data)
-        assert shown.startswith(b"\x89PNG")
-        assert SECRET.encode() not in shown
+        visible = b64decode(message["content"][1]["image_url"]["url"].partition(",")[2])
+        assert len(visible) == len(data)
+        assert visible.startswith(b"\x89PNG")
+        assert SECRET.encode() not in visible
     assert db.raw().execute("SELECT count(*) FROM blobs").fetchone()[0] == 1
     assert db.verify().ok

@@ -33,15 +33,15 @@ from tests.store.sqlite.damage.file_damage import (
 def test_a_lost_page_of_messages_stops_writing_everywhere_and_is_named(store: Path) -> None:
     zero(store, "messages", at=5)
     with SessionDB(store) as db:
-        told = []
+        collected = []
         for number in range(SESSIONS):
             try:
                 assert len(db.get_messages(f"s{number}")) >= MESSAGES  # never fewer messages than were stored
             except errors.StoreDamaged as problem:
-                told.append(str(problem))
-        assert told
-        assert "malformed" in told[0]
-        assert "hermes sessions repair" in told[0]
+                collected.append(str(problem))
+        assert collected
+        assert "malformed" in collected[0]
+        assert "hermes sessions repair" in collected[0]
         with pytest.raises(errors.StoreDamaged, match="hermes sessions repair"):
             db.append_message("s0", "user", "more")
         with pytest.raises(errors.StoreDamaged):
@@ -65,8 +65,10 @@ def test_repair_saves_every_row_of_the_other_pages(store: Path, at: int) -> None
     expected = {m["id"]: m for _, _, messages in before.values() for m in messages if m["id"] not in gone}
     assert after == expected
     assert_whole(store)
-    told = sum(int(line.split(": ")[1].split(" of its ")[0]) for line in report.lost if " of its " in line)
-    assert told == len(gone)
+    lost_count = sum(
+        int(line.split(": ")[1].split(" of its ")[0]) for line in report.lost if " of its " in line
+    )
+    assert lost_count == len(gone)
     assert report.kept is not None
     assert stat.S_IMODE(report.kept.stat().st_mode) == 0o600
     with SessionDB(store) as db:
