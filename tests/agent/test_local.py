@@ -75,9 +75,9 @@ def folder() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def model(folder: Path) -> Iterator[LocalModel]:
     """Return one model for all tests that do not affect it."""
-    one = LocalModel()
-    yield one
-    asyncio.run(one.close())
+    opened = LocalModel()
+    yield opened
+    asyncio.run(opened.close())
 
 
 async def asked(model: LocalModel, *messages: Message, tokens: int = 40) -> list[Piece]:
@@ -220,9 +220,9 @@ async def test_only_who_has_the_key_is_answered_and_the_window_is_that_of_the_we
             f"{address.base_url}/models", headers={"Authorization": f"Bearer {address.key}"}
         )
         with urllib.request.urlopen(asking) as answer:
-            one = json.load(answer)["data"][0]
-        assert one["id"] == model.name
-        found: dict[str, int] = one["meta"]
+            listed_model = json.load(answer)["data"][0]
+        assert listed_model["id"] == model.name
+        found: dict[str, int] = listed_model["meta"]
         return found
 
     result = await asyncio.to_thread(listed, address)

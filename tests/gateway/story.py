@@ -24,88 +24,88 @@ class Story:
     def sessions(self) -> list[str]:
         return sorted(row["id"] for row in self.db.export_all())
 
-    def live(self, one: str) -> list[int]:
-        return [row["id"] for row in self.db.get_context(one)]
+    def live(self, session_id: str) -> list[int]:
+        return [row["id"] for row in self.db.get_context(session_id)]
 
     def do(self, step: str, dice: random.Random) -> None:
-        one = dice.choice(self.sessions() or [begun(self.db)])
+        session_id = dice.choice(self.sessions() or [begun(self.db)])
         # These errors are expected in random steps.
         with suppress(errors.InvalidTitle, errors.AlreadyContinued):
-            _STEPS[step](self, one, dice)
+            _STEPS[step](self, session_id, dice)
 
-    def _say(self, one: str, dice: random.Random) -> None:
-        self.db.append_message(one, "user", f"says {dice.random()}", timestamp=dice.random() * 1e9)
+    def _say(self, session_id: str, dice: random.Random) -> None:
+        self.db.append_message(session_id, "user", f"says {dice.random()}", timestamp=dice.random() * 1e9)
 
-    def _answer(self, one: str, dice: random.Random) -> None:
+    def _answer(self, session_id: str, dice: random.Random) -> None:
         call = {"id": "c", "function": {"name": "f", "arguments": str(dice.random())}}
-        self.db.append_message(one, "assistant", None, tool_calls=[call], reasoning="hm")
+        self.db.append_message(session_id, "assistant", None, tool_calls=[call], reasoning="hm")
 
-    def _rewind(self, one: str, dice: random.Random) -> None:
-        people = self.db.list_recent_user_messages(one)
+    def _rewind(self, session_id: str, dice: random.Random) -> None:
+        people = self.db.list_recent_user_messages(session_id)
         if people:
-            self.db.rewind_to_message(one, dice.choice(people)["id"])
+            self.db.rewind_to_message(session_id, dice.choice(people)["id"])
 
-    def _restore(self, one: str, dice: random.Random) -> None:
-        self.db.restore_rewound(one, dice.choice([0, *self.live(one)]))
+    def _restore(self, session_id: str, dice: random.Random) -> None:
+        self.db.restore_rewound(session_id, dice.choice([0, *self.live(session_id)]))
 
-    def _title(self, one: str, dice: random.Random) -> None:
-        self.db.set_session_title(one, f"title {dice.randrange(4)}")
+    def _title(self, session_id: str, dice: random.Random) -> None:
+        self.db.set_session_title(session_id, f"title {dice.randrange(4)}")
 
-    def _compress(self, one: str, dice: random.Random) -> None:
-        live = self.live(one)
+    def _compress(self, session_id: str, dice: random.Random) -> None:
+        live = self.live(session_id)
         carried = sorted(dice.sample(live, dice.randrange(len(live) + 1)))
-        self.db.begin_continuation(one, "What was said.", carried=carried)
+        self.db.begin_continuation(session_id, "What was said.", carried=carried)
 
-    def _branch(self, one: str, dice: random.Random) -> None:
-        live = self.live(one)
-        self.db.branch(one, dice.choice(live) if live else None, end_parent=dice.random() < 0.5)
+    def _branch(self, session_id: str, dice: random.Random) -> None:
+        live = self.live(session_id)
+        self.db.branch(session_id, dice.choice(live) if live else None, end_parent=dice.random() < 0.5)
 
-    def _reset(self, one: str, dice: random.Random) -> None:
-        self.db.reset(one, reason=dice.choice(["session_reset", "idle"]))
+    def _reset(self, session_id: str, dice: random.Random) -> None:
+        self.db.reset(session_id, reason=dice.choice(["session_reset", "idle"]))
 
-    def _undo(self, one: str, _: random.Random) -> None:
+    def _undo(self, session_id: str, _: random.Random) -> None:
         with suppress(errors.InvalidArgument):  # most sessions were not created by a reset
-            self.db.undo_reset(one)
+            self.db.undo_reset(session_id)
 
-    def _delete(self, one: str, dice: random.Random) -> None:
+    def _delete(self, session_id: str, dice: random.Random) -> None:
         named = dice.random() < 0.5
-        self.db.delete_session(one, self.folder if named else None)
+        self.db.delete_session(session_id, self.folder if named else None)
         if not named:  # a crash before this call would leave an unexplained file
             self.transcripts.catch_up()
 
-    def _end(self, one: str, dice: random.Random) -> None:
-        self.db.end_session(one, "idle") if dice.random() < 0.5 else self.db.reopen_session(one)
+    def _end(self, session_id: str, dice: random.Random) -> None:
+        self.db.end_session(session_id, "idle") if dice.random() < 0.5 else self.db.reopen_session(session_id)
 
-    def _use(self, one: str, dice: random.Random) -> None:
-        self.db.record_usage(one, model="m", input_tokens=dice.randrange(99), output_tokens=1)
+    def _use(self, session_id: str, dice: random.Random) -> None:
+        self.db.record_usage(session_id, model="m", input_tokens=dice.randrange(99), output_tokens=1)
 
-    def _tag(self, one: str, dice: random.Random) -> None:
+    def _tag(self, session_id: str, dice: random.Random) -> None:
         change = self.db.add_tags if dice.random() < 0.7 else self.db.remove_tags
-        change(one, dice.choice("abc"))
+        change(session_id, dice.choice("abc"))
 
-    def _trash(self, one: str, dice: random.Random) -> None:
-        self.db.trash_session(one)
+    def _trash(self, session_id: str, dice: random.Random) -> None:
+        self.db.trash_session(session_id)
         if dice.random() < 0.5:
             self.transcripts.catch_up()
-        self.db.restore_session(one)
+        self.db.restore_session(session_id)
 
-    def _replace(self, one: str, dice: random.Random) -> None:
-        rows = self.db.get_messages(one)
+    def _replace(self, session_id: str, dice: random.Random) -> None:
+        rows = self.db.get_messages(session_id)
         kept = [{**row, "timestamp": None} for row in rows if dice.random() < 0.7]
-        self.db.replace_messages(one, kept)
+        self.db.replace_messages(session_id, kept)
 
-    def _mirror(self, _one: str, _dice: random.Random) -> None:
+    def _mirror(self, _session_id: str, _dice: random.Random) -> None:
         self.transcripts.catch_up()
 
-    def _mirror_new(self, _one: str, _dice: random.Random) -> None:
+    def _mirror_new(self, _session_id: str, _dice: random.Random) -> None:
         self.transcripts.catch_up_new()
 
-    def _tear(self, one: str, dice: random.Random) -> None:
-        file = self.folder / f"{one}.jsonl"
+    def _tear(self, session_id: str, dice: random.Random) -> None:
+        file = self.folder / f"{session_id}.jsonl"
         if file.exists():
             os.truncate(file, dice.randrange(file.stat().st_size + 1))
 
-    def _crash(self, _one: str, _dice: random.Random) -> None:
+    def _crash(self, _session_id: str, _dice: random.Random) -> None:
         self.transcripts = Transcripts(self.db, self.folder)
         self.transcripts.catch_up()  # every start does this
 

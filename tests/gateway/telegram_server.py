@@ -462,8 +462,8 @@ class TelegramServer:
         if poll != self._poll:
             raise Failed(TWO_POLLS)
         given = self._waiting[: int(asked.get("limit") or 100)]
-        for one in given:
-            one.seen.append(True)
+        for update in given:
+            update.seen.append(True)
         return [one.update for one in given]
 
     async def _do_setWebhook(self, asked: Json) -> bool:  # noqa: N802
@@ -565,18 +565,18 @@ class TelegramServer:
                 if self.webhook is None or not self._waiting:
                     await self._change()
                     continue
-                one, headers = self._waiting[0], {}
+                update, headers = self._waiting[0], {}
                 if secret := self.webhook.get("secret_token"):
                     headers["X-Telegram-Bot-Api-Secret-Token"] = secret
                 try:
-                    answer = await client.post(self.webhook["url"], json=one.update, headers=headers)
+                    answer = await client.post(self.webhook["url"], json=update.update, headers=headers)
                     status = answer.status_code
                 except httpx.HTTPError:
                     status = 0
                 self.pushed.append(status)
                 if 200 <= status < 300:
-                    self._waiting.remove(one)
-                    self.acknowledged.append(one.update["update_id"])
+                    self._waiting.remove(update)
+                    self.acknowledged.append(update.update["update_id"])
                 else:
                     await asyncio.sleep(0.02)
                 self._change_now()

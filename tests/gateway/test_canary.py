@@ -112,11 +112,11 @@ def _use(tool: str, **arguments: object) -> str:
 
 def tried_commands(known: Known) -> list[str]:
     tried = []
-    for one in command_table.COMMANDS:
-        flags = re.findall(r"--\w+", one.usage)
-        tried.append(f"/{one.name}")
-        tried += [f"/{one.name} {word}" for word in known.words]
-        tried += [f"/{one.name} {flag} {known.words[0]}" for flag in flags]
+    for command in command_table.COMMANDS:
+        flags = re.findall(r"--\w+", command.usage)
+        tried.append(f"/{command.name}")
+        tried += [f"/{command.name} {word}" for word in known.words]
+        tried += [f"/{command.name} {flag} {known.words[0]}" for flag in flags]
     return tried
 
 
@@ -178,8 +178,8 @@ def leveled(seen: list[str], known: Known) -> list[str]:
     made: dict[str, str] = {}
 
     def named(found: re.Match[str]) -> str:
-        one = found[0].replace("\\", "")
-        return one if one in known.ids else made.setdefault(one, f"ID{len(made)}")
+        found_id = found[0].replace("\\", "")
+        return found_id if found_id in known.ids else made.setdefault(found_id, f"ID{len(made)}")
 
     return [SIZED.sub("N", NUMBERED.sub(r"\1N", ID.sub(named, text))) for text in seen]
 
@@ -254,9 +254,9 @@ async def test_a_room_knows_what_was_said_in_it_and_nobodys_private_words(place:
         before = len(gateway.brain.requests)
         for who in (ANN, BOB):
             await gateway.restart()  # so that each of them is the first to write after a start
-            for one in command_table.COMMANDS:
+            for command in command_table.COMMANDS:
                 for words in ("", " 1", " my word", f" {TITLE}", f" {known.ids[0]}"):
-                    await gateway.asks(place(who), f"/{one.name}{words}")
+                    await gateway.asks(place(who), f"/{command.name}{words}")
             await gateway.asks(place(who), _use("session_search", query="my word"))
             await gateway.asks(place(who), _use("memory", action="read", target="memory"))
             await gateway.asks(place(who), _use("skills_list"))

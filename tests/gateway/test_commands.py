@@ -130,10 +130,10 @@ def test_every_documented_command_is_there_and_fits_a_menu() -> None:
         " handoff help"
     )
     assert set(documented.split()) <= set(NAMES)
-    for one in COMMANDS:
-        assert one.usage.split()[0] == f"/{one.name}"
-        assert set(one.name) <= set(string.ascii_lowercase)
-        assert 0 < len(one.summary) <= 100
+    for command in COMMANDS:
+        assert command.usage.split()[0] == f"/{command.name}"
+        assert set(command.name) <= set(string.ascii_lowercase)
+        assert 0 < len(command.summary) <= 100
 
 
 async def test_help_shows_all_or_one(db: SessionDB) -> None:

@@ -94,12 +94,12 @@ async def test_every_answer_is_as_if_nobody_else_were_there(
 async def test_no_command_tells_of_anybody_else(db: SessionDB, place: Callable[[str], Source]) -> None:
     ids = await theirs(db)
     before = [db.get_session(one) for one in ids]
-    for one in COMMANDS:
-        bob = Chat(db, place("bob")._replace(user_id=f"bob-{one.name}"))
+    for command in COMMANDS:
+        bob = Chat(db, place("bob")._replace(user_id=f"bob-{command.name}"))
         bob.topics = UserTopics(db, "dm-bob", "bob")
-        assert find_leaks(await bob.types(f"/{one.name}"), ids) == []
+        assert find_leaks(await bob.types(f"/{command.name}"), ids) == []
         await bob.talks("hello")
-        assert find_leaks(await bob.types(f"/{one.name}"), ids) == []
+        assert find_leaks(await bob.types(f"/{command.name}"), ids) == []
     assert [db.get_session(one) for one in ids] == before
 
 
@@ -110,9 +110,9 @@ async def test_in_a_room_not_even_ones_own_private_words_are_told(
     private = await Chat(db, dm("ann")).talks(f"my word is {SECRET}", title=TITLE)
     room = Chat(db, place("ann"))
     await room.talks("hello")
-    for one in COMMANDS:
-        words = " my word" if one.name == "search" else ""
-        assert find_leaks(await room.types(f"/{one.name}{words}"), [private]) == []
+    for command in COMMANDS:
+        words = " my word" if command.name == "search" else ""
+        assert find_leaks(await room.types(f"/{command.name}{words}"), [private]) == []
 
 
 @settings(

@@ -39,15 +39,15 @@ class Watched:
 
 
 async def test_a_connection_that_is_lost_is_made_again() -> None:
-    one = FakeAdapter("telegram")
-    watched = Watched(telegram=one)
+    adapter = FakeAdapter("telegram")
+    watched = Watched(telegram=adapter)
     watched.connections.open()
     await watched.until(("telegram", "up"))
-    one.disconnect()
+    adapter.disconnect()
     await watched.until(("telegram", "up"), ("telegram", "down"), ("telegram", "up"))
     assert watched.connections.states["telegram"].error is None
     await watched.connections.close()
-    assert one.is_closed
+    assert adapter.is_closed
 
 
 async def test_it_is_hopeless_only_when_nothing_can_be_connected_any_more() -> None:
@@ -70,18 +70,18 @@ async def test_it_is_hopeless_only_when_nothing_can_be_connected_any_more() -> N
     "problem", [Unreachable("no net"), RateLimited("slow down", 0.01), OSError("no"), KeyError("x")]
 )
 async def test_whatever_breaks_it_is_tried_again(problem: Exception) -> None:
-    one = FakeAdapter("telegram")
-    one.fail("run", problem, times=2)
-    watched = Watched(telegram=one)
+    adapter = FakeAdapter("telegram")
+    adapter.fail("run", problem, times=2)
+    watched = Watched(telegram=adapter)
     watched.connections.open()
     await watched.until(("telegram", "down"), ("telegram", "down"), ("telegram", "up"))
     await watched.connections.close()
 
 
 async def test_what_is_misconfigured_is_not_tried_again_and_says_why_without_its_secret() -> None:
-    one = FakeAdapter("telegram")
-    one.fail("run", Misconfigured("the token 123456789:AAHfiqksKZ8WmR2zMM7kZzIVQzN1x4fCxyz is refused"))
-    watched = Watched(telegram=one)
+    adapter = FakeAdapter("telegram")
+    adapter.fail("run", Misconfigured("the token 123456789:AAHfiqksKZ8WmR2zMM7kZzIVQzN1x4fCxyz is refused"))
+    watched = Watched(telegram=adapter)
     watched.connections.open()
     await watched.until(("telegram", "misconfigured"))
     error_text = watched.connections.states["telegram"].error or ""

@@ -48,22 +48,22 @@ def is_answered_once(saw: list[str], answer: str) -> bool:
 
 @pytest.mark.parametrize(("first", "stride"), EVERY)
 def test_no_message_is_lost_and_no_command_is_done_twice(tmp_path: Path, first: int, stride: int) -> None:
-    for one in deaths(tmp_path, first, stride, "hello", "/branch"):
-        saw = one["saw"]
-        assert is_answered_once(saw, "you said: hello"), one
-        assert one["talk"] == ["hello", "you said: hello"], one
-        assert one["branches"] <= 1, one
-        assert one["sessions"] == 1 + one["branches"], one
+    for line in deaths(tmp_path, first, stride, "hello", "/branch"):
+        saw = line["saw"]
+        assert is_answered_once(saw, "you said: hello"), line
+        assert line["talk"] == ["hello", "you said: hello"], line
+        assert line["branches"] <= 1, line
+        assert line["sessions"] == 1 + line["branches"], line
         done, half_way = any(text.startswith(BRANCHED) for text in saw), CUT_OFF in saw
-        assert done + half_way == 1 or (not done and not half_way and saw.count(UNKNOWN) == 1), one
-        assert one["branches"] or half_way, one
+        assert done + half_way == 1 or (not done and not half_way and saw.count(UNKNOWN) == 1), line
+        assert line["branches"] or half_way, line
 
 
 @pytest.mark.parametrize(("first", "stride"), EVERY)
 def test_a_change_of_a_message_is_not_lost_either(tmp_path: Path, first: int, stride: int) -> None:
-    for one in deaths(tmp_path, first, stride, "hello", "edit it"):
-        assert is_answered_once(one["saw"], "you said: edit it"), one
-        assert one["talk"] == ["edit it", "you said: edit it"], one
+    for line in deaths(tmp_path, first, stride, "hello", "edit it"):
+        assert is_answered_once(line["saw"], "you said: edit it"), line
+        assert line["talk"] == ["edit it", "you said: edit it"], line
 
 
 def test_a_message_at_which_everybody_dies_is_given_up(tmp_path: Path) -> None:

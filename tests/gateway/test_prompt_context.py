@@ -96,8 +96,8 @@ def test_every_platform_has_a_word_on_what_it_shows(platform: str) -> None:
 
 
 def test_the_same_chat_gives_the_same_text() -> None:
-    one = prompt(GROUP, platforms=["a", "b"], home_channels={"a": "1", "b": "2"})
-    assert one == prompt(GROUP, platforms={"b", "a"}, home_channels={"b": "2", "a": "1"})
+    prompt_text = prompt(GROUP, platforms=["a", "b"], home_channels={"a": "1", "b": "2"})
+    assert prompt_text == prompt(GROUP, platforms={"b", "a"}, home_channels={"b": "2", "a": "1"})
 
 
 @pytest.mark.parametrize("platform", ["telegram", *OTHER_PERSONAL_IDS])

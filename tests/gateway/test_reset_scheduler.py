@@ -188,8 +188,8 @@ async def test_a_process_in_the_background_keeps_its_conversation(clock: time_ma
         await gateway.asks(ANN, "again")
         assert gateway.session_of(ANN) == old
         processes = gateway.app.context.agents.processes
-        for one in processes.list_for(old):
-            one.running.kill()
+        for process in processes.list_for(old):
+            process.running.kill()
         await gateway.until(lambda: all(one.running.over for one in processes.list_for(old)))
         clock.shift(2 * HOUR)
         await gateway.asks(ANN, "again")

@@ -562,8 +562,8 @@ async def test_bodies_of_strangers_share_little_memory_and_small_messages_still_
         heads = [one.result() for one in answered if one.done()]
         assert all(head.startswith(b"HTTP/1.1 503 ") for head in heads)
         assert (await Caller(client).say("hello")).json()["reply"] == "You said: hello"
-        for one, (_, writer) in zip(answered, held, strict=True):
-            one.cancel()
+        for answer, (_, writer) in zip(answered, held, strict=True):
+            answer.cancel()
             writer.close()
 
 

@@ -137,8 +137,8 @@ class Rules:
         every = sorted(self.known, key=lambda one: (one.active, one.started, one.id), reverse=True)
         assert ids(self.db.search_sessions(limit=EVERYTHING)) == [one.id for one in every]
         assert self.db.session_count() == len(self.known)
-        for one in self.known:
-            assert self.db.get_compression_tip(one.id) == self.chain(one)[-1].id
+        for entry in self.known:
+            assert self.db.get_compression_tip(entry.id) == self.chain(entry)[-1].id
 
     def compare(self, expected: list[Known], rows: list[dict[str, Any]]) -> None:
         tips = [self.chain(one)[-1] for one in expected]

@@ -103,12 +103,12 @@ def test_a_request_goes_on_with_what_it_exactly_extends_and_with_nothing_else() 
                 answer, session = ask(key, request, named.session if named else None)
                 _take_in(mine, named, request, answer, session)
             for key, conversations in held.items():
-                for one in conversations:
-                    rows = gateway.db.get_messages(one.session)
+                for conversation in conversations:
+                    rows = gateway.db.get_messages(conversation.session)
                     assert [(row["role"], row["content"]) for row in rows] == [
-                        (message["role"], message["content"]) for message in one.messages
+                        (message["role"], message["content"]) for message in conversation.messages
                     ]
-                    row = gateway.db.get_session(one.session)
+                    row = gateway.db.get_session(conversation.session)
                     assert row is not None
                     assert row["user_id"] == ("anna" if key == ANNA else "bert")
 

@@ -171,8 +171,10 @@ async def test_answers_that_wait_for_a_reader_count_as_memory_of_the_key() -> No
 def test_many_answers_in_a_row_are_joined_once() -> None:
     """Repeated concatenation would take minutes for as many answers as fit into a body."""
     rows = [ChatMessage("assistant", "x" * 100), ChatMessage("assistant", "")] * 50_000
-    one, question, other = join_answers([*rows, ChatMessage("user", "and?"), ChatMessage("assistant", "yes")])
-    assert len(one.content) == 50_000 * 102 - 2
+    joined, question, other = join_answers(
+        [*rows, ChatMessage("user", "and?"), ChatMessage("assistant", "yes")]
+    )
+    assert len(joined.content) == 50_000 * 102 - 2
     assert (question, other) == (ChatMessage("user", "and?"), ChatMessage("assistant", "yes"))
 
 

@@ -34,10 +34,10 @@ async def test_sessions_are_listed_read_and_searched() -> None:
         rest = (await client.get("/api/sessions", params={"limit": 2, "offset": 2})).json()
         assert [one["id"] for one in rest["sessions"]] == [made[0]]
         gateway.db.end_session(made[0], "done")
-        one = (await client.get(f"/api/sessions/{made[0]}")).json()
-        assert (one["id"], one["is_active"], one["end_reason"]) == (made[0], False, "done")
-        assert one["source"] == "api-server"
-        assert not {"system_prompt", "owner"} & one.keys()
+        session = (await client.get(f"/api/sessions/{made[0]}")).json()
+        assert (session["id"], session["is_active"], session["end_reason"]) == (made[0], False, "done")
+        assert session["source"] == "api-server"
+        assert not {"system_prompt", "owner"} & session.keys()
         data = (await client.get(f"/api/sessions/{made[1]}/messages")).json()
         assert data["session_id"] == made[1]
         assert [(row["role"], row["content"]) for row in data["messages"]] == [

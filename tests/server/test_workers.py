@@ -40,10 +40,10 @@ async def test_whoever_leaves_takes_no_thread_with_them() -> None:
     await asyncio.sleep(0)
     waiting = asyncio.create_task(workers.run("a", go_on.wait))
     await asyncio.sleep(0)
-    for one in (waiting, running):  # the running request keeps its thread until it ends
-        one.cancel()
+    for task in (waiting, running):  # the running request keeps its thread until it ends
+        task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await one
+            await task
     later = asyncio.create_task(workers.run("b", sum, [1, 2]))
     await asyncio.sleep(0)
     assert not later.done()

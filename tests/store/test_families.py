@@ -356,9 +356,9 @@ def compress_until_killed(path: Path, done: Any) -> None:
         while True:
             done.release()
             assert at is not None
-            one = db.append_message(at, "user", "more")
+            message_id = db.append_message(at, "user", "more")
             try:
-                at = db.begin_continuation(at, "sum", [one])
+                at = db.begin_continuation(at, "sum", [message_id])
             except errors.AlreadyContinued:
                 at = db.tip("start")
 
@@ -385,12 +385,12 @@ def test_killed_at_any_point_or_run_by_two_at_once_the_family_is_whole(home: Pat
         tree = db.family("start")
         assert tree is not None
         chain = [one for _depth, one in tree.walk()]
-        for number, one in enumerate(chain, start=1):
-            assert len(one.children) <= 1
-            assert (one.end_reason == "compression") == bool(one.children)
-            assert one.title == ("t" if number == 1 else f"t #{number}")
+        for number, session_id in enumerate(chain, start=1):
+            assert len(session_id.children) <= 1
+            assert (session_id.end_reason == "compression") == bool(session_id.children)
+            assert session_id.title == ("t" if number == 1 else f"t #{number}")
             if number > 1:
-                assert read_context(db, one.id)[:2] == ["sum", "more"]
+                assert read_context(db, session_id.id)[:2] == ["sum", "more"]
         assert len(chain) > 4
         assert db.verify().ok
 

@@ -228,26 +228,33 @@ def test_rows_total_and_hidden_are_those_of_a_list_made_by_hand(
 def expected(known: list[dict[str, Any]], **asked: Any) -> tuple[set[str], dict[str, int]]:
     listed: set[str] = set()
     hidden: dict[str, int] = {}
-    for one in known:
+    for entry in known:
         fits = (
-            ("sources" not in asked or one["source"] in asked["sources"])
-            and one["source"] not in asked.get("exclude_sources", ())
-            and ("kinds" not in asked or one["kind"] in asked["kinds"])
-            and asked.get("since", -1) <= one["used"] < asked.get("until", 99)
-            and ("tag" not in asked or one["tag"] == asked["tag"].lower())
-            and (one["pinned"] or not asked.get("pinned_only"))
-            and ("archived" not in asked or one["archived"] == asked["archived"])
+            ("sources" not in asked or entry["source"] in asked["sources"])
+            and entry["source"] not in asked.get("exclude_sources", ())
+            and ("kinds" not in asked or entry["kind"] in asked["kinds"])
+            and asked.get("since", -1) <= entry["used"] < asked.get("until", 99)
+            and ("tag" not in asked or entry["tag"] == asked["tag"].lower())
+            and (entry["pinned"] or not asked.get("pinned_only"))
+            and ("archived" not in asked or entry["archived"] == asked["archived"])
         )
         if not fits:
             continue
         secret: tuple[str, ...] = ("job", "child", "tool") if "sources" not in asked else ("child",)
         if asked.get("include_hidden") or "kinds" in asked:
             secret = ()
-        reason = {"job": one["source"]}.get(one["kind"], one["kind"]) if one["kind"] in secret else None
-        if reason is None and one["archived"] and "archived" not in asked and not asked.get("include_hidden"):
+        reason = (
+            {"job": entry["source"]}.get(entry["kind"], entry["kind"]) if entry["kind"] in secret else None
+        )
+        if (
+            reason is None
+            and entry["archived"]
+            and "archived" not in asked
+            and not asked.get("include_hidden")
+        ):
             reason = "archived"
         if reason is None:
-            listed.add(one["id"])
+            listed.add(entry["id"])
         else:
             hidden[reason] = hidden.get(reason, 0) + 1
     return listed, hidden

@@ -834,8 +834,8 @@ def test_a_dry_run_tells_what_a_merge_would_do(db: SessionDB, other: SessionDB) 
     other.trash_session("thrown")
     given, before = export(db), snapshot(other)
     with other.importing(dry_run=True, trusted=True) as taking:
-        for one in given:
-            taking.take(one)
+        for record in given:
+            taking.take(record)
     dry = taking.make_result()
     assert snapshot(other) == before
     assert dry._replace(updated=()) == other.import_sessions(given, trusted=True)._replace(updated=())
@@ -847,8 +847,8 @@ def test_a_dry_run_knows_what_it_was_given_before(db: SessionDB, other: SessionD
     say(db, "a", "two")
     given += export(db)
     with other.importing(dry_run=True) as taking:
-        for one in [*given, *given]:
-            taking.take(one)
+        for record in [*given, *given]:
+            taking.take(record)
     assert taking.make_result() == other.import_sessions([*given, *given])._replace(newer_here={})
     assert contents(other, "a") == ["one", "two"]
 

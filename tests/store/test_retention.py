@@ -624,21 +624,21 @@ FAMILIES = st.lists(
 
 def build_families(db: SessionDB, families: list[dict[str, Any]]) -> None:
     now = time.time()
-    for number, one in enumerate(families):
+    for number, family in enumerate(families):
         name = f"s{number}"
-        parent = f"s{one['parent']}" if 0 <= one["parent"] < number else None
+        parent = f"s{family['parent']}" if 0 <= family["parent"] < number else None
         db.create_session(
-            name, one["source"], parent_session_id=parent, started_at=now - one["started"] * DAY
+            name, family["source"], parent_session_id=parent, started_at=now - family["started"] * DAY
         )
-        for days in one["said"]:
+        for days in family["said"]:
             db.append_message(name, "user", "x", timestamp=now - days * DAY)
-        if one["end"] is not None:
-            db.end_session(name, one["end"])
-    for number, one in enumerate(families):
+        if family["end"] is not None:
+            db.end_session(name, family["end"])
+    for number, family in enumerate(families):
         name = f"s{number}"
-        if one["kept"] == "pin":
+        if family["kept"] == "pin":
             db.pin_session(name, segment=True)
-        elif one["kept"] == "route":
+        elif family["kept"] == "route":
             change_rows(
                 db,
                 "INSERT INTO routing (session_key, platform, chat_type, chat_id, session_id, created_at, updated_at)"
@@ -647,15 +647,15 @@ def build_families(db: SessionDB, families: list[dict[str, Any]]) -> None:
                 name,
                 name,
             )
-        elif one["kept"] in ("lease", "old lease"):
-            until = now + (60 if one["kept"] == "lease" else -60)
+        elif family["kept"] in ("lease", "old lease"):
+            until = now + (60 if family["kept"] == "lease" else -60)
             lease = (db.get_conversation_root(name), until)
             change_rows(
                 db,
                 "INSERT INTO leases (conversation_id, epoch, expires_at) VALUES (?, 1, ?) ON CONFLICT DO NOTHING",
                 *lease,
             )
-        elif one["kept"] == "trash":
+        elif family["kept"] == "trash":
             db.trash_session(name, segment=number % 2 == 0)
 
 

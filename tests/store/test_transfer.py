@@ -566,8 +566,8 @@ def test_a_dry_run_tells_what_an_import_would_do(db: SessionDB, other: SessionDB
     talk(other, "clash", "mine", started_at=900.0)
     before = list(other.export_each())
     with other.importing(dry_run=True) as taking:
-        for one in [*given, *given]:
-            taking.take(one)
+        for record in [*given, *given]:
+            taking.take(record)
     dry = taking.make_result()
     assert list(other.export_each()) == before
     real = other.import_sessions([*given, *given])
@@ -586,8 +586,13 @@ def test_outlines_are_of_sessions_or_of_their_whole_conversations(db: SessionDB)
     db.trash_session("gone")
     assert [one.id for one in db.outlines(["b", "c", "gone", "nobody"])] == ["b", "c"]
     assert [one.id for one in db.outlines(["b", "c", "a", "gone"], whole=True)] == ["a", "b", "c"]
-    (one,) = db.outlines(["a"])
-    assert (one.root_id, one.preview, one.message_count, one.last_active) == ("a", "hello", 1, 101.0)
+    (outline,) = db.outlines(["a"])
+    assert (outline.root_id, outline.preview, outline.message_count, outline.last_active) == (
+        "a",
+        "hello",
+        1,
+        101.0,
+    )
 
 
 def test_a_title_comes_in_as_one_that_could_be_given(db: SessionDB) -> None:

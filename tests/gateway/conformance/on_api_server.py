@@ -63,8 +63,8 @@ class OnApiServer(Stage):
         return self._sessions.get(where.chat)
 
     def close(self) -> None:
-        for one in self._asking:
-            one.join()
+        for thread in self._asking:
+            thread.join()
 
     def _ask(self, key: str, where: Where, asked: Any) -> None:
         address = f"http://127.0.0.1:{self._port}/v1"

@@ -136,18 +136,18 @@ class OnMatrix(Stage):
     async def _gathered(self, guests: list[Guest]) -> str:
         first, *others = guests
         room = await first.create_group("Friends", self._bot.user_id, *(one.user_id for one in others))
-        for one in others:
-            await one.join(room)
+        for guest in others:
+            await guest.join(room)
         await first.meets(room, self._bot.user_id)
         self._watching[room] = first
         return room
 
     async def _said(self, guest: Guest, where: Where, text: str, *files: File) -> Said:
         """Send a message. In a group it is addressed to the bot, which ignores other messages."""
-        for one in files:
-            kind = "m.image" if one.media_type.startswith("image/") else "m.file"
+        for file in files:
+            kind = "m.image" if file.media_type.startswith("image/") else "m.file"
             sent = await guest.attach(
-                where.chat, one.name, one.content, one.media_type, kind=kind, caption=text
+                where.chat, file.name, file.content, file.media_type, kind=kind, caption=text
             )
             return Said(guest, where.chat, sent)
         called = () if where.kind == "dm" else (self._bot.user_id,)
@@ -157,12 +157,12 @@ class OnMatrix(Stage):
 
     def _shown(self, where: Where) -> list[str]:
         visible: dict[str, Heard] = {}
-        for one in self._watching[where.chat].so_far(where.chat):
-            if one.sender != self._bot.user_id:
+        for message in self._watching[where.chat].so_far(where.chat):
+            if message.sender != self._bot.user_id:
                 continue
-            if one.edits is None:
-                visible[one.event_id] = one
+            if message.edits is None:
+                visible[message.event_id] = message
             else:
-                new = one.content["m.new_content"]["body"]
-                visible[one.edits] = visible[one.edits]._replace(text=new)
+                new = message.content["m.new_content"]["body"]
+                visible[message.edits] = visible[message.edits]._replace(text=new)
         return [one.text for one in visible.values() if one.thread == where.thread]

@@ -81,8 +81,8 @@ class Asking(Stage):
         return [one.text for one in list(self._shown) if (one.chat, one.thread) == where[1:]]
 
     def close(self) -> None:
-        for one in self._asking:
-            one.join()
+        for thread in self._asking:
+            thread.join()
 
     def _message(self, person: Person, where: Where, text: str, *files: File) -> Json:
         attached = [
