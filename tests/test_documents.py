@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.cli.chat import insert_chat_command
+from hermes.cli.io.command_line import insert_chat_command
 from hermes.cli.main import COMMANDS, make_parser
 from tools import diagrams
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.cli.chat import insert_chat_command
+from hermes.cli.io.command_line import insert_chat_command
 from hermes.cli.main import COMMANDS
 from hermes_state import SessionDB
 

@@ -45,3 +45,21 @@ def browse(
     if browser.return_code:
         raise HermesError("the browser ended unexpectedly")
     return chosen or None
+
+
+def draw(db: SessionDB, size: tuple[int, int]) -> list[str]:
+    """Return the first screen of the browser as plain lines, for an output that is not a terminal."""
+    import asyncio
+
+    from hermes.browser.app import Browser
+    from hermes.browser.view_state import View
+
+    async def draw_screen() -> list[str]:
+        browser = Browser(db, View())
+        async with browser.run_test(size=size) as pilot:
+            await pilot.pause()
+            await browser.workers.wait_for_complete()
+            await pilot.pause()
+            return [strip.text.rstrip() for strip in browser.screen._compositor.render_strips()]
+
+    return asyncio.run(draw_screen())

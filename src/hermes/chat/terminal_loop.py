@@ -71,10 +71,13 @@ class Chat:
 
     # ---------------------------------------------------------------- the loop
 
-    async def run(self, resuming: str | None = None, asked_cwd: Path | None = None) -> None:
+    async def run(
+        self, resuming: str | None = None, asked_cwd: Path | None = None, question: str = ""
+    ) -> None:
         """Run the chat until the person leaves.
 
         `resuming` is the session to resume, `asked_cwd` the working directory from the command line.
+        `question` is the first input, as if it had been typed at the prompt.
         """
         self.prompt_line.open_output = self._open_output
         self._typed = quiet_keyboard.TypedAhead(
@@ -91,6 +94,10 @@ class Chat:
                 if resuming is None or await self.enter(resuming, asked_cwd):
                     if resuming is None:
                         self.greet()
+                    if question:
+                        self.screen.print_input(question)
+                        with self._ignore_interrupts():
+                            await self._handle_input(question)
                     await self._converse()
         except (Leave, asyncio.CancelledError):
             pass

@@ -1,13 +1,14 @@
 """`hermes` and `hermes chat`: start a conversation, continue one, or ask one question.
 
-A title after `-c` or `-r` needs no quotes: `insert_chat_command` joins its words before argparse parses them.
+`hermes.cli.io.command_line` prepares the arguments: a title after `-c` or `-r` and a question need no flag or
+quotes.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,12 @@ from hermes.cli.command import Words, add_json_option, add_store_option, parse_s
 from hermes.cli.exit_codes import DONE, INTERRUPTED, REFUSED, Refused, WrongUsage
 from hermes.cli.io.output import print_error, print_json, print_lines
 from hermes.cli.io.prompts import CANCELLED
-from hermes.cli.store_access import describe_trashed, get_sessions_folder, get_store_path
+from hermes.cli.store_access import (
+    describe_missing_store,
+    describe_trashed,
+    get_sessions_folder,
+    get_store_path,
+)
 from hermes.text import make_printable, spell_controls
 
 if TYPE_CHECKING:
@@ -27,39 +33,36 @@ if TYPE_CHECKING:
     from hermes.db.session_db import AnyStore, SessionDB
 
 MISSING = "the chat is not installed; get it with: pip install 'hermes-sessions[chat]'"
-NEEDS_QUESTION = "--json needs -q"
+NEEDS_QUESTION = "--json needs a question: -q"
 WAITS_SILENTLY_S = 3.0
-NAMED = {"-c": "--continue", "--continue": "--continue", "-r": "--resume", "--resume": "--resume"}
-
-
-def insert_chat_command(argv: Sequence[str], commands: Collection[str]) -> list[str]:
-    """Return the arguments with `chat` inserted before flags without a command. Words of a conversation's
-    name are joined."""
-    if argv and not argv[0].startswith("-") and argv[0] != "chat":
-        return list(argv)
-    if argv[:1] in (["-h"], ["--help"], ["--version"]):
-        return list(argv)
-    words: list[str] = []
-    rest = list(argv[1:] if argv[:1] == ["chat"] else argv)
-    while rest:
-        word = rest.pop(0)
-        if word in NAMED:
-            name: list[str] = []
-            while rest and not rest[0].startswith("-") and rest[0] not in commands:
-                name.append(rest.pop(0))
-            words.append(f"{NAMED[word]}={' '.join(name)}" if name else word)
-            if rest and rest[0] == "chat":
-                rest.pop(0)
-            elif rest and rest[0] in commands:
-                return [*rest, *words]
-        else:
-            words.append(word)
-    return ["chat", *words]
+STDIN = "-"
+"""The question that stands for standard input."""
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
-    add_store_option(parser, run_command)
     parser.set_defaults(parts=None)
+    add_main_options(parser)
+    parser.add_argument("--here", action="store_true", help="with -c: the last conversation of this project")
+    add_json_option(parser)
+    parser.add_argument("-m", "--model", type=parse_text, metavar="NAME", help="which model answers")
+    parser.add_argument("--base-url", type=parse_text, metavar="URL", help="the address of the model")
+    parser.add_argument(
+        "--source", type=parse_source, metavar="S", help="the source of new conversations (cli)"
+    )
+    parser.add_argument("--incognito", action="store_true", help="do not store this conversation")
+    parser.add_argument("--in", dest="cwd", type=Path, metavar="DIR", help="work in this directory")
+    add_store_option(parser, run_command)
+
+
+def add_main_options(parser: argparse._ActionsContainer) -> None:
+    """Add the question and the flags that `hermes --help` shows too."""
+    parser.add_argument(
+        "question",
+        nargs="*",
+        type=parse_text,
+        metavar="QUESTION",
+        help="open the chat with this question; without a terminal, print the answer",
+    )
     parser.add_argument(
         "-c",
         "--continue",
@@ -77,27 +80,24 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         metavar="ID|TITLE",
         help="continue the conversation with this id or title; `latest` is the last one",
     )
-    parser.add_argument("--here", action="store_true", help="with -c: the last conversation of this project")
     parser.add_argument(
-        "-q", "--query", type=parse_text, metavar="QUESTION", help="ask one question and print the answer"
+        "-q",
+        "--query",
+        type=parse_text,
+        metavar="QUESTION",
+        help="ask one question and print the answer; `-` reads the question from stdin",
     )
-    add_json_option(parser)
-    parser.add_argument("-m", "--model", type=parse_text, metavar="NAME", help="which model answers")
-    parser.add_argument("--base-url", type=parse_text, metavar="URL", help="the address of the model")
-    parser.add_argument(
-        "--source", type=parse_source, metavar="S", help="the source of new conversations (cli)"
-    )
-    parser.add_argument("--incognito", action="store_true", help="do not store this conversation")
-    parser.add_argument("--in", dest="cwd", type=Path, metavar="DIR", help="work in this directory")
 
 
 def run_command(arguments: argparse.Namespace) -> int:
     _check(arguments)
     question = _read_question(arguments)
-    if question is None:
+    has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    typed = " ".join(arguments.question)
+    opens_chat = has_terminal and not arguments.json and typed != STDIN and arguments.query is None
+    if question is None or opens_chat:
         if arguments.json:
             raise WrongUsage(NEEDS_QUESTION)
-        has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         if has_terminal and not is_installed():
             raise Refused(MISSING)
         if not arguments.parts and _is_first_run(arguments):
@@ -113,12 +113,12 @@ def run_command(arguments: argparse.Namespace) -> int:
                     _find_session(db, arguments, can_pick=False)
             raise Refused("the chat needs a terminal; use -q to ask one question without one")
     with _open_store(arguments) as db:
-        chosen = _find_session(db, arguments, can_pick=question is None)
+        chosen = _find_session(db, arguments, can_pick=question is None or opens_chat)
         import asyncio
 
-        if question is not None:
+        if question is not None and not opens_chat:
             return asyncio.run(_answer_question(db, arguments, question, chosen))
-        asyncio.run(_run_chat(db, arguments, chosen))
+        asyncio.run(_run_chat(db, arguments, chosen, question or ""))
     return DONE
 
 
@@ -140,7 +140,9 @@ def _check(arguments: argparse.Namespace) -> None:
         raise WrongUsage("--here needs -c without a name: it continues the last conversation of this project")
     if arguments.go_on is not None and arguments.resume is not None:
         raise WrongUsage("-c and -r each name the conversation to continue; choose one")
-    if arguments.json and arguments.query is None and sys.stdin.isatty():
+    if arguments.question and arguments.query is not None:
+        raise WrongUsage("there are two questions: one with -q and one without; choose one")
+    if arguments.json and arguments.query is None and not arguments.question and sys.stdin.isatty():
         raise WrongUsage(NEEDS_QUESTION)
     if arguments.incognito and _is_resuming(arguments):
         raise WrongUsage("--incognito starts a new conversation; it cannot continue another")
@@ -151,14 +153,14 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _read_question(arguments: argparse.Namespace) -> str | None:
-    """Return the question: the typed text followed by the piped text, or None for an interactive
-    conversation."""
-    piped = "" if sys.stdin.isatty() else _read_stdin()
-    if arguments.query is None and not piped.strip():
+    """Return the question: the typed text followed by the piped text, or None if there is neither."""
+    typed = " ".join(arguments.question) if arguments.question else arguments.query
+    piped = "" if sys.stdin.isatty() and typed != STDIN else _read_stdin()
+    if typed is None and not piped.strip():
         return None
-    question = "\n\n".join(part for part in (arguments.query or "", piped.strip()) if part)
+    question = "\n\n".join(part for part in ("" if typed == STDIN else typed or "", piped.strip()) if part)
     if not question.strip():
-        raise WrongUsage("-q needs a question")
+        raise WrongUsage("stdin has no question" if typed == STDIN else "the question is empty")
     return question
 
 
@@ -167,7 +169,9 @@ def _read_stdin() -> str:
     absent."""
     import select
 
-    if not select.select([sys.stdin], [], [], WAITS_SILENTLY_S)[0]:
+    if sys.stdin.isatty():
+        print_error("reading the question from the terminal; Ctrl-D ends it")
+    elif not select.select([sys.stdin], [], [], WAITS_SILENTLY_S)[0]:
         print_error("waiting for stdin; use </dev/null if there is none")
     return sys.stdin.read()
 
@@ -175,18 +179,18 @@ def _read_stdin() -> str:
 @contextmanager
 def _open_store(arguments: argparse.Namespace) -> Iterator[SessionDB]:
     """Open the store with a spool for writes that it cannot take. For an incognito conversation, open it
-    read-only."""
+    read-only. Nothing is created to continue a conversation."""
     from hermes.db.session_db import SessionDB
 
     path = get_store_path(arguments)
-    if not arguments.incognito:
-        db = SessionDB(path, spool=True)
-    elif path.exists():
-        db = SessionDB(path, read_only=True)
-    else:
-        with _open_empty_store() as empty:
-            yield empty
+    if not path.exists() and (arguments.incognito or _is_resuming(arguments)):
+        try:
+            with _open_empty_store() as empty:
+                yield empty
+        except Refused as refusal:  # the conversation to continue was not found
+            raise Refused(str(refusal), describe_missing_store(arguments)) from None
         return
+    db = SessionDB(path, read_only=True) if arguments.incognito else SessionDB(path, spool=True)
     try:
         yield db
     finally:
@@ -365,7 +369,7 @@ async def _answer_question(
     return DONE
 
 
-async def _run_chat(db: SessionDB, arguments: argparse.Namespace, chosen: str | None) -> None:
+async def _run_chat(db: SessionDB, arguments: argparse.Namespace, chosen: str | None, question: str) -> None:
     from hermes.chat.commands.table import load_commands
     from hermes.chat.input.prompt_line import ChatCompleter, PromptLine
     from hermes.chat.terminal_loop import Chat
@@ -375,4 +379,4 @@ async def _run_chat(db: SessionDB, arguments: argparse.Namespace, chosen: str | 
     chat = Chat(conversation, Screen())
     completer = ChatCompleter(db, load_commands().values(), lambda: conversation.cwd)
     chat.prompt_line = PromptLine(completer, chat.format_toolbar, incognito=arguments.incognito)
-    await chat.run(chosen, arguments.cwd)
+    await chat.run(chosen, arguments.cwd, question)

@@ -18,6 +18,9 @@ from typing import Any, NamedTuple, NoReturn
 from hermes.cli.exit_codes import DONE, USAGE
 from hermes.cli.io import output
 
+STORE_HELP = "use another store than that of the home"
+HELP_COLUMN = 30
+"""Where explanations begin in help texts, unless a flag is longer."""
 MOST_ROWS = 1_000_000_000
 LARGEST_ID = 2**63 - 1
 
@@ -59,7 +62,22 @@ class Command(NamedTuple):
         return is_for_person and not any(map(is_given, self.reads_with))
 
 
+class HelpFormatter(argparse.HelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=HELP_COLUMN)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        """Return `-c, --continue [ID|TITLE]`, as Python 3.13 does. Earlier versions repeat the argument."""
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {value}"
+
+
 class Parser(argparse.ArgumentParser):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**{"formatter_class": HelpFormatter, **given})
+
     def error(self, message: str) -> NoReturn:
         output.print_error(f"{message} (see '{self.prog} --help')")
         raise SystemExit(USAGE)
@@ -110,7 +128,7 @@ def add_commands(parser: argparse.ArgumentParser, commands: Mapping[str, Command
 def add_store_option(parser: argparse.ArgumentParser, run: Run) -> None:
     """Add the options of a command that uses a store: that of the home, or another file."""
     parser.set_defaults(run=run)
-    parser.add_argument("--store", type=Path, metavar="FILE", help="use another store than that of the home")
+    parser.add_argument("--store", type=Path, metavar="FILE", help=STORE_HELP)
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:

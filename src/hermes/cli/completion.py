@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hermes import home
 from hermes.cli.command import Access, Command, Words, add_commands
 from hermes.cli.exit_codes import DONE
+from hermes.cli.io.command_line import CHAT, take_store
 from hermes.cli.io.output import print_lines
 from hermes.session_kinds import SOURCES
 from hermes.text import make_printable
@@ -84,6 +85,7 @@ SESSION = ("ID", "ID|TITLE")
 """Metavars of arguments that name a conversation."""
 KEY = "KEY"
 """Metavar of the argument that names a setting."""
+MakeParser = Callable[[Words], argparse.ArgumentParser]
 Offers = Callable[[Path, str], Iterator[tuple[str, str]]]
 TRASHED = "trashed"
 """The `dest` of the argument that names a session in the trash."""
@@ -123,9 +125,7 @@ def _define_script(parser: argparse.ArgumentParser, script: str) -> None:
 
 def print_offers(arguments: argparse.Namespace) -> int:
     *done, begun = map(_unquote, arguments.typed or [""])
-    if done and done[0].startswith("-"):  # flags without a command belong to the chat
-        done.insert(0, "chat")
-    reached = _find_parser(arguments.make_parser([word for word in done if not word.startswith("-")]), done)
+    reached = _find_parser(arguments.make_parser, done)
     print_lines(
         f"{make_printable(word)}\t{make_printable(help_text)}"
         for word, help_text in dict(_list_offers(reached, done, begun)).items()
@@ -145,9 +145,16 @@ def _unquote(word: str) -> str:
     return word
 
 
-def _find_parser(parser: argparse.ArgumentParser, done: Sequence[str]) -> argparse.ArgumentParser:
+def _find_parser(make_parser: MakeParser, done: Sequence[str]) -> argparse.ArgumentParser:
     """Return the parser of the command typed so far."""
-    for word in done:
+    names = [
+        command.dest for group in _list_subparsers(make_parser([])) for command in group._choices_actions
+    ]
+    _, words = take_store(done, names)
+    if words and words[0].startswith("-"):  # flags without a command belong to the chat
+        words.insert(0, CHAT)
+    parser = make_parser([word for word in words if not word.startswith("-")])
+    for word in words:
         for commands in _list_subparsers(parser):
             parser = commands.choices.get(word, parser)
     return parser

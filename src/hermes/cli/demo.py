@@ -6,10 +6,13 @@ import argparse
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from hermes.cli.command import Words
 from hermes.cli.exit_codes import DONE, Refused
@@ -20,17 +23,38 @@ from hermes.text import make_printable
 
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 QUESTION = "what did we decide about the retry budget?"
-STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("All conversations from all platforms, one row each:", ("sessions", "list", "--limit", "12")),
-    ("Search by content, in any script:", ("search", QUESTION, "--limit", "3")),
-    ("", ("search", "桂林", "--limit", "1")),
-    ("A conversation that was compressed twice, and its branches:", ("sessions", "tree", "schema migration")),
-    ("Read a conversation:", ("sessions", "show", "slow test suite", "--tools")),
-    ("Continue a conversation:", ("-c", "refactoring auth")),
-    ("Usage and costs:", ("insights",)),
+HINT = "Enter: next   q: leave the tour "
+STILL_SIZE = (100, 26)
+"""The size of the browser in the output of a demo without a terminal."""
+
+
+class Step(NamedTuple):
+    heading: str
+    words: tuple[str, ...]
+    """The command. Its output is shown."""
+    more: tuple[str, ...] = ()
+    """A second command on the same screen."""
+
+
+STEPS = (
+    Step("The chat. Ask about earlier work; the agent searches your conversations:", (QUESTION,)),
+    Step("All conversations from all platforms, one row each:", ("sessions", "list", "--limit", "12")),
+    Step(
+        "Search by content, in any script:",
+        ("search", QUESTION, "--limit", "3"),
+        ("search", "桂林", "--limit", "1"),
+    ),
+    Step(
+        "A conversation that was compressed twice, and its branches:",
+        ("sessions", "tree", "schema migration"),
+    ),
+    Step("Read a conversation:", ("sessions", "show", "slow test suite", "--tools")),
+    Step("Continue a conversation by its title:", ("-c", "refactoring auth")),
+    Step("Browse, search, read and manage conversations on the full screen:", ("sessions", "browse")),
+    Step("Usage and costs:", ("insights",)),
 )
-"""Headings and the commands shown below them."""
-STEPS_WITHOUT_CHAT = tuple(step for step in STEPS if step[1][0] != "-c")
+ASK, RESUME, BROWSE = (QUESTION,), ("-c", "refactoring auth"), ("sessions", "browse")
+"""The commands that read the keyboard. The demo shows their screens itself."""
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -41,30 +65,22 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 
 
 def run_demo(arguments: argparse.Namespace) -> int:
-    from hermes.chat import is_installed
+    """Show the steps. On a terminal, wait for a key after each."""
     from hermes.db.session_db import SessionDB
     from hermes.demo.sample_home import fill_home
 
-    with _make_home(arguments.keep) as home:
-        os.environ["HERMES_HOME"] = str(home)
-        os.environ["PAGER"] = "cat"  # the demo does not wait for keys
+    # `cat`: the tour itself waits for keys
+    with _make_home(arguments.keep) as home, _set_environment(HERMES_HOME=str(home), PAGER="cat"):
         with SessionDB(durability="normal") as db:
             count = fill_home(db, Path.cwd())
         print_lines([f"A temporary home with {count} sample sessions. Your own data is not changed.", ""])
-        for heading, words in STEPS if is_installed() else STEPS_WITHOUT_CHAT:
-            command_line = " ".join(f"'{word}'" if " " in word else word for word in words)
-            print_lines(
-                [
-                    *([apply_style(heading, "bold")] if heading else []),
-                    apply_style(f"$ hermes {command_line}", "cyan"),
-                    "",
-                ]
-            )
-            if words[0] == "-c":
-                _show_resume(words[1])
-            else:
-                arguments.main(words)
-            print_lines([""])
+        steps = [step for step in STEPS if _is_installed(step)]
+        for number, step in enumerate(steps, 1):
+            print_lines([apply_style(f"{number}/{len(steps)}  {step.heading}", "bold")])
+            for words in filter(None, (step.words, step.more)):
+                _show(words, arguments)
+            if number < len(steps) and not _go_on():
+                break
         if arguments.keep:
             print_lines([make_printable(f"To look around: HERMES_HOME={home} hermes sessions browse")])
         else:
@@ -72,25 +88,106 @@ def run_demo(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _show_resume(name: str) -> None:
-    """Print what the chat shows when a conversation is continued, then stop, because the demo reads no input."""
+def _is_installed(step: Step) -> bool:
+    """Return whether the packages that the step needs are installed."""
+    if step.words == BROWSE:
+        return find_spec("textual") is not None
+    from hermes.chat import is_installed
+
+    return is_installed() if step.words in (ASK, RESUME) else True
+
+
+def _has_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _go_on() -> bool:
+    """Wait for a key at a terminal. Return False if the user leaves."""
+    if not _has_terminal():
+        return True
+    from hermes.cli.io.keyboard import wait_for_next
+
+    return wait_for_next(apply_style(HINT, "dim"))
+
+
+def _show(words: tuple[str, ...], arguments: argparse.Namespace) -> None:
+    command_line = " ".join(f"'{word}'" if " " in word else word for word in words)
+    print_lines([apply_style(f"$ hermes {command_line}", "cyan"), ""])
+    if words in (ASK, RESUME):
+        _show_chat(words)
+    elif words == BROWSE:
+        _show_browser()
+    else:
+        arguments.main(words)
+    print_lines([""])
+
+
+def _show_chat(words: tuple[str, ...]) -> None:
+    """Print what the chat shows for a question or when a conversation is continued. No input is read."""
     import asyncio
 
+    from hermes.agent.components import ModelChoice
     from hermes.agent.factory import make_standard_components
+    from hermes.agent.models.choice import OFFLINE
     from hermes.chat.terminal_loop import Chat
     from hermes.chat.view.screen import Screen
     from hermes.conversation.local_conversation import open_local_conversation
     from hermes.db.session_db import SessionDB
 
-    async def look(db: SessionDB) -> None:
-        session = db.named(name).id
-        assert session is not None
-        conversation = open_local_conversation(db, make_standard_components())
-        await Chat(conversation, Screen()).enter(session)
+    async def show(db: SessionDB) -> None:
+        conversation = open_local_conversation(db, make_standard_components(), wish=ModelChoice(OFFLINE))
+        chat = Chat(conversation, Screen())
+        if words == RESUME:
+            session = db.named(words[1]).id
+            assert session is not None
+            await chat.enter(session)
+        else:
+            chat.greet()
+            chat.screen.print_input(words[0])
+            await chat.answer(words[0])
         await conversation.close()
 
     with SessionDB() as db:
-        asyncio.run(look(db))
+        asyncio.run(show(db))
+
+
+def _show_browser() -> None:
+    """Open the browser or, without a screen, print its first screen."""
+    from hermes.browser import browse, draw
+    from hermes.cli.sessions.browse import has_screen
+    from hermes.db.session_db import SessionDB
+
+    with SessionDB() as db:
+        if not has_screen():
+            print_lines(make_printable(line) for line in draw(db, STILL_SIZE))
+        elif _pause_before_browser():
+            chosen = browse(db)
+            row = db.get_session(chosen) if chosen else None
+            if row is not None:
+                name = make_printable(row["title"] or row["id"])
+                print_lines([f"Outside of the tour, the chat now continues with: {name}"])
+
+
+def _pause_before_browser() -> bool:
+    from hermes.cli.io.keyboard import wait_for_next
+
+    print_lines(["Type to search, ↑ ↓ to move, Esc to leave the browser.", ""])
+    return wait_for_next(apply_style("Enter: open the browser   q: skip it ", "dim"))
+
+
+@contextmanager
+def _set_environment(**variables: str) -> Iterator[None]:
+    """Set variables and restore them afterwards: the first run continues after the tour."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 @contextmanager

@@ -10,11 +10,20 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from hermes import __version__
-from hermes.cli.command import Access, Command, Parser, Words, add_commands
+from hermes.cli.command import STORE_HELP, Access, Command, Parser, Words, add_commands
 from hermes.cli.exit_codes import DONE, INTERRUPTED, REFUSED, USAGE, Refused, WrongUsage
 from hermes.cli.io import output
+from hermes.cli.io.command_line import (
+    CHAT,
+    END_OF_FLAGS,
+    check_question,
+    get_first_words,
+    insert_chat_command,
+    take_store,
+)
 from hermes.errors import HermesError, UnsafeHome
 from hermes.home_check import check_home
 
@@ -113,15 +122,36 @@ def _redact_message(message: str) -> str:
 
 
 def _run(argv: Sequence[str]) -> int:
-    if not argv or argv[0].startswith("-") or argv[0] == "chat":
-        from hermes.cli.chat import insert_chat_command
-
-        argv = insert_chat_command(argv, COMMANDS)
-    arguments = make_parser([word for word in argv if not word.startswith("-")]).parse_args(argv)
+    store, typed = take_store(argv, COMMANDS)
+    words = insert_chat_command(typed, COMMANDS)
+    is_implied = words[:1] == [CHAT] and typed[:1] != [CHAT] and END_OF_FLAGS not in typed
+    if is_implied:
+        _check_question(get_first_words(typed))
+    arguments = make_parser([word for word in words if not word.startswith("-")]).parse_args(words)
+    if is_implied:
+        _check_question(arguments.question)
+    if store is not None:
+        _use_store(arguments, store)
     check_home()
     _refuse_tool_caller(arguments)
     code: int = arguments.run(arguments)
     return code
+
+
+def _check_question(words: Sequence[str]) -> None:
+    if words:
+        from hermes.cli.sessions import COMMANDS as SUBCOMMANDS
+
+        check_question(words, COMMANDS, SUBCOMMANDS)
+
+
+def _use_store(arguments: argparse.Namespace, store: Path) -> None:
+    """Apply `--store` before the command. The same flag behind the command wins."""
+    if not hasattr(arguments, "store"):
+        name = getattr(arguments, "command_name", "hermes")
+        raise WrongUsage(f"`{name}` uses no store, so --store does not apply (see '{name} --help')")
+    if arguments.store is None:
+        arguments.store = store
 
 
 def _refuse_tool_caller(arguments: argparse.Namespace) -> None:
@@ -147,10 +177,25 @@ def _refuse_tool_caller(arguments: argparse.Namespace) -> None:
 
 def make_parser(words: Words) -> Parser:
     """Return the parser of the whole command, with only the sub-commands that `words` name."""
-    parser = Parser(prog="hermes", description="Every conversation kept and found again.", allow_abbrev=False)
-    parser.add_argument("--version", action="version", version=f"hermes {__version__}")
+    parser = Parser(
+        prog="hermes",
+        usage="hermes [QUESTION] [-c [ID|TITLE]] [-r ID|TITLE] [-q QUESTION] ...\n       hermes COMMAND ...",
+        description="Every conversation kept and found again.",
+        allow_abbrev=False,
+        add_help=False,
+    )
+    if words is not None and not words:  # only the help is wanted: the chat reads its own flags
+        from hermes.cli.chat import add_main_options
+
+        add_main_options(parser.add_argument_group("chat (`hermes chat --help` lists all flags)"))
     parser.set_defaults(main=main, make_parser=make_parser)  # for commands that run or describe others
     add_commands(parser, COMMANDS, words)
+    options = parser.add_argument_group("options")
+    options.add_argument("--store", metavar="FILE", help=STORE_HELP)
+    options.add_argument(
+        "--version", action="version", version=f"hermes {__version__}", help="show the version"
+    )
+    options.add_argument("-h", "--help", action="help", help="show this help")
     return parser
 
 

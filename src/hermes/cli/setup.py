@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
@@ -17,15 +18,15 @@ from hermes.agent.models.choice import OFFLINE
 from hermes.agent.models.endpoints import (
     PROVIDERS,
     Provider,
-    Server,
+    find_address,
+    find_key_variable,
     find_servers,
-    get_key_variable,
     list_models,
 )
 from hermes.agent.models.model import ModelError
 from hermes.cli.command import Words, parse_text
 from hermes.cli.exit_codes import DONE, Refused, WrongUsage
-from hermes.cli.io.output import apply_style, confirm, print_error, print_lines
+from hermes.cli.io.output import apply_style, confirm, fold_line, print_error, print_lines
 from hermes.cli.io.prompts import ask_choice, ask_hidden, ask_line
 from hermes.config import config_file, dotenv
 from hermes.config.redaction import redact_text
@@ -40,6 +41,13 @@ MOST_SHOWN = 30
 TEST = "Answer with the single word OK."
 Main = Callable[[Sequence[str]], int]
 """Runs the `hermes` command with other arguments."""
+STARTS = (
+    "set up a model: one on this machine, or one with a key (hermes setup)",
+    "the offline model: it needs no network, but only lists, searches and quotes",
+    "first see a tour with sample conversations (hermes demo)",
+)
+"""The choices of the first run."""
+TOUR = 2
 WHAT = "Hermes talks with an AI model and keeps every conversation: searchable, resumable, private."
 
 
@@ -53,6 +61,8 @@ class Endpoint(NamedTuple):
     """None if the models were not requested yet."""
 
 
+Offer = tuple[str, Callable[[], Endpoint | None]]
+"""A choice: its label, and the function that returns the endpoint."""
 LOCAL = Endpoint("local:")
 """The small local model, which has no address."""
 
@@ -112,36 +122,51 @@ def _read_arguments(arguments: argparse.Namespace) -> Endpoint:
 
 def _ask_endpoint() -> Endpoint | None:
     """Ask for an endpoint. None means the offline model."""
-    servers = find_servers()
-    ready = [provider for provider in PROVIDERS if dotenv.get_variable(provider.key_env)]
-    others = [provider for provider in PROVIDERS if provider not in ready]
-    offered = [
-        f"{server.title} on this machine ({format_count(len(server.models), 'model')})" for server in servers
-    ]
-    offered += [f"{provider.title} (there is a key in {provider.key_env})" for provider in ready]
-    offered += [f"{provider.title}, with your key" for provider in others]
-    small = local.format_offer()
-    offered += ["another address", *([small] if small else [])]
-    offered.append("the offline model: not a language model, but it needs no network")
+    offers = [*_list_found(), *_list_providers(), ("another address", _ask_address)]
+    if small := local.format_offer():
+        offers.append((small, lambda: LOCAL))
+    offers.append(("the offline model: not a language model, but it needs no network", lambda: None))
     print_lines(["Which model should answer?"])
-    place = ask_choice("Number", offered)
+    place = ask_choice("Number", [label for label, _ in offers])
     assert isinstance(place, int)
-    endpoints: list[Server | Provider] = [*servers, *ready, *others]
-    if place == len(offered) - 1:
-        return None
-    if place == len(endpoints) + 1:
-        return LOCAL
-    if place == len(endpoints):
-        return _ask_address()
-    endpoint = endpoints[place]
-    if isinstance(endpoint, Server):
-        return Endpoint(endpoint.base_url, models=endpoint.models)
-    key = dotenv.get_variable(endpoint.key_env)
-    return (
-        Endpoint(endpoint.base_url, key=key)
-        if key
-        else Endpoint(endpoint.base_url, key=_ask_key(endpoint.key_env), new_key=True)
-    )
+    return offers[place][1]()
+
+
+def _list_found() -> list[Offer]:
+    """Return what can be used at once: the addresses and keys of the environment, and servers on this
+    machine."""
+    named: list[Offer] = []
+    ready: list[Offer] = []
+    for provider in PROVIDERS:
+        address, key = find_address(provider), dotenv.get_variable(provider.key_env)
+        if address != provider.base_url:
+            has_key = f"the key in {provider.key_env}" if key else "no key"
+            label = f"{redact_text(address)} (from {provider.url_env}, with {has_key})"
+            named.append((label, partial(Endpoint, address, provider.key_env if key else None, key)))
+        elif key:
+            label = f"{provider.title} (there is a key in {provider.key_env})"
+            ready.append((label, partial(Endpoint, address, key=key)))
+    running: list[Offer] = [
+        (
+            f"{server.title} on this machine ({format_count(len(server.models), 'model')})",
+            partial(Endpoint, server.base_url, models=server.models),
+        )
+        for server in find_servers()
+    ]
+    return [*named, *running, *ready]
+
+
+def _list_providers() -> list[Offer]:
+    """Return the providers whose key is not known yet."""
+    return [
+        (f"{provider.title}, with your key", partial(_ask_provider_key, provider))
+        for provider in PROVIDERS
+        if find_address(provider) == provider.base_url and not dotenv.get_variable(provider.key_env)
+    ]
+
+
+def _ask_provider_key(provider: Provider) -> Endpoint:
+    return Endpoint(provider.base_url, key=_ask_key(provider.key_env), new_key=True)
 
 
 def _ask_address() -> Endpoint:
@@ -214,7 +239,7 @@ async def _request_answer(model: str, chosen: Endpoint) -> str:
     if chosen == LOCAL:
         client = local.LocalModel()
     else:
-        key_env = chosen.key_env or get_key_variable(chosen.base_url)
+        key_env = chosen.key_env or find_key_variable(chosen.base_url)
         client = OpenAIModel(
             model, base_url=chosen.base_url, key=chosen.key, key_env=key_env, timeout=60, most_retries=1
         )
@@ -230,7 +255,7 @@ async def _request_answer(model: str, chosen: Endpoint) -> str:
 
 def _save(model: str, chosen: Endpoint) -> int:
     if chosen.new_key:
-        dotenv.change(chosen.key_env or get_key_variable(chosen.base_url), chosen.key)
+        dotenv.change(chosen.key_env or find_key_variable(chosen.base_url) or OWN_KEY, chosen.key)
     config_file.change_all(
         [("model.default", model), ("model.base_url", chosen.base_url), ("model.key_env", chosen.key_env)]
     )
@@ -283,19 +308,12 @@ def is_first_run(arguments: argparse.Namespace) -> bool:
 
 def choose_start(main: Main) -> int | None:
     """Let the user choose how to start. Return the exit code of the choice, or None to start the chat now."""
-    print_lines(
-        [apply_style(WHAT, "bold"), "", f"No model is set up yet. Found here: {_describe_found()}.", ""]
-    )
-    chosen = ask_choice(
-        "Number",
-        [
-            "set up a model: one on this machine, or one with a key (hermes setup)",
-            "the offline model: it needs no network, but is not a language model; it lists, searches and quotes",
-            "first see a tour with sample conversations (hermes demo)",
-        ],
-    )
-    if chosen == 2:
-        return main(["demo"])
+    found = f"No model is set up yet. Found here: {_describe_found()}."
+    print_lines([*(apply_style(line, "bold") for line in fold_line(WHAT)), "", *fold_line(found), ""])
+    while (chosen := ask_choice("Number", STARTS)) == TOUR:
+        if code := main(["demo"]):
+            return code
+        print_lines([""])
     offline = chosen == 1
     run_setup(argparse.Namespace(offline=offline, base_url=None, model=None, key_env=None, no_test=False))
     print_lines([""])
@@ -303,8 +321,15 @@ def choose_start(main: Main) -> int | None:
 
 
 def _describe_found() -> str:
+    found = []
+    for provider in PROVIDERS:
+        has_key = dotenv.get_variable(provider.key_env) is not None
+        if (address := find_address(provider)) != provider.base_url:
+            key = f" with a key in {provider.key_env}" if has_key else ""
+            found.append(f"{redact_text(address)} in {provider.url_env}{key}")
+        elif has_key:
+            found.append(f"a key in {provider.key_env}")
     servers = [
         f"{server.title} with {format_count(len(server.models), 'model')}" for server in find_servers()
     ]
-    keys = [f"a key in {provider.key_env}" for provider in PROVIDERS if dotenv.get_variable(provider.key_env)]
-    return ", ".join([*servers, *keys]) or "no server on this machine, and no key in the environment"
+    return ", ".join([*servers, *found]) or "no server on this machine, and no key in the environment"

@@ -23,21 +23,33 @@ def get_store_path(arguments: argparse.Namespace) -> Path:
 
 
 def require_store(arguments: argparse.Namespace) -> Path:
-    """Return the path of the store. Raise Refused if it does not exist, because maintenance must not create a
-    store."""
+    """Return the path of the store. Raise Refused if it does not exist: only a conversation or an import
+    creates a store."""
     path = get_store_path(arguments)
-    if not path.exists():
-        raise Refused(f"there is no store at {path}")
-    return path
+    if path.exists():
+        return path
+    first, *more = describe_missing_store(arguments)
+    raise Refused(first, more)
+
+
+def describe_missing_store(arguments: argparse.Namespace) -> list[str]:
+    """Return that there is no store and, for the store of the home, how one begins."""
+    path = get_store_path(arguments)
+    lines = [f"there is no store at {path}"]
+    if arguments.store is not None:
+        return lines
+    folder = home.get_hermes_home()
+    if os.environ.get("HERMES_HOME", "").strip() and not folder.exists():
+        lines.append(f"HERMES_HOME names a folder that does not exist: {folder}")
+    return [*lines, "a store begins with the first conversation (`hermes`) or with `hermes sessions import`"]
 
 
 @contextmanager
 def open_store(arguments: argparse.Namespace, *, makes: bool = False) -> Iterator[SessionDB]:
-    """Open the store, read-only if it cannot be written. A store named by `--store` is created only with
-    `makes`."""
+    """Open the store, read-only if it cannot be written. It is created only with `makes`."""
     from hermes.db.session_db import SessionDB
 
-    path = get_store_path(arguments) if makes or arguments.store is None else require_store(arguments)
+    path = get_store_path(arguments) if makes else require_store(arguments)
     newer: StoreTooNew | None = None
     try:
         db = SessionDB(path, read_only=path.exists() and not is_writable(path))

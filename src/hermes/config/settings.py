@@ -12,11 +12,12 @@ from typing import Any
 from hermes import errors
 from hermes.config import config_file, key_lookup
 from hermes.config.redaction import describe_type, redact_text
-from hermes.config.setting_kinds import RATE, RATES
-from hermes.config.settings_reader import SettingsReader, expand_variables
+from hermes.config.setting_kinds import RATE, RATES, URL
+from hermes.config.settings_reader import SettingsReader, check_value, expand_variables
 from hermes.config.settings_schema import SECTIONS, SETTINGS, Settings
 
 MODEL, WINDOW = "model.default", "model.context_window"
+ADDRESS, KEY_VARIABLE = "model.base_url", "model.key_env"
 
 
 def read_settings(arguments: Mapping[str, object] | None = None) -> Settings:
@@ -39,6 +40,8 @@ def make_settings(
         chosen = (arguments or {}).get(MODEL)
         if usual and chosen is not None and chosen not in usual:
             del found["model"]["context_window"], reader.origins[WINDOW]
+    if _is_elsewhere(reader, found["model"].get("base_url")):
+        del found["model"]["key_env"], reader.origins[KEY_VARIABLE]
     sections: dict[str, Any] = {section: SECTIONS[section](**inner) for section, inner in found.items()}
     return Settings(
         **sections,
@@ -47,6 +50,18 @@ def make_settings(
         origins=reader.origins,
         warning=_make_warning(list(key_lookup.find_unknown(values)), file),
     )
+
+
+def _is_elsewhere(reader: SettingsReader, base_url: str | None) -> bool:
+    """Return whether `model.key_env` belongs to another address: that of the file, which is overridden."""
+    written = reader.get_section("model", ADDRESS).get("base_url")
+    if written is None or reader.origins.get(KEY_VARIABLE) != reader.file:
+        return False
+    if reader.origins.get(ADDRESS) == reader.file:
+        return False
+    with suppress(errors.BadConfig):  # reported when the setting is used
+        return bool(check_value(URL, ADDRESS, written, reader.file) != base_url)
+    return True
 
 
 def _list_usual_models(reader: SettingsReader) -> list[str]:

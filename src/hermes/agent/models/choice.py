@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from hermes.agent.models import local
-from hermes.agent.models.endpoints import OPENAI, OPENROUTER, find_servers, get_key_variable
+from hermes.agent.models.endpoints import OPENAI, OPENROUTER, find_address, find_key_variable, find_servers
 from hermes.agent.models.model import Model, ModelError
 from hermes.config import dotenv
 from hermes.config.settings_schema import Settings
@@ -28,7 +28,7 @@ HOW = "run `hermes setup`, or set HERMES_MODEL and OPENAI_API_KEY"
 
 class Endpoint(NamedTuple):
     base_url: str
-    key_env: str
+    key_env: str | None
     key: str | None
 
     def __repr__(self) -> str:
@@ -97,6 +97,6 @@ def choose_endpoint(base_url: str | None, key_env: str | None = None) -> Endpoin
         )
         if provider is None:
             raise ModelError(f"there is no key and no address for a model: {HOW}")
-        base_url = provider.base_url
-    name = key_env or get_key_variable(base_url)
-    return Endpoint(base_url, name, dotenv.get_variable(name))
+        base_url = find_address(provider)
+    name = key_env or find_key_variable(base_url)
+    return Endpoint(base_url, name, None if name is None else dotenv.get_variable(name))

@@ -1,7 +1,8 @@
 """Model endpoints: the well-known providers, and servers on this machine.
 
-A key is sent only to its own provider. An unknown address gets `OPENAI_API_KEY`, as in other programs that
-use this API.
+A key is sent only to the address that it belongs to: that of its provider, or the one that the environment
+names beside it (`OPENAI_BASE_URL` beside `OPENAI_API_KEY`). Another address gets a key only if a setting names
+the variable of the key.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from urllib.parse import urlsplit
 
 from hermes.agent.models import provider_errors
 from hermes.agent.models.model import BadRequest, ModelError, Unreachable
+from hermes.config import dotenv
 from hermes.config.setting_kinds import URL
 from hermes.errors import BadConfig
 from hermes.secrets import redact
 
-KEY = "OPENAI_API_KEY"
 PATIENCE_S = 1.0
 """How long a server on this machine may take to list its models."""
 LISTING_S = 15.0
@@ -30,9 +31,14 @@ class Provider(NamedTuple):
     base_url: str
     key_env: str
 
+    @property
+    def url_env(self) -> str:
+        """The variable that names another address for the key, such as `OPENAI_BASE_URL`."""
+        return f"{self.key_env.removesuffix('_API_KEY')}_BASE_URL"
+
 
 PROVIDERS = (
-    Provider("openai", "OpenAI", "https://api.openai.com/v1", KEY),
+    Provider("openai", "OpenAI", "https://api.openai.com/v1", "OPENAI_API_KEY"),
     Provider("openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
     Provider("anthropic", "Anthropic", "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY"),
     Provider("google", "Google", "https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
@@ -59,10 +65,31 @@ def find_provider(base_url: str) -> Provider | None:
     return next((provider for provider in PROVIDERS if urlsplit(provider.base_url).hostname == host), None)
 
 
-def get_key_variable(base_url: str) -> str:
-    """Return the name of the environment variable with the key for an address."""
-    known = find_provider(base_url)
-    return KEY if known is None else known.key_env
+def find_address(provider: Provider) -> str:
+    """Return the address that the provider's key belongs to: the one in its `*_BASE_URL`, or its own."""
+    given = dotenv.get_variable(provider.url_env)
+    if given is None:
+        return provider.base_url
+    try:
+        address: str = URL.read(given)
+    except ValueError:
+        raise BadConfig(f"{provider.url_env} must be {URL.expected}, not {redact(given)!r}") from None
+    if urlsplit(address).hostname == urlsplit(provider.base_url).hostname:
+        return provider.base_url  # some programs expect the path in this variable, others do not
+    return address if urlsplit(address).path else f"{address}/v1"
+
+
+def find_key_variable(base_url: str) -> str | None:
+    """Return the environment variable whose key belongs to an address, or None if none is known."""
+    origin = _get_origin(base_url)
+    return next(
+        (provider.key_env for provider in PROVIDERS if _get_origin(find_address(provider)) == origin), None
+    )
+
+
+def _get_origin(address: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(address)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
 def is_local(base_url: str) -> bool:
@@ -90,7 +117,7 @@ def list_models(base_url: str, key: str | None = None, *, patience: float = LIST
     from http.client import HTTPException
     from urllib import error, request
 
-    where = provider_errors.EndpointContext("", base_url, get_key_variable(base_url), key)
+    where = provider_errors.EndpointContext("", base_url, find_key_variable(base_url), key)
     headers = {"Accept": "application/json", "User-Agent": "hermes"}
     if key:
         headers["Authorization"] = f"Bearer {key}"

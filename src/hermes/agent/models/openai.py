@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hermes.agent.models import provider_errors
-from hermes.agent.models.endpoints import OPENROUTER, find_provider, get_key_variable, get_owner, is_local
+from hermes.agent.models.endpoints import OPENROUTER, find_key_variable, find_provider, get_owner, is_local
 from hermes.agent.models.model import (
     CallPiece,
     Finished,
@@ -68,7 +68,7 @@ class OpenAIModel:
         self.name, self.base_url = name, base_url
         self.provider = get_owner(base_url)
         self.context_window = context_window or UNKNOWN_WINDOW
-        self._where = EndpointContext(name, base_url, key_env or get_key_variable(base_url), key)
+        self._where = EndpointContext(name, base_url, key_env or find_key_variable(base_url), key)
         self._timeout, self._most_retries, self._first_pause = timeout, most_retries, first_pause
         self._client: AsyncOpenAI | None = None
         self._refused: set[str] = set()

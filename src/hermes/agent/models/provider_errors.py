@@ -76,7 +76,8 @@ class EndpointContext(NamedTuple):
 
     model: str
     base_url: str
-    key_env: str
+    key_env: str | None = None
+    """The variable with the key; None if no variable belongs to the address."""
     key: str | None = None
 
     def __repr__(self) -> str:
@@ -217,11 +218,11 @@ def _make_redirect_error(status: int, headers: Mapping[str, str], where: Endpoin
 
 def _make_not_authorized(status: int, detail: str, where: EndpointContext) -> NotAuthorized:
     if not where.key:
-        return NotAuthorized(
-            f"{where.display_address} requires a key: set {where.key_env}, or run `hermes setup`"
-        )
+        how = f"set {where.key_env}" if where.key_env else "name its variable in model.key_env"
+        return NotAuthorized(f"{where.display_address} requires a key: {how}, or run `hermes setup`")
     what = "does not accept the key" if status != 403 else "does not allow this with the key"
-    return NotAuthorized(f"{where.display_address} {what} in {where.key_env}: {detail}")
+    origin = f" in {where.key_env}" if where.key_env else ""
+    return NotAuthorized(f"{where.display_address} {what}{origin}: {detail}")
 
 
 def _make_no_such_model(detail: str, where: EndpointContext) -> NoSuchModel:

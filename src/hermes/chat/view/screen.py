@@ -86,6 +86,10 @@ class Screen:
         for part in parts:
             self.console.print(part)
 
+    def print_input(self, text: str) -> None:
+        """Print an input that was not typed at the prompt, in the form of the prompt."""
+        self.console.print(Text.assemble(("❯ ", f"bold {GOLD}"), make_readable(text)))
+
     def print_problem(self, text: str) -> None:
         self.print_line(text, "bold red")
 

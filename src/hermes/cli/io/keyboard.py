@@ -1,4 +1,4 @@
-"""Yes-no questions at a plain terminal. Keys pressed before the question was shown are discarded.
+"""Questions at a plain terminal that one key answers. Keys pressed before the question was shown are discarded.
 
 `hermes.terminal_input` describes how earlier and later keys are distinguished. The module needs only
 `termios`, so that short commands start fast.
@@ -23,6 +23,8 @@ ESCAPE_S = 0.05
 """The bytes of a key sequence that starts with Esc arrive within this time."""
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
 YES, NO = b"yY", b"nN\r\n\x04"
+NEXT, LEAVE = b"\r\n ", b"qQ\x04"
+CLEAR_LINE = "\r\x1b[K"
 
 
 class _Resumed(Exception):
@@ -31,14 +33,24 @@ class _Resumed(Exception):
 
 def confirm(question: str) -> bool:
     """Ask on the terminal of stdin. `y` and `n` answer at once. Enter, Esc and Ctrl-D mean no."""
+    return _ask(f"{question} [y/N] ", YES, NO, "y\n", "n\n")
+
+
+def wait_for_next(hint: str) -> bool:
+    """Show a hint until Enter or Space is pressed. Return False if `q`, Esc or Ctrl-D was pressed instead."""
+    return _ask(hint, NEXT, LEAVE, CLEAR_LINE, CLEAR_LINE)
+
+
+def _ask(question: str, accepting: bytes, declining: bytes, accepted: str, declined: str) -> bool:
+    """Ask for one key. Esc declines too. `accepted` or `declined` is written after the answer."""
     with _open_screen() as screen:
         while True:
             try:
                 with _open_keyboard() as keyboard:
-                    _write(screen, f"{question} [y/N] ")
+                    _write(screen, question)
                     _discard(keyboard, screen)
-                    answer = _read_answer(keyboard)
-                    _write(screen, "y\n" if answer else "n\n")
+                    answer = _read_answer(keyboard, accepting, declining)
+                    _write(screen, accepted if answer else declined)
                     return answer
             except _Resumed:
                 continue
@@ -64,11 +76,11 @@ def _discard(keyboard: int, screen: int) -> None:
             return
 
 
-def _read_answer(keyboard: int) -> bool:
+def _read_answer(keyboard: int, accepting: bytes, declining: bytes) -> bool:
     while byte := _read(keyboard, None):
-        if byte in YES:
+        if byte in accepting:
             return True
-        if byte in NO or (byte == b"\x1b" and not _skip_sequence(keyboard)):
+        if byte in declining or (byte == b"\x1b" and not _skip_sequence(keyboard)):
             return False
     return False  # the end of input
 

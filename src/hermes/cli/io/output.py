@@ -94,14 +94,14 @@ def get_terminal_width() -> int | None:
     return None
 
 
-def fold_line(line: str) -> list[str]:
+def fold_line(line: str, indent: int = 0) -> list[str]:
     """Wrap a line at the width of the terminal. Do not wrap it if stdout is not a terminal."""
     width = get_terminal_width()
     if width is None or len(line) <= width:
         return [line]
     from textwrap import wrap
 
-    return wrap(line, width)
+    return wrap(line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
 def has_colour() -> bool:

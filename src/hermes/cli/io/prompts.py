@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from hermes.cli.exit_codes import Refused
-from hermes.cli.io.output import confirm, print_lines
+from hermes.cli.io.output import confirm, fold_line, print_lines
 from hermes.text import make_printable
 
 CANCELLED = "Cancelled."
@@ -51,7 +51,8 @@ def ask_hidden(question: str) -> str:
 def ask_choice(question: str, offered: Sequence[str], *, free: bool = False) -> int | str:
     """Ask for a choice by number and return its index. Enter chooses the first. With `free`, any other text
     is returned as typed."""
-    print_lines(f"  {number:>2}  {make_printable(label)}" for number, label in enumerate(offered, 1))
+    for number, label in enumerate(offered, 1):
+        print_lines(fold_line(f"  {number:>2}  {make_printable(label)}", indent=6))
     while True:
         typed = ask_line(question, "1" if offered else "")
         if typed.isdecimal() and 1 <= int(typed) <= len(offered):

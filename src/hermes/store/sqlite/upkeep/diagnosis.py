@@ -115,7 +115,7 @@ def _check_file(path: Path) -> Finding | None:
     return Finding(
         "error",
         f"Store: there is no file {path}",
-        f"the first conversation creates it, and so does `{upkeep_command(path, 'list')}`",
+        "the first conversation creates it: run `hermes`",
     )
 
 
