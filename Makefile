@@ -28,7 +28,7 @@ OURS       := ours=$(BIN)/python,src,hermes_state:SessionDB
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
-setup: $(READY) ## Make .venv with what running needs (PYTHON=... chooses the interpreter)
+setup: $(READY) ## Make .venv with what running needs: core, chat, tui (PYTHON=... chooses the interpreter)
 
 setup-dev: $(DEV) ## Add what tests and checks need: linters, and servers to test against
 
@@ -45,7 +45,7 @@ $(READY): pyproject.toml constraints.txt
 		fi; \
 		$$chosen -m venv --clear $(VENV) || exit 1; \
 	fi
-	$(PIP) -e '.[chat,tui,gateway]'
+	$(PIP) -e '.[chat,tui]'
 	$(BIN)/python -m compileall -q src
 	@$(BIN)/python -m compileall -qq $(VENV)/lib || true
 	@touch $(READY)
@@ -72,6 +72,7 @@ test-full: setup-dev ## Run the tests that `make test` leaves out: homeservers, 
 	$(PYTEST) --tier full $(ARGS)
 
 coverage: override ARGS += --cov --cov-report=term
+coverage: export COVERAGE_CORE = $(shell $(BIN)/python -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")' 2>/dev/null)
 coverage: test ## Run the tests of `make test` and print the line coverage of each module
 
 lint: setup-dev ## Check style, types, which way imports point, and licences of dependencies
@@ -104,7 +105,7 @@ bench-recall: setup ## Measure how well questions find their conversation (BENCH
 			--impl $(BASE) --impl $(OURS) $(ARGS); \
 	fi
 
-bench-gateway: setup ## Measure the gateway with a thousand chats, and kill it in the middle (a few minutes)
+bench-gateway: setup-dev ## Measure the gateway with a thousand chats, and kill it in the middle (a few minutes)
 	@$(BIN)/python bench/gateway_bench.py $(ARGS)
 
 release: setup-dev ## Build the wheel and sdist of HEAD, test the wheel, tag it (ARGS=--dry-run makes no tag)

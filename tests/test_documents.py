@@ -38,6 +38,13 @@ def test_the_readme_shows_no_more_than_fifteen_lines() -> None:
     assert len([line for line in block.splitlines() if line.strip()]) <= 15
 
 
+def test_the_readme_lists_every_page_once() -> None:
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("| page | content |")[2]
+    listed = re.findall(r"\]\((docs/[\w/-]+\.md)\)", table)
+    pages = {page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").rglob("*.md")}
+    assert sorted(listed) == sorted(pages)
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
 def test_the_commands_of_the_first_pages_exist(page: str) -> None:
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
@@ -51,8 +58,7 @@ def test_the_commands_of_the_first_pages_exist(page: str) -> None:
     for line in lines:
         words = shlex.split(line.partition("<")[0], comments=True)
         words = words[words.index("hermes") + 1 :]
-        if not words or words[0].startswith("-"):
-            words = list(insert_chat_command(words, COMMANDS))
+        words = list(insert_chat_command(words, COMMANDS))
         make_parser([word for word in words if not word.startswith("-")]).parse_args(words)
 
 

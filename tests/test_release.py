@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from packaging.requirements import Requirement
+
 from hermes import __version__
 from tools.release import check_changelog, find_problems, make_tag_name, read_version
 
@@ -60,6 +62,42 @@ def project(repository: Path) -> Path:
     for name in CORE:
         pack_installed(name, repository.parent / "wheels")
     return repository
+
+
+@pytest.fixture
+def clean_environment(project: Path) -> Path:
+    """Build the wheel and install it, without extras, into a new virtual environment."""
+    options = ["--no-isolation", "--wheel", "--outdir", str(project / "dist")]
+    build = [sys.executable, "-m", "build", *options, str(project)]
+    subprocess.run(build, check=True, capture_output=True)
+    environment = project.parent / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
+    (wheel,) = (project / "dist").glob("*.whl")
+    install_into(environment, project.parent / "wheels", str(wheel))
+    return environment
+
+
+def install_into(environment: Path, wheels: Path, *wanted: str) -> None:
+    pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "install", "--quiet"]
+    subprocess.run([*pip, "--no-index", "--find-links", str(wheels), *wanted], check=True, capture_output=True)
+
+
+def list_packages(*extras: str) -> set[str]:
+    """Return the names of the packages that the extras install, with their own dependencies."""
+    packages: set[str] = set()
+    waiting = [Requirement(f"hermes-sessions[{','.join(extras)}]")]
+    done: set[str] = set()
+    while waiting:
+        requirement = waiting.pop()
+        if str(requirement) in done:
+            continue
+        done.add(str(requirement))
+        packages.add(requirement.name)
+        contexts = [{"extra": extra} for extra in (*requirement.extras, "")]
+        for needed in map(Requirement, distribution(requirement.name).requires or ()):
+            if needed.marker is None or any(map(needed.marker.evaluate, contexts)):
+                waiting.append(needed)
+    return packages - {"hermes-sessions"}
 
 
 def commit(repository: Path) -> None:
@@ -184,3 +222,56 @@ def test_a_dry_run_goes_on_after_a_problem_and_finds_a_wheel_that_does_not_work(
     with zipfile.ZipFile(project / "dist" / f"hermes_sessions-{__version__}-py3-none-any.whl") as wheel:
         assert "hermes/__init__.py" in wheel.namelist()
         assert "hermes/uncommitted.py" not in wheel.namelist()
+
+
+# ---------------------------------------------------------------- the wheel in a clean environment
+
+
+@pytest.mark.full
+def test_the_wheel_without_extras_says_how_to_install_them(clean_environment: Path, home: Path) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(clean_environment / "bin" / "hermes"), *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+
+    python = clean_environment / "bin" / "python"
+    how = f"install it with: uv pip install --python {python} 'hermes-sessions[{{}}]'\n"
+    assert run("--version").stdout == f"hermes {__version__}\n"
+    chat = run()
+    assert (chat.returncode, chat.stdout) == (1, "")
+    assert chat.stderr == f"hermes: the chat is not installed; {how.format('chat,tui')}"
+    gateway = run("gateway")
+    assert (gateway.returncode, gateway.stdout) == (1, "")
+    assert gateway.stderr == f"hermes: the gateway is not installed; {how.format('gateway')}"
+    assert not home.exists()
+    tour = run("demo")
+    assert (tour.returncode, tour.stderr) == (0, "")
+    assert "Hermes Insights" in tour.stdout
+    asked = run("-q", "help", "-m", "offline")
+    assert asked.returncode == 0, asked.stderr
+    assert "I am the offline model" in asked.stdout
+
+
+@pytest.mark.full
+def test_the_wheel_with_chat_and_tui_shows_the_whole_tour(clean_environment: Path) -> None:
+    wheels = clean_environment.parent / "wheels"
+    for name in list_packages("chat", "tui") - set(CORE):
+        pack_installed(name, wheels)
+    install_into(clean_environment, wheels, "hermes-sessions[chat,tui]")
+    done = subprocess.run(
+        [str(clean_environment / "bin" / "hermes"), "demo"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    for seen in ("From your conversations:", "↻ Resumed session", "Type to search titles and messages"):
+        assert seen in done.stdout
+
+
+def test_running_needs_few_packages() -> None:
+    """`make setup` installs these. Test servers and linters are installed by `make test` and `make lint`."""
+    assert len(list_packages("chat", "tui")) <= 30

@@ -44,12 +44,39 @@ def test_a_key_goes_to_its_provider_and_to_no_other(monkeypatch: pytest.MonkeyPa
     assert choose_endpoint("https://openrouter.ai/api/v1").key is None
     assert choose_endpoint("https://api.anthropic.com/v1").key is None
     assert choose_endpoint("https://api.openai.com/v1").key == "openai"
-    assert choose_endpoint("https://models.example.org/v1").key == "openai"
+    assert choose_endpoint("https://models.example.org/v1").key is None
     assert choose_endpoint("https://models.example.org/v1", "MY_API_KEY") == (
         "https://models.example.org/v1",
         "MY_API_KEY",
         None,
     )
+
+
+def test_a_key_belongs_to_the_address_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "openai")
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://models.example.org/v1")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "anthropic")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://proxy.example.org")
+    assert choose_endpoint("https://models.example.org/v1/").key == "openai"
+    assert choose_endpoint("https://models.example.org:8443/v1").key is None
+    assert choose_endpoint("https://api.openai.com/v1").key is None
+    assert choose_endpoint(None) == ("https://models.example.org/v1", "OPENAI_API_KEY", "openai")
+    assert choose_endpoint("https://proxy.example.org/v1").key == "anthropic"
+    assert choose_endpoint("https://api.anthropic.com/v1").key is None
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://api.anthropic.com")
+    assert choose_endpoint("https://api.anthropic.com/v1").key == "anthropic"
+
+
+def test_the_key_of_the_file_is_not_used_at_an_address_from_elsewhere(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "config.yaml").write_text("model: {base_url: 'https://mine.example.org/v1', key_env: MINE}\n")
+    assert read_settings().model.key_env == "MINE"
+    assert read_settings({"model.base_url": "https://mine.example.org/v1"}).model.key_env == "MINE"
+    assert read_settings({"model.base_url": "https://other.example.org/v1"}).model.key_env is None
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://other.example.org/v1")
+    assert read_settings().model.key_env is None
 
 
 async def test_the_main_and_the_auxiliary_model_are_asked_apart(model_server: ModelServer) -> None:

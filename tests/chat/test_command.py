@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hermes.cli.io.command_line import insert_chat_command
 from hermes.cli.main import COMMANDS
 from hermes_state import SessionDB
+from tests.terminal import Terminal
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-W", "error", "-m", "tests.chat.echo")
@@ -58,7 +59,8 @@ def hermes() -> Run:
         ("-c my sessions list", "sessions|list|--continue=my"),
         ("--version", "--version"),
         ("--help", "--help"),
-        ("nonsense -c x", "nonsense -c x"),
+        ("nonsense -c x", "chat|nonsense|--continue=x"),
+        ("-c my project -- what next", "chat|--continue=my project|--|what|next"),
     ],
 )
 def test_words_behind_a_flag_are_one_name(typed: str, read: str) -> None:
@@ -106,6 +108,70 @@ def test_as_json_it_comes_with_its_session_and_what_it_took(hermes: Run, db: Ses
 def test_what_is_piped_stands_below_the_question(hermes: Run) -> None:
     assert hermes("-q", "sum up", stdin="a\nb\n").stdout == "you said: sum up\n\na\nb\n"
     assert hermes(stdin="only piped\n").stdout == "you said: only piped\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "piped", "question"),
+    [
+        (("what is this?",), "", "what is this?"),
+        (("explain", "this", "error"), "", "explain this error"),
+        (("what", "is", "that"), "", "what is that"),
+        (("sum up",), "a\nb\n", "sum up\n\na\nb"),
+        (("why?",), "", "why?"),
+        (("桂林在哪里",), "", "桂林在哪里"),
+        (("hello there", "--model", "big"), "", "hello there"),
+        (("--incognito", "hello there"), "", "hello there"),
+        (("chat", "hello"), "", "hello"),
+        (("--", "sessions"), "", "sessions"),
+        (("-q", "-"), "from stdin\n", "from stdin"),
+        (("-",), "from stdin\n", "from stdin"),
+    ],
+)
+def test_a_question_needs_no_flag(hermes: Run, words: tuple[str, ...], piped: str, question: str) -> None:
+    done = hermes(*words, stdin=piped)
+    assert (done.returncode, done.stdout) == (0, f"you said: {question}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("sesions",), "; did you mean 'sessions'? To ask the agent, use: hermes -q sesions"),
+        (("sesions", "list"), "; did you mean 'sessions'? To ask the agent, put the question in quotes"),
+        (("serach", "retry", "budget"), "; did you mean 'search'?"),
+        (("Doctor", "--deep"), "; did you mean 'doctor'?"),
+        (("list",), "; did you mean 'sessions list'?"),
+        (("delete", "my", "project"), "; did you mean 'sessions delete'?"),
+        (("hello",), ". To ask the agent, use: hermes -q hello"),
+    ],
+)
+def test_a_mistyped_command_is_no_question(
+    hermes: Run, home: Path, words: tuple[str, ...], meant: str
+) -> None:
+    done = hermes(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"hermes: there is no command '{words[0]}'{meant}")
+    assert done.stderr.count("\n") == 1
+    assert not home.exists()
+
+
+def test_flags_before_a_command_are_no_question(hermes: Run) -> None:
+    done = hermes("-m", "big", "sessions", "list")
+    assert done.returncode == 2
+    assert "must follow the command: hermes sessions list" in done.stderr
+
+
+def test_in_a_terminal_a_question_opens_the_chat(home: Path) -> None:
+    with Terminal([*COMMAND, "what is this?"]) as terminal:
+        terminal.answer()
+        terminal.sees("❯ what is this?", "you said: what is this?")
+        terminal.sees_behind("you said", "❯ ")
+        terminal.types("again\r")
+        terminal.sees("you said: again")
+        terminal.types("\x04")
+        assert terminal.ends() == 0
+    with SessionDB(home / "state.db") as store:
+        (row,) = store.search_sessions()
+        assert row["message_count"] == 4
 
 
 def test_a_pipe_that_says_nothing_is_told_of_and_waited_for(home: Path) -> None:
@@ -207,6 +273,9 @@ def test_here_is_the_last_one_of_this_project(hermes: Run, db: SessionDB, tmp_pa
         ("-r", "other", "-c", "-q", "x"),
         ("--json",),
         ("-q", " "),
+        ("",),
+        ("-q", "-"),
+        ("a question", "-q", "another"),
         ("-m",),
     ],
 )

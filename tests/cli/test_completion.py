@@ -63,6 +63,13 @@ def test_of_the_store_that_was_named(hermes: Hermes, told: Told, tmp_path: Path)
     assert offered(hermes, "sessions", "show", "--store", str(tmp_path / "none.db"), "gar") == []
 
 
+def test_of_the_store_that_was_named_before_the_command(hermes: Hermes, tmp_path: Path) -> None:
+    with SessionDB(tmp_path / "other.db") as other:
+        other.create_session("garage", "cli")
+    assert offered(hermes, "--store", str(tmp_path / "other.db"), "sessions", "show", "gar") == ["garage"]
+    assert offered(hermes, "--store", str(tmp_path / "other.db"), "sess") == ["sessions"]
+
+
 def command_on_path(tmp_path: Path) -> dict[str, str]:
     """Return an environment in which `hermes` is the command under test."""
     script = tmp_path / "bin" / "hermes"

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from hermes.cli.demo import HINT
 from hermes.demo.samples import SAMPLES
 from hermes.session_kinds import SOURCES
 from hermes_state import SessionDB
 from tests.cli.conftest import COMMAND, Hermes
+from tests.terminal import Terminal
 
 
 def test_it_shows_everything_and_leaves_nothing(hermes: Hermes, home: Path, tmp_path: Path) -> None:
@@ -24,6 +26,8 @@ def test_it_shows_everything_and_leaves_nothing(hermes: Hermes, home: Path, tmp_
         ">>>retry<<< >>>budget<<<",
         ">>>桂林<<<",
         "└─ continued:",
+        "From your conversations:",
+        "❯ Type to search titles and messages",
         "↻ Resumed session",
         "Previous Conversation",
         "Hermes Insights",
@@ -31,6 +35,26 @@ def test_it_shows_everything_and_leaves_nothing(hermes: Hermes, home: Path, tmp_
     ):
         assert seen in shown.stdout
     assert not home.exists()
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_on_a_terminal_it_waits_between_screens(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    os.environ["TMPDIR"] = str(tmp_path / "tmp")
+    try:
+        with Terminal([*COMMAND, "demo"]) as terminal:
+            terminal.answers = True
+            for number, seen in enumerate(("From your conversations:", "showing 12 of", ">>>桂林<<<"), 1):
+                terminal.sees(f"{number}/8  ", seen)
+                terminal.sees_behind(f"{number}/8  ", HINT)
+                terminal.is_asked_behind(HINT)
+                assert f"{number + 1}/8  " not in terminal.shown
+                terminal.types("q" if number == 3 else "\r")
+            terminal.sees("To start your first conversation: hermes")
+            assert terminal.ends() == 0
+            assert "4/8  " not in terminal.shown
+    finally:
+        del os.environ["TMPDIR"]
     assert list((tmp_path / "tmp").iterdir()) == []
 
 

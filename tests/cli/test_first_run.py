@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from hermes.cli.demo import HINT
 from tests.cli.conftest import COMMAND, Hermes
 from tests.terminal import Terminal
 
@@ -50,8 +51,41 @@ def test_in_a_terminal_it_says_what_it_is_what_it_found_and_lets_the_person_choo
 def test_a_key_that_is_there_is_told_and_not_shown() -> None:
     os.environ["OPENAI_API_KEY"] = "sk-very-secret-value-1234567890"
     try:
-        shown = in_a_terminal("3\n", "To start your first conversation")
+        shown = in_a_terminal("2\n", "/help lists the commands")
     finally:
         del os.environ["OPENAI_API_KEY"]
     assert "a key in OPENAI_API_KEY" in shown
     assert "very-secret" not in shown
+
+
+def test_after_the_tour_the_person_chooses_again(home: Path) -> None:
+    with Terminal(COMMAND) as terminal:
+        terminal.answers = True
+        terminal.sees("Number [1]")
+        terminal.is_asked_behind("Number [1]")
+        terminal.types("3\n")
+        terminal.sees(HINT)
+        terminal.is_asked_behind(HINT)
+        terminal.types("q")
+        terminal.sees_behind("To start your first conversation", "Number [1]")
+        terminal.is_asked_behind("Number [1]")
+        terminal.types("2\n")
+        terminal.sees("/help lists the commands")
+    assert "default: offline" in (home / "config.yaml").read_text()
+
+
+def test_no_line_breaks_within_a_word_at_ninety_columns() -> None:
+    os.environ["COLUMNS"] = "90"
+    os.environ["OPENAI_BASE_URL"] = "https://a-long-name-of-a-host.example.org/some/longer/path/v1"
+    try:
+        with Terminal(COMMAND) as terminal:
+            terminal.sees("Number [1]")
+            terminal.is_asked(1)
+            terminal.types("1\n")
+            terminal.sees_behind("Which model should answer?", "Number [1]")
+            lines = terminal.shown.splitlines()
+    finally:
+        del os.environ["COLUMNS"], os.environ["OPENAI_BASE_URL"]
+    assert max(map(len, lines)) <= 90
+    words = " ".join(" ".join(lines).split())
+    assert "keeps every conversation: searchable, resumable, private." in words

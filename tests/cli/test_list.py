@@ -37,7 +37,7 @@ def columns_taken(text: str) -> int:
     )
 
 
-def test_no_sessions_is_said_and_is_no_error(hermes: Hermes) -> None:
+def test_no_sessions_is_said_and_is_no_error(hermes: Hermes, db: SessionDB) -> None:
     result = hermes("sessions", "list")
     assert (result.returncode, result.stdout, result.stderr) == (0, "No sessions found.\n", "")
 
@@ -217,7 +217,7 @@ def test_a_reader_that_goes_away_is_no_error(told: Told, words: tuple[str, ...])
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-def test_output_that_cannot_be_written_is_one_line_and_exit_1() -> None:
+def test_output_that_cannot_be_written_is_one_line_and_exit_1(db: SessionDB) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run([*COMMAND, "sessions", "list"], stdout=full, stderr=subprocess.PIPE, timeout=60)
     assert done.returncode == 1

@@ -32,7 +32,15 @@ def test_it_shows_its_help(hermes: Hermes) -> None:
     assert result.stderr == ""
 
 
-def test_it_is_the_command_of_its_interpreter_too(hermes: Hermes) -> None:
+def test_the_help_begins_with_the_chat(hermes: Hermes) -> None:
+    told = hermes("--help").stdout
+    places = [told.index(f"\n  {flag}") for flag in ("-c, --continue", "-r, --resume", "-q, --query")]
+    assert places == sorted(places)
+    assert told.index("QUESTION") < places[0]
+    assert places[-1] < told.index("\ncommands:")
+
+
+def test_it_is_the_command_of_its_interpreter_too(hermes: Hermes, db: SessionDB) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "hermes", "sessions", "list"],
         capture_output=True,
@@ -157,6 +165,98 @@ def test_a_store_that_was_named_and_is_not_there_is_not_made(hermes: Hermes, tmp
     (tmp_path / "one.jsonl").write_text('{"id": "one", "source": "cli", "messages": []}\n')
     assert hermes("sessions", "import", str(tmp_path / "one.jsonl"), "--store", str(missing)).returncode == 0
     assert missing.exists()
+
+
+READING = {
+    "list": ("sessions", "list"),
+    "list as JSON": ("sessions", "list", "--json"),
+    "search": ("search", "zebra"),
+    "show": ("sessions", "show", "zebra"),
+    "tree": ("sessions", "tree", "zebra"),
+    "stats": ("sessions", "stats"),
+    "export": ("sessions", "export", "-"),
+    "insights": ("insights",),
+    "browse": ("sessions", "browse"),
+    "trash": ("sessions", "trash", "list"),
+    "verify": ("sessions", "verify"),
+    "delete": ("sessions", "delete", "zebra", "--yes"),
+    "prune": ("sessions", "prune", "--older-than", "1", "--dry-run"),
+    "doctor": ("doctor",),
+    "continue": ("-c", "-q", "hello"),
+    "resume": ("-r", "zebra", "-q", "hello"),
+}
+
+
+@pytest.mark.parametrize("words", READING.values(), ids=READING)
+def test_in_a_home_that_does_not_exist_nothing_is_created(
+    hermes: Hermes, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """A mistyped HERMES_HOME is reported, together with how a store begins."""
+    mistyped = tmp_path / "mistyped"
+    result = hermes(*words, HERMES_HOME=str(mistyped))
+    assert result.returncode == 1
+    told = result.stdout if words == ("doctor",) else result.stderr
+    assert str(mistyped / "state.db") in told
+    assert "first conversation" in told
+    if words != ("doctor",):
+        assert f"HERMES_HOME names a folder that does not exist: {mistyped}" in told
+    assert not mistyped.exists()
+
+
+def test_a_home_without_a_store_is_no_mistyped_home(hermes: Hermes, home: Path) -> None:
+    assert hermes("setup", "--offline").returncode == 0
+    result = hermes("sessions", "list")
+    assert result.returncode == 1
+    assert result.stderr.splitlines() == [
+        f"hermes: there is no store at {home / 'state.db'}",
+        "  a store begins with the first conversation (`hermes`) or with `hermes sessions import`",
+    ]
+
+
+STORE_USERS = {
+    "list": ("sessions", "list"),
+    "search": ("search", "zebra"),
+    "search of sessions": ("sessions", "search", "zebra"),
+    "show": ("sessions", "show", "other"),
+    "insights": ("insights", "--json"),
+    "doctor": ("doctor", "--json"),
+    "resume": ("-r", "other", "-q", "list", "-m", "offline"),
+    "chat": ("chat", "-q", "list", "-m", "offline"),
+    "question": ("list my conversations", "-m", "offline", "--json"),
+}
+
+
+@pytest.mark.parametrize("written", [("--store", "{}"), ("--store={}",)], ids=["apart", "joined"])
+@pytest.mark.parametrize("words", STORE_USERS.values(), ids=STORE_USERS)
+def test_a_store_is_named_before_any_command(
+    hermes: Hermes, home: Path, tmp_path: Path, words: tuple[str, ...], written: tuple[str, ...]
+) -> None:
+    with SessionDB(tmp_path / "other.db") as other:
+        other.create_session("other", "cli")
+        other.append_message("other", "user", "zebra crossing")
+    result = hermes(*(word.format(tmp_path / "other.db") for word in written), *words)
+    assert (result.returncode, result.stdout != "") == (0, True), result.stderr
+    assert not (home / "state.db").exists()
+
+
+def test_a_store_can_be_named_behind_the_group_too(hermes: Hermes, told: Told, tmp_path: Path) -> None:
+    told("mine", "hello")
+    with SessionDB(tmp_path / "other.db") as other:
+        other.create_session("other", "cli")
+        other.append_message("other", "user", "hi")
+    store = str(tmp_path / "other.db")
+    assert "other" in hermes("sessions", "--store", store, "list").stdout
+    assert "mine" in hermes("--store", "wrong.db", "sessions", "list", "--store", str(home_store())).stdout
+
+
+def home_store() -> Path:
+    return Path(os.environ["HERMES_HOME"]) / "state.db"
+
+
+def test_a_command_without_a_store_takes_none(hermes: Hermes) -> None:
+    result = hermes("--store", "x.db", "config", "path")
+    assert result.returncode == 2
+    assert "`hermes config path` uses no store" in one_complaint(result.stderr)
 
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="there is no setpriv here")

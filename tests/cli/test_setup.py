@@ -60,6 +60,47 @@ def test_keys_in_the_environment_are_offered_and_not_copied(hermes: Hermes, home
     assert not home.exists() or list(home.iterdir()) == []
 
 
+def test_the_address_and_key_of_the_environment_are_offered_first(
+    hermes: Hermes, model_server: ModelServer
+) -> None:
+    model_server.will(says("OK"))
+    variables = {"OPENAI_BASE_URL": model_server.base_url, "OPENAI_API_KEY": KEY}
+    done = hermes("setup", stdin="1\n2\n", **variables)
+    assert done.returncode == 0, done.stderr
+    assert f"1  {model_server.base_url} (from OPENAI_BASE_URL, with the key in OPENAI_API_KEY)" in done.stdout
+    assert "OpenAI (there is a key" not in done.stdout
+    assert "OpenAI, with your key" not in done.stdout
+    assert model() == {
+        "default": "large-model",
+        "base_url": model_server.base_url,
+        "key_env": "OPENAI_API_KEY",
+    }
+    assert dotenv.read() == {}
+    assert {request.headers["authorization"] for request in model_server.requests} == {f"Bearer {KEY}"}
+
+
+def test_an_address_of_the_environment_may_need_no_key(hermes: Hermes, model_server: ModelServer) -> None:
+    model_server.will(says("OK"))
+    done = hermes("setup", stdin="1\n1\n", OPENAI_BASE_URL=model_server.base_url, ANTHROPIC_API_KEY=KEY)
+    assert done.returncode == 0, done.stderr
+    assert "(from OPENAI_BASE_URL, with no key)" in done.stdout
+    assert "Anthropic (there is a key in ANTHROPIC_API_KEY)" in done.stdout
+    assert not any(KEY in str(request.headers) for request in model_server.requests)
+
+
+@pytest.mark.parametrize("key", ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "HERMES_MODEL_API_KEY"])
+def test_a_key_of_the_environment_is_not_sent_to_another_address(
+    hermes: Hermes, model_server: ModelServer, key: str
+) -> None:
+    """Neither during the setup nor afterwards."""
+    model_server.will(says("OK"), says("hello"))
+    done = hermes("setup", stdin="1\n1\n", OLLAMA_HOST=host(model_server), **{key: KEY})
+    assert done.returncode == 0, done.stderr
+    assert hermes("-q", "hello", **{key: KEY}).stdout == "hello\n"
+    assert len(model_server.requests) >= 2
+    assert not any(KEY in str(request.headers) for request in model_server.requests)
+
+
 def test_a_model_that_does_not_answer_is_kept_only_if_wanted(
     hermes: Hermes, model_server: ModelServer
 ) -> None:
@@ -107,7 +148,7 @@ def test_without_questions_it_refuses_what_does_not_work(hermes: Hermes, model_s
     model_server.will(refuses(401, "who are you"))
     done = hermes("setup", *address, "--model", "m")
     assert done.returncode == 1
-    assert "requires a key: set OPENAI_API_KEY" in done.stderr
+    assert "requires a key: name its variable in model.key_env, or run `hermes setup`" in done.stderr
     assert done.stderr.endswith("; nothing was changed (--no-test keeps it anyway)\n")
     assert done.stderr.count("\n") == 1
     assert config_file.read() == {}

@@ -24,6 +24,7 @@ from hermes.cli.store_access import (
     get_sessions_folder,
     get_store_path,
 )
+from hermes.config.extras import format_install
 from hermes.text import make_printable, spell_controls
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from hermes.conversation.conversation import Conversation
     from hermes.db.session_db import AnyStore, SessionDB
 
-MISSING = "the chat is not installed; get it with: pip install 'hermes-sessions[chat]'"
-NEEDS_QUESTION = "--json needs a question: -q"
+MISSING = "the chat is not installed; install it with: {}"
+NEEDS_QUESTION = "--json needs -q"
 WAITS_SILENTLY_S = 3.0
 STDIN = "-"
 """The question that stands for standard input."""
@@ -98,8 +99,8 @@ def run_command(arguments: argparse.Namespace) -> int:
     if question is None or opens_chat:
         if arguments.json:
             raise WrongUsage(NEEDS_QUESTION)
-        if has_terminal and not is_installed():
-            raise Refused(MISSING)
+        if not is_installed():
+            raise Refused(MISSING.format(format_install("chat", "tui")))
         if not arguments.parts and _is_first_run(arguments):
             from hermes.cli.setup import choose_start
 

@@ -11,6 +11,7 @@ from hermes.cli.command import Words, add_json_option, add_store_option
 from hermes.cli.exit_codes import DONE, REFUSED
 from hermes.cli.io.output import print_json, print_lines
 from hermes.config import config_file, dotenv
+from hermes.config.extras import format_install
 from hermes.store.findings import Finding
 from hermes.text import make_printable
 
@@ -84,5 +85,5 @@ def _check_sandbox(store: Path) -> Iterator[Finding]:
         yield Finding(
             "note",
             "Shell parser: not installed, so the agent asks about every command",
-            "pip install 'hermes-sessions[shell]'",
+            format_install("shell"),
         )

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from hermes.config.declarations import Platform, make_variable
+from hermes.config.extras import format_install
 
 DECLARATIONS = {
     "telegram": "hermes.gateway.platforms.telegram.declaration",
@@ -60,4 +61,4 @@ def format_install_hint(platform: str) -> str | None:
     entry = PLATFORMS[platform]
     if all(find_spec(name) is not None for name in entry.modules):
         return None
-    return f"pip install 'hermes-sessions[{entry.extra}]'"
+    return format_install(entry.extra)

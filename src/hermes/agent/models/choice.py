@@ -9,6 +9,7 @@ from hermes.agent.models import local
 from hermes.agent.models.endpoints import OPENAI, OPENROUTER, find_address, find_key_variable, find_servers
 from hermes.agent.models.model import Model, ModelError
 from hermes.config import dotenv
+from hermes.config.extras import format_install
 from hermes.config.settings_schema import Settings
 
 __all__ = [
@@ -69,13 +70,11 @@ def open_model(name: str, settings: Settings, base_url: str | None, key_env: str
         return OfflineModel() if window is None else OfflineModel(window)
     if name == local.NAME:
         return local.LocalModel(most_tokens=window)
-    from hermes.agent.models.openai import OpenAIModel
+    from hermes.agent.models.openai import MISSING, OpenAIModel
     from hermes.agent.models.prices import find_window
 
     if find_spec("openai") is None:
-        raise ModelError(
-            "the model client is not installed; install it with: pip install 'hermes-sessions[chat]'"
-        )
+        raise ModelError(MISSING.format(format_install("chat")))
 
     at = choose_endpoint(base_url, key_env)
     return OpenAIModel(

@@ -27,6 +27,7 @@ from hermes.agent.models.model import (
     Used,
 )
 from hermes.agent.models.provider_errors import EndpointContext, ProviderProblem
+from hermes.config.extras import format_install
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, AsyncStream
@@ -39,7 +40,7 @@ LONGEST_WAIT_S = 120.0
 """The longest `Retry-After` that is respected. If the endpoint asks for more, the request fails."""
 
 NONSENSE = "the response is invalid"
-MISSING = "the model client is not installed; install it with: pip install 'hermes-sessions[chat]'"
+MISSING = "the model client is not installed; install it with: {}"
 
 
 def preload() -> None:
@@ -47,7 +48,7 @@ def preload() -> None:
     try:
         import openai  # noqa: F401
     except ModuleNotFoundError as missing:
-        raise ModelError(MISSING) from missing
+        raise ModelError(MISSING.format(format_install("chat"))) from missing
 
 
 class OpenAIModel:

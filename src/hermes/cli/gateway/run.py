@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from importlib.util import find_spec
 
 from hermes import audit_log
 from hermes.cli.command import Words
@@ -11,6 +12,7 @@ from hermes.cli.exit_codes import DONE, Refused
 from hermes.cli.gateway.pair import open_pairings
 from hermes.cli.io.output import print_error
 from hermes.config import dotenv
+from hermes.config.extras import format_install
 from hermes.gateway import registry
 from hermes.gateway.inbound.access_control import describe_access
 from hermes.gateway.ops.logging_setup import set_up_logs
@@ -34,6 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
     if warning := read_settings().warning:
         print_error(warning)
     ready = _find_ready(settings)
+    if not ready and not settings.enabled and not _has_packages():
+        raise Refused(f"the gateway is not installed; install it with: {format_install('gateway')}")
     if not ready:
         raise Refused("no platform can be connected", _list_ways())
     from hermes.gateway.app import run_gateway
@@ -51,6 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
         _record_start(settings)
         asyncio.run(run_gateway(settings))
     return DONE
+
+
+def _has_packages() -> bool:
+    return all(map(find_spec, ("starlette", "uvicorn")))
 
 
 def _list_ways() -> list[str]:

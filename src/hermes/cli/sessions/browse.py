@@ -19,6 +19,7 @@ from hermes.cli.io.output import get_terminal_width, print_error, print_lines
 from hermes.cli.io.prompts import CANCELLED
 from hermes.cli.io.text_columns import Column, fit_text
 from hermes.cli.store_access import open_store
+from hermes.config.extras import format_install
 from hermes.text import make_printable
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ NAME_WIDTH, WHEN_WIDTH, SOURCE_WIDTH = 50, 10, 10
 CHAT = [sys.executable, "-P", "-m", "hermes.cli.main", "chat"]
 """With `-P`, Python imports nothing from the working directory, which may contain an unrelated folder
 `hermes`."""
-MISSING = "the full-screen browser is not installed; get it with: pip install 'hermes-sessions[tui]'"
+MISSING = "the full-screen browser is not installed; install it with: {}"
 
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -65,7 +66,7 @@ def choose_session(
     if not has_screen():
         return choose_by_number(db, sources, everything, limit or NUMBERED)
     if find_spec("textual") is None:
-        print_error(MISSING)
+        print_error(MISSING.format(format_install("tui")))
         return choose_by_number(db, sources, everything, limit or NUMBERED)
     from hermes.browser import browse
 
