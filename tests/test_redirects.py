@@ -108,10 +108,10 @@ async def test_a_conversation_is_not_sent_elsewhere(chosen: Server, other: Serve
 
 
 def test_setup_sends_the_key_nowhere_else(chosen: Server, other: Server, home: Path) -> None:
-    for more in (("--model", "m"), ()):
+    for more in (("--key-env", "MY_API_KEY", "--model", "m"), ("--key-env", "MY_API_KEY")):
         words = [sys.executable, "-m", "hermes.cli.main", "setup", "--base-url", f"{chosen.url}/v1", *more]
         done = subprocess.run(
-            words, capture_output=True, text=True, input="", env={**os.environ, "OPENAI_API_KEY": KEY}
+            words, capture_output=True, text=True, input="", env={**os.environ, "MY_API_KEY": KEY}
         )
         assert done.returncode == 1
         assert "redirects to http" in done.stderr

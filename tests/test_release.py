@@ -15,7 +15,6 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
-
 from packaging.requirements import Requirement
 
 from hermes import __version__
@@ -79,7 +78,9 @@ def clean_environment(project: Path) -> Path:
 
 def install_into(environment: Path, wheels: Path, *wanted: str) -> None:
     pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "install", "--quiet"]
-    subprocess.run([*pip, "--no-index", "--find-links", str(wheels), *wanted], check=True, capture_output=True)
+    subprocess.run(
+        [*pip, "--no-index", "--find-links", str(wheels), *wanted], check=True, capture_output=True
+    )
 
 
 def list_packages(*extras: str) -> set[str]:
@@ -94,9 +95,11 @@ def list_packages(*extras: str) -> set[str]:
         done.add(str(requirement))
         packages.add(requirement.name)
         contexts = [{"extra": extra} for extra in (*requirement.extras, "")]
-        for needed in map(Requirement, distribution(requirement.name).requires or ()):
-            if needed.marker is None or any(map(needed.marker.evaluate, contexts)):
-                waiting.append(needed)
+        waiting += [
+            needed
+            for needed in map(Requirement, distribution(requirement.name).requires or ())
+            if needed.marker is None or any(map(needed.marker.evaluate, contexts))
+        ]
     return packages - {"hermes-sessions"}
 
 

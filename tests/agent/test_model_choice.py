@@ -124,7 +124,7 @@ def test_the_auxiliary_model_is_the_main_one_unless_another_is_chosen() -> None:
 def test_the_models_of_an_endpoint(model_server: ModelServer) -> None:
     assert list_models(model_server.base_url) == ["small-model", "large-model"]
     model_server.listing = refuses(401, "who are you")
-    with pytest.raises(NotAuthorized, match="requires a key: set OPENAI_API_KEY"):
+    with pytest.raises(NotAuthorized, match="requires a key: name its variable"):
         list_models(model_server.base_url)
     model_server.listing = Reply([b"<html>"], headers={})
     with pytest.raises(BadRequest, match="does not list its models"):

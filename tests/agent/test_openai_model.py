@@ -413,7 +413,8 @@ async def test_a_key_that_is_not_accepted(model_server: ModelServer, status: int
 
 async def test_a_key_that_is_missing_says_what_to_set(model_server: ModelServer) -> None:
     with pytest.raises(
-        models.NotAuthorized, match="requires a key: set OPENAI_API_KEY, or run `hermes setup`"
+        models.NotAuthorized,
+        match=r"requires a key: name its variable in model\.key_env, or run `hermes setup`",
     ):
         await heard(opened(model_server.will(refuses(401, "no")), key=None))
 

@@ -99,7 +99,7 @@ async def test_a_refusal_is_one_line_and_the_question_is_kept(
     model_server.will(refuses(401, "no"))
     happened, rows, _ = await run(db, model_server)
     assert isinstance(happened[-1], events.Failed)
-    assert "requires a key: set OPENAI_API_KEY" in happened[-1].why
+    assert "requires a key: name its variable in model.key_env" in happened[-1].why
     assert [row["content"] for row in rows] == ["hello"]
 
 

@@ -91,7 +91,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
 def _is_installed(step: Step) -> bool:
     """Return whether the packages that the step needs are installed."""
     if step.words == BROWSE:
-        return find_spec("textual") is not None
+        return all(map(find_spec, ("textual", "rich")))
     from hermes.chat import is_installed
 
     return is_installed() if step.words in (ASK, RESUME) else True
