@@ -70,7 +70,7 @@ def test_after_the_tour_the_person_chooses_again(home: Path) -> None:
         terminal.sees_behind("To start your first conversation", "Number [1]")
         terminal.is_asked_behind("Number [1]")
         terminal.types("2\n")
-        terminal.sees("/help lists the commands")
+        terminal.sees_behind("To start your first conversation", "/help lists the commands")
     assert "default: offline" in (home / "config.yaml").read_text()
 
 

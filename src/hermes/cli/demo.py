@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from hermes.cli.command import Words
 from hermes.cli.exit_codes import DONE, Refused
-from hermes.cli.io.output import apply_style, print_lines
+from hermes.cli.io.output import apply_style, has_screen, print_lines
 from hermes.export.output_file import refuse_store_files
 from hermes.home import get_default_db_path
 from hermes.text import make_printable
@@ -154,7 +154,6 @@ def _show_chat(words: tuple[str, ...]) -> None:
 def _show_browser() -> None:
     """Open the browser or, without a screen, print its first screen."""
     from hermes.browser import browse, draw
-    from hermes.cli.sessions.browse import has_screen
     from hermes.db.session_db import SessionDB
 
     with SessionDB() as db:

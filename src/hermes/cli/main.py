@@ -191,7 +191,7 @@ def make_parser(words: Words) -> Parser:
     parser.set_defaults(main=main, make_parser=make_parser)  # for commands that run or describe others
     add_commands(parser, COMMANDS, words)
     options = parser.add_argument_group("options")
-    options.add_argument("--store", metavar="FILE", help=STORE_HELP)
+    options.add_argument("--store", metavar="FILE", default=argparse.SUPPRESS, help=STORE_HELP)
     options.add_argument(
         "--version", action="version", version=f"hermes {__version__}", help="show the version"
     )

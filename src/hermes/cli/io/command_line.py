@@ -36,12 +36,10 @@ def take_store(argv: Sequence[str], commands: Collection[str]) -> TakenStore:
         if name == STORE and (equals or len(rest) > 1):
             store = Path(value if equals else rest[1])
             del rest[: 1 if equals else 2]
-        elif not before and rest[0] in commands and rest[0] != CHAT:
+        elif not before and rest[0] in commands:
             before.append(rest.pop(0))
         else:
             break
-    if store is not None and not before and (not rest or rest[0] not in commands or rest[0] == CHAT):
-        return TakenStore(None, list(argv))  # `--store` is a flag of the chat
     return TakenStore(store, [*before, *rest])
 
 
@@ -105,6 +103,8 @@ def _find_meant(
     from difflib import get_close_matches
 
     lower = word.lower()
+    if lower in commands:
+        return lower
     if lower in subcommands:
         return f"sessions {lower}"
     near = get_close_matches(lower, commands, 1, 0.6 if is_alone else NEAR_ENOUGH)

@@ -94,6 +94,12 @@ def get_terminal_width() -> int | None:
     return None
 
 
+def has_screen() -> bool:
+    """Return whether a full screen is available. Textual draws on stderr, so stderr must be a terminal too."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    return all(stream.isatty() for stream in streams) and os.environ.get("TERM", "dumb") != "dumb"
+
+
 def fold_line(line: str, indent: int = 0) -> list[str]:
     """Wrap a line at the width of the terminal. Do not wrap it if stdout is not a terminal."""
     width = get_terminal_width()

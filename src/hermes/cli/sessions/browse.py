@@ -15,7 +15,7 @@ from hermes import clock
 from hermes.cli.command import Words, add_store_option, parse_row_count
 from hermes.cli.exit_codes import Refused
 from hermes.cli.filters import add_source_option
-from hermes.cli.io.output import get_terminal_width, print_error, print_lines
+from hermes.cli.io.output import get_terminal_width, has_screen, print_error, print_lines
 from hermes.cli.io.prompts import CANCELLED
 from hermes.cli.io.text_columns import Column, fit_text
 from hermes.cli.store_access import open_store
@@ -85,12 +85,6 @@ def _resume(session_id: str, store: Path | None) -> int:
     print_lines([f"Resuming session: {make_printable(session_id)}"])
     elsewhere = [] if store is None else ["--store", str(store)]
     os.execv(CHAT[0], [*CHAT, f"--resume={session_id}", *elsewhere])
-
-
-def has_screen() -> bool:
-    """Return whether a full screen is available. Textual draws on stderr, so stderr must be a terminal too."""
-    streams = (sys.stdin, sys.stdout, sys.stderr)
-    return all(stream.isatty() for stream in streams) and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def choose_by_number(db: SessionDB, sources: list[str] | None, everything: bool, limit: int) -> str | None:
