@@ -36,7 +36,7 @@ DOCUMENTED = {
     *("days", "source_filter", "generated_at", "empty", "overview", "models", "platforms", "tools", "skills"),
     *("activity", "top_sessions"),
 }
-OURS = {"costs", "conversations", "daily"}
+OURS = {"costs", "conversations", "daily", "active_time"}
 
 
 def report(db: Any, days: int = 30, source: Any = None) -> dict[str, Any]:

@@ -169,6 +169,16 @@ def test_the_charts_get_a_value_for_every_day_hour_and_weekday(
     assert (sum(data["sessions"]), sum(data["tokens"]), sum(data["cost"])) == (3, 313, 1.5)
 
 
+def test_below_a_chart_is_a_line_of_text_and_no_control(db: SessionDB) -> None:
+    db.create_session("s", "cli")
+    elements = Elements(render_page(InsightsEngine(db).generate()))
+    charts = [at for at, (_, attributes) in enumerate(elements.tags) if "data-chart" in attributes]
+    assert [elements.tags[at + 1] for at in charts] == [("p", {"class": "reading"})] * len(charts)
+    *_, ours = elements.scripts
+    assert "legend: { show: false }" in ours
+    assert not {"button", "select", "input", "a"} & {tag for tag, _ in elements.tags}
+
+
 def test_a_cost_that_nobody_knows_is_no_bar_and_no_zero_on_the_page(db: SessionDB) -> None:
     db.create_session("s", "cli")
     db.record_usage("s", model="m", input_tokens=100)

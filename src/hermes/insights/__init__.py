@@ -1,7 +1,7 @@
 """The insights report: activity, models, tools, skills and costs of the last days.
 
 Owns the figures (`InsightsEngine(db).generate(days=30)`) and their layout as text and as a page. The report
-has the documented keys and also `costs`, `conversations` and `daily`. Costs are those stored with the
+has the documented keys and also `costs`, `conversations`, `daily` and `active_time`. Costs are those stored with the
 sessions; an unknown cost is None. Imports the store, but no surface.
 """
 
@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from hermes import clock, errors
+from hermes.insights import active_time
 from hermes.insights.tally import NO_SKILLS, Tally, ToolUse
 from hermes.store.arguments import check_integer
 from hermes.store.reports.activity import Activity
@@ -66,6 +67,7 @@ class InsightsEngine:
                 "costs": tally.costs(),
                 "conversations": tally.conversations(activity),
                 "daily": tally.calendar.daily(),
+                "active_time": active_time.summarize(activity.list_message_times()),
             }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from hermes import clock
 from hermes.insights import number_format
 from hermes.insights.number_format import format_number, format_plural, format_price, shorten_number
 from hermes.text import make_printable
@@ -37,9 +36,8 @@ def _format_lines(report: Report) -> Iterator[str]:
         f" · {format_plural(overview['total_tool_calls'], 'tool call')}"
         f" · {shorten_number(overview['total_tokens'])} tokens"
     )
-    if overview["total_hours"]:
-        average = number_format.format_duration(overview["avg_session_duration"])
-        yield f"Active ~{number_format.format_duration(overview['total_hours'] * clock.HOUR)} · ~{average} a session"
+    if report["active_time"]["seconds"]:
+        yield "Active {} · {} a session".format(*number_format.format_active_time(report))
     cost = format_price(costs["cost"], costs["cost_status"])
     yield f"Cost: {' · '.join([cost, *number_format.list_cost_notes(report)])}"
     yield from _format_list(

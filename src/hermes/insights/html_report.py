@@ -138,6 +138,7 @@ def _render_body(report: Report) -> Iterator[str]:
 
 def _render_figures(report: Report) -> Iterator[str]:
     overview, costs, activity = report["overview"], report["costs"], report["activity"]
+    active, average = number_format.format_active_time(report)
     streak = f"best streak {activity['max_streak']} days" if activity["max_streak"] > 1 else ""
     conversations = format_plural(report["conversations"]["total"], "conversation")
     billed = f"{number_format.format_dollars(costs['actual'])} of it billed" if costs["actual"] else ""
@@ -164,8 +165,8 @@ def _render_figures(report: Report) -> Iterator[str]:
         ),
         (
             "Active time",
-            f"~{number_format.format_duration(overview['total_hours'] * clock.HOUR)}",
-            f"~{number_format.format_duration(overview['avg_session_duration'])} a session",
+            active,
+            f"{average} a session",
         ),
         ("Active days", format_number(activity["active_days"]), streak),
     ]
@@ -179,7 +180,10 @@ def _render_figures(report: Report) -> Iterator[str]:
 
 def _render_chart(name: str, title: str, *, wide: bool = False) -> str:
     size = ' class="wide"' if wide else ""
-    return f'<section{size}><h2>{_escape_text(title)}</h2><div class="chart" data-chart="{name}"></div></section>'
+    return (
+        f'<section{size}><h2>{_escape_text(title)}</h2><div class="chart" data-chart="{name}"></div>'
+        '<p class="reading"></p></section>'
+    )
 
 
 def _render_models(report: Report) -> Iterator[str]:

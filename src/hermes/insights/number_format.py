@@ -32,6 +32,12 @@ def format_plural(number: float, noun: str) -> str:
     return f"{format_number(number)} {noun}{'' if number == 1 else 's'}"
 
 
+def format_active_time(report: dict[str, Any]) -> tuple[str, str]:
+    """Format the active time, in all and of an average session: `~3h 5m`, `~12m`."""
+    active = report["active_time"]
+    return f"~{format_duration(active['seconds'])}", f"~{format_duration(active['avg_session_seconds'])}"
+
+
 def format_duration(seconds: float) -> str:
     """Format a duration: `45s`, `12m`, `3h 5m`, `2.1d`."""
     if seconds < clock.MINUTE:

@@ -79,6 +79,7 @@ def _format_title(report: Report) -> Iterator[str]:
 
 def _format_overview(report: Report, room: int) -> Iterator[str]:
     overview, costs = report["overview"], report["costs"]
+    active, average = number_format.format_active_time(report)
     yield from _format_heading("Overview", room)
     pairs = [
         ("Sessions", format_amount(overview["total_sessions"])),
@@ -91,8 +92,8 @@ def _format_overview(report: Report, room: int) -> Iterator[str]:
         ("Output tokens", format_amount(overview["total_output_tokens"])),
         ("Cache read", format_amount(overview["total_cache_read_tokens"])),
         ("Cache written", format_amount(overview["total_cache_write_tokens"])),
-        ("Active time", f"~{number_format.format_duration(overview['total_hours'] * clock.HOUR)}"),
-        ("Avg session", f"~{number_format.format_duration(overview['avg_session_duration'])}"),
+        ("Active time", active),
+        ("Avg session", average),
         ("Avg messages", f"{overview['avg_messages_per_session']:.1f}"),
         ("Avg tokens", format_amount(overview["avg_tokens_per_session"])),
         ("Cost", format_price(costs["cost"], costs["cost_status"])),

@@ -22,6 +22,13 @@
     weekdays: byName(data.weekdays, "Sessions", (n) => data.weekdayNames[n] ?? "", 1),
   };
 
+  // The line below a chart: the value under the pointer, or the sum if there is none. It is text, not a control.
+  function read(chart, index) {
+    if (index == null) return `${chart.label}: ${chart.format(sum(chart.values))} in all`;
+    const value = chart.values[index];
+    return `${chart.named(chart.x[index])}: ${value == null ? "unknown" : chart.format(value)}`;
+  }
+
   function options(chart, width) {
     const ink = colour(chart.ink), faint = colour("--faint"), line = colour("--line");
     const axis = { stroke: faint, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
@@ -32,7 +39,9 @@
     };
     const names = { splits: () => chart.x.filter((x) => x % chart.every === 0), values: (_, at) => at.map(chart.named) };
     return {
-      width, height: 220, tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
+      width, height: 220, legend: { show: false },
+      hooks: { setCursor: [(plot) => { chart.reading.textContent = read(chart, plot.cursor.idx); }] },
+      tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
       cursor: { points: { show: false }, drag: { x: Boolean(chart.time), y: false } },
       scales: {
         x: { time: Boolean(chart.time), range: (_, low, high) => [low - step / 2, high + step / 2] },
@@ -45,10 +54,9 @@
           values: (_, at) => at.map(chart.format) },
       ],
       series: [
-        { label: chart.time ? "Day" : "When", value: (_, x) => x == null ? "all" : chart.named(x) },
-        { label: chart.label, stroke: ink, fill: ink, width: 0, points: { show: false },
-          paths: uPlot.paths.bars({ size: [0.75, 60], radius: 0.15 }),
-          value: (_, y) => y == null ? chart.format(sum(chart.values)) : chart.format(y) },
+        {},
+        { stroke: ink, fill: ink, width: 0, points: { show: false },
+          paths: uPlot.paths.bars({ size: [0.75, 60], radius: 0.15 }) },
       ],
     };
   }
@@ -58,6 +66,8 @@
     while (drawn.length) drawn.pop().destroy();
     for (const place of document.querySelectorAll("[data-chart]")) {
       const chart = charts[place.dataset.chart];
+      chart.reading = place.nextElementSibling;
+      chart.reading.textContent = read(chart, null);
       drawn.push(new uPlot(options(chart, place.clientWidth), [chart.x, chart.values], place));
     }
   }

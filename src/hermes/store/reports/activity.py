@@ -71,6 +71,15 @@ CALLS = " ".join(
     )
 )
 
+# Rewound messages count: the time was spent.
+TIMES = " ".join(
+    (
+        "SELECT m.session_id, m.timestamp FROM messages m WHERE m.session_id IN (",
+        IDS,
+        ") ORDER BY m.session_id",
+    )
+)
+
 
 class Spent(NamedTuple):
     """The usage of one model for one purpose, and the certainty of its cost."""
@@ -150,6 +159,11 @@ class Activity:
         """Yield (time, stored tool calls) of each message with tool calls. The calls are JSON unless another
         program wrote them."""
         return self._reader.each(CALLS, *self._window)
+
+    def list_message_times(self) -> Iterator[tuple[str, object]]:
+        """Yield (session, time) of each message, grouped by session. A time is a number unless another program
+        wrote it."""
+        return self._reader.each(TIMES, *self._window)
 
     def read_whole(self, conversation: str) -> WholeConversation:
         """Return the name and cost of a conversation from `list_sessions`, including its cost before the

@@ -1,0 +1,61 @@
+"""Active time: the time in which something was said.
+
+A moment is active if it lies between two consecutive messages of one session that are at most `MAX_GAP_S`
+apart. A moment counts once, even if several sessions were active. A longer gap does not count at all, so a
+session that stays open overnight adds nothing. A single message has no duration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from math import isfinite
+from operator import itemgetter
+from typing import Any
+
+MAX_GAP_S = 600.0
+
+Stretch = tuple[float, float]
+"""The times of the first and the last message without a longer gap between them."""
+
+
+def find_stretches(times: Iterable[float]) -> list[Stretch]:
+    """Return the stretches of one session, in order. Stretches of a single message are left out."""
+    stretches: list[Stretch] = []
+    first = last = None
+    for at in sorted(times):
+        if first is None or last is None or at - last > MAX_GAP_S:
+            first = at
+        elif stretches and stretches[-1][0] == first:
+            stretches[-1] = (first, at)
+        elif at > first:
+            stretches.append((first, at))
+        last = at
+    return stretches
+
+
+def measure(stretches: Iterable[Stretch]) -> float:
+    """Return the number of seconds in at least one stretch."""
+    seconds, covered = 0.0, float("-inf")
+    for first, last in sorted(stretches):
+        seconds += max(0.0, last - max(first, covered))
+        covered = max(covered, last)
+    return seconds
+
+
+def summarize(messages: Iterable[tuple[str, object]]) -> dict[str, Any]:
+    """Return the active time of sessions. `messages` are (session, time), grouped by session."""
+    every: list[Stretch] = []
+    each: list[float] = []
+    for _session, group in groupby(messages, key=itemgetter(0)):
+        # Another program may have stored any value as a time.
+        times = (at for _, at in group if isinstance(at, int | float) and isfinite(at))
+        if stretches := find_stretches(times):
+            every += stretches
+            each.append(measure(stretches))
+    return {
+        "seconds": measure(every),
+        "avg_session_seconds": sum(each) / len(each) if each else 0.0,
+        "sessions": len(each),
+        "max_gap_seconds": MAX_GAP_S,
+    }
