@@ -21,8 +21,8 @@ from hermes import __version__
 from tools.release import check_changelog, find_problems, make_tag_name, read_version
 
 ROOT = Path(__file__).parent.parent
-CORE = ("apsw", "msgspec", "ruamel.yaml")
-"""The dependencies of the package."""
+CORE = ("apsw", "markdown-it-py", "mdurl", "msgspec", "ruamel.yaml")
+"""The dependencies of the package, and theirs."""
 TAG = make_tag_name(__version__)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.rules_inline import StateInline
+    from markdown_it.token import Token
 
 MARKS = frozenset("\\`*_[]()<>#+-.!|~:=\"'")
 """Characters that Markdown uses as markup. Only a parser can decide whether one of them is markup or text."""
@@ -16,6 +18,29 @@ def has_same_text(source: str, rendered: str) -> bool:
     """Return whether all characters that cannot be markup occur in the rendering in the same order."""
     found = iter(rendered)
     return all(char in found for char in source if char not in MARKS and not char.isspace() and char != "\0")
+
+
+def iterate_visible_texts(tokens: Sequence[Token]) -> Iterator[str]:
+    """Yield the texts that an HTML rendering of the tokens shows, in source order. These include the numbers of
+    list items and the targets of links."""
+    numbers: list[int | None] = []
+    targets: list[str] = []
+    for token in tokens:
+        match token.type:
+            case "ordered_list_open" | "bullet_list_open":
+                numbers.append(int(token.attrs.get("start", 1)) if token.tag == "ol" else None)
+            case "ordered_list_close" | "bullet_list_close":
+                numbers.pop()
+            case "list_item_open" if (number := numbers[-1]) is not None:
+                yield str(number)
+                numbers[-1] = number + 1
+            case "fence":
+                yield token.info
+            case "link_open":
+                targets.append(f"{token.attrs.get('href', '')}{token.attrs.get('title', '')}")
+            case "link_close":
+                yield targets.pop()
+        yield "".join(iterate_visible_texts(token.children)) if token.children is not None else token.content
 
 
 def keep_indentation(parser: MarkdownIt, space: str = " ") -> None:

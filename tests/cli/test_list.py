@@ -18,7 +18,7 @@ from tests.cli.conftest import COMMAND, Hermes, Told, seen_on_a_terminal
 HOUR, DAY = 3600, 86400
 HEAVY = (
     *("rich", "asyncio", "pydantic", "sqlite3", "httpx2", "openai", "textual", "prompt_toolkit"),
-    *("dataclasses", "inspect", "json", "logging", "msgspec", "ruamel", "subprocess"),
+    *("dataclasses", "inspect", "json", "logging", "markdown_it", "msgspec", "ruamel", "subprocess"),
     *("hermes.recall", "hermes.terms", "hermes.store.query_tree", "hermes.store.values"),
     *(
         "hermes.store.sqlite.search.index",

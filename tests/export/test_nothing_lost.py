@@ -9,7 +9,7 @@ from hypothesis import example, given
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from hermes.export.html_page import render_text
+from hermes.export.markdown_html import render_text
 from hermes.export.quoted_markdown import contain_markdown
 from tests.rendered_texts import TEXTS, assert_shows, text_in
 

@@ -7,17 +7,23 @@ from base64 import b64encode
 from hashlib import sha256
 from html.parser import HTMLParser
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.export.html_page import render_text
+from hermes.export.markdown_html import render_text
 from hermes_state import SessionDB
-from tests.export.conftest import Written, compressed, talk
+from tests.export.conftest import T, Written, compressed, talk
+from tests.rendered_texts import TEXTS
 
 HOSTILE = (
     "</script></style><img src=x onerror=alert(1)><script>alert(2)</script> \x1b[2J\0 \u202e \" ' &amp; `<b>`"
 )
-ALLOWED = {"p", "pre", "code", "h3", "strong"}
+ALLOWED = set(
+    "a blockquote br code div em h3 h4 h5 h6 hr li ol p pre s strong table tbody td th thead tr ul".split()
+)
+EMPTY = {"br", "hr", "img", "input", "meta"}
+ATTRIBUTES = {"class", "data-language", "href", "rel", "start", "target", "title"}
 
 
 class Tags(HTMLParser):
@@ -31,7 +37,7 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attributes)))
-        self.depth += 1
+        self.depth += tag not in EMPTY
 
     def handle_endtag(self, tag: str) -> None:
         self.depth -= 1
@@ -40,26 +46,99 @@ class Tags(HTMLParser):
         self.text += data
 
 
-@given(
-    st.lists(
-        st.sampled_from(
-            ["`", "``", "```", "\n", "\n\n", "**", "<b>", "&", '"', "# ", "~~~", "a", "x y", "</pre>"]
-        )
-    ).map("".join)
-)
+HOSTILE_PIECES = st.lists(
+    st.sampled_from(
+        [
+            *("`", "``", "```", "\n", "\n\n", "**", "<b>", "&", '"', "# ", "~~~", "a", "x y", "</pre>"),
+            *("[a](", "javascript:alert(1)", "data:text/html,x", "https://x.example", ")", "<", ">", "- "),
+            *("\n|-|:-:|\n", "1. ", "_", "![", "]", "&#106;avascript:", "java\tscript:", "mailto:", "'"),
+            *("> ", "| ", "HTTPS://", "</noscript>"),
+        ]
+    )
+).map("".join)
+
+
+@given(HOSTILE_PIECES | TEXTS)
 def test_what_was_said_makes_no_tags_but_ours_and_they_are_closed(said: str) -> None:
     read = Tags(render_text(said))
     assert {tag for tag, _ in read.tags} <= ALLOWED
+    assert {name for _, told in read.tags for name in told} <= ATTRIBUTES
     assert read.depth == 0
-    labels = [told.get("data-language") or "" for _, told in read.tags]
-    assert "<b>" not in said or "<b>" in read.text + "".join(labels)
+    targets = [told["href"] or "" for tag, told in read.tags if tag == "a"]
+    assert all(re.match("(?i)https?://|mailto:", target) for target in targets)
+    told = "".join(value or "" for _, told in read.tags for value in told.values())
+    assert "<b>" not in said or "<b>" in read.text + told
 
 
-def test_code_headings_and_marks_are_shown() -> None:
-    assert render_text("# Hi\n\nsome `code` and **more**\nnext\n\n```py\na < b\n```") == (
-        "<h3>Hi</h3><p>some <code>code</code> and <strong>more</strong>\nnext</p>"
+def test_markdown_is_rendered() -> None:
+    said = """# Hi
+some `code`, **bold**, *soft* and ~~gone~~
+next   line
+
+- one
+  1. two
+
+> quoted
+
+| a | b |
+|---|--:|
+| 1 | **2** |
+
+---
+
+```py
+a < b
+```"""
+    assert render_text(said).replace("\n", "") == (
+        "<h3>Hi</h3><p>some <code>code</code>, <strong>bold</strong>, <em>soft</em> and <s>gone</s><br>next   line</p>"
+        "<ul><li><p>one</p><ol><li><p>two</p></li></ol></li></ul><blockquote><p>quoted</p></blockquote>"
+        '<div class="table"><table><thead><tr><th>a</th><th class="right">b</th></tr></thead>'
+        '<tbody><tr><td>1</td><td class="right"><strong>2</strong></td></tr></tbody></table></div><hr>'
         '<pre data-language="py"><code>a &lt; b</code></pre>'
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "target", "shown"),
+    [
+        ("see [the page](https://x.example/a?b=1&c=2)", "https://x.example/a?b=1&c=2", "the page"),
+        ("(see https://x.example/a_(b)).", "https://x.example/a_(b)", "https://x.example/a_(b)"),
+        ("见https://x.example/a吧。", "https://x.example/a", "https://x.example/a"),
+        ("<https://x.example>", "https://x.example", "https://x.example"),
+        ("<ann@x.example>", "mailto:ann@x.example", "ann@x.example"),
+        ("**https://x.example/**", "https://x.example/", "https://x.example/"),
+        ("![a picture](https://x.example/p.png)", "https://x.example/p.png", "a picture"),
+    ],
+)
+def test_links_lead_to_the_web_and_to_mail_addresses(said: str, target: str, shown: str) -> None:
+    source = render_text(said)
+    (attributes,) = [told for tag, told in Tags(source).tags if tag == "a"]
+    assert attributes == {"href": target, "target": "_blank", "rel": "noopener"}
+    assert f">{shown}</a>" in source
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[a](javascript:alert(1))",
+        "[a](JaVaScRiPt:alert(1))",
+        "[a](data:text/html,<b>)",
+        "[a](vbscript:x)",
+        "[a](file:///etc/passwd)",
+        "[a](//x.example)",
+        "[a](/etc)",
+        "<javascript:alert(1)>",
+        "[a](&#106;avascript:alert(1))",
+        "`https://x.example`",
+        "[a]\n\n[a]: https://x.example",
+    ],
+)
+def test_other_targets_are_shown_as_typed(said: str) -> None:
+    read = Tags(render_text(said))
+    assert [
+        told["href"] for tag, told in read.tags if tag == "a" and told["href"] != "https://x.example"
+    ] == []
+    assert said.replace("`", "").replace("\n", "") in read.text.replace("\n", "")
 
 
 def test_the_page_obeys_nothing_but_its_own_style_and_script(db: SessionDB, written: Written) -> None:
@@ -77,6 +156,7 @@ def test_the_page_obeys_nothing_but_its_own_style_and_script(db: SessionDB, writ
     assert not [name for _, told in read.tags for name in told if name.startswith("on") or name == "style"]
     addresses = [told[name] or "" for _, told in read.tags for name in ("src", "href") if name in told]
     assert all(address.startswith("#") for address in addresses)
+    assert "</noscript" not in source
     assert not set(source) & set("\x1b\0\u202e")
 
 
@@ -90,6 +170,39 @@ def test_every_message_has_an_address_and_every_conversation_a_place_in_the_list
     assert [told["href"] for tag, told in read.tags if tag == "a"][:2] == [f"#{place}" for place in places]
     assert f"msg-{ids[0]}" in [told.get("id") for tag, told in read.tags if tag == "section"]
     assert len([tag for tag, _ in read.tags if tag == "section"]) == 6
+
+
+def test_a_single_conversation_needs_no_script(db: SessionDB, written: Written) -> None:
+    talk(db, "a", ("user", "one"))
+    page = written("html", "a").partition("<main>")[2].partition("<script>")[0]
+    assert "<section" in page
+    assert "<noscript" not in page
+
+
+def test_conversations_of_several_are_text_until_they_are_opened(db: SessionDB, written: Written) -> None:
+    """A browser that runs scripts reads a `noscript` as text."""
+    for name in ("a", "b"):
+        talk(db, name, ("user", f"from {name} </noscript><b>"), ("assistant", "</article>"))
+    source = written("html", "a", "b").partition("<script>")[0]
+    left = re.sub("<noscript>.*?</noscript>", "", source, flags=re.DOTALL)
+    assert left.count("<article") == left.count("</article>") == 2
+    assert "<section" not in left
+    assert "from a" not in left.partition("<main>")[2]
+    assert source.count("</noscript>") == source.count("<noscript>") == 2
+
+
+def test_the_newest_chat_of_a_person_is_first(db: SessionDB, written: Written) -> None:
+    talk(db, "old", ("user", "the old chat"), started_at=T)
+    talk(db, "new", ("user", "the new chat"), started_at=T + 100)
+    talk(db, "job", ("user", "the job"), source="cron", started_at=T + 200)
+    talk(db, "task", ("user", "the task"), parent_session_id="new", started_at=T + 300)
+    source = written("html", "old", "new", "job", "task")
+    titles = re.findall('<span class="title">(.*?)</span><small>(.*?)</small>', source)
+    assert [title for title, _ in titles] == ["the new chat", "the old chat", "the task", "the job"]
+    assert [facts.split(" · ")[2] for _, facts in titles] == ["1 message", "1 message", "subagent", "job"]
+    assert re.findall("<h1>(.*?)</h1>", source) == [title for title, _ in titles]
+    assert source.index("the old chat") < source.index("Subagents, jobs and tools") < source.index("the task")
+    assert '<dt>Came out of</dt><dd><a href="#c1">new (child)</a></dd>' in source
 
 
 def test_images_are_in_the_page_and_other_addresses_are_not_fetched(db: SessionDB, written: Written) -> None:

@@ -12,7 +12,7 @@ import pytest
 import hermes_state
 from hermes_state import SessionDB, format_session_db_unavailable, get_last_init_error
 
-HEAVY = ("asyncio", "pydantic", "rich", "sqlite3")
+HEAVY = ("asyncio", "markdown_it", "pydantic", "rich", "sqlite3")
 NOT_FOR_OPENING = (
     *HEAVY,
     *("dataclasses", "inspect", "json", "logging", "msgspec", "shlex", "shutil", "subprocess", "tempfile"),

@@ -1,17 +1,20 @@
 """HTML: one self-contained page for any number of conversations.
 
-The page is written incrementally: the list of conversations first, then each conversation. It requests
-nothing from the network, and its Content-Security-Policy allows only its own style and script, by their
-hashes. Without its script the page is a long document. With it, the page has a list, a conversation view and
-a search. Every message has an anchor (`#msg-17`). Reasoning, tool calls and tool results are collapsed. The
-system prompt and rewound messages are left out; JSONL contains them.
+The page is written incrementally: the list of conversations first, then each conversation, chats before
+subagents and jobs, newest first. It requests nothing from the network, and its Content-Security-Policy allows
+only its own style and script, by their hashes. It has a list, a conversation view and a search. Every message
+has an anchor (`#msg-17`). Reasoning, tool calls and tool results are collapsed. The system prompt and rewound
+messages are left out; JSONL contains them.
+
+A page with several conversations has each of them in a `<noscript>`. A browser that runs scripts reads this as
+text, and the script inserts a conversation when it is opened, so a page with thousands of conversations loads
+quickly. A browser that runs no scripts reads it as elements, and the list leads to each conversation.
 """
 
 from __future__ import annotations
 
-import re
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from html import escape
 from pathlib import Path
@@ -19,6 +22,7 @@ from typing import Any
 
 from hermes import clock
 from hermes.export.export_recognition import HTML_MARK
+from hermes.export.markdown_html import render_text
 from hermes.export.message_text import (
     Call,
     Part,
@@ -36,6 +40,10 @@ from hermes.text import spell_controls, to_text
 
 FOLDED_FROM = 100_000
 """Length in characters above which a message is collapsed. Laying out longer texts makes a browser slow."""
+
+KIND_NAMES = {"child": "subagent", "job": "job", "tool": "tool"}
+"""The kinds of conversations that people do not take part in."""
+OTHERS = "Subagents, jobs and tools"
 
 HEAD = """<!doctype html>
 <html lang="en">
@@ -59,6 +67,8 @@ aria-label="Search titles and text"><span id="found" role="status"></span>\
 <nav><ol>
 """
 ENTRY = """<li><a href="#c{number}"><span class="title">{title}</span><small>{told}</small></a></li>
+"""
+GROUP = """</ol><h2>{name}</h2><ol>
 """
 MAIN = """</ol></nav></details>
 </aside>
@@ -85,23 +95,37 @@ def write(conversations: Sequence[Conversation], load: Load) -> Iterator[str]:
         script=_compute_hash(js),
         counted=counted,
     )
-    for number, conversation in enumerate(conversations, 1):
+    ordered = sorted(conversations, key=lambda found: (_is_chat(found), found.last_active), reverse=True)
+    numbers = {segment.id: number for number, found in enumerate(ordered, 1) for segment in found.segments}
+    for number, conversation in enumerate(ordered, 1):
+        if not _is_chat(conversation) and (number == 1 or _is_chat(ordered[number - 2])):
+            yield GROUP.format(name=OTHERS)
         yield _format_entry(number, conversation)
     yield MAIN
-    for number, conversation in enumerate(conversations, 1):
-        yield from _format_article(number, conversation, load)
+    for number, conversation in enumerate(ordered, 1):
+        yield f'<article id="c{number}">{"<noscript>" if len(ordered) > 1 else ""}\n'
+        yield from _format_conversation(conversation, load, numbers)
+        yield f"{'</noscript>' if len(ordered) > 1 else ''}</article>\n"
     yield TAIL.format(js=js)
 
 
+def _is_chat(conversation: Conversation) -> bool:
+    return conversation.segments[0].kind not in KIND_NAMES
+
+
 def _format_entry(number: int, conversation: Conversation) -> str:
-    facts = [clock.format_day(conversation.last_active), escape_text(conversation.segments[0].source)]
+    first = conversation.segments[0]
+    facts = [clock.format_day(conversation.last_active), escape_text(first.source)]
+    if first.kind in KIND_NAMES:
+        facts.append(KIND_NAMES[first.kind])
     if conversation.messages:
         facts.append(_format_count(conversation.messages, "message"))
     return ENTRY.format(number=number, title=escape_text(conversation.heading), told=" · ".join(facts))
 
 
-def _format_article(number: int, conversation: Conversation, load: Load) -> Iterator[str]:
-    yield f'<article id="c{number}">\n<header><h1>{escape_text(conversation.heading)}</h1>\n'
+def _format_conversation(conversation: Conversation, load: Load, numbers: Mapping[str, int]) -> Iterator[str]:
+    """Yield the conversation. `numbers` are the places of all sessions in the page."""
+    yield f"<header><h1>{escape_text(conversation.heading)}</h1>\n"
     has_head = False
     for segment in conversation.segments:
         session = load(segment.id)
@@ -110,18 +134,17 @@ def _format_article(number: int, conversation: Conversation, load: Load) -> Iter
         yield (
             _format_continued(session)
             if has_head
-            else f"<dl>{_format_facts(conversation, session)}</dl></header>\n"
+            else f"<dl>{_format_facts(conversation, session, numbers)}</dl></header>\n"
         )
         for message in session["messages"]:
             if is_visible(message):
                 yield _format_message(message)
         has_head = True
-    yield "</article>\n" if has_head else "</header></article>\n"
+    if not has_head:
+        yield "</header>"
 
 
-def _format_facts(conversation: Conversation, session: Session) -> str:
-    parent = session.get("parent_session_id")
-    origin = f"{parent} ({session.get('relation') or 'child'})" if parent else None
+def _format_facts(conversation: Conversation, session: Session, numbers: Mapping[str, int]) -> str:
     facts = [
         ("Source", session.get("source")),
         ("Model", session.get("model")),
@@ -129,12 +152,14 @@ def _format_facts(conversation: Conversation, session: Session) -> str:
         ("Last active", format_time(conversation.last_active)),
         ("Workspace", session.get("workspace")),
         ("Tags", ", ".join(session.get("tags") or [])),
-        ("Came out of", origin),
         ("Session", ", ".join(to_text(segment.id) for segment in conversation.segments)),
     ]
-    return "".join(
-        f"<div><dt>{name}</dt><dd>{escape_text(value)}</dd></div>" for name, value in facts if value
-    )
+    written = [(name, escape_text(value)) for name, value in facts if value]
+    if parent := session.get("parent_session_id"):
+        origin = escape_text(f"{parent} ({session.get('relation') or 'child'})")
+        number = numbers.get(parent)
+        written.append(("Came out of", f'<a href="#c{number}">{origin}</a>' if number else origin))
+    return "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in written)
 
 
 def _format_continued(session: Session) -> str:
@@ -208,81 +233,6 @@ def _compute_hash(source: str) -> str:
     return f"sha256-{b64encode(sha256(source.encode()).digest()).decode()}"
 
 
-# Text as HTML: code blocks, headings, inline code and bold text. Everything else is shown as typed.
-#
-# Text is escaped first and marked up afterwards, so that no text can become a tag. There are no links: an
-# address is shown as text, and nothing leads out of the page.
-
-_FENCE = re.compile(r"^[ \t]*(`{3,}(?!.*`)|~{3,})[ \t]*(.*?)[ \t]*$")
-_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)(?:[ \t]+#+)?[ \t]*$")
-_MARKS = re.compile(r"(?<![`\\])(`+)(?!`)([\s\S]*?[^`])\1(?!`)|(?<!\*)\*\*(?!\s)([^*\n]*[^*\s])\*\*(?!\*)")
-"""Inline code, between two runs of equally many backticks, and bold text."""
-_PART = re.compile(r"(?m)^(?=[ \t]*(?:[-*+>]|\d{1,9}[.)])(?:[ \t]|$))")
-"""The start of a list item or a quote. Inline markup does not extend across it."""
-_QUOTED = re.compile(r"(?m)^[ \t]*>")
-
-
 def escape_text(text: object) -> str:
     """Escape text for HTML, including attribute values."""
     return escape(spell_controls(str(text)))
-
-
-def render_text(text: str) -> str:
-    return "".join(_render_blocks(spell_controls(text).split("\n")))
-
-
-def _render_blocks(lines: list[str]) -> Iterator[str]:
-    paragraph: list[str] = []
-    code: list[str] = []
-    fence = language = ""
-    for line in lines:
-        mark = _FENCE.match(line)
-        if fence:
-            if mark and mark[1].startswith(fence) and not mark[2]:
-                yield _render_code(code, language)
-                fence, code = "", []
-            else:
-                code.append(line)
-            continue
-        heading = None if mark else _HEADING.match(line)
-        if mark or heading or not line.strip():
-            yield from _render_paragraph(paragraph)
-            paragraph = []
-            if mark:
-                fence, language = mark[1], mark[2]
-            elif heading:
-                yield f"<h3>{_render_inline(heading[1])}</h3>"
-        else:
-            paragraph.append(line)
-    yield from _render_paragraph(paragraph)
-    if fence:
-        yield _render_code(code, language)
-
-
-def _render_paragraph(lines: list[str]) -> Iterator[str]:
-    if lines:
-        joined = "\n".join(lines)
-        # An indented paragraph may also be the rest of a list item. Its markup is kept as typed.
-        is_code = lines[0].startswith(("    ", "\t"))
-        yield f"<p>{escape(joined, quote=False) if is_code else _render_inline(joined)}</p>"
-
-
-def _render_code(lines: list[str], language: str) -> str:
-    label = f' data-language="{escape(language)}"' if language else ""
-    joined = "\n".join(lines)
-    return f"<pre{label}><code>{escape(joined)}</code></pre>"
-
-
-def _render_inline(text: str) -> str:
-    is_quoted = _QUOTED.search(text) is not None
-    parts = text.splitlines(keepends=True) if is_quoted else _PART.split(text)
-    escaped = [escape(part, quote=False) for part in parts]
-    if is_quoted and any("`" in _MARKS.sub("", part) for part in escaped):
-        return "".join(escaped)  # a single backtick may belong to markup on another line of the quote
-    return "".join(_MARKS.sub(_render_mark, part) for part in escaped)
-
-
-def _render_mark(found: re.Match[str]) -> str:
-    if found[3]:
-        return f"<strong>{found[3]}</strong>"
-    return f"<code>{found[2].strip()}</code>"

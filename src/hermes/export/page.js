@@ -3,93 +3,107 @@
 (() => {
   const MOST_MARKS = 1000;
   const SLICE = 30;
+  const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', "#x27": "'" };
   const byId = (id) => document.getElementById(id);
   const articles = [...document.querySelectorAll("article")];
   const links = [...document.querySelectorAll("nav a")];
-  const titles = articles.map((one) => one.querySelector("h1").textContent.toLowerCase());
-  const texts = new Map();
+  const titles = links.map((link) => link.querySelector(".title").textContent.toLowerCase());
+  // Each conversation of several is the text of a <noscript>. It becomes elements while it is shown.
+  const stored = articles.map((article) => article.querySelector("noscript"));
+  const messages = [];
   const isNarrow = () => matchMedia("(max-width: 50rem)").matches;
-  let shown = null, hits = [], at = -1, asked = 0;
+  let shown = -1, found = articles.map(() => []), hits = [], at = -1, asked = 0;
 
-  function show(article) {
-    if (!article || article === shown) return;
-    shown = article;
-    articles.forEach((one, number) => {
-      one.hidden = one !== article;
-      if (one === article) links[number].setAttribute("aria-current", "true");
-      else links[number].removeAttribute("aria-current");
-    });
+  function show(number) {
+    if (number === shown || !articles[number]) return;
+    if (shown >= 0) {
+      links[shown].removeAttribute("aria-current");
+      articles[shown].hidden = true;
+      if (stored[shown]) articles[shown].replaceChildren(stored[shown]);
+    }
+    shown = number;
+    links[number].setAttribute("aria-current", "true");
+    articles[number].hidden = false;
+    if (stored[number]) articles[number].innerHTML = stored[number].textContent;
     mark();
   }
 
-  function follow() {
-    const target = location.hash.length > 1 ? byId(decodeURIComponent(location.hash.slice(1))) : null;
-    const article = target && target.closest("article");
-    show(article || shown || articles[0]);
-    if (article && target !== article) target.scrollIntoView();
-    else scrollTo(0, isNarrow() && article ? article.offsetTop : 0);
+  function locate(id) {
+    const element = byId(id);
+    if (element) return articles.indexOf(element.closest("article"));
+    return /^msg-\w+$/.test(id) ? stored.findIndex((one) => one && one.textContent.includes(` id="${id}"`)) : -1;
   }
 
-  const said = (section) => {
-    if (!texts.has(section)) texts.set(section, section.textContent.toLowerCase());
-    return texts.get(section);
-  };
+  function follow() {
+    const id = location.hash.slice(1), number = id ? locate(id) : -1;
+    show(number >= 0 ? number : Math.max(shown, 0));
+    const target = number >= 0 ? byId(id) : null;
+    if (target && target !== articles[number]) target.scrollIntoView();
+    else scrollTo(0, isNarrow() && target ? target.offsetTop : 0);
+    if (number >= 0) links[number].scrollIntoView({ block: "nearest" });
+  }
+
+  const strip = (html) => html
+    .replace(/<\/?(?:a|code|em|s|strong)\b[^>]*>/g, "").replace(/<[^>]*>/g, "\n")
+    .replace(/&(amp|lt|gt|quot|#x27);/g, (_, name) => ENTITIES[name]).toLowerCase();
+
+  function read(number) {
+    if (!messages[number]) {
+      messages[number] = stored[number]
+        ? stored[number].textContent.split("<section ").slice(1)
+          .map((html) => ({ id: / id="([^"]*)"/.exec(html)[1], text: strip(`<${html}`) }))
+        : [...articles[number].querySelectorAll("section")]
+          .map((section) => ({ id: section.id, text: section.textContent.toLowerCase() }));
+    }
+    return messages[number];
+  }
   const words = () => byId("query").value.toLowerCase().split(/\s+/).filter(Boolean);
 
   async function search() {
-    const mine = ++asked, wanted = words();
+    const mine = ++asked, wanted = words(), results = [];
     const holds = (text) => wanted.every((word) => text.includes(word));
     let paused = performance.now();
-    const found = [];
-    for (const [number, article] of articles.entries()) {
-      const own = [];
-      if (wanted.length) {
-        for (const section of article.querySelectorAll("section")) {
-          if (holds(said(section))) own.push(section);
-          if (performance.now() - paused > SLICE) {
-            await new Promise((go) => setTimeout(go));
-            if (mine !== asked) return;
-            paused = performance.now();
-          }
-        }
+    for (const number of articles.keys()) {
+      results.push(wanted.length ? read(number).filter((message) => holds(message.text)) : []);
+      if (performance.now() - paused > SLICE) {
+        byId("found").textContent = "…";
+        await new Promise((go) => setTimeout(go));
+        if (mine !== asked) return;
+        paused = performance.now();
       }
-      found.push(own);
     }
-    document.querySelectorAll("section.hit").forEach((one) => one.classList.remove("hit"));
+    found = results.map((own) => own.map((message) => message.id));
     let conversations = 0;
-    articles.forEach((article, number) => {
+    links.forEach((link, number) => {
       const matches = !wanted.length || found[number].length > 0 || holds(titles[number]);
       conversations += matches;
-      links[number].parentElement.hidden = !matches;
-      const old = links[number].querySelector(".hits");
+      link.parentElement.hidden = !matches;
+      const old = link.querySelector(".hits");
       if (old) old.remove();
       if (found[number].length) {
         const count = document.createElement("small");
         count.className = "hits";
         count.textContent = ` · ${found[number].length} found`;
-        links[number].append(count);
+        link.append(count);
       }
-      found[number].forEach((section) => section.classList.add("hit"));
     });
-    hits = found.flat();
+    hits = found.flatMap((own, number) => own.map((id) => ({ id, number })));
     at = -1;
     byId("found").textContent = wanted.length ? `${hits.length} in ${conversations}` : "";
     byId("previous").hidden = byId("next").hidden = !hits.length;
-    if (wanted.length) {
-      const current = articles.indexOf(shown);
-      if (current < 0 || links[current].parentElement.hidden) {
-        show(articles.find((_, number) => !links[number].parentElement.hidden));
-      }
+    if (wanted.length && (shown < 0 || links[shown].parentElement.hidden)) {
+      show(links.findIndex((link) => !link.parentElement.hidden));
     }
     mark();
   }
 
   function mark() {
-    if (!window.Highlight || !CSS.highlights) return;
-    CSS.highlights.delete("found");
+    document.querySelectorAll("section.hit").forEach((section) => section.classList.remove("hit"));
+    if (window.Highlight && CSS.highlights) CSS.highlights.delete("found");
     const wanted = words(), ranges = [];
-    if (!wanted.length || !shown) return;
-    for (const section of shown.querySelectorAll("section.hit")) {
+    if (!wanted.length || shown < 0) return;
+    for (const section of found[shown].map(byId)) {
+      section.classList.add("hit");
       const walker = document.createTreeWalker(section, NodeFilter.SHOW_TEXT);
       while (walker.nextNode() && ranges.length < MOST_MARKS) {
         const node = walker.currentNode, text = node.data.toLowerCase();
@@ -104,18 +118,20 @@
         }
       }
     }
-    CSS.highlights.set("found", new Highlight(...ranges));
+    if (window.Highlight && CSS.highlights) CSS.highlights.set("found", new Highlight(...ranges));
   }
 
   function step(by) {
     if (!hits.length) return;
     at = (at + by + hits.length) % hits.length;
-    const hit = hits[at], wanted = words();
-    show(hit.closest("article"));
+    const wanted = words();
+    show(hits[at].number);
+    const hit = byId(hits[at].id);
     for (const folded of hit.querySelectorAll("details")) {
       if (wanted.some((word) => folded.textContent.toLowerCase().includes(word))) folded.open = true;
     }
     hit.scrollIntoView({ block: "center" });
+    links[hits[at].number].scrollIntoView({ block: "nearest" });
     byId("found").textContent = `${at + 1} / ${hits.length}`;
   }
 
@@ -139,6 +155,7 @@
     if (isNarrow()) byId("list").open = false;
   });
   addEventListener("hashchange", follow);
+  articles.forEach((article) => { article.hidden = true; });
   if (isNarrow() && articles.length > 1) byId("list").open = false;
   follow();
 })();

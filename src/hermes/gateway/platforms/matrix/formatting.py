@@ -14,7 +14,7 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from hermes.rendering_check import has_same_text, keep_indentation
+from hermes.rendering_check import has_same_text, iterate_visible_texts, keep_indentation
 
 LONGEST = 12_000
 """Maximum length of a message, in units of `measure`."""
@@ -44,7 +44,7 @@ def measure(text: str) -> int:
 def render_html(text: str) -> str:
     """Render Markdown as HTML, or return it escaped if rendering would lose text."""
     tokens = list(_add_code_info(_MARKDOWN.parse(text)))
-    if not has_same_text(text, "".join(_visible_texts(tokens))):
+    if not has_same_text(text, "".join(iterate_visible_texts(tokens))):
         return escape(text, quote=False).replace("\n", "<br />\n")
     html: str = _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}).strip()
     alone = html.startswith("<p>") and html.endswith("</p>") and html.count("<p>") == 1
@@ -58,28 +58,6 @@ def _add_code_info(tokens: Sequence[Token]) -> Iterator[Token]:
             info = Token("inline", "", 0, children=[Token("text", "", 0, content=token.info.strip())])
             yield from (Token("paragraph_open", "p", 1), info, Token("paragraph_close", "p", -1))
         yield token
-
-
-def _visible_texts(tokens: Sequence[Token]) -> Iterator[str]:
-    """Yield the texts that a client shows, in source order, with the numbers that it adds to list items."""
-    numbers: list[int | None] = []
-    targets: list[str] = []
-    for token in tokens:
-        match token.type:
-            case "ordered_list_open" | "bullet_list_open":
-                numbers.append(int(token.attrs.get("start", 1)) if token.tag == "ol" else None)
-            case "ordered_list_close" | "bullet_list_close":
-                numbers.pop()
-            case "list_item_open" if (number := numbers[-1]) is not None:
-                yield str(number)
-                numbers[-1] = number + 1
-            case "fence":
-                yield token.info.partition(" ")[0]
-            case "link_open":
-                targets.append(f"{token.attrs.get('href', '')}{token.attrs.get('title', '')}")
-            case "link_close":
-                yield targets.pop()
-        yield "".join(_visible_texts(token.children)) if token.children is not None else token.content
 
 
 def make_message(

@@ -1,0 +1,180 @@
+"""Render the Markdown of a message as HTML: lists, tables, quotes, links, emphasis and code.
+
+The text can be hostile. No text becomes a tag: HTML in it is shown as typed. A link leads to the web or to a
+mail address; any other target is shown as typed. Pictures become links. The HTML contains no `style`
+attribute, because the policy of the page forbids it. No text is lost: a block that the parser would shorten is
+shown as typed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from html import escape
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+
+from hermes.rendering_check import has_same_text, iterate_visible_texts, keep_indentation
+from hermes.text import spell_controls
+
+MOST_NESTING = 60
+
+_TARGET = re.compile(r"https?://|mailto:", re.IGNORECASE)
+_ADDRESS = re.compile(r"https?://[^\s<>\"'`|\\\u2e80-\u9fff\uac00-\ud7af\uff00-\uffef]+", re.IGNORECASE)
+"""An address in running text. It ends at the characters of scripts that do not separate words by spaces."""
+_AFTER_ADDRESS = ".,;:!?*_~"
+"""Punctuation that belongs to the sentence if an address ends with it."""
+_BRACKETS = {")": "(", "]": "[", "}": "{"}
+_MARKUP = re.compile(r"[\\`*_\[<>#|~]|://|(?m:^[ \t]*(?:[-+=]|\d{1,9}[.)])|^(?:\t| {2,}))")
+"""Matches a text that can contain Markdown. Other texts are not parsed, which is much faster."""
+_PARAGRAPHS = re.compile(r"\n(?:[ \t]*\n)+")
+
+
+def render_text(text: str) -> str:
+    """Return the HTML of a Markdown text."""
+    text = spell_controls(text)
+    if not _MARKUP.search(text):
+        return "".join(_render_lines(part.split("\n")) for part in _PARAGRAPHS.split(text) if part.strip())
+    parser = _get_parser()
+    lines = text.split("\n")
+    tokens: list[Token] = []
+    html = ""
+    for token in parser.parse(text):
+        tokens.append(token)
+        if token.level == 0 and token.nesting <= 0 and token.type != "inline":
+            html += _render_block(parser, tokens, lines)
+            tokens = []
+    return html
+
+
+def _render_block(parser: MarkdownIt, block: list[Token], lines: Sequence[str]) -> str:
+    """Render one top-level block, or its source lines if some of their text would be missing."""
+    first, end = block[0].map or (0, 0)
+    if not has_same_text("\n".join(lines[first:end]), "".join(iterate_visible_texts(block))):
+        return _render_lines(lines[first:end])
+    for token in block:
+        if token.type == "paragraph_open" or token.type == "paragraph_close":
+            token.hidden = False  # every line of text is in a paragraph, which keeps its spaces
+        if token.children:
+            token.children = list(_link_addresses(token.children))
+    html: str = parser.renderer.render(block, parser.options, {})
+    return html
+
+
+def _render_lines(lines: Sequence[str]) -> str:
+    return f"<p>{'<br>'.join(escape(line.rstrip()) for line in lines)}</p>\n"
+
+
+def _link_addresses(children: Sequence[Token]) -> Iterator[Token]:
+    """Yield the tokens of a line of text. Addresses in the text become links."""
+    depth = 0
+    for token in children:
+        depth += token.nesting if token.type in ("link_open", "link_close") else 0
+        if token.type != "text" or depth or "://" not in token.content:
+            yield token
+            continue
+        at = 0
+        for found in _ADDRESS.finditer(token.content):
+            address = _trim_address(found[0])
+            yield Token("text", "", 0, content=token.content[at : found.start()])
+            yield Token("link_open", "a", 1, attrs={"href": address})
+            yield Token("text", "", 0, content=address)
+            yield Token("link_close", "a", -1)
+            at = found.start() + len(address)
+        yield Token("text", "", 0, content=token.content[at:])
+
+
+def _trim_address(address: str) -> str:
+    """Return the address without the punctuation after it, and without a bracket that was opened before it."""
+    while address:
+        last = address[-1]
+        opening = _BRACKETS.get(last)
+        if last not in _AFTER_ADDRESS and (opening is None or address.count(opening) >= address.count(last)):
+            break
+        address = address[:-1]
+    return address
+
+
+class _Parser(MarkdownIt):
+    def validateLink(self, url: str) -> bool:  # noqa: N802 - its name in the library
+        return _TARGET.match(url) is not None
+
+    def normalizeLink(self, url: str) -> str:  # noqa: N802 - its name in the library
+        """Return the target unchanged. A browser encodes it."""
+        return url
+
+    def normalizeLinkText(self, link: str) -> str:  # noqa: N802 - its name in the library
+        return link
+
+
+class _Renderer(RendererHTML):
+    """The renderer of the library with our headings, links, tables, code blocks and line breaks."""
+
+    def heading_open(self, tokens: Sequence[Token], at: int, *_: Any) -> str:
+        return f"<{_get_heading(tokens[at])}>"
+
+    def heading_close(self, tokens: Sequence[Token], at: int, *_: Any) -> str:
+        return f"</{_get_heading(tokens[at])}>\n"
+
+    def link_open(self, tokens: Sequence[Token], at: int, *_: Any) -> str:
+        attributes = tokens[at].attrs | {"target": "_blank", "rel": "noopener"}
+        written = (f' {name}="{escape(str(value))}"' for name, value in attributes.items())
+        return f"<a{''.join(written)}>"
+
+    def table_open(self, *_: Any) -> str:
+        return '<div class="table"><table>\n'
+
+    def table_close(self, *_: Any) -> str:
+        return "</table></div>\n"
+
+    def th_open(self, tokens: Sequence[Token], at: int, *_: Any) -> str:
+        return _open_cell(tokens[at])
+
+    def td_open(self, tokens: Sequence[Token], at: int, *_: Any) -> str:
+        return _open_cell(tokens[at])
+
+    def fence(self, tokens: Sequence[Token], at: int, *_: Any) -> str:
+        info = tokens[at].info.strip()
+        label = f' data-language="{escape(info)}"' if info else ""
+        return f"<pre{label}><code>{escape(tokens[at].content)}</code></pre>\n"
+
+    def code_block(self, tokens: Sequence[Token], at: int, *_: Any) -> str:
+        return f"<pre><code>{escape(tokens[at].content)}</code></pre>\n"
+
+    def code_inline(self, tokens: Sequence[Token], at: int, *_: Any) -> str:
+        return f"<code>{escape(tokens[at].content)}</code>"
+
+    def text(self, tokens: Sequence[Token], at: int, *_: Any) -> str:
+        return escape(tokens[at].content)
+
+    def hardbreak(self, *_: Any) -> str:
+        return "<br>"
+
+    def softbreak(self, *_: Any) -> str:
+        return "<br>"
+
+    def hr(self, *_: Any) -> str:
+        return "<hr>\n"
+
+
+def _get_heading(token: Token) -> str:
+    """Return the tag of a heading. The page itself uses the first two levels."""
+    return f"h{min(int(token.tag[1:]) + 2, 6)}"
+
+
+def _open_cell(token: Token) -> str:
+    align = str(token.attrs.get("style", "")).removeprefix("text-align:")
+    return f'<{token.tag} class="{align}">' if align in ("left", "center", "right") else f"<{token.tag}>"
+
+
+@cache
+def _get_parser() -> MarkdownIt:
+    # Raw HTML, entities and link definitions are shown as typed.
+    parser = _Parser("commonmark", {"html": False, "maxNesting": MOST_NESTING}, renderer_cls=_Renderer)
+    parser.enable(["table", "strikethrough"]).disable(["image", "reference", "entity"])
+    keep_indentation(parser)
+    return parser
