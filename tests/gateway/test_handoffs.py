@@ -76,7 +76,7 @@ async def test_it_goes_on_in_the_private_chat_of_its_new_owner() -> None:
 
 
 async def test_whose_it_is_now_is_known_without_a_word_of_theirs() -> None:
-    """A reset by time and a rebuild from the mirror files need the owner without a message."""
+    """A reset by time and a rebuild from the mirror files must know the owner before that person writes a message."""
     async with LocalGateway(at_home()) as gateway:
         session = begun(gateway)
         await handed_over(gateway, session)

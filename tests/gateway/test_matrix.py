@@ -85,7 +85,7 @@ class Gateways:
         self._started: list[Gateway] = []
 
     def login(self) -> dict[str, str]:
-        """The stored login."""
+        """Return the stored login."""
         data: dict[str, str] = json.loads((self.folder / "login.json").read_text())
         return data
 

@@ -52,7 +52,10 @@ async def test_the_api_stores_what_the_terminal_stores(steps: list[str]) -> None
 
 
 async def compare(steps: list[str], gateway: ApiGateway, person: Person) -> None:
-    """A program begins with a message, because before that it has no session to name."""
+    """Run the steps in the terminal and over the API, and compare the stored conversations after each.
+
+    The first step is a message, because before it a program has no session to name.
+    """
     terminal, session = person.terminal, "mine"
     async with gateway.http() as client:
         for number, step in enumerate(steps):
@@ -76,5 +79,5 @@ async def compare(steps: list[str], gateway: ApiGateway, person: Person) -> None
 
 
 def list_contents(state: StoredState) -> list[StoredConversation]:
-    """A program can continue in any session, so their ends are not compared."""
+    """Return the conversations without their ends. Ends are not compared, because a program can continue any session."""
     return [conversation._replace(is_ended=False, end_reason=None) for conversation in state.conversations]

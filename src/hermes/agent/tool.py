@@ -85,5 +85,5 @@ def shorten_middle(text: str, most: int = MOST_OUTPUT) -> str:
 
 
 def find_conversation_root(store: AnyStore, session_id: str) -> str:
-    """What processes and subagents belong to: the conversation, which a compression continues in another session."""
+    """Return the first session of the conversation. Processes and subagents belong to it, also after a compression."""
     return store.get_conversation_root(session_id) or session_id

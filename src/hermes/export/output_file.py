@@ -41,7 +41,7 @@ class Replace(Enum):
     EXPORTS = auto()
     """An earlier export, which is kept as `FILE~`, or an empty file."""
     ANYTHING = auto()
-    """Any file. A file of another program is not kept."""
+    """Any file. Only an earlier export is kept as `FILE~`; other files are lost."""
 
 
 class FileKind(Enum):

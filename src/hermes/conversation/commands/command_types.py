@@ -39,7 +39,7 @@ def split_command(text: str) -> TypedCommand | None:
 
 
 def parse_number(text: str, most: int) -> int | None:
-    """A number from 1 to `most`; None for anything else."""
+    """Return a number from 1 to `most`. None if the text is anything else."""
     number = int(text) if text.isdecimal() and len(text) <= len(str(most)) else 0
     return number if 0 < number <= most else None
 
@@ -92,7 +92,7 @@ class Visibility(Protocol):
     def can_open(self, row: Row) -> bool: ...
 
     def is_own(self, row: Row) -> bool:
-        """Whether the conversation belongs to the person who typed the command."""
+        """Return whether the conversation belongs to the person who typed the command."""
 
 
 class AllVisible:
