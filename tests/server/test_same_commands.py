@@ -79,5 +79,5 @@ async def compare(steps: list[str], gateway: ApiGateway, person: Person) -> None
 
 
 def list_contents(state: StoredState) -> list[StoredConversation]:
-    """Return the conversations without their ends. Ends are not compared, because a program can continue any session."""
+    """Return the conversations without their ends, because a program can continue any session."""
     return [conversation._replace(is_ended=False, end_reason=None) for conversation in state.conversations]
