@@ -92,7 +92,7 @@ class MessageProcessor:
 
     async def _run_command(self, entry: InboxEntry, event: Event, command: FoundCommand) -> None:
         idempotency_key = f"inbox:{entry.id}:answer"
-        if entry.again:  # nothing is posted if its answer was
+        if entry.again:  # the key prevents a second post if the answer was posted
             text = HALF_WAY.format(command=f"/{command.name}")
             await self.persist(self._chat.prepare_post(text, idempotency_key))
             return
