@@ -21,7 +21,7 @@ SESSIONS = st.lists(TIMES, max_size=5)
 
 
 def list_moments(times: list[int]) -> set[int]:
-    """Every active second of a session, by the definition in words."""
+    """Return every active second of a session, computed directly from the definition."""
     return {
         moment
         for before, after in pairwise(sorted(times))

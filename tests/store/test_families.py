@@ -385,12 +385,12 @@ def test_killed_at_any_point_or_run_by_two_at_once_the_family_is_whole(home: Pat
         tree = db.family("start")
         assert tree is not None
         chain = [one for _depth, one in tree.walk()]
-        for number, session_id in enumerate(chain, start=1):
-            assert len(session_id.children) <= 1
-            assert (session_id.end_reason == "compression") == bool(session_id.children)
-            assert session_id.title == ("t" if number == 1 else f"t #{number}")
+        for number, session in enumerate(chain, start=1):
+            assert len(session.children) <= 1
+            assert (session.end_reason == "compression") == bool(session.children)
+            assert session.title == ("t" if number == 1 else f"t #{number}")
             if number > 1:
-                assert read_context(db, session_id.id)[:2] == ["sum", "more"]
+                assert read_context(db, session.id)[:2] == ["sum", "more"]
         assert len(chain) > 4
         assert db.verify().ok
 

@@ -33,7 +33,7 @@ def require_store(arguments: argparse.Namespace) -> Path:
 
 
 def describe_missing_store(arguments: argparse.Namespace) -> list[str]:
-    """Return that there is no store and, for the store of the home, how one begins."""
+    """Return the message that there is no store and, for the store of the home, how to create one."""
     path = get_store_path(arguments)
     lines = [f"there is no store at {path}"]
     if arguments.store is not None:

@@ -99,7 +99,7 @@ def check_question(words: Sequence[str], commands: Collection[str], subcommands:
 def _find_meant(
     word: str, commands: Collection[str], subcommands: Iterable[str], *, is_alone: bool
 ) -> str | None:
-    """Return the command that the word is near to. A word of a sentence must be nearer than a word alone."""
+    """Return the command that the word resembles. A word of a sentence must be more similar than a word alone."""
     from difflib import get_close_matches
 
     lower = word.lower()
