@@ -17,6 +17,9 @@ Detail = Literal["everything", "words", "words and pictures"]
 """Which text of structured content is read: all strings except type tags and files, the texts of its parts,
 or these with `[image]` for pictures."""
 
+INTERRUPTED, PARTIAL = "interrupted", "partial"
+"""Finish reasons of cut answers: a person stopped the answer, or it was saved while it was streamed. The second
+stays if the process died before the answer was complete."""
 PICTURE = "[image]"
 PICTURE_TYPES = ("image", "image_url", "input_image")
 

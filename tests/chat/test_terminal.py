@@ -84,6 +84,12 @@ def stored(db: SessionDB, title: str) -> list[object]:
     return [row["content"] for row in db.get_context(session) if row["role"] == "user"]
 
 
+def last_answer(db: SessionDB, title: str) -> str:
+    """What is stored behind the last prompt."""
+    row = db.get_context(db.tip(title) or "")[-1]
+    return str(row["content"]) if row["role"] == "assistant" else ""
+
+
 def until(is_so: Callable[[], bool]) -> None:
     for _ in range(int(PATIENCE_S / 0.05)):
         if is_so():
@@ -115,6 +121,7 @@ def test_a_day_in_the_terminal(window: Window, db: SessionDB, tmp_path: Path) ->
     window.keys("one", "slow 299", "Enter")
     window.sees("one", "❯ slow 299")
     until(lambda: stored(db, "my project")[-1] == "slow 299")
+    until(lambda: last_answer(db, "my project").startswith("0 1 2"))
     os.kill(window.process("one"), signal.SIGKILL)
 
     window.start("two", "-c", "my", "project")
@@ -122,7 +129,8 @@ def test_a_day_in_the_terminal(window: Window, db: SessionDB, tmp_path: Path) ->
         "two",
         "↻ Resumed session",
         '"my project"',
-        "Left open: not answered yet: slow 299",
+        "◆ Hermes: 0 1 2",
+        "Left open: the last answer is cut off, because the program ended",
         "my project · echo",
     )
 

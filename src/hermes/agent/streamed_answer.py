@@ -9,6 +9,7 @@ from hermes import reasoning
 from hermes.agent.events import Discarded, Event, Recast, TextDelta, ThoughtDelta
 from hermes.agent.models import model as models
 from hermes.agent.models.finish_reasons import normalize_reason
+from hermes.message_content import INTERRUPTED
 from hermes.reasoning import Piece, ReasoningSplitter
 
 
@@ -40,7 +41,7 @@ class ModelAnswer(NamedTuple):
         return {
             "content": self.text or None,
             "tool_calls": self.calls or None,
-            "finish_reason": "interrupted" if self.stopped else self.reason,
+            "finish_reason": INTERRUPTED if self.stopped else self.reason,
             "reasoning": self.thought or None,
             "token_count": None if self.used is None else self.used.output_tokens or None,
         }
@@ -60,6 +61,16 @@ class StreamedAnswer:
         self._calls: dict[int, dict[str, str]] = {}
         self._used: models.Used | None = None
         self._splitter = ReasoningSplitter()
+
+    @property
+    def text(self) -> str:
+        """The text so far, as the model sent it."""
+        return "".join(self._text)
+
+    @property
+    def thought(self) -> str:
+        """The reasoning so far, if the model sends it in a separate field."""
+        return "".join(self._thought)
 
     def add(self, piece: models.Piece) -> list[Event]:
         """Add a piece of the stream. Return the events for surfaces."""
@@ -90,8 +101,8 @@ class StreamedAnswer:
         calls = (
             [] if stopped else [_format_call(number, call) for number, call in sorted(self._calls.items())]
         )
-        text, visible, thought = "".join(self._text), "".join(self._visible), "".join(self._thought)
-        return ModelAnswer(text, visible, thought, calls, self._reason, self._used, stopped)
+        visible = "".join(self._visible)
+        return ModelAnswer(self.text, visible, self.thought, calls, self._reason, self._used, stopped)
 
 
 def _make_deltas(pieces: Sequence[Piece | reasoning.Recast], visible: list[str]) -> Iterator[Event]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from hermes import errors
 from hermes.agent.events import NotStored, Stored
+from hermes.message_content import PARTIAL
 from hermes.store.content import from_json
 from hermes.store.sessions.sessions import new_session_id
 
@@ -34,6 +35,12 @@ class Record(Protocol):
 
     async def say(self, role: str, content: Any = None, **fields: Any) -> Stored | NotStored:
         """Store a message. `fields` are those of `append_message`."""
+
+    async def keep_partial(self, **fields: Any) -> None:
+        """Store the beginning of an answer that is being streamed. The next `say` replaces it."""
+
+    async def drop_partial(self) -> None:
+        """Remove the stored beginning of an answer that is void."""
 
     async def context(self) -> list[Row]:
         """Return the messages for the model. A stored message has an `id`."""
@@ -75,10 +82,11 @@ class StoredRecord:
         make_session: Callable[[], Awaitable[str]] | None = None,
         previous_id: str | None = None,
         choose_title: Callable[[], str | None] = lambda: None,
+        keeps_partial: bool = False,
         **new: Any,
     ) -> None:
         """`session_id` is an existing session, or None for a new one. `new` are further arguments of
-        `create_session`.
+        `create_session`. `keeps_partial`: whether `keep_partial` stores anything.
 
         A new session is linked to `previous_id`, the session that the person left, and gets the title from
         `choose_title`. `make_session` creates the replacement of a deleted session, for handles that assign
@@ -91,6 +99,9 @@ class StoredRecord:
         self._source, self._surface, self._new = source, surface, new
         self._make_session, self._choose_title = make_session, choose_title
         self.previous_id = previous_id
+        self._keeps_partial = keeps_partial
+        self._partial_id: int | None = None
+        """The row of the answer that is being streamed."""
         self._turn_rows: list[Row] = []
         """The messages stored since the last complete answer."""
         self._unsaved: list[Row] = []
@@ -114,6 +125,8 @@ class StoredRecord:
 
     async def say(self, role: str, content: Any = None, **fields: Any) -> Stored | NotStored:
         row = {"role": role, "content": content, **fields}
+        if role == "assistant" and self._partial_id is not None:
+            row["replaces"], self._partial_id = self._partial_id, None
         try:
             if not self._exists:
                 await self._create()
@@ -131,6 +144,21 @@ class StoredRecord:
         is_complete = role == "assistant" and not fields.get("tool_calls")
         self._turn_rows = [] if is_complete else [*self._turn_rows, row]
         return Stored(message_id, role)
+
+    async def keep_partial(self, **fields: Any) -> None:
+        if not (self._keeps_partial and self._exists) or self._unsaved:
+            return
+        row = {"role": "assistant", **fields, "finish_reason": PARTIAL, "replaces": self._partial_id}
+        with suppress(errors.StoreError):  # storing the whole answer reports the error
+            self._partial_id = await asyncio.to_thread(self._append, row)
+
+    async def drop_partial(self) -> None:
+        message_id, self._partial_id = self._partial_id, None
+        if message_id is not None:
+            with suppress(errors.StoreError):
+                await asyncio.to_thread(
+                    lambda: self.db.drop_partial(self._id, message_id, lease_epoch=self.epoch)
+                )
 
     def _append(self, row: Row) -> int:
         return self.db.append_message(self._id, lease_epoch=self.epoch, **row)
@@ -164,7 +192,8 @@ class StoredRecord:
             rows = []
         if not rows and self._turn_rows:  # deleted during the turn: the next message begins a new session
             rows = list(self._turn_rows)
-        return rows + self._unsaved
+        replaced = {row["replaces"] for row in self._unsaved if row.get("replaces") is not None}
+        return [row for row in rows if row.get("id") not in replaced] + self._unsaved
 
     async def system_prompt(self) -> str | None:
         if self._prompt is None and self._exists:
@@ -310,6 +339,12 @@ class IncognitoRecord:
         self._last_id += 1
         self._rows.append({"id": self._last_id, "role": role, "content": content, **fields})
         return Stored(self._last_id, role)
+
+    async def keep_partial(self, **fields: Any) -> None:
+        """Do nothing: an incognito conversation writes nothing."""
+
+    async def drop_partial(self) -> None:
+        """Do nothing: there is no partial answer."""
 
     async def context(self) -> list[Row]:
         return list(self._rows)

@@ -1,9 +1,10 @@
 """One turn of a conversation: the person's message, the model's answers and its tool calls, as a stream of
 events.
 
-The person's message is stored before the model request. Each answer is stored with its calls before the tools
-run, and each tool result as soon as it arrives. A crash at any point therefore leaves a conversation that can
-be resumed, and `stop` keeps the messages so far.
+The person's message is stored before the model request. The text of a running answer is saved about once a
+second if the record keeps partial answers. Each answer is stored with its calls before the tools run, and each
+tool result as soon as it arrives. A crash at any point therefore leaves a conversation that can be resumed, and
+`stop` keeps the messages so far.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from hermes.agent.models import model as models
 from hermes.agent.models.finish_reasons import explain_reason
 from hermes.agent.models.model import Model, ModelError, Price, Request
 from hermes.agent.models.replay import replay
+from hermes.agent.partial_answer import save_partials
 from hermes.agent.streamed_answer import ModelAnswer, StreamedAnswer
 from hermes.agent.tool import Tool, ToolContext, ToolFailed, make_schema, shorten_middle
 from hermes.agent.tool_events import ToolEvents
@@ -219,7 +221,8 @@ class Turn:
         tools = [] if last else [make_schema(tool) for tool in self._tools.values()]
         streamed = StreamedAnswer()
         stream = self._model.stream(Request(messages, tools))
-        await self._run_until_stopped(self._consume(stream, streamed.add))
+        async with save_partials(self._record, streamed):
+            await self._run_until_stopped(self._consume(stream, streamed.add))
         await self._emit(*streamed.end())
         return streamed.build(stopped=self._stop.is_set())
 

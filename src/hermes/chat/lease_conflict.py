@@ -18,6 +18,7 @@ from hermes.chat.input.question import Option
 from hermes.chat.view.calls import describe_call, read_calls
 from hermes.chat.view.recap import format_row_text
 from hermes.chat.view.screen import GOLD, GREEN
+from hermes.message_content import PARTIAL
 from hermes.text import make_printable
 
 if TYPE_CHECKING:
@@ -58,10 +59,13 @@ async def follow(
     """
     last = after
     while not stop.is_set():
+        holder = await asyncio.to_thread(db.leases.find_holder, session_id)
         for row in await asyncio.to_thread(db.leases.follow, session_id, last):
+            if holder is not None and row["finish_reason"] == PARTIAL:
+                break  # the answer is being written; it is shown when it is complete
             last = row["id"]
             show(row)
-        if await asyncio.to_thread(db.leases.find_holder, session_id) is None:
+        if holder is None:
             return "The conversation is no longer in use."
         try:
             await asyncio.wait_for(stop.wait(), POLL_S)

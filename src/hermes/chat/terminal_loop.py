@@ -44,6 +44,8 @@ T = TypeVar("T")
 TRASHED = "Session {old} was deleted or moved to the trash. What you say next begins a new one."
 TWICE_WITHIN_S = 2.0
 TICK_S = 0.1
+ENDS_WITHIN_S = 5.0
+"""The time in which a running answer may stop after a signal that ends the chat."""
 AT_ONCE = ("agents",)
 """Commands that run during an answer."""
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)
@@ -62,6 +64,8 @@ class Chat:
         self._title: str | None = None
         self._interrupted_at = float("-inf")
         self._stopped: Turn | None = None
+        self._is_ending = False
+        """Whether a signal has asked to end the chat."""
         self._listen: Callable[[], None] = _ignore_interrupt
         self._typed: quiet_keyboard.TypedAhead | None = None
         self._commands = BackgroundTasks()
@@ -87,7 +91,7 @@ class Chat:
         me = asyncio.current_task()
         loop = asyncio.get_running_loop()
         for number in ENDINGS:
-            loop.add_signal_handler(number, lambda: me.cancel() if me is not None else None)
+            loop.add_signal_handler(number, self._end, me)
         try:
             # The echo is also off between a turn and the next prompt.
             with _show_warnings(self._show_warning), quiet_keyboard.suppress_echo():
@@ -108,6 +112,17 @@ class Chat:
             await asyncio.gather(beside, return_exceptions=True)
             await self._say_goodbye()
 
+    def _end(self, me: asyncio.Task[Any] | None) -> None:
+        """Handle a signal that ends the chat. A running answer is stopped first, so that its messages are
+        stored as after Ctrl-C. A second signal, or a question on the screen, does not wait for that."""
+        is_answering = self.conversation.turn is not None and not self._printing.locked()
+        if is_answering and not self._is_ending:
+            self._stop()
+            asyncio.get_running_loop().call_later(ENDS_WITHIN_S, self._end, me)
+        elif me is not None:
+            me.cancel()
+        self._is_ending = True
+
     async def _converse(self) -> None:
         while True:
             prefill, self.prefill = self.prefill, ""
@@ -126,6 +141,8 @@ class Chat:
             if text:
                 with self._ignore_interrupts():
                     await self._handle_input(text)
+            if self._is_ending:
+                return
 
     async def _handle_input(self, text: str) -> None:
         command = parse_command(text)

@@ -94,6 +94,7 @@ class LiveSession(Generic[StoreT]):
             make_session=None if self.surface.make_session is None else self._replace_session,
             previous_id=previous_id,
             choose_title=lambda: self.queued_title,
+            keeps_partial=self.surface.keeps_partial,
             **new,
         )
 

@@ -28,7 +28,7 @@ def open_local_conversation(
     """Return a new conversation of the person at this machine."""
     models = ModelSelector(parts, wish, incognito=incognito)
     scope = AgentScope("", source, True, can_ask=can_ask, cwd=cwd or Path.cwd())
-    surface = Surface(incognito=incognito, end_reason="cli_close")
+    surface = Surface(incognito=incognito, end_reason="cli_close", keeps_partial=True)
     return Conversation(db, LocalAgentProvider(parts, models), scope, surface, models)
 
 

@@ -29,6 +29,9 @@ class Surface(NamedTuple):
     is_per_request: bool = False
     """Whether each request enters its session anew. A new session is then stored immediately, and a session that
     is left stays open."""
+    keeps_partial: bool = False
+    """Whether the text of a running answer is stored about once a second, so that it survives the process. A
+    gateway answers again after a crash instead."""
     make_session: Callable[[], Awaitable[str]] | None = None
     """Creates the session that replaces a deleted one; None if it is created like any new session."""
     route: ChatRoute | None = None

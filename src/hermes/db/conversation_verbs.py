@@ -148,7 +148,11 @@ class ConversationVerbs(Handle):
         """Return the family of a session as a tree: continuations, branches, resets, subagents."""
         return Lineage(self._read_access()).read_family(session_id)
 
-    # ---------------------------------------------------------------- rewind
+    # ---------------------------------------------------------------- partial answers and rewind
+
+    def drop_partial(self, session_id: str, message_id: int, *, lease_epoch: int | None = None) -> bool:
+        """Delete an answer that was stored as partial. Return False if there is none with this id."""
+        return Messages(self._write_access(session_id)).drop_partial(session_id, message_id, lease_epoch)
 
     def rewind_to_message(
         self, session_id: str, user_message_id: int, *, lease_epoch: int | None = None

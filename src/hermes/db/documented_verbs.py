@@ -113,13 +113,15 @@ class DocumentedVerbs(Handle):
         *,
         platform_message_id: str | None = None,
         lease_epoch: int | None = None,
+        replaces: int | None = None,
         **more: Any,
     ) -> int:
         """Store one message and return its id. When this returns, the message survives a crash.
 
         A session in the trash counts as unknown: `UnknownSession`, which is an `sqlite3.IntegrityError`. With
         `lease_epoch` the message is refused (`LeaseLost`) once another process has taken the conversation over. `more`
-        are further columns that a caller may set; `store/columns.py` lists them.
+        are further columns that a caller may set; `store/columns.py` lists them. `replaces` is the id of a partial
+        answer (its `finish_reason` is `partial`) whose row this message takes.
         """
         columns = {
             "tool_name": tool_name,
@@ -138,7 +140,7 @@ class DocumentedVerbs(Handle):
             check_column_names(more)
             columns |= more
         return self._get_append(session_id)(
-            NewMessage(session_id, role, content, columns, timestamp, lease_epoch)
+            NewMessage(session_id, role, content, columns, timestamp, lease_epoch, replaces=replaces)
         )
 
     def replace_messages(

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from hermes import clock
 from hermes.agent.answer import Answer
 from hermes.agent.models.finish_reasons import FILTERED, LENGTH, normalize_reason
+from hermes.message_content import INTERRUPTED, PARTIAL
 from hermes.server.api_errors import Refused, bad_request, response_not_found
 from hermes.server.api_keys import Person
 from hermes.server.completions import format_notes, refuse_tools
@@ -79,7 +80,7 @@ async def get_response(handler: RequestHandler, request: Request, person: Person
     last = answered.rows[-1]
     about = {"model": handler.model, "created_at": int(last["timestamp"]), "store": True}
     cut = describe_incomplete(last["finish_reason"])
-    status = "incomplete" if cut or last["finish_reason"] == "interrupted" else "completed"
+    status = "incomplete" if cut or last["finish_reason"] in (INTERRUPTED, PARTIAL) else "completed"
     output = [_make_message(message_id, texts[-1] if texts else "", status)]
     return JSONResponse(_make_response(request.path_params["id"], about, status, output) | cut)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from hermes.agent.models.finish_reasons import LENGTH, normalize_reason
 from hermes.agent.tools.todo import Todo, parse_items
-from hermes.message_content import list_tool_calls, read_text
+from hermes.message_content import INTERRUPTED, PARTIAL, list_tool_calls, read_text
 from hermes.text import make_printable, spell_controls
 
 Row = dict[str, Any]
@@ -138,8 +138,10 @@ def _describe_unfinished(spoken: Sequence[Row]) -> str | None:
         return "the last turn ended while it was at work"
     if list_call_names(last):
         return f"the last turn ended before {', '.join(dict.fromkeys(list_call_names(last)))} was done"
-    if last.get("finish_reason") == "interrupted":
+    if last.get("finish_reason") == INTERRUPTED:
         return "the last answer was stopped"
+    if last.get("finish_reason") == PARTIAL:
+        return "the last answer is cut off, because the program ended"
     reason = normalize_reason(last.get("finish_reason"))
     if reason is not None:
         return "the last answer stopped at " + (

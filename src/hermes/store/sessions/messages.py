@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hermes import clock, errors
+from hermes.message_content import PARTIAL
 from hermes.session_kinds import KEPT_FROM_MODELS
 from hermes.store import derived
 from hermes.store.arguments import (
@@ -31,7 +32,7 @@ from hermes.store.sessions import blobs, carried_context, replacement
 from hermes.store.sessions.attachments import encode
 from hermes.store.sessions.carried_context import COUNT_OF, SET_COUNTS
 from hermes.store.sessions.sessions import IS_TRASHED, LIVE, record_process
-from hermes.store.statements import join_columns, make_insert
+from hermes.store.statements import join_columns, make_insert, make_update
 from hermes.text import clean_replay, make_preview
 
 CHECKS: dict[str, Callable[[str, Any], object]] = {
@@ -57,6 +58,13 @@ INSERT = make_insert(
         *(name for name, _check in WRITER_COLUMNS),
     ),
 )
+REPLACE_PARTIAL = make_update(
+    "messages", ("content", "content_kind", "timestamp", *(name for name, _check in WRITER_COLUMNS))
+)
+FINISH_REASON = "SELECT finish_reason, 1 FROM messages WHERE id = ? AND session_id = ?"
+DROP_PARTIAL = "DELETE FROM messages WHERE id = ? AND session_id = ? AND finish_reason = 'partial'"
+ADD_CALLS = "UPDATE sessions SET tool_call_count = coalesce(tool_call_count, 0) + ? WHERE id = ?"
+SUBTRACT_MESSAGE = "UPDATE sessions SET message_count = coalesce(message_count, 1) - 1 WHERE id = ?"
 # One statement updates the counters and the columns of lists, checks that the session exists, and checks the
 # fence. A time column can hold a text that another program wrote. The comparisons with a cast detect it, and
 # it is overwritten.
@@ -137,6 +145,8 @@ class NewMessage(NamedTuple):
     uid: str | None = None
     """An idempotency key. A message with the same uid and timestamp is stored only once: see `spool_writer`.
     """
+    replaces: int | None = None
+    """The id of a partial answer whose row this message takes. If the row was deleted, the message is added."""
 
 
 def check_column_names(names: Iterable[str]) -> None:
@@ -152,13 +162,14 @@ class Messages:
 
     def append(self, message: NewMessage) -> int:
         """Store a message. Return its id."""
-        session_id, role, content, columns, timestamp, lease_epoch, known_uid = message
+        session_id, role, content, columns, timestamp, lease_epoch, known_uid, replaces = message
         role = require_text("role", role)
         stored, kind, attachments = encode(content)
         at = clock.now() if timestamp is None else check_time("timestamp", timestamp)
         uid = known_uid or clock.make_uid()
         row = (session_id, role, stored, kind, at, uid, *_encode_columns(columns))
         epoch = None if lease_epoch is None else check_integer("lease_epoch", lease_epoch)
+        replaces = check_optional_integer("replaces", replaces)
         person = at if role == "user" else None
         preview = make_preview(stored if kind == "text" else content) if person is not None else None
         counted = (
@@ -181,6 +192,11 @@ class Messages:
                 stored_id = writer.value(STORED_ALREADY, session_id, at, uid)
                 if stored_id is not None:
                     return int(stored_id)
+            if replaces is not None:
+                check_fence(writer, session_id, epoch)
+                if _replace_partial(writer, replaces, row, counted[0]):
+                    blobs.attach_blobs(writer, replaces, attachments)
+                    return replaces
             session = writer.row(COUNT_IN, *counted)
             if session is None:
                 raise explain_refusal(writer, session_id)
@@ -196,7 +212,21 @@ class Messages:
                 blobs.attach_blobs(writer, message_id, attachments)
             return message_id
 
-        return self._engine.write(work, share=not attachments)
+        return self._engine.write(work, share=not attachments and replaces is None)
+
+    def drop_partial(self, session_id: str, message_id: int, lease_epoch: int | None = None) -> bool:
+        """Delete a partial answer. Return False if there is none with this id."""
+        epoch = check_optional_integer("lease_epoch", lease_epoch)
+
+        def work(writer: Writer) -> bool:
+            check_fence(writer, session_id, epoch)
+            if not writer.run(DROP_PARTIAL, message_id, session_id):
+                return False
+            writer.run(SUBTRACT_MESSAGE, session_id)
+            derived.refresh(writer)
+            return True
+
+        return self._engine.write(work, share=False)
 
     def replace(
         self, session_id: str, messages: Iterable[Mapping[str, Any]], lease_epoch: int | None = None
@@ -276,6 +306,20 @@ class Messages:
             if reader.value(IS_TRASHED, session_id):
                 return []
             return [{"id": row[0], **_decode_message(reader, row)} for row in _read_live(reader, session_id)]
+
+
+def _replace_partial(writer: Writer, message_id: int, row: Sequence[object], calls: int) -> bool:
+    """Write a message into the row of a partial answer. Return False if the row was deleted.
+
+    If the row has another finish reason, the same message was written to it before.
+    """
+    session_id, _role, content, kind, at, _uid, *columns = row
+    found = writer.row(FINISH_REASON, message_id, session_id)
+    if found is not None and found[0] == PARTIAL:
+        writer.run(REPLACE_PARTIAL, content, kind, at, *columns, message_id)
+        writer.run(ADD_CALLS, calls, session_id)
+        derived.refresh(writer)
+    return found is not None
 
 
 def _encode_columns(columns: Mapping[str, Any]) -> Sequence[object]:

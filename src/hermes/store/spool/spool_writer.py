@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 from hermes import clock, errors
 from hermes.logs import get_logger
+from hermes.message_content import PARTIAL
 from hermes.store.content import to_json
 from hermes.store.engine import Access, Engine, Scoped, Writer
 from hermes.store.people import LOCAL
@@ -74,6 +75,8 @@ class SpoolWriter:
         try:
             return messages.append(message)
         except UNAVAILABLE as problem:
+            if message.columns.get("finish_reason") == PARTIAL:  # the whole answer follows
+                raise
             arguments = _write_message(message) | more
             raise self._keep_write(problem, "append_message", uid, now, arguments) from problem
 
@@ -197,6 +200,7 @@ def _read_message(entry: Entry) -> tuple[NewMessage, list[str] | None]:
         columns.pop("content", None),
         timestamp=columns.pop("timestamp", None),
         lease_epoch=columns.pop("lease_epoch", None),
+        replaces=columns.pop("replaces", None),
         uid=bytes.fromhex(entry.uid).hex(),
     )
     check_column_names(columns)
