@@ -12,7 +12,7 @@ import pytest
 
 from hermes import errors
 from hermes.agent import partial_answer
-from hermes.agent.events import Discarded, Done, Event, Failed, Interrupted, Stored
+from hermes.agent.events import Discarded, Done, Event, Failed, Interrupted, NotStored, Stored
 from hermes.agent.models.model import CallPiece, Finished, ModelError, Retrying, Text
 from hermes.agent.tool import ToolContext
 from hermes.agent.transcript import StoredRecord
@@ -20,6 +20,8 @@ from hermes.agent.turn import Turn
 from hermes.chat.lease_conflict import follow
 from hermes_state import SessionDB
 from tests.agent.scripted import Script, ScriptedModel, says
+from tests.survival.processes import impatient
+from tests.survival.test_spool import locked
 
 Row = dict[str, Any]
 
@@ -147,24 +149,19 @@ async def test_a_discarded_beginning_is_removed_before_the_next_one(db: SessionD
     assert [row["content"] for row in await list_rows(record)] == ["count", "two"]
 
 
-async def test_a_spooled_answer_takes_the_place_of_its_beginning(tmp_path: Path, monkeypatch: Any) -> None:
+async def test_a_spooled_answer_takes_the_place_of_its_beginning(tmp_path: Path) -> None:
     with SessionDB(tmp_path / "state.db", spool=True) as db:
         record, end = StoredRecord(db, keeps_partial=True), asyncio.Event()
         running = asyncio.create_task(
             collect(make_turn(record, [Text("one"), end, Text(" two"), Finished("stop")]).events("count"))
         )
         await wait_for(record, has_text("one"))
-        append = db._spooling._messages.append  # type: ignore[union-attr]
-
-        def refuse(*_: Any) -> int:
-            raise errors.StoreFull("the disk is full")
-
-        monkeypatch.setattr(db._spooling._messages, "append", refuse)  # type: ignore[union-attr]
-        await asyncio.sleep(0.02)
-        end.set()
-        await running
-        assert [row["content"] for row in await record.context()] == ["count", "one two"]
-        monkeypatch.setattr(db._spooling._messages, "append", append)  # type: ignore[union-attr]
+        impatient(db, 0.05)
+        with locked(db.db_path):
+            end.set()
+            events = await running
+            assert any(isinstance(event, NotStored) and event.spooled for event in events)
+            assert [row["content"] for row in await record.context()] == ["count", "one two"]
         await record.say("user", "next")
         contents = [(row["content"], row["finish_reason"]) for row in await list_rows(record)]
         assert contents == [("count", None), ("one two", "stop"), ("next", None)]
@@ -173,7 +170,7 @@ async def test_a_spooled_answer_takes_the_place_of_its_beginning(tmp_path: Path,
 def test_a_row_that_is_gone_or_complete_is_not_replaced(db: SessionDB) -> None:
     db.create_session("s", "cli")
     partial = db.append_message("s", "assistant", "one", finish_reason="partial")
-    whole = {"finish_reason": "stop", "replaces": partial}
+    whole: Row = {"finish_reason": "stop", "replaces": partial}
     assert db.append_message("s", "assistant", "one two", **whole) == partial
     assert db.append_message("s", "assistant", "one two", **whole) == partial
     assert [row["content"] for row in db.get_messages("s")] == ["one two"]

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.console import Console
 
 from hermes.agent import events
 from hermes.agent.models.model import Used
 from hermes.chat.view.recap import make_recap
 from hermes.chat.view.screen import Screen, format_usage
+from hermes.chat.view.status_line import TypedText
 from tests.chat.echo import MARKDOWN
 
 
@@ -102,7 +104,8 @@ def test_a_window_that_became_narrower_is_cleared_wholly() -> None:
     screen.tick()
     screen.console.width = 20
     screen.handle_event(events.Done(""))
-    assert "\x1b[3F" in shown.getvalue()  # one line of 34 cells is now two rows, followed by the empty line
+    # One line of 34 cells, now two rows, the empty one below, and the status.
+    assert "\x1b[4F" in shown.getvalue()
 
 
 def test_tools_are_shown_while_they_run_and_with_their_time() -> None:
@@ -312,3 +315,49 @@ def test_drawing_never_goes_above_its_own_lines(pieces: list[str], width: int, h
     screen.print_line("what stood there before")
     through(screen, *(events.TextDelta(piece) for piece in pieces), events.Done(""))
     assert Terminal(shown.getvalue()).lines[0].startswith("what stood"[:width])
+
+
+def test_a_running_answer_has_a_status_below_it() -> None:
+    screen, shown = a_screen()
+    screen.begin()
+    screen.handle_event(events.TextDelta("the answer"))
+    screen.show_typed(TypedText(("first",), "then this"))
+    lines = Terminal(shown.getvalue()).lines
+    assert lines[0] == "the answer"
+    assert lines[2].endswith(" 0s · Ctrl-C stops")
+    assert lines[3:] == ["next ❯ first", "❯ then this", ""]
+    screen.handle_event(events.TextDelta(" goes on\n\nbehind a finished block"))
+    lines = Terminal(shown.getvalue()).lines
+    assert lines[0] == "the answer goes on"
+    assert lines[-2] == "❯ then this"
+    screen.show_stopping()
+    assert Terminal(shown.getvalue()).lines[-4].endswith(" 0s · stopping …")
+    screen.handle_event(events.Done(""))
+    screen.end()
+    assert Terminal(shown.getvalue()).lines == ["the answer goes on", "", "behind a finished block", "", ""]
+    assert shown.getvalue().rindex("\x1b[?25h") > shown.getvalue().rindex("\x1b[?25l")
+
+
+@given(
+    st.lists(st.text("ab ❯漢字🙂\n\x1b\t", max_size=40), max_size=6),
+    st.text("ab 漢字🙂\n\x1b\t", max_size=90),
+    st.integers(4, 60),
+    st.integers(3, 12),
+)
+def test_each_line_of_the_status_takes_one_row(sent: list[str], line: str, width: int, height: int) -> None:
+    screen, shown = a_screen(width, height)
+    screen.begin()
+    screen.show_typed(TypedText(tuple(sent), line))
+    screen.tick()
+    drawn = Terminal(shown.getvalue()).lines
+    assert all(cell_len(text) <= width for text in drawn)
+    assert len(drawn) <= max(2, height - 1)
+    screen.end()
+    assert Terminal(shown.getvalue()).lines == [""]
+
+
+def test_of_a_long_input_the_end_is_shown() -> None:
+    screen, shown = a_screen(width=20)
+    screen.begin()
+    screen.show_typed(TypedText((), "a beginning and then the end"))
+    assert Terminal(shown.getvalue()).lines[1] == "❯ …and then the end"

@@ -143,17 +143,15 @@ def test_a_day_in_the_terminal(window: Window, db: SessionDB, tmp_path: Path) ->
     window.keys("two", "3", "Enter")
     window.sees("two", "A branch of", "my project (2)")
     window.keys("two", "Enter")
-    window.sees("two", "0 1 2 3 4 5 6 7 8 9 10")
-    window.keys("two", "C-c")
-    window.sees("two", "■ stopped", "my project (2)")
+    window.sees("two", "you said: mine", "my project (2)")
 
     window.keys("three", "/undo", "Enter")
     window.sees("three", "Take back “slow 299” and all after it?", "> 3. no (n)")
     window.keys("three", "y", "Enter")  # an empty line sends nothing
-    window.sees("three", "Took back “slow 299” (1 message).", "❯ slow 299")
+    window.sees("three", "Took back “slow 299” (2 messages).", "❯ slow 299")
     assert len(stored(db, "my project")) == 3
     window.keys("three", "C-c", "/rewind undo", "Enter")
-    window.sees("three", "Brought back 1 message.")
+    window.sees("three", "Brought back 2 messages.")
 
     window.keys("three", "C-d")
     window.sees("three", "Resume this session with:", 'hermes -c "my project"', "(4 user, 0 tool calls)")

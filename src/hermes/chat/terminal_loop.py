@@ -364,6 +364,7 @@ class Chat:
     def _stop(self) -> None:
         self._stopped = self.conversation.turn
         self.conversation.stop()
+        self.screen.show_stopping()
 
     @contextmanager
     def handle_interrupts(

@@ -1,11 +1,13 @@
 """Keyboard handling during an answer: typed text is not echoed between the lines of the answer.
 
-The typed text appears in the next prompt. A few commands run immediately. Ctrl-C still interrupts.
+The typed text is shown below the answer and appears in the next prompt. A few commands run immediately. Ctrl-C
+still interrupts.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import termios
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +17,8 @@ from prompt_toolkit.input import Input
 from prompt_toolkit.input.typeahead import store_typeahead
 from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.keys import Keys
+
+from hermes.chat.view.status_line import NOTHING_TYPED, TypedText
 
 
 @contextmanager
@@ -44,14 +48,16 @@ class TypedAhead:
     question."""
 
     def __init__(
-        self, keyboard: Input, run_command: Callable[[str], bool], show: Callable[[str], None]
+        self, keyboard: Input, run_command: Callable[[str], bool], show: Callable[[TypedText], None]
     ) -> None:
         """`run_command` gets each line that begins with a slash, and returns whether it ran the line.
 
-        `show` gets the current text of an unfinished command line.
+        `show` gets the typed text after each key.
         """
         self._keyboard, self._run_command, self._show = keyboard, run_command, show
         self._earlier: list[KeyPress] = []
+        self._sent: list[str] = []
+        """The texts of the inputs in `_earlier`."""
         self._line: list[KeyPress] = []
 
     @contextmanager
@@ -70,24 +76,26 @@ class TypedAhead:
     def hand_over(self) -> None:
         """Pass the typed keys to the next prompt or question."""
         store_typeahead(self._keyboard, [*self._earlier, *self._line])
-        self._earlier, self._line = [], []
-        self._show("")
+        self._earlier, self._sent, self._line = [], [], []
+        self._show(NOTHING_TYPED)
 
     def _take_keys(self) -> None:
         for press in self._keyboard.read_keys():
-            text = _read_line(self._line)
             is_new_line = (
                 bool(self._line) and self._line[-1].key == Keys.Escape
             )  # Esc Enter inserts a line break
             if press.key != Keys.ControlM or is_new_line:
                 self._line.append(press)
-            elif text.startswith("/") and self._run_command(text):
+                continue
+            text = preview_text(self._line)
+            if text.startswith("/") and self._run_command(text):
                 self._line = []
-            else:
-                self._earlier += [*self._line, press]
-                self._line = []
-        text = _read_line(self._line)
-        self._show(text if text.startswith("/") else "")
+                continue
+            self._earlier += [*self._line, press]
+            self._line = []
+            if text.strip():
+                self._sent.append(text)
+        self._show(TypedText(tuple(self._sent), preview_text(self._line)))
 
 
 def _is_terminal(keyboard: Input) -> bool:
@@ -97,15 +105,34 @@ def _is_terminal(keyboard: Input) -> bool:
         return False
 
 
-def _read_line(presses: Iterable[KeyPress]) -> str:
-    """Return the text of a line. Return an empty string if it contains keys other than characters and
-    Backspace."""
-    text = ""
+_LAST_WORD = re.compile(r"\S*\s*\Z")
+EDITS: dict[Keys | str, Callable[[str, str], tuple[str, str]]] = {
+    Keys.ControlJ: lambda before, behind: (f"{before}\n", behind),
+    Keys.ControlH: lambda before, behind: (before[:-1], behind),
+    Keys.ControlW: lambda before, behind: (_LAST_WORD.sub("", before), behind),
+    Keys.ControlU: lambda before, behind: ("", behind),
+    Keys.ControlK: lambda before, behind: (before, ""),
+    Keys.Delete: lambda before, behind: (before, behind[1:]),
+    Keys.Left: lambda before, behind: (before[:-1], before[-1:] + behind),
+    Keys.Right: lambda before, behind: (before + behind[:1], behind[1:]),
+    Keys.ControlA: lambda before, behind: ("", before + behind),
+    Keys.Home: lambda before, behind: ("", before + behind),
+    Keys.ControlE: lambda before, behind: (before + behind, ""),
+    Keys.End: lambda before, behind: (before + behind, ""),
+}
+"""What a key makes of the text before and behind the cursor."""
+
+
+def preview_text(presses: Iterable[KeyPress]) -> str:
+    """Return the text that the keys will make in the prompt. Keys for the history and completions are left out."""
+    before, behind, last = "", "", None
     for press in presses:
-        if press.key == Keys.ControlH:
-            text = text[:-1]
-        elif isinstance(press.key, Keys):
-            return ""
-        else:
-            text += press.key
-    return text
+        key = Keys.ControlJ if press.key == Keys.ControlM and last == Keys.Escape else press.key
+        if key in EDITS:
+            before, behind = EDITS[key](before, behind)
+        elif key == Keys.BracketedPaste:
+            before += press.data.replace("\r\n", "\n").replace("\r", "\n")
+        elif not isinstance(key, Keys):
+            before += key
+        last = press.key
+    return before + behind

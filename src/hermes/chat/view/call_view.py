@@ -215,11 +215,11 @@ def _limit_lines(lines: list[Line]) -> list[Line]:
 # Reasoning
 
 
-def view_thinking(text: str, spinner: str, seconds: float, width: int) -> RenderableType:
+def view_thinking(text: str, width: int) -> RenderableType:
     """Render the last lines of running reasoning."""
     lines = _split_lines(spell_controls(text[-width * 50 :]))[-REASONING_TAIL:]
     visible = fold(lines, REASONING_TAIL, 0, OUTPUT_ROWS * width).lines
-    head = Text(f"{spinner} reasoning  {seconds:.0f}s  Ctrl-C stops", "dim")
+    head = Text("∴ reasoning", "dim")
     return Group(head, Gutter([Line(OUTSIDE, line, "dim") for line in visible if line is not None]))
 
 

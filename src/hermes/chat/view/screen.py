@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -28,20 +28,16 @@ from hermes.chat.view.call_view import (
 )
 from hermes.chat.view.calls import Call
 from hermes.chat.view.diff_view import render_diff
+from hermes.chat.view.live_region import Region
 from hermes.chat.view.markdown_blocks import Blocks
 from hermes.chat.view.recap import Recap
+from hermes.chat.view.status_line import NOTHING_TYPED, TypedText, view_status
 from hermes.insights.number_format import format_dollars, shorten_number
 from hermes.text import make_printable, make_readable, spell_controls
-
-if TYPE_CHECKING:
-    from rich.segment import Segment
 
 GOLD, GREEN = "#ffd700", "#5fd75f"
 REDRAWN_EVERY_S = 0.05
 WAITING = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-TOGETHER, SHOWN = "\x1b[?2026h", "\x1b[?2026l"
-HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
-CLEAR_BELOW = "\x1b[J"
 
 
 class RunningCall(NamedTuple):
@@ -70,8 +66,8 @@ class Screen:
         self._subagents: dict[int | None, RunningSubagent] = {}
         self._started_at = self._next_drawing = 0.0
         self._waiting = False
-        self._typed = ""
-        """The command line that is being typed during an answer."""
+        self._typed = NOTHING_TYPED
+        self._is_stopping = False
         self._paused_events: list[events.Event] | None = None
         """The events that arrived during a question to the person; None without a question."""
 
@@ -159,7 +155,7 @@ class Screen:
     def begin(self) -> None:
         self._started_at, self._waiting = time.monotonic(), True
         self._blocks, self._reasoning, self._running, self._subagents = Blocks(), "", [], {}
-        self._has_blocks = False
+        self._has_blocks = self._is_stopping = False
 
     def print_aside(self, text: str, style: str = "dim") -> None:
         """Print a text that is unrelated to the running turn, above the live region."""
@@ -172,7 +168,7 @@ class Screen:
         """Collect events from now on, because a question uses the last lines of the screen."""
         self._paused_events = []
         if self._live:
-            self._region.commit()
+            self._region.commit(())
 
     def resume(self) -> None:
         paused, self._paused_events = self._paused_events, None
@@ -241,20 +237,45 @@ class Screen:
         if used is not None:
             self.print_note(f"{format_usage(used)} · {time.monotonic() - self._started_at:.1f}s")
 
-    def show_typed(self, text: str) -> None:
-        """Show the typed part of a command below the answer. An empty text shows nothing."""
-        if text != self._typed:
-            self._typed = text
-            self.tick()
+    def show_typed(self, typed: TypedText) -> None:
+        """Show the text that is typed during an answer, below it."""
+        if typed != self._typed:
+            self._typed = typed
+            if self._waiting and self._can_draw:
+                self._draw()
+
+    def show_stopping(self) -> None:
+        """Show that the person has stopped the turn."""
+        self._is_stopping = True
+        if self._waiting and self._can_draw:
+            self._draw()
 
     def tick(self) -> None:
         """Redraw the live region. Long texts are redrawn less often, to limit the drawing time."""
-        began = time.monotonic()
         is_long = bool(self._blocks.open or self._reasoning)
-        if not self._live or self._paused_events is not None or (is_long and began < self._next_drawing):
-            return
-        typed = [Text(f"❯ {make_printable(self._typed)}", GOLD)] if self._typed else []
-        self._region.draw(*self._render_open(), *typed)
+        if self._can_draw and not (is_long and time.monotonic() < self._next_drawing):
+            self._draw()
+
+    @property
+    def _can_draw(self) -> bool:
+        return self._live and self._paused_events is None
+
+    def _draw(self, *finished: RenderableType) -> None:
+        """Write finished parts, and draw the unfinished parts and the status below them."""
+        began = time.monotonic()
+        status: list[RenderableType] = []
+        if self._waiting:
+            spinner = WAITING[int(began * 10) % len(WAITING)]
+            status = [
+                *view_status(
+                    spinner,
+                    began - self._started_at,
+                    self._typed,
+                    is_stopping=self._is_stopping,
+                    height=self.console.size.height,
+                )
+            ]
+        self._region.commit(finished, [*self._render_open(), *status])
         ended = time.monotonic()
         self._next_drawing = ended + max(REDRAWN_EVERY_S, 5 * (ended - began))
 
@@ -264,17 +285,13 @@ class Screen:
         if self._blocks.open.strip():
             return [self._render_answer(self._blocks.open)]
         if self._reasoning.strip():
-            turn = WAITING[int(now * 10) % len(WAITING)]
-            return [view_thinking(self._reasoning, turn, now - self._started_at, self.console.width)]
+            return [view_thinking(self._reasoning, self.console.width)]
         if self._running:
             turn = WAITING[int(now * 10) % len(WAITING)]
             return [
                 *(view_running(running.title, turn, now - running.since) for running in self._running),
                 *(self._render_subagent(subagent, turn, now) for subagent in self._subagents.values()),
             ]
-        if self._waiting:
-            turn = WAITING[int(now * 10) % len(WAITING)]
-            return [Text(f"{turn} {now - self._started_at:.0f}s  Ctrl-C stops", "dim")]
         return []
 
     def _render_subagent(self, subagent: RunningSubagent, spinner: str, now: float) -> RenderableType:
@@ -341,10 +358,11 @@ class Screen:
             self._commit()
 
     def _commit(self, *parts: RenderableType) -> None:
+        if self._can_draw:
+            self._draw(*parts)
+            return
         if self._live:
-            self._region.commit(*parts)
-            if self._waiting or self._running:
-                self.tick()
+            self._region.commit(parts)
             return
         for part in parts:
             self.console.print(part)
@@ -383,73 +401,3 @@ def format_usage(used: events.Counted) -> str:
         )
     cost = "cost unknown" if used.cost_usd is None else format_dollars(used.cost_usd)
     return " · ".join(filter(None, (make_printable(used.model), token_counts, cost)))
-
-
-class Region:
-    """The live region: the last lines of the screen, redrawn until they are finished. All other output is
-    written once.
-
-    Each drawing is one write within a synchronised update, so that nothing flickers.
-    """
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._widths: list[int] = []
-        """The widths of the drawn lines. They determine the number of rows, even if the window has become
-        narrower."""
-
-    def draw(self, *parts: RenderableType) -> None:
-        """Replace the content of the region. If it is higher than the window, only its end is shown."""
-        rows = max(1, self._console.size.height - 2)
-        lines = self._render(parts)[-rows:]
-        self._write(self._format_erasure() + HIDE_CURSOR + "".join(f"{line}\n" for line, _ in lines))
-        self._widths = [width for _, width in lines]
-
-    def commit(self, *parts: RenderableType) -> None:
-        """Write parts permanently above the region, and empty the region."""
-        self._write(
-            self._format_erasure() + "".join(f"{line}\n" for line, _ in self._render(parts)) + SHOW_CURSOR
-        )
-        self._widths = []
-
-    def _render(self, parts: Sequence[RenderableType]) -> list[tuple[str, int]]:
-        """Return the lines with escape sequences, and the width of each."""
-        lines = [
-            _trim(line)
-            for part in parts
-            for line in self._console.render_lines(part, pad=False, new_lines=False)
-        ]
-        return [
-            ("".join(map(self._escape, line)), sum(piece.cell_length for piece in line)) for line in lines
-        ]
-
-    def _escape(self, segment: Segment) -> str:
-        from rich.console import COLOR_SYSTEMS
-
-        style, colours = segment.style, COLOR_SYSTEMS.get(self._console.color_system or "")
-        if style is None or segment.control:
-            return "" if segment.control else segment.text
-        if self._console.no_color:
-            style = style.without_color
-        return style.render(segment.text, color_system=colours)
-
-    def _format_erasure(self) -> str:
-        """Return the escape sequence that moves to the first line of the region and clears it."""
-        width = max(1, self._console.size.width)
-        rows = sum(max(1, -(-line // width)) for line in self._widths)
-        return f"\x1b[{rows}F{CLEAR_BELOW}" if rows else ""
-
-    def _write(self, text: str) -> None:
-        self._console.file.write(f"{TOGETHER}{text}{SHOWN}")
-        self._console.file.flush()
-
-
-def _trim(line: list[Segment]) -> list[Segment]:
-    """Remove invisible spaces at the end of a line. In a narrower window they would wrap to extra rows."""
-    segments = list(line)
-    while segments and (segments[-1].style is None or segments[-1].style.bgcolor is None):
-        last = segments.pop()
-        text = last.text.rstrip(" ")
-        if text:
-            return [*segments, last._replace(text=text)]
-    return segments
