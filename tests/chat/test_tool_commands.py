@@ -217,7 +217,7 @@ async def test_diff_knows_what_was_before_a_compression_and_what_was_taken_back(
     assert tip is not None
     shown = await typing("/diff", resuming=tip)
     assert "a.txt  +1 −0\n  1. created · +1 −0\n  │ +a\n" in shown
-    assert "1. created · +1 −0 · the exchange was taken back; the file was not" in shown
+    assert "1. created · +1 −0 · the exchange was taken back" in shown
     assert "2 files, +2 −0" in shown
 
 

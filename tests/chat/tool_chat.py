@@ -33,8 +33,9 @@ class CallingModel(EchoModel):
 def with_tools() -> AgentComponents:
     """Let the tools act without approvals, which do not affect what is shown of them."""
     config_file.change("approvals.mode", "off")
+    standard = make_standard_components()
     return PARTS._replace(
-        make_model=lambda _wish: CallingModel(), make_tools=make_standard_components().make_tools
+        make_model=lambda _wish: CallingModel(), make_tools=standard.make_tools, edits=standard.edits
     )
 
 

@@ -14,6 +14,7 @@ from hermes.agent.transcript import StoredRecord
 from hermes.agent.turn import MOST_STEPS, Compressor
 
 if TYPE_CHECKING:
+    from hermes.agent.edit_journal import EditJournal
     from hermes.agent.subagents import Subagents
     from hermes.db.session_db import AnyStore
 
@@ -87,6 +88,8 @@ class AgentComponents(NamedTuple):
     """The name and the description of each skill."""
     stop_processes: Callable[[AnyStore, str], int] | None = None
     """Ends the background processes of a conversation. Returns how many were running."""
+    edits: Callable[[bool], EditJournal] | None = None
+    """The journal of the files that tools edited. The argument is True for an incognito conversation."""
     subagents: Callable[[], Subagents] | None = None
     """The subagents that this process runs, for `/agents`."""
     keep_setting: Callable[[str, object], None] | None = None

@@ -23,6 +23,7 @@ from hermes.agent.transcript import StoredRecord
 
 if TYPE_CHECKING:
     from hermes.agent.delegation import Delegation
+    from hermes.agent.edit_journal import EditJournal
     from hermes.agent.memory_flush import MemorySaver
     from hermes.agent.models.prices import Prices
     from hermes.agent.subagents import Subagents, TaskQuota
@@ -72,6 +73,7 @@ class StandardFactory:
         self._home, self._machine, self._shared, self._is_job = home, machine, shared, is_job
         self._has_quota = has_quota
         self._savers: dict[str, MemorySaver] = {}
+        self._journals: dict[bool, EditJournal] = {}
         self._wish = ModelChoice()
         self._is_part = False
 
@@ -99,6 +101,7 @@ class StandardFactory:
             memory=self.memory,
             skills=self.skills,
             stop_processes=self.stop_processes,
+            edits=self.get_journal,
             subagents=lambda: self.subagents,
             keep_setting=self.keep_setting,
             warning=lambda: self.settings.warning,
@@ -210,10 +213,16 @@ class StandardFactory:
             processes=self.processes,
             summaries=SessionSummaries(lambda: self.auxiliary, self.price),
             delegation=self._make_delegation(),
+            journal=self.get_journal(incognito),
             incognito=incognito,
             shared=self._shared,
         )
         return [tool for tool in tools if self._machine or tool.name in FOR_EVERYBODY]
+
+    def get_journal(self, incognito: bool) -> EditJournal:
+        from hermes.agent.edit_journal import EditJournal
+
+        return self._journals.setdefault(incognito, EditJournal(incognito=incognito))
 
     def _make_delegation(self) -> Delegation:
         from hermes.agent.delegation import Delegation

@@ -195,11 +195,11 @@ def list_subagents(
     ended = [progress for progress in reversed(known) if progress.is_over]
     ids = {progress.session_id for progress in known}
     room = max(0, MOST_LISTED - len(ended))
-    stored = [child for child in _list_stored(store, conversation) if child.id not in ids]
+    stored = [child for child in list_child_sessions(store, conversation) if child.id not in ids]
     return [*active, *ended, *(_read_progress(store, child) for child in stored[:room])]
 
 
-def _list_stored(store: AnyStore, conversation: str) -> list[Relative]:
+def list_child_sessions(store: AnyStore, conversation: str) -> list[Relative]:
     """Return the first session of each subagent of the conversation, newest first."""
     family = store.family(conversation)
     members = [] if family is None else [relative for _, relative in family.walk()]

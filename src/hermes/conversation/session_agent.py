@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from hermes import errors
 from hermes.agent.components import LEAST_SAID, AgentComponents
@@ -18,6 +19,9 @@ from hermes.conversation.background_tasks import BackgroundTasks
 from hermes.conversation.live_session import LiveSession, StoreT
 from hermes.conversation.model_choice import ModelSelector
 from hermes.conversation.surface import Surface
+
+if TYPE_CHECKING:
+    from hermes.conversation.file_restore import FileRestorer
 
 SAVING_S = 60.0
 
@@ -83,6 +87,15 @@ class SessionAgent(LiveSession[StoreT]):
     async def list_skills(self) -> Sequence[tuple[str, str]]:
         """Return the name and the description of each skill."""
         return await asyncio.to_thread(lambda: () if (read := self.parts.skills) is None else read())
+
+    def make_file_restorer(self) -> FileRestorer | None:
+        """Return the restorer of the files that tools edited here; None if there is no journal of them."""
+        make_journal = self.parts.edits
+        if make_journal is None:
+            return None
+        from hermes.conversation.file_restore import FileRestorer
+
+        return FileRestorer(make_journal(self.incognito), self.store, self.session_id)
 
     async def stop_processes(self) -> int:
         """End the background processes of the conversation. Return how many there were."""

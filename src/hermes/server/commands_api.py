@@ -26,6 +26,7 @@ from hermes.conversation.commands.command_types import (
 from hermes.conversation.commands.shared_commands import COMMANDS
 from hermes.conversation.commands.wording import describe_unknown
 from hermes.conversation.conversation import Conversation
+from hermes.conversation.file_restore import RestorePlan
 from hermes.db.scoped_store import ScopedStore
 from hermes.gateway.commands.reply_markdown import format_line, format_reply
 from hermes.gateway.http.host import HOLD
@@ -199,7 +200,7 @@ async def _ask_again(
 class ApiSurface:
     """A program as a command surface. It cannot be asked for a confirmation."""
 
-    waiting = 0
+    waiting, edits_files = 0, False
 
     def __init__(self, subagents: Subagents) -> None:
         self.subagents = subagents
@@ -209,6 +210,9 @@ class ApiSurface:
 
     async def choose(self, question: str, options: Sequence[Option]) -> str | None:
         return None
+
+    async def confirm_restore(self, plan: RestorePlan, *, is_redo: bool) -> bool:
+        return False
 
 
 # ---------------------------------------------------------------- the response

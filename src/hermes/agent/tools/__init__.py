@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hermes.agent.delegation import Delegation
+    from hermes.agent.edit_journal import EditJournal
     from hermes.agent.session_summaries import SessionSummaries
     from hermes.agent.tool import Tool
     from hermes.agent.tools.access import Access
@@ -24,6 +25,7 @@ def make_standard_tools(
     processes: BackgroundProcesses | None = None,
     summaries: SessionSummaries | None = None,
     delegation: Delegation | None = None,
+    journal: EditJournal | None = None,
     incognito: bool = False,
     shared: bool = False,
 ) -> list[Tool]:
@@ -31,7 +33,8 @@ def make_standard_tools(
 
     `home` is the folder for memories and skills, if it differs from the program's home. `access` defines the
     access to the machine. `processes` is the registry of background processes. `summaries` provides a model
-    for `session_search`. `delegation` runs subagents; without it there is no `delegate_task`. An incognito
+    for `session_search`. `delegation` runs subagents; without it there is no `delegate_task`.
+    `journal` keeps the old contents of edited files. An incognito
     conversation has no tools that store data. `shared` is for a room that several people share: memory and
     skills belong to the room and name their authors.
     """
@@ -57,8 +60,8 @@ def make_standard_tools(
         Terminal(known, reach),
         Process(known),
         ReadFile(reach),
-        WriteFile(reach),
-        Patch(reach),
+        WriteFile(reach, journal),
+        Patch(reach, journal),
         SearchFiles(reach),
         SkillsList(skills),
         SkillView(skills),

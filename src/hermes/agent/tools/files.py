@@ -119,7 +119,12 @@ def read_text_to_edit(path: Path, view: View) -> str:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Replace the text of a file atomically. The mode is kept, and missing folders are created.
+    """Replace the text of a file atomically. The mode is kept, and missing folders are created."""
+    replace_content(path, text.encode())
+
+
+def replace_content(path: Path, content: bytes, mode: int | None = None) -> None:
+    """Replace the content of a file atomically. Missing folders are created. None keeps the mode.
 
     The path was checked as a real path. A background command can replace a folder by a link at any moment.
     The folder is therefore opened without following links, and all further steps use its descriptor.
@@ -128,7 +133,7 @@ def replace_text(path: Path, text: str) -> None:
         folder = _open_folder(path.parent)
         try:
             clear_partials(path.parent)
-            _replace_in_folder(folder, path, text)
+            _replace_in_folder(folder, path, content, mode)
         finally:
             os.close(folder)
     except OSError as problem:
@@ -154,24 +159,24 @@ def _open_folder(path: Path) -> int:
     return opened
 
 
-def _replace_in_folder(folder: int, path: Path, text: str) -> None:
+def _replace_in_folder(folder: int, path: Path, content: bytes, mode: int | None) -> None:
     if _is_link(path.name, folder):
         raise ToolFailed(f"{path} was replaced by a link meanwhile; try again")
     try:
         found = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
         _refuse_irregular(path, found)
-        mode = stat.S_IMODE(found.st_mode)
+        kept = stat.S_IMODE(found.st_mode)
     except FileNotFoundError:
-        mode = 0o666 & ~_get_umask()
+        kept = 0o666 & ~_get_umask()
     partial = f".{path.name[:40]}.{os.urandom(6).hex()}{PARTIAL}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(partial, flags, 0o600, dir_fd=folder), "wb") as fresh:
             with suppress(OSError):  # the file system does not support locks
                 fcntl.flock(fresh, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fresh.write(text.encode())
+            fresh.write(content)
             fresh.flush()
-            os.fchmod(fresh.fileno(), mode)
+            os.fchmod(fresh.fileno(), kept if mode is None else mode)
             os.fsync(fresh.fileno())
             os.rename(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
     finally:

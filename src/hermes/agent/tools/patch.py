@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hermes.agent.edit_journal import EditJournal
 from hermes.agent.sandbox.file_view import View
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools import edit_summary
@@ -48,8 +50,8 @@ class Patch:
         replace_all={"type": "boolean", "description": "Change every occurrence, however many there are."},
     )
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, access: Access, journal: EditJournal | None = None) -> None:
+        self._access, self._journal = access, journal or EditJournal(incognito=True)
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
         checked = check_arguments(self.parameters, arguments)
@@ -59,7 +61,9 @@ class Patch:
         await check_read(path, policy, context)
         edit = await asyncio.to_thread(plan_edit, path, policy.view, checked)
         await check_edit(path, edit_summary.make_diff(str(path), edit.before, edit.after), policy, context)
-        done = await asyncio.to_thread(apply_edit, path, policy.view, checked)
+        done = await asyncio.to_thread(
+            apply_edit, path, policy.view, checked, partial(self._journal.record, context)
+        )
         return f"{format_path(path, context)}: {done}"
 
 
@@ -79,10 +83,13 @@ def plan_edit(path: Path, view: View, arguments: Mapping[str, Any]) -> Edit:
     return Edit(before, after, count)
 
 
-def apply_edit(path: Path, view: View, arguments: Mapping[str, Any]) -> str:
+def apply_edit(
+    path: Path, view: View, arguments: Mapping[str, Any], record: Callable[[Path, str], None]
+) -> str:
     """Apply the edit and return its summary. Other changes made to the file since the plan are kept."""
     with EDITING:
         edit = plan_edit(path, view, arguments)
+        record(path, edit.after)
         replace_text(path, edit.after)
     times = "" if edit.places == 1 else f"{edit.places} places changed; "
     return f"{times}{edit_summary.summarise_edit(edit.before, edit.after)}"

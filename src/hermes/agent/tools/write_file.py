@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hermes.agent.edit_journal import EditJournal
 from hermes.agent.sandbox.file_view import View
 from hermes.agent.tool import ToolContext, ToolFailed
 from hermes.agent.tools import edit_summary
@@ -41,8 +43,8 @@ class WriteFile:
         content=make_text_field("The whole text.", LONGEST),
     )
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, access: Access, journal: EditJournal | None = None) -> None:
+        self._access, self._journal = access, journal or EditJournal(incognito=True)
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> str:
         checked = check_arguments(self.parameters, arguments)
@@ -54,11 +56,13 @@ class WriteFile:
         before = await asyncio.to_thread(_read_text_before, path, policy.view)
         diff = edit_summary.make_diff(str(path), before or "", checked["content"])
         await check_edit(path, diff, policy, context)
-        done = await asyncio.to_thread(write, path, checked["content"], before, policy.view)
+        done = await asyncio.to_thread(
+            write, path, checked["content"], before, policy.view, partial(self._journal.record, context)
+        )
         return f"{format_path(path, context)}: {done}"
 
 
-def write(path: Path, text: str, before: str | None, view: View) -> str:
+def write(path: Path, text: str, before: str | None, view: View, record: Callable[[Path, str], None]) -> str:
     """Write the file and return a summary.
 
     `before` is the text that the approval request showed as replaced; None if there was none.
@@ -68,6 +72,7 @@ def write(path: Path, text: str, before: str | None, view: View) -> str:
         if _read_text_before(path, view) != before:
             raise ToolFailed(CHANGED_MEANWHILE)
         is_new = not path.exists()
+        record(path, text)
         replace_text(path, text)
     if is_new:
         return f"created, {size}"

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from hermes.chat.commands import display
 from hermes.chat.conversation_lookup import describe_candidates, find_latest_id
 from hermes.chat.input import question
+from hermes.conversation.commands import wording
 from hermes.conversation.commands.command_types import CommandContext, Option
 from hermes.text import make_printable
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from hermes.agent.subagents import Subagents
     from hermes.chat.terminal_loop import Chat
+    from hermes.conversation.file_restore import RestorePlan
 
 
 def make_core_context(chat: Chat, patience: TimerHandle | None = None) -> CommandContext:
@@ -32,7 +35,7 @@ def make_core_context(chat: Chat, patience: TimerHandle | None = None) -> Comman
 
 
 class TerminalSurface:
-    waiting = 0
+    waiting, edits_files = 0, True
 
     def __init__(self, chat: Chat, patience: TimerHandle | None) -> None:
         self._chat, self._patience = chat, patience
@@ -49,6 +52,13 @@ class TerminalSurface:
             texts = describe_candidates(rows)
         choices = [question.Option(option.id, text) for option, text in zip(options, texts, strict=True)]
         return await self._chat.choose(make_printable(question_text), choices)
+
+    async def confirm_restore(self, plan: RestorePlan, *, is_redo: bool) -> bool:
+        self._cancel_busy_notice()
+        display.show_lines(self._chat.screen, wording.describe_restore_plan(plan, is_redo=is_redo))
+        text = "Edit these files again?" if is_redo else "Change these files, too?"
+        options = [question.Option(True, "yes", "y"), question.Option(False, "no", "n")]
+        return await self._chat.choose(text, options, default=1) or False
 
     def _cancel_busy_notice(self) -> None:
         if self._patience is not None:

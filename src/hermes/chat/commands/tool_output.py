@@ -180,7 +180,7 @@ def _show_file(chat: Chat, file: FileEdits, room: int | None) -> int | None:
     for number, edit in enumerate(file.edits, 1):
         states = [edit.action, format_counts(edit.added, edit.removed)]
         if edit.is_rewound:
-            states.append("the exchange was taken back; the file was not")
+            states.append("the exchange was taken back")
         heading = f"  {number}. {' · '.join(states)}"
         length = edit.diff.count("\n") + 1
         if room is not None and length > room:

@@ -11,6 +11,7 @@ from hermes.conversation.commands.replies import Reply, WrongUsage
 if TYPE_CHECKING:
     from hermes.agent.subagents import Subagents
     from hermes.conversation.conversation import Conversation
+    from hermes.conversation.file_restore import RestorePlan
     from hermes.db.session_db import AnyStore
 
 Row = dict[str, Any]
@@ -70,6 +71,13 @@ class CommandSurface(Protocol):
     async def choose(self, question: str, options: Sequence[Option]) -> str | None:
         """Return the id of the chosen option, or None if the person cancels. A chat platform cannot ask and
         returns None."""
+
+    @property
+    def edits_files(self) -> bool:
+        """Whether the person's files are at hand, so that undone edits of files can be restored."""
+
+    async def confirm_restore(self, plan: RestorePlan, *, is_redo: bool) -> bool:
+        """Show the files of a plan, and ask whether to change them. Not called without `edits_files`."""
 
     @property
     def subagents(self) -> Subagents | None:

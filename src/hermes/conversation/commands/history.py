@@ -30,6 +30,7 @@ from hermes.conversation.commands.replies import (
     Stopped,
     TookBack,
 )
+from hermes.conversation.file_restore import RestoredFiles
 
 MOST_UNDONE = 1000
 OFFERED = 10
@@ -64,7 +65,38 @@ async def _take_back(
     if not is_confirmed and not await context.surface.confirm(question):
         return Cancelled()
     outcome = await context.conversation.take_back(prompt["id"])
-    return TookBack(outcome.messages, outcome.content, exchanges)
+    files = await _restore_files(context, prompt)
+    return TookBack(outcome.messages, outcome.content, exchanges, files)
+
+
+async def _restore_files(context: CommandContext, prompt: Row) -> RestoredFiles | None:
+    """Offer to restore the files that were edited since a message. Return None if there are none."""
+    restorer = context.conversation.make_file_restorer() if context.surface.edits_files else None
+    if restorer is None:
+        return None
+    plan = await asyncio.to_thread(restorer.plan_undo, prompt["timestamp"])
+    if not plan.changes:
+        return RestoredFiles(refused=plan.refused) if plan else None
+    if not await context.surface.confirm_restore(plan, is_redo=False):
+        return RestoredFiles(kept=[change.path for change in plan.changes], refused=plan.refused)
+    return await asyncio.to_thread(restorer.restore, plan, prompt["id"])
+
+
+async def _edit_files_again(context: CommandContext) -> RestoredFiles | None:
+    """Offer to undo the restoration of files for the messages that are back in the context."""
+    restorer = context.conversation.make_file_restorer() if context.surface.edits_files else None
+    if restorer is None:
+        return None
+    rows = await context.conversation.load_rows()
+    plan = await asyncio.to_thread(restorer.plan_redo, {row["id"] for row in rows if "id" in row})
+    done = RestoredFiles(refused=plan.refused) if plan else None
+    if plan.changes:
+        if await context.surface.confirm_restore(plan, is_redo=True):
+            done = await asyncio.to_thread(restorer.restore, plan)
+        else:
+            done = RestoredFiles(kept=[change.path for change in plan.changes], refused=plan.refused)
+    await asyncio.to_thread(restorer.forget, plan)
+    return done
 
 
 async def _undo_start(context: CommandContext) -> Reply:
@@ -89,7 +121,8 @@ async def _undo_start(context: CommandContext) -> Reply:
 async def redo(context: CommandContext, words: str) -> Reply:
     if not context.conversation.exists:
         return BroughtBack(0)
-    return BroughtBack(await context.conversation.bring_back())
+    messages = await context.conversation.bring_back()
+    return BroughtBack(messages, await _edit_files_again(context) if messages else None)
 
 
 async def rewind(context: CommandContext, words: str) -> Reply:
@@ -149,7 +182,11 @@ async def stop(context: CommandContext, words: str) -> Reply:
 
 
 UNDO = Command(
-    "undo", undo, "[n]", "take back the last exchange, or the last n; after /new: return to the old one"
+    "undo",
+    undo,
+    "[n]",
+    "take back the last exchange, or the last n, and in the terminal the edits of files if you wish;"
+    " after /new: return to the old one",
 )
 REWIND = Command(
     "rewind",

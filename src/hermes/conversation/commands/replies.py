@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from hermes.agent.events import Event, SubagentProgress
     from hermes.conversation.commands.command_types import ModelDescription
+    from hermes.conversation.file_restore import RestoredFiles
     from hermes.store.chats.leases import Lease
     from hermes.store.reports.usage import UsageTotals
 
@@ -68,11 +69,14 @@ class TookBack(NamedTuple):
     content: Any
     """The content of the message at which the rewind began."""
     exchanges: int
+    files: RestoredFiles | None = None
+    """What was done with the files that the exchanges edited; None if there are none."""
 
 
 class BroughtBack(NamedTuple):
     messages: int
     """0 if there was nothing to restore."""
+    files: RestoredFiles | None = None
 
 
 class StartUndone(NamedTuple):

@@ -17,7 +17,10 @@ from hermes.insights.number_format import format_dollars, format_number, format_
 from hermes.text import make_preview
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hermes.agent.events import SubagentProgress
+    from hermes.conversation.file_restore import RefusedFile, RestoredFiles, RestorePlan
     from hermes.store.reports.usage import UsageLine, UsageTotals
 
 Row = dict[str, Any]
@@ -129,8 +132,49 @@ def _describe_taken_back(reply: replies.TookBack) -> list[Line]:
             *_quote_beginning(reply.content),
             f"{rest} ({count}).",
             *_suggest(" ", "/redo", "brings it back."),
-        )
+        ),
+        *_describe_files(reply.files),
     ]
+
+
+def _describe_files(files: RestoredFiles | None) -> list[Line]:
+    """Return a line for each kind of result of an undo for files."""
+    if files is None:
+        return []
+    lines = [
+        (f"{text} ", *_list_paths(paths), ".")
+        for text, paths in (
+            ("Restored", files.restored),
+            ("Deleted", files.deleted),
+            ("Left unchanged:", files.kept),
+        )
+        if paths
+    ]
+    return [*lines, *describe_refused(files.refused)]
+
+
+def describe_refused(refused: Iterable[RefusedFile]) -> list[Line]:
+    """Return a line for each file that cannot be restored."""
+    return [("Not restored: ", Foreign(str(file.path)), f" ({file.reason}).") for file in refused]
+
+
+def _list_paths(paths: Iterable[Path]) -> Line:
+    parts = list[Part]()
+    for path in paths:
+        parts += [", ", Foreign(str(path))]
+    return tuple(parts[1:])
+
+
+def describe_restore_plan(plan: RestorePlan, *, is_redo: bool) -> list[Line]:
+    """Return the lines above the question whether to change these files."""
+    heading = (
+        "These files were restored by the undo:" if is_redo else "What is taken back edited these files:"
+    )
+    lines: list[Line] = [(heading,)]
+    for change in plan.changes:
+        again = "edit it again" if is_redo else "restore its old content"
+        lines.append(("  ", Foreign(str(change.path)), f"  {'delete it' if change.is_deletion else again}"))
+    return [*lines, *(("  ", *line) for line in describe_refused(plan.refused))]
 
 
 def _quote_beginning(content: object) -> Line:
@@ -140,7 +184,8 @@ def _quote_beginning(content: object) -> Line:
 
 def _describe_brought_back(reply: replies.BroughtBack) -> list[Line]:
     if reply.messages:
-        return [(f"↪ Brought back {format_plural(reply.messages, 'message')}.",)]
+        count = format_plural(reply.messages, "message")
+        return [(f"↪ Brought back {count}.",), *_describe_files(reply.files)]
     return [("There is nothing to bring back. /redo works only right after /undo or /rewind.",)]
 
 

@@ -16,6 +16,7 @@ from hermes.gateway.commands.visible_conversations import ChatVisibility
 
 if TYPE_CHECKING:
     from hermes.agent.subagents import Subagents
+    from hermes.conversation.file_restore import RestorePlan
 
 MOST_HITS = 5
 """The number of search hits in a reply. It suits the screen of a telephone."""
@@ -47,6 +48,8 @@ async def run_core_command(command: SharedCommand, context: ChatCommandContext, 
 class ChatSurface:
     """A chat as a command surface. It cannot ask for a confirmation."""
 
+    edits_files = False
+
     def __init__(self, chat: CommandChat) -> None:
         self._chat = chat
 
@@ -59,6 +62,9 @@ class ChatSurface:
 
     async def choose(self, question: str, options: Sequence[Option]) -> str | None:
         return None
+
+    async def confirm_restore(self, plan: RestorePlan, *, is_redo: bool) -> bool:
+        return False
 
     @property
     def subagents(self) -> Subagents:

@@ -1,9 +1,12 @@
-"""Files of single sessions beside a store: transcripts, request dumps and saved conversations."""
+"""Files of single sessions beside a store: transcripts, request dumps, saved conversations and old contents of
+edited files."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection, Iterable
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 from hermes.store.content import from_json
@@ -12,10 +15,17 @@ from hermes.store.sessions.sessions import EXISTS
 
 SAVED = "saved"
 """The folder of conversations that a person saved from a chat."""
+EDITS = "edits"
+"""The folder of old contents of files that an agent edited, with a folder for each conversation."""
+
+
+def locate_edits(folder: Path, conversation: str) -> Path:
+    """Return the folder for the edits of a conversation. Its name is a hash, because ids are never used as paths."""
+    return folder / EDITS / sha256(conversation.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def remove_files(engine: Access, folder: Path, session_ids: Collection[str]) -> None:
-    """Remove the transcripts and request dumps of deleted sessions. Ids are never used as paths or patterns."""
+    """Remove the transcripts, request dumps and edits of deleted sessions. Ids are never used as paths or patterns."""
     if not session_ids:
         return
     for session_id in session_ids:
@@ -23,6 +33,7 @@ def remove_files(engine: Access, folder: Path, session_ids: Collection[str]) -> 
             is_file = Path(name).name == name and "\0" not in name and name != "sessions.json"
             if is_file and not _is_of_other_session(engine, name):
                 _remove(folder / name)
+        shutil.rmtree(locate_edits(folder, session_id), ignore_errors=True)
     with suppress(OSError):
         for file in folder.iterdir():
             if file.match("request_dump_*.json") and _is_dump_of(engine, file.name, session_ids):

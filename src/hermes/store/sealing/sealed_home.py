@@ -20,7 +20,7 @@ from hermes.store.sealing.sealed_files import Form, SealedFiles, is_sealed_file
 
 HISTORY = "chat_history"
 INCOMING = "gateway/incoming"
-SEALED_FOLDERS = ("memories", "skills", "people", INCOMING)
+SEALED_FOLDERS = ("memories", "skills", "people", INCOMING, "sessions/edits")
 LOCKED_FOLDERS = ("memories", "skills")
 """Writers below one of these folders hold its lock."""
 

@@ -1,0 +1,193 @@
+"""The journal of file edits: the state of each file before a tool of the agent changed it, for `/undo`.
+
+Each conversation has a folder in `sessions/edits` beside its store. An edit has two files there: the old content
+of the edited file, and a description. They are encrypted if the store is, and deleted with the conversation. The
+number, the size and the age of the edits are limited. The journal of an incognito conversation is in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from hermes import clock, errors, home
+from hermes.agent.tool import ToolContext, find_conversation_root
+from hermes.logs import get_logger
+from hermes.store.engine_choice import sealed_files
+from hermes.store.retention.session_files import locate_edits
+
+_log = get_logger(__name__)
+
+LARGEST = 10_000_000
+"""The maximum size of an old content that is kept, in bytes."""
+MOST_EDITS, MOST_BYTES = 200, 50_000_000
+"""The limits of one conversation. Its oldest edits are dropped."""
+KEPT_DAYS = 30
+NO_FILE, NOT_A_FILE = "", "not a regular file"
+"""Digests of paths without a regular file."""
+ABOUT, BEFORE = ".json", ".before"
+
+
+class Edit(NamedTuple):
+    path: Path
+    before: str
+    """The digest of the old content; `NO_FILE` if the edit created the file."""
+    after: str
+    mode: int | None
+    """The permissions of the file before the edit."""
+    at: float
+    has_content: bool
+    """Whether the old content was kept. Very large contents are not."""
+    folders: tuple[str, ...] = ()
+    """The folders that the edit created, deepest first."""
+    undoes: int | None = None
+    """The id of the message whose undo made this edit; None for an edit by a tool."""
+    uid: str = ""
+    conversation: str = ""
+
+
+class FileState(NamedTuple):
+    digest: str
+    content: bytes | None
+    mode: int | None
+
+
+def read_state(path: Path) -> FileState:
+    """Return the state of a file. Links are not followed. A very large content is only hashed."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return FileState(NO_FILE, None, None)
+    except OSError:
+        return FileState(NOT_A_FILE, None, None)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            return FileState(NOT_A_FILE, None, None)
+        mode = stat.S_IMODE(found.st_mode)
+        if found.st_size > LARGEST:
+            digest = sha256()
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+            return FileState(digest.hexdigest(), None, mode)
+        content = file.read()
+        return FileState(make_digest(content), content, mode)
+
+
+def make_digest(content: bytes | None) -> str:
+    return NO_FILE if content is None else sha256(content).hexdigest()
+
+
+class EditJournal:
+    def __init__(self, *, incognito: bool = False) -> None:
+        self._memory: dict[str, tuple[Edit, bytes | None]] | None = {} if incognito else None
+
+    def record(self, context: ToolContext, path: Path, text: str) -> None:
+        """Record that a tool is about to write this text to a file. A failure is logged, and the edit goes on."""
+        try:
+            conversation = find_conversation_root(context.db, context.session_id)
+            self.add(locate_folder(context.db), conversation, path, text.encode())
+        except (OSError, errors.HermesError) as problem:
+            _log.warning("the old content of %s is not kept for /undo: %s", path, problem)
+
+    def add(
+        self, folder: Path, conversation: str, path: Path, content: bytes | None, undoes: int | None = None
+    ) -> None:
+        """Record that a file is about to get this content, or to be deleted."""
+        state, after = read_state(path), make_digest(content)
+        if state.digest == after:
+            return
+        edit = Edit(
+            path,
+            state.digest,
+            after,
+            state.mode,
+            clock.now(),
+            state.content is not None,
+            tuple(str(parent) for parent in path.parents if not parent.exists()),
+            undoes,
+            clock.make_uid(),
+            conversation,
+        )
+        if self._memory is not None:
+            self._memory[edit.uid] = edit, state.content
+            return
+        edits = locate_edits(folder, conversation)
+        if not edits.exists():
+            _remove_old(edits.parent)
+        home.make_private_folder(edits.parent)
+        home.make_private_folder(edits)
+        sealed = sealed_files(folder.parent)
+        if state.content is not None:
+            sealed.write(edits / f"{edit.uid}{BEFORE}", state.content)
+        about = {**edit._asdict(), "path": str(path)}
+        sealed.write(edits / f"{edit.uid}{ABOUT}", json.dumps(about).encode())
+        _limit(edits)
+
+    def list_edits(self, folder: Path, conversations: Iterable[str]) -> list[Edit]:
+        """Return the edits of these conversations in the order of time."""
+        if self._memory is not None:
+            return [edit for edit, _ in self._memory.values()]
+        sealed, found = sealed_files(folder.parent), []
+        for conversation in conversations:
+            for file in sorted(locate_edits(folder, conversation).glob(f"*{ABOUT}")):
+                with suppress(OSError, errors.HermesError, ValueError, TypeError):
+                    about = json.loads(sealed.read(file))
+                    edit = Edit(**about)._replace(
+                        path=Path(about["path"]), folders=tuple(about["folders"]), conversation=conversation
+                    )
+                    found.append(edit)
+        return sorted(found, key=lambda edit: edit.uid)
+
+    def read_before(self, folder: Path, edit: Edit) -> bytes | None:
+        """Return the old content of the edited file. None if it was not kept."""
+        if self._memory is not None:
+            return self._memory[edit.uid][1]
+        file = locate_edits(folder, edit.conversation) / f"{edit.uid}{BEFORE}"
+        try:
+            content = sealed_files(folder.parent).read(file)
+        except (OSError, errors.HermesError):
+            return None
+        return content if make_digest(content) == edit.before else None
+
+    def remove(self, folder: Path, edits: Collection[Edit]) -> None:
+        for edit in edits:
+            if self._memory is not None:
+                self._memory.pop(edit.uid, None)
+                continue
+            for ending in (ABOUT, BEFORE):
+                with suppress(OSError):
+                    (locate_edits(folder, edit.conversation) / f"{edit.uid}{ending}").unlink()
+
+
+def locate_folder(store: object) -> Path:
+    """Return the folder for the files of single sessions beside a store."""
+    path = getattr(store, "db_path", None) or home.get_default_db_path()
+    return Path(path).parent / "sessions"
+
+
+def _limit(edits: Path) -> None:
+    """Remove the oldest edits of a conversation beyond the limits."""
+    size, count = 0, 0
+    for about in sorted(edits.glob(f"*{ABOUT}"), reverse=True):
+        content = about.with_suffix(BEFORE)
+        size, count = size + (content.stat().st_size if content.exists() else 0), count + 1
+        if count > MOST_EDITS or size > MOST_BYTES:
+            about.unlink(missing_ok=True)
+            content.unlink(missing_ok=True)
+
+
+def _remove_old(folder: Path) -> None:
+    """Remove the edits of conversations in which no file was edited for a long time."""
+    cutoff = clock.now() - KEPT_DAYS * 86_400
+    with suppress(OSError):
+        for edits in folder.iterdir():
+            if edits.is_dir() and not edits.is_symlink() and edits.stat().st_mtime < cutoff:
+                shutil.rmtree(edits, ignore_errors=True)

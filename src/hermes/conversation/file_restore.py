@@ -1,0 +1,163 @@
+"""Restores files that undone turns edited, and edits them again if the turns are brought back.
+
+A file is changed only if its content is one that the agent's tools wrote in these turns. A file that anybody else
+has changed since, or between the edits, is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from hermes.agent.edit_journal import NO_FILE, Edit, EditJournal, locate_folder, read_state
+from hermes.agent.subagents import list_child_sessions
+from hermes.agent.tool import ToolFailed, find_conversation_root
+
+if TYPE_CHECKING:
+    from hermes.db.session_db import AnyStore
+
+
+class Refusal(StrEnum):
+    """Why a file is left alone."""
+
+    CHANGED_SINCE = "changed since"
+    CHANGED_BETWEEN = "changed by someone else between the edits"
+    NOT_KEPT = "its old content was not kept"
+    FAILED = "it cannot be written"
+
+
+class FileChange(NamedTuple):
+    """A file that can be restored."""
+
+    path: Path
+    is_deletion: bool
+    """Whether the file did not exist before. It is then deleted."""
+    edit: Edit
+    """The first edit of the file. Its old content is restored."""
+    current: str
+    """The digest of the content when the plan was made."""
+
+
+class RefusedFile(NamedTuple):
+    path: Path
+    reason: Refusal
+
+
+class RestorePlan(NamedTuple):
+    changes: Sequence[FileChange]
+    refused: Sequence[RefusedFile]
+    edits: Sequence[Edit]
+    """The edits that the plan was made from."""
+
+    def __bool__(self) -> bool:
+        return bool(self.changes or self.refused)
+
+
+class RestoredFiles(NamedTuple):
+    """What was done with the files."""
+
+    restored: Sequence[Path] = ()
+    deleted: Sequence[Path] = ()
+    kept: Sequence[Path] = ()
+    """Files that the person did not want to restore."""
+    refused: Sequence[RefusedFile] = ()
+
+
+class FileRestorer:
+    """Restores the files of one conversation. All methods read files and run in a thread."""
+
+    def __init__(self, journal: EditJournal, store: AnyStore, session_id: str) -> None:
+        self._journal, self._store, self._session_id = journal, store, session_id
+        self._folder = locate_folder(store)
+
+    def plan_undo(self, since: float) -> RestorePlan:
+        """Plan to restore the files that were edited from a time on."""
+        edits = self._journal.list_edits(self._folder, self._list_conversations())
+        return self._plan([edit for edit in edits if edit.undoes is None and edit.at >= since])
+
+    def plan_redo(self, message_ids: Collection[int]) -> RestorePlan:
+        """Plan to edit the files again that were restored when these messages were undone."""
+        edits = self._journal.list_edits(self._folder, self._list_conversations())
+        return self._plan([edit for edit in edits if edit.undoes in message_ids])
+
+    def restore(self, plan: RestorePlan, undoes: int | None = None) -> RestoredFiles:
+        """Carry out a plan. `undoes` is the message that was undone; None for a redo."""
+        restored, deleted, refused = list[Path](), list[Path](), list(plan.refused)
+        for change in plan.changes:
+            problem = self._restore_file(change, undoes)
+            if problem is not None:
+                refused.append(RefusedFile(change.path, problem))
+            else:
+                (deleted if change.is_deletion else restored).append(change.path)
+        return RestoredFiles(restored, deleted, refused=refused)
+
+    def forget(self, plan: RestorePlan) -> None:
+        """Remove the edits of a plan from the journal."""
+        self._journal.remove(self._folder, plan.edits)
+
+    def _list_conversations(self) -> list[str]:
+        """Return the conversation and those of its subagents, whose edits belong to the same turns."""
+        found = [find_conversation_root(self._store, self._session_id)]
+        for conversation in found:
+            found += [child.root_id or child.id for child in list_child_sessions(self._store, conversation)]
+        return found
+
+    def _plan(self, edits: Sequence[Edit]) -> RestorePlan:
+        changes, refused = list[FileChange](), list[RefusedFile]()
+        for path in dict.fromkeys(edit.path for edit in edits):
+            planned = self._plan_file([edit for edit in edits if edit.path == path])
+            if isinstance(planned, FileChange):
+                changes.append(planned)
+            elif planned is not None:
+                refused.append(RefusedFile(path, planned))
+        return RestorePlan(changes, refused, edits)
+
+    def _plan_file(self, edits: Sequence[Edit]) -> FileChange | Refusal | None:
+        """Plan the restoration of a file. Return None if the file is as it was before the edits."""
+        first, current = edits[0], read_state(edits[0].path)
+        if current.digest == first.before and current.mode == first.mode:
+            return None
+        known = {first.before}
+        for edit in edits:
+            if edit.before not in known:
+                return Refusal.CHANGED_BETWEEN
+            known.add(edit.after)
+        if current.digest not in known:
+            return Refusal.CHANGED_SINCE
+        is_deletion = first.before == NO_FILE
+        if not is_deletion and self._journal.read_before(self._folder, first) is None:
+            return Refusal.NOT_KEPT
+        return FileChange(first.path, is_deletion, first, current.digest)
+
+    def _restore_file(self, change: FileChange, undoes: int | None) -> Refusal | None:
+        from hermes.agent.tools.files import EDITING, replace_content
+
+        edit = change.edit
+        content = None if change.is_deletion else self._journal.read_before(self._folder, edit)
+        if content is None and not change.is_deletion:
+            return Refusal.NOT_KEPT
+        with EDITING:
+            if read_state(change.path).digest != change.current:
+                return Refusal.CHANGED_SINCE
+            try:
+                if undoes is not None:
+                    conversation = find_conversation_root(self._store, self._session_id)
+                    self._journal.add(self._folder, conversation, change.path, content, undoes)
+                if content is None:
+                    change.path.unlink()
+                    _remove_folders(edit.folders)
+                else:
+                    replace_content(change.path, content, edit.mode)
+            except (OSError, ToolFailed):
+                return Refusal.FAILED
+        return None
+
+
+def _remove_folders(folders: Iterable[str]) -> None:
+    """Remove the folders that an edit created, if they are empty."""
+    for folder in folders:
+        with suppress(OSError):
+            Path(folder).rmdir()
