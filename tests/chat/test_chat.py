@@ -22,7 +22,7 @@ from hermes.agent.events import Event, Moved
 from hermes.agent.models.finish_reasons import CUT_AT_LENGTH, NO_ANSWER_WITHIN_LENGTH, NOTHING_BUT_REASONING
 from hermes.agent.models.model import Used
 from hermes.agent.tool import ToolContext
-from hermes.agent.transcript import StoredRecord
+from hermes.agent.transcript import Record
 from hermes.chat import lease_conflict
 from hermes.chat.commands.table import load_commands
 from hermes.config import config_file
@@ -527,16 +527,24 @@ async def test_another_model_answers_and_is_remembered(db: SessionDB, typing: Ty
     assert "third (test)" in shown
 
 
-async def test_where_and_with_whom_it_goes_on_is_one_line(
-    db: SessionDB, typing: Typing, tmp_path: Path
-) -> None:
+async def test_where_and_with_which_model_it_goes_on(db: SessionDB, typing: Typing, tmp_path: Path) -> None:
     db.create_session("one", "cli", model="third", cwd=str(tmp_path / "gone"))
     db.append_message("one", "user", "hello")
-    shown = await typing(resuming="one")
+    shown = await typing("again", resuming="one")
     told = " ".join(shown.split("╭")[0].split())
-    assert told.endswith(
-        f"{tmp_path / 'gone'} is gone; working in {tmp_path}. Using the model third, as before."
-    )
+    assert told.endswith(f"{tmp_path / 'gone'} is gone; working in {tmp_path}.")
+    assert shown.count("Using the model third, as before.") == 1
+
+
+async def test_a_conversation_that_no_model_can_answer_says_only_that(db: SessionDB, typing: Typing) -> None:
+    def refuse(_wish: ModelChoice) -> EchoModel:
+        raise NoSuchModel("no model is chosen")
+
+    db.create_session("one", "cli", model="third")
+    db.append_message("one", "user", "hello")
+    shown = await typing("again", "", resuming="one", parts=PARTS._replace(make_model=refuse))
+    assert "no model is chosen" in shown
+    assert "third" not in shown
 
 
 async def test_a_model_that_is_gone_is_replaced_and_that_is_said(db: SessionDB, typing: Typing) -> None:
@@ -587,7 +595,7 @@ async def test_the_recap_can_be_turned_off(db: SessionDB, typing: Typing, home: 
 class Compressing:
     """Continues from a summary when the person requests it."""
 
-    def __init__(self, record: StoredRecord) -> None:
+    def __init__(self, record: Record) -> None:
         self.record = record
 
     async def is_due(self, _rows: Sequence[Row], _used: Used | None) -> bool:
@@ -641,7 +649,7 @@ async def test_of_an_incognito_conversation_nothing_is_kept(
     db.create_session("one", "cli")
     before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
     shown = await typing("hello secret", "/title x", "/status", "use shout hi", incognito=True)
-    assert "Incognito: nothing of this conversation is written anywhere." in shown
+    assert "Incognito: nothing of this conversation is written anywhere, unless you /save it." in shown
     assert "you said: hello secret" in shown
     assert "Nothing of this was kept." in shown
     assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before

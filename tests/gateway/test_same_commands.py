@@ -19,7 +19,7 @@ from rich.console import Console
 from hermes.agent.components import AgentComponents, ModelChoice
 from hermes.agent.events import Event, Moved
 from hermes.agent.models.model import Model, Used
-from hermes.agent.transcript import StoredRecord
+from hermes.agent.transcript import Record
 from hermes.chat.terminal_loop import Chat
 from hermes.chat.view.screen import Screen
 from hermes.conversation.agents import AgentScope, StandardAgentProvider
@@ -74,7 +74,7 @@ NO_QUESTIONS = "approvals:\n  destructive_slash_confirm: false\n"
 class Compressing:
     """A compressor that keeps a summary and the last exchange."""
 
-    def __init__(self, record: StoredRecord) -> None:
+    def __init__(self, record: Record) -> None:
         self.record = record
 
     async def is_due(self, _rows: Sequence[Row], _used: Used | None) -> bool:

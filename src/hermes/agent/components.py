@@ -10,7 +10,7 @@ from hermes.agent.agent import Agent
 from hermes.agent.events import Event
 from hermes.agent.models.model import Model, Price
 from hermes.agent.tool import Tool
-from hermes.agent.transcript import StoredRecord
+from hermes.agent.transcript import Record
 from hermes.agent.turn import MOST_STEPS, Compressor
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class AgentComponents(NamedTuple):
     price: Price
     get_most_steps: Callable[[], int] = lambda: MOST_STEPS
     """The number of steps with tools after which the model must answer."""
-    make_compressor: Callable[[StoredRecord, AgentInputs], ManualCompressor] | None = None
+    make_compressor: Callable[[Record, AgentInputs], ManualCompressor] | None = None
     make_title: Callable[[AnyStore, str], Awaitable[str | None]] | None = None
     """Gives a title to a session that has none, after its first exchange. Returns the new title, or None."""
     save: SaveMemory | None = None
@@ -88,6 +88,8 @@ class AgentComponents(NamedTuple):
     """The name and the description of each skill."""
     stop_processes: Callable[[AnyStore, str], int] | None = None
     """Ends the background processes of a conversation. Returns how many were running."""
+    list_processes: Callable[[], Sequence[str]] | None = None
+    """The commands of all background processes that are running. They end with the program."""
     edits: Callable[[bool], EditJournal] | None = None
     """The journal of the files that tools edited. The argument is True for an incognito conversation."""
     subagents: Callable[[], Subagents] | None = None

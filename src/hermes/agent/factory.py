@@ -19,7 +19,7 @@ from hermes.agent.agent import Agent
 from hermes.agent.components import LEAST_SAID, AgentComponents, AgentInputs, ManualCompressor, ModelChoice
 from hermes.agent.models.model import Model, Used
 from hermes.agent.tool import Tool
-from hermes.agent.transcript import StoredRecord
+from hermes.agent.transcript import Record
 
 if TYPE_CHECKING:
     from hermes.agent.delegation import Delegation
@@ -101,6 +101,7 @@ class StandardFactory:
             memory=self.memory,
             skills=self.skills,
             stop_processes=self.stop_processes,
+            list_processes=self.list_processes,
             edits=self.get_journal,
             subagents=lambda: self.subagents,
             keep_setting=self.keep_setting,
@@ -273,12 +274,14 @@ class StandardFactory:
 
     # ---------------------------------------------------------------- background work
 
-    def make_compressor(self, record: StoredRecord, working: AgentInputs) -> ManualCompressor:
+    def make_compressor(self, record: Record, working: AgentInputs) -> ManualCompressor:
+        if working.incognito:  # nothing is saved to memory
+            return self._make_compressor(record, working, self.make_prompt)
         return self._make_compressor(record, working, self.make_prompt, self._get_saver(working).begin)
 
     def _make_compressor(
         self,
-        record: StoredRecord,
+        record: Record,
         working: AgentInputs,
         make_prompt: Callable[[AgentInputs], Awaitable[str]],
         save: Callable[[str, Sequence[dict[str, Any]]], object] = lambda _session_id, _rows: None,
@@ -359,6 +362,9 @@ class StandardFactory:
         for process in active:
             process.running.kill()
         return len(active)
+
+    def list_processes(self) -> list[str]:
+        return self.processes.list_running() if "processes" in self.__dict__ else []
 
     def keep_setting(self, key: str, value: object) -> None:
         from hermes.config import config_file

@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from hermes import errors
+from hermes import clock, errors
 from hermes.agent.events import NotStored, Stored
 from hermes.message_content import PARTIAL
 from hermes.store.content import from_json
 from hermes.store.sessions.sessions import new_session_id
+from hermes.text import make_preview
 
 if TYPE_CHECKING:
     from hermes.db.session_db import AnyStore, SessionDB
@@ -25,6 +26,8 @@ T = TypeVar("T")
 Row = dict[str, Any]
 
 LEASE_S, RENEW_S = 60.0, 20.0
+PREVIEW = 80
+"""The length limit of the preview of a prompt, in characters."""
 LEFT_ALONE: Row = {"imported": True}
 """Marks a stored configuration that must not be changed: it was imported, or it cannot be parsed."""
 
@@ -330,14 +333,41 @@ class IncognitoRecord:
         self._rows = list(rows)
         self._last_id = max((row["id"] for row in rows if row.get("id") is not None), default=0)
         self._prompt = prompt
+        self._rewound: list[list[Row]] = []
+        """The messages of each rewind since the last message, oldest rewind first."""
 
     @property
     def session_id(self) -> str:
         return self._id
 
+    def list_prompts(self, limit: int) -> list[Row]:
+        """Return the last messages of the person, newest first."""
+        prompts = [row for row in reversed(self._rows) if row["role"] == "user"]
+        return [{**row, "preview": make_preview(row["content"], PREVIEW) or ""} for row in prompts[:limit]]
+
+    def rewind(self, message_id: int) -> list[Row]:
+        """Take out a message and all after it. Return these messages."""
+        at = next(at for at, row in enumerate(self._rows) if row.get("id") == message_id)
+        taken, self._rows = self._rows[at:], self._rows[:at]
+        self._rewound.append(taken)
+        return taken
+
+    def restore_rewound(self) -> int:
+        """Restore the messages of all rewinds since the last message. Return how many there are."""
+        restored = [row for taken in reversed(self._rewound) for row in taken]
+        self._rows += restored
+        self._rewound.clear()
+        return len(restored)
+
+    def copy(self) -> IncognitoRecord:
+        """Return a new conversation with the same messages."""
+        return IncognitoRecord(self._rows, self._prompt)
+
     async def say(self, role: str, content: Any = None, **fields: Any) -> Stored | NotStored:
         self._last_id += 1
-        self._rows.append({"id": self._last_id, "role": role, "content": content, **fields})
+        row = {"id": self._last_id, "role": role, "content": content, "timestamp": clock.now(), **fields}
+        self._rows.append(row)
+        self._rewound.clear()
         return Stored(self._last_id, role)
 
     async def keep_partial(self, **fields: Any) -> None:
@@ -373,6 +403,7 @@ class IncognitoRecord:
             *(known[row_id] for row_id in carried),
         ]
         self._prompt = prompt
+        self._rewound.clear()
 
     async def catch_up(self) -> None:
         """Do nothing: no other process can continue this conversation."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,11 +22,12 @@ from hermes.chat.input import quiet_keyboard
 from hermes.chat.input.approval import ask_approval
 from hermes.chat.input.prompt_line import attach_files
 from hermes.chat.input.question import Option, Stopped
+from hermes.chat.view.log_warnings import show_warnings
 from hermes.chat.view.recap import format_farewell, make_recap
 from hermes.chat.view.screen import format_usage
 from hermes.config.config_file import read_setting
 from hermes.conversation.background_tasks import BackgroundTasks
-from hermes.text import make_printable
+from hermes.text import format_count, make_printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,6 +61,10 @@ class Chat:
         """The ids of the last list on the screen, in its order. `/resume 3` selects the third."""
         self.opened = 0
         """The number of folded outputs opened since the last turn, newest first."""
+        self.saved: list[Path] = []
+        """The files that `/save` wrote."""
+        self._refused_to_leave = 0
+        """How often in a row the person stayed because of running background processes."""
         self._title: str | None = None
         self._interrupted_at = float("-inf")
         self._stopped: Turn | None = None
@@ -94,7 +98,7 @@ class Chat:
             loop.add_signal_handler(number, self._end, me)
         try:
             # The echo is also off between a turn and the next prompt.
-            with _show_warnings(self._show_warning), quiet_keyboard.suppress_echo():
+            with show_warnings(self._show_warning), quiet_keyboard.suppress_echo():
                 if resuming is None or await self.enter(resuming, asked_cwd):
                     if resuming is None:
                         self.greet()
@@ -131,18 +135,40 @@ class Chat:
             try:
                 text = (await self.prompt_line.ask(prefill)).strip()
             except EOFError:
-                return
+                if await self.may_leave():
+                    return
+                continue
             except KeyboardInterrupt:
                 if time.monotonic() - self._interrupted_at < TWICE_WITHIN_S:
-                    return
+                    if await self.may_leave():
+                        return
+                    continue
                 self._interrupted_at = time.monotonic()
                 self.screen.print_note("Press Ctrl-C again, or Ctrl-D, to exit.")
                 continue
+            self._refused_to_leave = 0
             if text:
                 with self._ignore_interrupts():
                     await self._handle_input(text)
             if self._is_ending:
                 return
+
+    async def may_leave(self) -> bool:
+        """Ask the person before running background processes are ended. The third attempt in a row succeeds."""
+        commands = self._list_processes()
+        if not commands or self._refused_to_leave >= 2:
+            return True
+        self.screen.print_line(f"{format_processes(len(commands))} running and will end with the chat:")
+        for command in commands:
+            self.screen.print_line(f"  {make_printable(command, width_limit=100)}")
+        options = [Option(True, "leave and end them", "y"), Option(False, "stay", "n")]
+        leaves = await self.choose("Leave?", options, default=1) or False
+        self._refused_to_leave += not leaves
+        return leaves
+
+    def _list_processes(self) -> Sequence[str]:
+        list_running = self.conversation.parts.list_processes
+        return () if list_running is None else list_running()
 
     async def _handle_input(self, text: str) -> None:
         command = parse_command(text)
@@ -175,12 +201,7 @@ class Chat:
     async def _finish_start(self) -> None:
         """Do the work that can wait until the prompt is shown: load the model and run maintenance."""
         await self.prompt_line.wait_until_drawn()
-        try:
-            await self.conversation.prepare()
-            self.prompt_line.refresh()
-        except errors.HermesError as problem:
-            wrong = str(problem)
-            await self.prompt_line.print_above(lambda: self.screen.print_aside(wrong, "bold red"))
+        await self._load_model()
         if self.conversation.parts.warning is not None:
             with suppress(errors.HermesError):
                 warned = await asyncio.to_thread(self.conversation.parts.warning)
@@ -191,6 +212,25 @@ class Chat:
             if line is not None:
                 await self.prompt_line.print_above(lambda: self.screen.print_aside(line))
 
+    def load_model_later(self) -> None:
+        """Load the model of a conversation that was resumed with a command."""
+        self._commands.start(self._load_model())
+
+    async def _load_model(self) -> None:
+        """Load the model while the person types. Show the model of a resumed conversation, or why there is none."""
+        notice = None
+        try:
+            await self.conversation.prepare()
+            if self.conversation.models is not None:
+                notice = self.conversation.models.take_notice()
+            self.prompt_line.refresh()
+        except errors.HermesError as problem:
+            wrong = str(problem)
+            await self.prompt_line.print_above(lambda: self.screen.print_aside(wrong, "bold red"))
+        if notice is not None:
+            line = notice
+            await self.prompt_line.print_above(lambda: self.screen.print_aside(line))
+
     async def _say_goodbye(self) -> None:
         """Close the conversation and show how to resume it."""
         rows: list[dict[str, Any]] = []
@@ -199,9 +239,15 @@ class Chat:
         is_stored, title = self.conversation.exists, None
         with suppress(errors.StoreError):
             title = await asyncio.to_thread(self.conversation.get_title)
+        processes = len(self._list_processes())
         await self.conversation.close()
+        if processes:
+            self.screen.print_line(
+                f"Ended {format_count(processes, 'background process', 'background processes')}."
+            )
         if self.conversation.incognito:
-            self.screen.print_line("Goodbye. Nothing of this was kept.")
+            kept = f", except what you saved: {', '.join(map(str, self.saved))}" if self.saved else ""
+            self.screen.print_line(f"Goodbye. Nothing of this was kept{kept}.")
             return
         seconds = clock.now() - self.conversation.started_at
         for line in format_farewell(self.conversation.session_id, title, seconds, rows if is_stored else []):
@@ -212,7 +258,8 @@ class Chat:
     def greet(self) -> None:
         if self.conversation.incognito:
             self.screen.print_line(
-                "Incognito: nothing of this conversation is written anywhere.", "bold #af87ff"
+                "Incognito: nothing of this conversation is written anywhere, unless you /save it.",
+                "bold #af87ff",
             )
         self.screen.print_note("Hermes. /help lists the commands, Ctrl-D exits.")
 
@@ -425,43 +472,9 @@ class Chat:
         turn.decide(event.number, decision)
 
 
+def format_processes(count: int) -> str:
+    return "1 background process is" if count == 1 else f"{count} background processes are"
+
+
 def _ignore_interrupt() -> None:
     """Do nothing: at the prompt, Ctrl-C is a key of the prompt."""
-
-
-# ---------------------------------------------------------------- log warnings
-
-
-class _ScreenHandler(logging.Handler):
-    """Passes each warning to the event loop of the chat, from any thread. A repeated warning is dropped."""
-
-    def __init__(self, show: Callable[[str], Coroutine[Any, Any, None]]) -> None:
-        super().__init__(logging.WARNING)
-        self._show, self._loop = show, asyncio.get_running_loop()
-        self._last = ""
-        self._showing: set[asyncio.Task[None]] = set()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._begin, record.getMessage())
-        except Exception:  # noqa: BLE001 - closed loop or wrong log arguments: logging must not raise
-            self.handleError(record)
-
-    def _begin(self, text: str) -> None:
-        if text == self._last:
-            return
-        self._last = text
-        task = self._loop.create_task(self._show(text))
-        self._showing.add(task)
-        task.add_done_callback(self._showing.discard)
-
-
-@contextmanager
-def _show_warnings(show: Callable[[str], Coroutine[Any, Any, None]]) -> Iterator[None]:
-    """Show warnings above the prompt or the answer. The default handler would print them inside drawn output."""
-    handler = _ScreenHandler(show)
-    logging.getLogger().addHandler(handler)
-    try:
-        yield
-    finally:
-        logging.getLogger().removeHandler(handler)

@@ -86,7 +86,7 @@ async def build_agent(
     incognito = isinstance(record, IncognitoRecord)
     inputs = AgentInputs(store, model, tools, cwd, scope.platform, incognito, scope.about)
     compressor = None
-    if parts.make_compressor is not None and isinstance(record, StoredRecord):
+    if parts.make_compressor is not None:
         compressor = await asyncio.to_thread(parts.make_compressor, record, inputs)
     room = scope.room
     agent = Agent(

@@ -211,8 +211,19 @@ class LiveSession(Generic[StoreT]):
         """Return the messages of the context, without metadata rows of other programs."""
         return [row for row in await self.record.context() if row.get("role") != "session_meta"]
 
+    async def list_prompts(self, limit: int) -> list[Row]:
+        """Return the last messages of the person, newest first, with `id`, `timestamp` and `preview`."""
+        if isinstance(self.record, IncognitoRecord):
+            return self.record.list_prompts(limit)
+        if not self.exists:
+            return []
+        return await asyncio.to_thread(self.store.list_recent_user_messages, self.session_id, limit)
+
     async def take_back(self, message_id: int) -> RewindResult:
         """Rewind to just before a message of the person."""
+        if isinstance(self.record, IncognitoRecord):
+            taken = self.record.rewind(message_id)
+            return RewindResult(len(taken), taken[0]["content"])
         done = await asyncio.to_thread(
             lambda: self.store.rewind_to_message(self.session_id, message_id, lease_epoch=self.epoch)
         )
@@ -221,6 +232,8 @@ class LiveSession(Generic[StoreT]):
     async def bring_back(self) -> int:
         """Restore the messages of the last rewind, unless there are newer messages. Return how many were
         restored."""
+        if isinstance(self.record, IncognitoRecord):
+            return self.record.restore_rewound()
         if not self.exists:
             return 0
         return await asyncio.to_thread(

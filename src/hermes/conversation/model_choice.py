@@ -36,7 +36,9 @@ class ModelSelector:
             self.tools, self._has_tools = self._parts.make_tools(self._incognito), True
         if self._restored is not None:
             try:
-                return self._parts.make_model(self._restored)
+                model = self._parts.make_model(self._restored)
+                self._notice = f"Using the model {make_printable(model.name)}, as before."
+                return model
             except errors.HermesError as problem:
                 model_name = make_printable(self._restored.model or "the model")
                 self._notice = f"{model_name} is not available ({problem}); the default model answers."
@@ -75,17 +77,17 @@ class ModelSelector:
         await self._loading
         return model
 
-    def restore(self, row: dict[str, Any]) -> str | None:
+    def restore(self, row: dict[str, Any]) -> None:
         """Return to the stored model of a conversation, unless the person chose another one.
 
-        Return a message for the person; None if nothing changes.
+        Loading the model leaves a notice for the person, because only then it is known whether it can be used.
         """
         model, config = row["model"], row["model_config"]
         if self.wish.model is not None or not model or (self.model is not None and self.model.name == model):
-            return None
+            return
         stored_config = from_json(config, None) if isinstance(config, str) else config
         if isinstance(stored_config, dict) and stored_config.get("imported"):
-            return None  # an imported file does not choose the model
+            return  # an imported file does not choose the model
         stored = stored_config if isinstance(stored_config, dict) else {}
         window = stored.get("context_window") if stored.get("model") == model else None
         self._restored = ModelChoice(
@@ -94,7 +96,6 @@ class ModelSelector:
             window if isinstance(window, int) and window > 0 else None,
         )
         self._dismiss()
-        return f"Using the model {make_printable(model)}, as before."
 
     async def fall_back(self) -> str | None:
         """Replace a stored model that does not answer by the default model.

@@ -40,6 +40,8 @@ class SessionAgent(LiveSession[StoreT]):
         self._agents = agents
         self._prepared: PreparedAgent | None = None
         self._background = BackgroundTasks()
+        self._in_memory: dict[str, LiveRecord] = {}
+        """Incognito conversations that were left, by id."""
         super().__init__(store, scope, surface, models)
 
     def _set_record(self, record: LiveRecord) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from hermes import errors
 from hermes.agent.components import LEAST_SAID
+from hermes.agent.transcript import IncognitoRecord
 from hermes.conversation import working_directory
 from hermes.conversation.agents import LiveRecord, PreparedAgent
 from hermes.conversation.live_session import Row, StoreT
@@ -35,10 +36,28 @@ class SessionMoves(SessionAgent[StoreT]):
             await self.save()
             await self.start_afresh("session_reset", title)
             return
+        if self.incognito:
+            await self._leave_in_memory(self._make_record())
+            return
         previous_id = self.session_id if self.exists else self.previous_id
         self._end_later("new_session", save=True)
         self._set_record(self._make_record(previous_id=previous_id))
         self.queued_title = title
+
+    async def _leave_in_memory(self, record: LiveRecord) -> None:
+        """Continue in another incognito conversation. This one is kept until the program ends."""
+        left = self.record
+        if await left.context():
+            self._in_memory[left.session_id] = left
+        self._set_record(record)
+
+    def list_in_memory(self) -> list[str]:
+        """Return the ids of the incognito conversations that were left, the latest last."""
+        return [session_id for session_id in self._in_memory if session_id != self.session_id]
+
+    async def return_in_memory(self, session_id: str) -> None:
+        """Return to an incognito conversation that was left."""
+        await self._leave_in_memory(self._in_memory.pop(session_id))
 
     async def start_afresh(self, reason: str, title: str | None = None) -> str:
         """End the session and continue in a new one that is linked to it. Return the new session's id."""
@@ -56,6 +75,12 @@ class SessionMoves(SessionAgent[StoreT]):
         Return None if there is no new start to undo. Raises `LeaseHeld` if another process works in the
         previous session.
         """
+        if self.incognito:
+            left = self.list_in_memory()
+            if not left or await self.record.context():
+                return None
+            await self.return_in_memory(left[-1])
+            return []
         if not self.exists:
             previous = self.previous_id
             if previous is None:
@@ -101,9 +126,9 @@ class SessionMoves(SessionAgent[StoreT]):
         if reopen:
             await asyncio.to_thread(self._reopen)
             self._open = True
-        restored = None if self.models is None else self.models.restore(row)
-        note = " ".join(filter(None, (where.note, restored)))
-        return [line for line in (note, unwritable) if line]
+        if self.models is not None:
+            self.models.restore(row)
+        return [line for line in (where.note, unwritable) if line]
 
     async def _switch_chat(self, session_id: str) -> None:
         await self.ensure_session()
@@ -150,6 +175,9 @@ class SessionMoves(SessionAgent[StoreT]):
 
     async def branch(self, title: str | None = None) -> str:
         """Continue in a new session with the same context. Return its id. No messages are copied."""
+        if isinstance(self.record, IncognitoRecord):
+            await self._leave_in_memory(self.record.copy())
+            return self.session_id
         old, epoch, key = self.session_id, self.epoch, self._get_session_key()
         child = await asyncio.to_thread(
             lambda: self.store.branch(old, lease_epoch=epoch, session_key=key, title=title)

@@ -57,6 +57,11 @@ class BackgroundProcesses:
     def list_for(self, conversation: str) -> list[BackgroundProcess]:
         return [process for process in list(self._known.values()) if process.conversation == conversation]
 
+    def list_running(self) -> list[str]:
+        """Return the commands of the processes that are running, in any conversation."""
+        known = list(self._known.values())
+        return [process.running.command for process in known if not process.running.over]
+
     def get_process(self, conversation: str, name: str) -> BackgroundProcess:
         """Return a process of this conversation. Processes of other conversations are not found."""
         mine = {process.name: process for process in self.list_for(conversation)}

@@ -109,6 +109,7 @@ async def save(chat: Chat, argument: str) -> None:
         chat.screen.print_problem(str(problem))
     else:
         chat.screen.print_line(f"Wrote {result.files[0]}")
+        chat.saved.append(result.files[0])
 
 
 def _choose_file_name(folder: Path) -> Path:

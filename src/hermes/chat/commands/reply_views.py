@@ -105,6 +105,7 @@ async def _show_history(chat: Chat, reply: replies.History) -> None:
 
 async def _show_switched(chat: Chat, reply: replies.Switched) -> None:
     await chat.show_recap(list(reply.notes))
+    chat.load_model_later()
 
 
 async def _ask_about_holder(chat: Chat, reply: replies.Busy) -> None:

@@ -32,7 +32,8 @@ async def clear_screen(chat: Chat, words: str) -> None:
 
 
 async def leave(chat: Chat, words: str) -> None:
-    raise Leave
+    if await chat.may_leave():
+        raise Leave
 
 
 WINDOW_COMMANDS: tuple[TerminalCommand, ...] = (

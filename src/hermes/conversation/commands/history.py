@@ -31,6 +31,7 @@ from hermes.conversation.commands.replies import (
     TookBack,
 )
 from hermes.conversation.file_restore import RestoredFiles
+from hermes.message_content import read_text
 
 MOST_UNDONE = 1000
 OFFERED = 10
@@ -40,18 +41,10 @@ async def undo(context: CommandContext, words: str) -> Reply:
     number = parse_number(words or "1", MOST_UNDONE)
     if number is None:
         return UNDO.reject()
-    prompts = await _list_prompts(context, number)
+    prompts = await context.conversation.list_prompts(number)
     if not prompts:
         return await _undo_start(context)
     return await _take_back(context, prompts[-1], len(prompts))
-
-
-async def _list_prompts(context: CommandContext, limit: int) -> list[Row]:
-    """Return the last messages of the person, newest first."""
-    session_id = _get_stored_id(context)
-    if session_id is None:
-        return []
-    return await asyncio.to_thread(context.store.list_recent_user_messages, session_id, limit)
 
 
 def _get_stored_id(context: CommandContext) -> str | None:
@@ -119,8 +112,6 @@ async def _undo_start(context: CommandContext) -> Reply:
 
 
 async def redo(context: CommandContext, words: str) -> Reply:
-    if not context.conversation.exists:
-        return BroughtBack(0)
     messages = await context.conversation.bring_back()
     return BroughtBack(messages, await _edit_files_again(context) if messages else None)
 
@@ -128,7 +119,7 @@ async def redo(context: CommandContext, words: str) -> Reply:
 async def rewind(context: CommandContext, words: str) -> Reply:
     if words.casefold() == "undo":
         return await redo(context, "")
-    prompts = await _list_prompts(context, OFFERED)
+    prompts = await context.conversation.list_prompts(OFFERED)
     if not prompts:
         return NothingSaid(Reason.NOTHING_TO_GO_BACK_TO)
     if not words:
@@ -145,7 +136,7 @@ async def rewind(context: CommandContext, words: str) -> Reply:
 
 
 async def retry(context: CommandContext, words: str) -> Reply:
-    prompts = await _list_prompts(context, 1)
+    prompts = await context.conversation.list_prompts(1)
     if not prompts:
         return Refused(Reason.NOTHING_TO_ASK_AGAIN)
     last = (await context.conversation.load_rows())[-1]
@@ -157,7 +148,12 @@ async def retry(context: CommandContext, words: str) -> Reply:
 
 async def resend(context: CommandContext, words: str) -> Reply:
     session_id = _get_stored_id(context)
-    messages = [] if session_id is None else await asyncio.to_thread(list_spoken, context, session_id)
+    if context.conversation.incognito:
+        messages = [
+            row for row in await context.conversation.load_rows() if read_text(row["content"]).strip()
+        ]
+    else:
+        messages = [] if session_id is None else await asyncio.to_thread(list_spoken, context, session_id)
     answers = [row for row in messages if row["role"] == "assistant"]
     if not answers:
         return Refused(Reason.NO_ANSWER)
@@ -165,7 +161,7 @@ async def resend(context: CommandContext, words: str) -> Reply:
 
 
 async def compress(context: CommandContext, words: str) -> Reply:
-    if not context.conversation.exists:
+    if not (context.conversation.exists or await context.conversation.load_rows()):
         return NothingSaid(Reason.NOTHING_TO_COMPRESS)
     return Compressing(context.conversation.compress(words or None))
 

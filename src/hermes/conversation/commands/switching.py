@@ -89,6 +89,10 @@ async def set_title(context: CommandContext, words: str) -> Reply:
 async def resume(context: CommandContext, words: str) -> Reply:
     if not words:
         return await asyncio.to_thread(lambda: list_conversations(context, is_resume=True))
+    if words in context.conversation.list_in_memory():
+        await context.conversation.return_in_memory(words)
+        rows = await context.conversation.load_rows()
+        return Switched({"id": words}, words, len(rows), [])
     found = await asyncio.to_thread(resolve_conversation, context, words)
     if isinstance(found, Ambiguous):
         options = [Option(row["id"], row["title"] or row["preview"] or row["id"], row) for row in found.rows]
@@ -114,9 +118,9 @@ async def switch_to(context: CommandContext, row: Row) -> Reply:
 
 async def branch(context: CommandContext, words: str) -> Reply:
     conversation = context.conversation
-    left_id = conversation.session_id if conversation.exists else None
-    if left_id is None or not await asyncio.to_thread(context.store.get_context, left_id):
+    if not await conversation.load_rows():
         return NothingSaid(Reason.NOTHING_TO_BRANCH_FROM)
+    left_id = conversation.session_id
     child = await conversation.branch(sanitize_title(words))
     return Branched(await _load_row(context, child), child, left_id)
 

@@ -133,18 +133,18 @@ def _describe_taken_back(reply: replies.TookBack) -> list[Line]:
             f"{rest} ({count}).",
             *_suggest(" ", "/redo", "brings it back."),
         ),
-        *_describe_files(reply.files),
+        *_describe_files(reply.files, "Restored"),
     ]
 
 
-def _describe_files(files: RestoredFiles | None) -> list[Line]:
+def _describe_files(files: RestoredFiles | None, restored: str) -> list[Line]:
     """Return a line for each kind of result of an undo for files."""
     if files is None:
         return []
     lines = [
         (f"{text} ", *_list_paths(paths), ".")
         for text, paths in (
-            ("Restored", files.restored),
+            (restored, files.restored),
             ("Deleted", files.deleted),
             ("Left unchanged:", files.kept),
         )
@@ -185,7 +185,7 @@ def _quote_beginning(content: object) -> Line:
 def _describe_brought_back(reply: replies.BroughtBack) -> list[Line]:
     if reply.messages:
         count = format_plural(reply.messages, "message")
-        return [(f"↪ Brought back {count}.",), *_describe_files(reply.files)]
+        return [(f"↪ Brought back {count}.",), *_describe_files(reply.files, "Edited again:")]
     return [("There is nothing to bring back. /redo works only right after /undo or /rewind.",)]
 
 
