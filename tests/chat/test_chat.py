@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 from hermes.agent.agent import Agent
 from hermes.agent.events import Event, Moved
 from hermes.agent.models.finish_reasons import CUT_AT_LENGTH, NO_ANSWER_WITHIN_LENGTH, NOTHING_BUT_REASONING
-from hermes.agent.models.model import Used
+from hermes.agent.models.model import NoSuchModel, Used
 from hermes.agent.tool import ToolContext
 from hermes.agent.transcript import Record
 from hermes.chat import lease_conflict
@@ -537,7 +537,7 @@ async def test_where_and_with_which_model_it_goes_on(db: SessionDB, typing: Typi
 
 
 async def test_a_conversation_that_no_model_can_answer_says_only_that(db: SessionDB, typing: Typing) -> None:
-    def refuse(_wish: ModelChoice) -> EchoModel:
+    def refuse(_wish: object) -> EchoModel:
         raise NoSuchModel("no model is chosen")
 
     db.create_session("one", "cli", model="third")

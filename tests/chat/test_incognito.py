@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from hermes.agent.events import Event, Moved
 from hermes.agent.models.model import Used
 from hermes.agent.transcript import Record
-from tests.chat.conftest import SEEN, Typing
+from tests.chat.conftest import Typing
 from tests.chat.echo import PARTS
 
 
@@ -55,10 +56,10 @@ class HalvingCompressor:
     def __init__(self, record: Record) -> None:
         self.record = record
 
-    async def is_due(self, rows: object, used: Used | None) -> bool:
+    async def is_due(self, rows: Sequence[dict[str, Any]], used: Used | None) -> bool:
         return False
 
-    def fit_rows(self, rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    def fit_rows(self, rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
         return rows
 
     def compress(self, *, overflow: bool) -> AsyncIterator[Event]:
@@ -81,10 +82,6 @@ async def test_the_context_is_compressed_in_memory(typing: Typing, home: Path) -
 async def test_what_was_saved_is_not_called_lost(typing: Typing, tmp_path: Path) -> None:
     shown = await typing("one", "/save talk.md", incognito=True)
     assert (tmp_path / "talk.md").read_text().count("one") >= 1
-    assert (
-        f"Nothing of this was kept, except what you saved: {tmp_path / 'talk.md'}."
-        in " ".join(shown.split("\n"))
-        or "except what you saved:" in shown
-    )
+    assert "Nothing of this was kept, except what you saved:" in shown
+    assert "talk.md." in shown.rpartition("except what you saved:")[2]
     assert "Nothing of this was kept." not in shown
-    assert "Nothing of this was kept." in await typing("one", incognito=True, keys=SEEN)
