@@ -35,7 +35,11 @@ def with_tools() -> AgentComponents:
     config_file.change("approvals.mode", "off")
     standard = make_standard_components()
     return PARTS._replace(
-        make_model=lambda _wish: CallingModel(), make_tools=standard.make_tools, edits=standard.edits
+        make_model=lambda _wish: CallingModel(),
+        make_tools=standard.make_tools,
+        edits=standard.edits,
+        list_processes=standard.list_processes,
+        close=standard.close,
     )
 
 

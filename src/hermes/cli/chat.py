@@ -361,7 +361,11 @@ async def _answer_question(
         elif answer.text:
             print_lines([spell_controls(answer.text)])
     finally:
+        list_processes = conversation.parts.list_processes
+        ended = () if list_processes is None else list_processes()
         await conversation.close()
+        for command in ended:
+            print_error(f"ended the background process: {make_printable(command, width_limit=200)}")
     if not conversation.incognito and not arguments.json:
         print(f"session_id: {make_printable(conversation.session_id)}", file=sys.stderr, flush=True)
     if answer.problem is not None:

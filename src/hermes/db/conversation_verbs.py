@@ -148,7 +148,7 @@ class ConversationVerbs(Handle):
         """Return the family of a session as a tree: continuations, branches, resets, subagents."""
         return Lineage(self._read_access()).read_family(session_id)
 
-    # ---------------------------------------------------------------- partial answers and rewind
+    # ---------------------------------------------------------------- rewind
 
     def drop_partial(self, session_id: str, message_id: int, *, lease_epoch: int | None = None) -> bool:
         """Delete an answer that was stored as partial. Return False if there is none with this id."""

@@ -178,11 +178,7 @@ async def stop(context: CommandContext, words: str) -> Reply:
 
 
 UNDO = Command(
-    "undo",
-    undo,
-    "[n]",
-    "take back the last exchange, or the last n, and in the terminal the edits of files if you wish;"
-    " after /new: return to the old one",
+    "undo", undo, "[n]", "take back the last exchange, or the last n; after /new: return to the old one"
 )
 REWIND = Command(
     "rewind",
