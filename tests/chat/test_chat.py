@@ -542,7 +542,8 @@ async def test_a_conversation_that_no_model_can_answer_says_only_that(db: Sessio
 
     db.create_session("one", "cli", model="third")
     db.append_message("one", "user", "hello")
-    shown = await typing("again", "", resuming="one", parts=PARTS._replace(make_model=refuse))
+    parts = PARTS._replace(make_model=refuse)
+    shown = await typing("again", keys=INTERRUPT, resuming="one", parts=parts)
     assert "no model is chosen" in shown
     assert "third" not in shown
 

@@ -40,7 +40,9 @@ AGAIN = call("patch", path="old.txt", old_text="new", new_text="newer")
 @pytest.mark.parametrize("incognito", [False, True])
 async def test_files_are_restored_and_edited_again(typing: Typing, folder: Path, incognito: bool) -> None:
     before = list_states(folder)
-    shown = await typing(*(EDITS, AGAIN), keys=f"/undo 2\r{SEEN}y", parts=with_tools(), incognito=incognito)
+    shown = await typing(
+        *(EDITS, AGAIN), keys=f"/undo 2\r{SEEN}y{CLEAR}", parts=with_tools(), incognito=incognito
+    )
     assert "What is taken back edited these files:" in shown
     assert "old.txt restore its old content" in " ".join(shown.split())
     assert "here.txt delete it" in " ".join(shown.split())
@@ -52,19 +54,19 @@ async def test_redo_edits_the_files_again(typing: Typing, folder: Path, db: Sess
     await typing(EDITS, AGAIN, parts=with_tools())
     edited = list_states(folder)
     (row,) = db.list_sessions_rich()
-    await typing("/undo", keys=SEEN + "y", parts=with_tools(), resuming=row["id"])
+    await typing("/undo", keys=f"{SEEN}y{CLEAR}", parts=with_tools(), resuming=row["id"])
     assert (folder / "old.txt").read_text() == "new\n"
-    await typing("/undo", keys=SEEN + "y", parts=with_tools(), resuming=row["id"])
+    await typing("/undo", keys=f"{SEEN}y{CLEAR}", parts=with_tools(), resuming=row["id"])
     assert (folder / "old.txt").read_text() == "old\n"
-    shown = await typing("/redo", keys=SEEN + "y", parts=with_tools(), resuming=row["id"])
+    shown = await typing("/redo", keys=f"{SEEN}y{CLEAR}", parts=with_tools(), resuming=row["id"])
     assert "Brought back" in shown
     assert list_states(folder) == edited
-    await typing("/undo 2", keys=SEEN + "y", parts=with_tools(), resuming=row["id"])
+    await typing("/undo 2", keys=f"{SEEN}y{CLEAR}", parts=with_tools(), resuming=row["id"])
     assert (folder / "old.txt").read_text() == "old\n"
 
 
 async def test_who_says_no_keeps_the_files(typing: Typing, folder: Path) -> None:
-    shown = await typing(EDITS, "/undo", keys=SEEN + "n", parts=with_tools())
+    shown = await typing(EDITS, "/undo", keys=f"{SEEN}n{CLEAR}", parts=with_tools())
     assert "Left unchanged:" in shown
     assert (folder / "old.txt").read_text() == "new\n"
 
@@ -75,7 +77,7 @@ async def test_a_file_that_was_changed_since_is_left_alone(
     await typing(EDITS, parts=with_tools())
     (folder / "old.txt").write_text("mine\n")
     (row,) = db.list_sessions_rich()
-    shown = await typing("/undo", keys=SEEN + "y", parts=with_tools(), resuming=row["id"])
+    shown = await typing("/undo", keys=f"{SEEN}y{CLEAR}", parts=with_tools(), resuming=row["id"])
     assert "(changed since)" in " ".join(shown.split())
     assert (folder / "old.txt").read_text() == "mine\n"
     assert not (folder / "made").exists()
@@ -86,7 +88,7 @@ async def test_a_change_between_two_edits_is_not_lost(typing: Typing, folder: Pa
     (row,) = db.list_sessions_rich()
     (folder / "old.txt").write_text("new\nmine\n")
     await typing(AGAIN, parts=with_tools(), resuming=row["id"])
-    shown = await typing("/undo 2", keys=SEEN + "y", parts=with_tools(), resuming=row["id"])
+    shown = await typing("/undo 2", keys=f"{SEEN}y{CLEAR}", parts=with_tools(), resuming=row["id"])
     assert "(changed by someone else between the edits)" in " ".join(shown.split())
     assert (folder / "old.txt").read_text() == "newer\nmine\n"
     assert not (folder / "made").exists()

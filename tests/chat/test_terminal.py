@@ -220,3 +220,18 @@ def test_nobody_is_told_to_wait_for_the_store_while_a_question_is_open(window: W
     shown_until = time.monotonic() + 2 * BUSY_S
     until(lambda: time.monotonic() > shown_until)
     assert "The store is busy" not in window.screen("two")
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_the_answer_and_keeps_it(
+    window: Window, db: SessionDB, ending: signal.Signals
+) -> None:
+    window.start("one")
+    window.sees("one", "❯", "new conversation")
+    window.keys("one", "/title kept", "Enter", "slow 300", "Enter")
+    window.sees("one", "0 1 2 3", "Ctrl-C stops")
+    os.kill(window.process("one"), ending)
+    window.sees("one", "■ stopped", "Resume this session with:")
+    row = db.get_context(db.tip("kept") or "")[-1]
+    assert (row["role"], row["finish_reason"]) == ("assistant", "interrupted")
+    assert str(row["content"]).startswith("0 1 2 3")
