@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -112,7 +113,7 @@ def pack_installed(name: str, folder: Path) -> None:
     """Build a wheel from an installed distribution, so that the test needs no network."""
     installed = distribution(name)
     tags = [line for line in (installed.read_text("WHEEL") or "").splitlines() if line.startswith("Tag: ")]
-    stem = f"{name.replace('.', '_')}-{installed.version}-{tags[0].removeprefix('Tag: ')}"
+    stem = f"{re.sub('[-.]+', '_', name)}-{installed.version}-{tags[0].removeprefix('Tag: ')}"
     with zipfile.ZipFile(folder / f"{stem}.whl", "w") as wheel:
         for file in installed.files or ():
             if ".." not in file.parts and file.suffix != ".pyc":

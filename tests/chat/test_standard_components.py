@@ -16,6 +16,7 @@ from hermes.agent.models import local
 from hermes.agent.models.choice import OFFLINE
 from hermes.cli.chat import MISSING
 from hermes.config import config_file
+from hermes.config.extras import format_install
 from hermes.config.settings import read_settings
 from hermes_state import SessionDB
 from tests.agent.openai_server import ModelServer, calls, says, usage
@@ -152,7 +153,7 @@ def test_without_the_extra_it_is_said_how_to_get_it(home: Path, tmp_path: Path) 
     )
     os.close(ours)
     os.close(its)
-    assert talking.stderr.decode() == f"hermes: {MISSING}\n"
+    assert talking.stderr.decode() == f"hermes: {MISSING.format(format_install('chat', 'tui'))}\n"
 
 
 async def test_memory_skills_and_background_processes_are_those_of_the_agent(

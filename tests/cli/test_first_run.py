@@ -67,6 +67,7 @@ def test_after_the_tour_the_person_chooses_again(home: Path) -> None:
         terminal.sees(HINT)
         terminal.is_asked_behind(HINT)
         terminal.types("q")
+        terminal.sees("To start your first conversation")
         terminal.sees_behind("To start your first conversation", "Number [1]")
         terminal.is_asked_behind("Number [1]")
         terminal.types("2\n")
