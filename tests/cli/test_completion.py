@@ -54,6 +54,15 @@ def test_of_the_trash_what_lies_there(hermes: Hermes, told: Told, db: SessionDB)
     assert offered(hermes, "sessions", "show", "gar") == ["garden party"]
 
 
+def test_settings_and_their_values(hermes: Hermes) -> None:
+    assert offered(hermes, "config", "set", "model.def") == ["model.default"]
+    assert "TELEGRAM_BOT_TOKEN" in offered(hermes, "config", "set", "TELE")
+    assert offered(hermes, "config", "set", "session_reset.mode", "") == ["none", "idle", "daily", "both"]
+    assert offered(hermes, "config", "set", "agent.auto_title", "t") == ["true"]
+    assert offered(hermes, "config", "set", "model.default", "") == []
+    assert offered(hermes, "config", "get", "session_reset.mode", "") == []
+
+
 def test_of_the_store_that_was_named(hermes: Hermes, told: Told, tmp_path: Path) -> None:
     told("20250305_a", "one", title="garden plans")
     with SessionDB(tmp_path / "other.db") as other:

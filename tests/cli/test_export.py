@@ -187,13 +187,26 @@ class TestWhere:
 
     @pytest.mark.parametrize(
         ("name", "start"),
-        [("a.md", "# "), ("a.MARKDOWN", "# "), ("a.html", "<!doctype html>"), ("a.txt", "{"), ("a", "{")],
+        [("a.md", "# "), ("a.MARKDOWN", "# "), ("a.html", "<!doctype html>"), ("a.v1.2", "{"), ("a", "{")],
     )
     def test_the_ending_chooses_the_format(
         self, hermes: Hermes, tmp_path: Path, name: str, start: str
     ) -> None:
         assert hermes("sessions", "export", str(tmp_path / name)).returncode == 0
         assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
+
+    @pytest.mark.parametrize("name", ["a.txt", "a.json", "a.jsonl.gz"])
+    def test_an_ending_without_a_format_is_refused_unless_a_format_is_named(
+        self, hermes: Hermes, tmp_path: Path, name: str
+    ) -> None:
+        refused = hermes("sessions", "export", str(tmp_path / name))
+        assert refused.returncode == 2
+        assert refused.stderr.startswith("hermes: no format has the suffix '.")
+        assert refused.stderr.count("\n") == 1
+        assert list(tmp_path.glob("a.*")) == []
+        assert hermes("sessions", "export", str(tmp_path / name), "--format", "jsonl").returncode == 0
+        (tmp_path / "folder.d").mkdir()
+        assert hermes("sessions", "export", str(tmp_path / "folder.d")).returncode == 0
 
     def test_the_named_format_wins(self, hermes: Hermes, tmp_path: Path) -> None:
         out = tmp_path / "a.md"

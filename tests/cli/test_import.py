@@ -474,3 +474,44 @@ def test_a_store_is_not_imported_into_itself(hermes: Hermes, home: Path) -> None
     result = hermes("sessions", "import", str(home / "state.db"))
     assert (result.returncode, result.stdout) == (1, "")
     assert "is the store that the sessions would be imported into" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "description"),
+    [
+        ("page.html", "an export of Hermes Sessions as an HTML page"),
+        ("talk.md", "an export of Hermes Sessions as a Markdown document"),
+        ("other.htm", "an HTML page"),
+        ("notes.md", "a Markdown document"),
+        ("saved.json", "a JSON document of several lines"),
+        ("export.jsonl.gz", "a gzip archive"),
+        ("trace.jsonl", "an export of Hermes Sessions as a trace"),
+    ],
+)
+def test_a_file_that_holds_no_sessions_is_named_and_nothing_is_imported(
+    hermes: Hermes, file: Path, tmp_path: Path, name: str, description: str
+) -> None:
+    file.write_text(text(session("a", "hello")))
+    other = tmp_path / name
+    if description.startswith("an export"):
+        assert hermes("sessions", "import", str(file)).returncode == 0
+        way = ["--format", "trace"] if name.startswith("trace") else []
+        assert hermes("sessions", "export", str(other), *way).returncode == 0
+    else:
+        begins = {".htm": b"<!DOCTYPE HTML><p>", ".md": b"# Notes\n", ".gz": b"\x1f\x8b\x08"}
+        other.write_bytes(begins.get(other.suffix, b'{\n  "id": 1\n}\n'))
+    before = session_ids()
+    file.write_text(text(session("b", "hello")))
+    refused = hermes("sessions", "import", str(file), str(other))
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith(f"hermes: {other} is {description}")
+    assert "hermes sessions export FILE.jsonl" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert session_ids() == before
+
+
+def test_stdin_is_recognised_too(hermes: Hermes) -> None:
+    refused = hermes("sessions", "import", "-", stdin="<html><p>hello</html>")
+    assert (refused.returncode, refused.stderr.split(";")[0]) == (1, "hermes: stdin is an HTML page")
+    assert hermes("sessions", "import", "-", stdin=text(session("a", "hello"))).returncode == 0
+    assert contents("a") == ["hello"]

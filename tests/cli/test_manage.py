@@ -141,6 +141,9 @@ def test_the_trash_is_listed_restored_and_emptied(hermes: Hermes, told: Told) ->
     back = hermes("sessions", "trash", "restore", "my plan")
     assert back.stdout == "Restored session 'mine' as 'my plan'.\n"
     assert listed(hermes) == {"mine"}
+    untitled = hermes("sessions", "trash", "restore", "other")
+    assert untitled.stdout == "Restored session 'other' (hello).\n"
+    hermes("sessions", "delete", "other", "--yes")
     assert hermes("sessions", "trash", "restore", "mine").returncode == 1
     assert hermes("sessions", "trash", "empty").returncode == 1
     assert "Deleted 1 session from the trash." in hermes("sessions", "trash", "empty", "--yes").stdout

@@ -160,3 +160,16 @@ def test_snippets_cannot_drive_the_terminal(hermes: Hermes, told: Told) -> None:
     shown = hermes("search", "needle").stdout
     assert not set(shown) & set("\x1b\x07\u202e")
     assert len(shown.splitlines()) == 3
+
+
+@pytest.mark.usefixtures("kept")
+def test_without_a_terminal_open_keeps_the_query_and_names_the_commands(hermes: Hermes) -> None:
+    query = 'role:assistant "retry budget"'
+    refused = hermes("search", query, "--open")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    said, *commands = refused.stderr.splitlines()
+    assert said == "hermes: the full-screen browser needs a terminal"
+    assert commands[0] == f"  to list the matches here: hermes search '{query}'"
+    assert commands[2] == f"  in a terminal: hermes search --open '{query}'"
+    _, command = commands[1].split(": hermes ")
+    assert "The retry budget is 50%." in hermes(*command.split()).stdout

@@ -94,6 +94,7 @@ def test_from_starts_at_a_message_wherever_in_the_conversation_it_is(hermes: Her
     assert "check the tests" not in shown
     assert "Looking." in shown
     assert "and now?" in shown
+    assert hermes("sessions", "show", "second", "--from", f"#{asked}").stdout == shown
     missing = hermes("sessions", "show", "second", "--from", "999")
     assert (missing.returncode, missing.stderr) == (1, "hermes: the conversation has no message 999\n")
 

@@ -149,8 +149,8 @@ def parse_row_count(text: str) -> int:
 
 
 def parse_message_id(text: str) -> int:
-    """Parse a message id: any id that the store can assign."""
-    return _parse_whole_number(text, LARGEST_ID)
+    """Parse a message id: any id that the store can assign, also with the `#` that transcripts print before it."""
+    return _parse_whole_number(text.removeprefix("#"), LARGEST_ID)
 
 
 def _parse_whole_number(text: str, most: int) -> int:

@@ -83,8 +83,8 @@ complete -c hermes -n '__fish_prev_arg_in --store --html --keep --key-file' -F""
 
 SESSION = ("ID", "ID|TITLE")
 """Metavars of arguments that name a conversation."""
-KEY = "KEY"
-"""Metavar of the argument that names a setting."""
+KEY, VALUE = "KEY", "VALUE"
+"""Metavars of the arguments that name a setting and its value."""
 MakeParser = Callable[[Words], argparse.ArgumentParser]
 Offers = Callable[[Path, str], Iterator[tuple[str, str]]]
 TRASHED = "trashed"
@@ -186,7 +186,10 @@ def _list_offers(
             ((command.dest, command.help or "") for command in commands._choices_actions), begun
         )
     if any(action.metavar == KEY for action in parser._actions):
-        yield from _filter_by_prefix(_list_settings(), begun)
+        is_key_typed = not parser.prog.endswith(f" {done[-1]}")
+        yield from _filter_by_prefix(
+            _list_values(parser, done[-1]) if is_key_typed else _list_settings(), begun
+        )
     named = next((action for action in parser._actions if action.metavar in SESSION), None)
     if named is not None:
         yield from _offer_from_store(_offer_trash if named.dest == TRASHED else _offer_sessions, done, begun)
@@ -208,6 +211,15 @@ def _list_settings() -> Iterator[tuple[str, str]]:
     for key in list_keys():
         if (setting := find_setting(key)) is not None:
             yield (find_variable(key) or key) if setting.is_secret else key, setting.meaning
+
+
+def _list_values(parser: argparse.ArgumentParser, key: str) -> Iterator[tuple[str, str]]:
+    """Yield the values of a setting that has a fixed set of values, if the command takes a value."""
+    from hermes.config.key_lookup import find_key, find_setting
+
+    setting = find_setting(key) or find_setting(find_key(key) or "")
+    if setting is not None and any(action.metavar == VALUE for action in parser._actions):
+        yield from ((value, "") for value in setting.kind.choices)
 
 
 def _filter_by_prefix(offered: Iterable[tuple[str, str]], begun: str) -> Iterator[tuple[str, str]]:

@@ -28,6 +28,8 @@ class Kind(NamedTuple):
     """Describes the valid values in error messages."""
     read: Callable[[object], Any]
     """Returns the checked value, or raises ValueError."""
+    choices: tuple[str, ...] = ()
+    """The valid values, if there are only a few. Shells complete them."""
 
 
 def _check_text(value: object) -> str:
@@ -89,7 +91,7 @@ def make_choice(*names: str) -> Kind:
             raise ValueError
         return str(value)
 
-    return Kind(" or ".join(names), read)
+    return Kind(" or ".join(names), read, names)
 
 
 def make_list(kind: Kind, expected: str) -> Kind:
@@ -157,8 +159,8 @@ TEXT = Kind("a text", _check_text)
 ANY_TEXT = Kind("a text", _check_any_text)
 URL = Kind("an address such as http://127.0.0.1:11434/v1", _check_url)
 VARIABLE = Kind("the name of an environment variable", _check_variable)
-FLAG = Kind("true or false", _check_flag)
-SWITCH = Kind("true or false", _check_switch)
+FLAG = Kind("true or false", _check_flag, ("true", "false"))
+SWITCH = Kind("true or false", _check_switch, ("true", "false"))
 FOLDERS = make_list(Kind("", _check_folder), "whole paths of folders, in a list or with commas between them")
 VARIABLE_NAMES = make_list(VARIABLE, "names of environment variables, in a list or with commas between them")
 ID = Kind("an id", _check_id)

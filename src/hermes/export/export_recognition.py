@@ -31,6 +31,41 @@ def is_own_output(head: bytes) -> bool:
     return _is_page(text) or _is_document(text) or _is_session_or_event(text)
 
 
+CONTAINERS = (
+    (b"\x1f\x8b", "a gzip archive"),
+    (b"PK\x03\x04", "a zip archive"),
+    (b"BZh", "a bzip2 archive"),
+    (b"\xfd7zXZ\0", "an xz archive"),
+    (b"\x28\xb5\x2f\xfd", "a zstd archive"),
+    (b"%PDF-", "a PDF document"),
+    (b"\x89PNG\r\n", "a picture"),
+    (b"\xff\xd8\xff", "a picture"),
+    (b"SQLite format 3\0", "an SQLite database, but not a store"),
+)
+"""The first bytes of files that a person may mistake for an export."""
+
+
+def describe_unimportable(head: bytes) -> str | None:
+    """Return what a file that begins with `head` is, if sessions cannot be imported from it. Return None if it
+    may contain sessions."""
+    for mark, description in CONTAINERS:
+        if head.startswith(mark):
+            return description
+    text = head[:HEAD_BYTES].decode("utf-8-sig", "ignore").lstrip()
+    own = "an export of Hermes Sessions as" if is_own_output(text.encode()) else ""
+    if re.match(r"<(!doctype\s+)?html\b", text, re.IGNORECASE):
+        return f"{own} an HTML page" if own else "an HTML page"
+    if _is_document(text):
+        return f"{own} a Markdown document"
+    if text.startswith("#"):
+        return "a Markdown document"
+    if re.match(r"(\{\s*\n\s*\"|\[\s*\n\s*[\[{\"])", text):
+        return "a JSON document of several lines, such as one that /save writes"
+    if "parentUuid" in _read_leading_fields(text):
+        return f"{own} a trace" if own else "a trace of Claude Code"
+    return None
+
+
 def _is_page(text: str) -> bool:
     return text.startswith("<!doctype html>") and HTML_MARK in text.partition("<title>")[0]
 

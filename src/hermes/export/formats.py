@@ -36,8 +36,21 @@ FORMATS = {
 JSON_DOCUMENT = Format("hermes.export.json_document", ".json", is_split=True)
 """The default format of `/save`. No other surface offers it, because it cannot be imported."""
 BY_ENDING = {".md": "md", ".markdown": "md", ".html": "html", ".htm": "html"}
+IMPORTABLE_ENDINGS = (".jsonl", ".ndjson")
 
 
-def choose_format(name: str | None, output: str) -> Format:
-    """Return the named format, or the format for the suffix of the output file."""
-    return FORMATS[name or BY_ENDING.get(Path(output).suffix.lower(), "jsonl")]
+def choose_format(name: str | None, output: str) -> Format | None:
+    """Return the named format, or the format for the suffix of the output file, or None if no format has this
+    suffix.
+
+    A folder and a file without a suffix have the format JSONL. Digits after a dot are part of a name, such as
+    `backup-1.2`.
+    """
+    path = Path(output).expanduser()
+    ending = path.suffix.lower()
+    if name is None and ending in BY_ENDING:
+        name = BY_ENDING[ending]
+    is_plain = not ending or ending[1:].isdecimal() or ending in IMPORTABLE_ENDINGS
+    if name is None and (is_plain or output.endswith("/") or path.is_dir()):
+        name = "jsonl"
+    return None if name is None else FORMATS[name]

@@ -31,6 +31,7 @@ NAME_WIDTH, WHEN_WIDTH, SOURCE_WIDTH = 50, 10, 10
 CHAT = [sys.executable, "-P", "-m", "hermes.cli.main", "chat"]
 """With `-P`, Python imports nothing from the working directory, which may contain an unrelated folder
 `hermes`."""
+NO_SCREEN = "the full-screen browser needs a terminal"
 MISSING = "the full-screen browser is not installed; install it with: {}"
 
 
@@ -63,10 +64,9 @@ def choose_session(
     at: tuple[str, int | None] | None = None,
 ) -> str | None:
     """Let the user choose a session. Return its id, or None if none was chosen."""
-    if not has_screen():
-        return choose_by_number(db, sources, everything, limit or NUMBERED)
-    if find_spec("textual") is None:
-        print_error(MISSING.format(format_install("tui")))
+    if (obstacle := describe_obstacle()) is not None:
+        if obstacle != NO_SCREEN:
+            print_error(obstacle)
         return choose_by_number(db, sources, everything, limit or NUMBERED)
     from hermes.browser import browse
 
@@ -85,6 +85,13 @@ def _resume(session_id: str, store: Path | None) -> int:
     print_lines([f"Resuming session: {make_printable(session_id)}"])
     elsewhere = [] if store is None else ["--store", str(store)]
     os.execv(CHAT[0], [*CHAT, f"--resume={session_id}", *elsewhere])
+
+
+def describe_obstacle() -> str | None:
+    """Return why the full-screen browser cannot be opened, or None if it can."""
+    if not has_screen():
+        return NO_SCREEN
+    return MISSING.format(format_install("tui")) if find_spec("textual") is None else None
 
 
 def choose_by_number(db: SessionDB, sources: list[str] | None, everything: bool, limit: int) -> str | None:

@@ -83,7 +83,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
 def export_sessions(arguments: argparse.Namespace) -> int:
     _check_arguments(arguments)
     store = require_store(arguments)
-    options = _make_options(arguments)
+    options = _make_options(arguments, store)
     destination = _make_destination(arguments, store)
     with open_store(arguments) as db, suggest_force():
         plan = _make_plan(db, arguments)
@@ -114,8 +114,14 @@ def _check_arguments(arguments: argparse.Namespace) -> None:
         raise WrongUsage("--segment exports one session, --lineage a whole family; choose one")
 
 
-def _make_options(arguments: argparse.Namespace) -> Options:
+def _make_options(arguments: argparse.Namespace, store: Path) -> Options:
     chosen_format = choose_format(arguments.format, arguments.output)
+    if chosen_format is None:
+        refuse_store_files(store, Path(arguments.output).expanduser())
+        suffix = Path(arguments.output).suffix
+        raise WrongUsage(
+            f"no format has the suffix {suffix!r}; use .jsonl, .md or .html, or choose a format with --format"
+        )
     if arguments.remote_images and chosen_format is not FORMATS["md"]:
         raise WrongUsage("--remote-images needs --format md")
     return Options(

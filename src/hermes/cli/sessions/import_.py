@@ -13,6 +13,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -71,6 +72,7 @@ def import_files(arguments: argparse.Namespace) -> int:
             and path.samefile(get_store_path(arguments))
         ):
             raise Refused(f"{path} is the store that the sessions would be imported into")
+        _refuse_other_format(path)
     unreadable: list[Unreadable] = []
     total = sum(path.stat().st_size for path in paths if path is not None)
     with open_store(arguments, makes=True) as db:
@@ -85,6 +87,30 @@ def import_files(arguments: argparse.Namespace) -> int:
         finally:  # an interrupted import also keeps what it imported
             _report(taking, unreadable, arguments)
     return REFUSED if unreadable or taking.in_use else DONE
+
+
+def _refuse_other_format(path: Path | None) -> None:
+    """Raise Refused if a file is recognised and has no sessions, before anything is imported."""
+    from hermes.export.export_recognition import HEAD_BYTES, describe_unimportable
+
+    if path is None:
+        head = _peek_stdin()
+    elif not path.is_file() or _is_store(path):
+        return
+    else:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    if (description := describe_unimportable(head)) is not None:
+        raise Refused(
+            f"{'stdin' if path is None else path} is {description}; sessions can be imported from JSONL "
+            "(hermes sessions export FILE.jsonl) or from another store"
+        )
+
+
+def _peek_stdin() -> bytes:
+    """Return the beginning of stdin without consuming it."""
+    stdin = sys.stdin.buffer
+    return stdin.peek() if isinstance(stdin, BufferedReader) else b""
 
 
 def _import_lines(taking: Import, name: str, path: Path | None, progress: Progress) -> Iterator[Unreadable]:

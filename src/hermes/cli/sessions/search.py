@@ -74,8 +74,10 @@ def search_sessions(arguments: argparse.Namespace) -> int:
         are_more = len(found) > arguments.limit
         del found[arguments.limit :]
         if arguments.open and found:
-            from hermes.cli.sessions.browse import choose_session, resume_chosen
+            from hermes.cli.sessions.browse import choose_session, describe_obstacle, resume_chosen
 
+            if (obstacle := describe_obstacle()) is not None:
+                raise Refused(obstacle, _suggest_commands(query, found[0]))
             hit = (found[0]["session_id"], found[0]["message_id"])
             chosen = choose_session(db, arguments.source, arguments.all, query=query, at=hit)
             return resume_chosen(chosen, arguments)
@@ -86,6 +88,18 @@ def search_sessions(arguments: argparse.Namespace) -> int:
         raise Refused("No sessions found.", list(_format_notes(found, are_more)))
     print_lines(_format_results(found, are_more))
     return DONE
+
+
+def _suggest_commands(query: str, best: dict[str, Any]) -> list[str]:
+    """Return commands that show the results of a query without the browser."""
+    from shlex import quote
+
+    start = f" --from {best['message_id']}" if best["message_id"] else ""
+    return [
+        f"to list the matches here: hermes search {quote(query)}",
+        f"to read the best match: hermes sessions show {quote(best['tip_id'])}{start}",
+        f"in a terminal: hermes search --open {quote(query)}",
+    ]
 
 
 def _format_results(found: FoundConversations, are_more: bool) -> Iterator[str]:

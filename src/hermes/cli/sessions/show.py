@@ -46,7 +46,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         dest="first",
         type=parse_message_id,
         metavar="MSG",
-        help="start with this message, by its number",
+        help="start with this message: its number, such as 22 or '#22'",
     )
     add_json_option(parser)
 

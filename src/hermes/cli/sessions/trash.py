@@ -103,10 +103,16 @@ def restore_sessions(arguments: argparse.Namespace) -> int:
         for session_id in [_find_trashed(db, name) for name in arguments.trashed]:
             came = db.restore_session(session_id)
             title = db.get_session_title(db.get_compression_tip(session_id))
-            called = f" as '{make_printable(title)}'" if title else ""
+            called = f" as '{make_printable(title)}'" if title else _quote_preview(db, came)
             more = f", {format_count(len(came), 'session')} in all" if len(came) > 1 else ""
             print_lines([f"Restored session '{make_printable(session_id)}'{called}{more}."])
     return DONE
+
+
+def _quote_preview(db: SessionDB, restored: list[str]) -> str:
+    """Return the beginning of an untitled conversation, so that its name is not only an id."""
+    preview = next((outline.preview for outline in db.outlines(restored) if outline.preview), "")
+    return f" ({make_printable(preview, width_limit=60)})" if preview else ""
 
 
 def empty_trash(arguments: argparse.Namespace) -> int:

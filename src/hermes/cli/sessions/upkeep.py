@@ -66,7 +66,8 @@ def repair(arguments: argparse.Namespace) -> int:
         print_error("the store cannot be written, so repairs could not be tried; it was only read")
         return verify(arguments)
     report = SessionDB.repair_file(path, check_only=arguments.check_only, keep_backup=not arguments.no_backup)
-    return _print_report(report)
+    code = _print_report(report)
+    return REFUSED if report.lost else code
 
 
 def backup(arguments: argparse.Namespace) -> int:
