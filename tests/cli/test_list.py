@@ -233,3 +233,36 @@ def test_the_list_starts_light(told: Told) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", timeout=60)
     assert (done.returncode, done.stderr) == (0, "[]\n")
+
+
+def listed(hermes: Hermes, *words: str) -> list[str]:
+    return [row["id"] for row in json.loads(hermes("sessions", "list", "--json", *words).stdout)]
+
+
+def test_pins_tags_and_pages_choose(hermes: Hermes, told: Told, db: SessionDB) -> None:
+    for number in range(4):
+        told(f"s{number}", "hello", age=number * HOUR)
+    db.pin_session("s2")
+    db.add_tags("s3", "Later")
+    assert listed(hermes, "--pinned") == ["s2"]
+    assert listed(hermes, "--tag", "LATER") == ["s3"]
+    assert listed(hermes, "--offset", "1", "--limit", "2") == ["s1", "s2"]
+    page = hermes("sessions", "list", "--offset", "1", "--limit", "2").stdout
+    assert page.splitlines()[-1] == "showing 2-3 of 4"
+    assert hermes("sessions", "list", "--offset", "-1").returncode == 2
+
+
+def test_what_cannot_match_is_said(hermes: Hermes, told: Told) -> None:
+    told("one", "hello", source="homemade")
+    never = hermes("sessions", "list", "--since", "today", "--until", "2020")
+    assert (never.returncode, never.stderr) == (2, "hermes: --since today begins after --until 2020 ends\n")
+    fewer = hermes("sessions", "export", "-", "--min-messages", "5", "--max-messages", "4")
+    assert (fewer.returncode, fewer.stdout) == (2, "")
+    unknown = hermes("sessions", "list", "--source", "telegarm", "--tag", "x", "--json")
+    assert (unknown.returncode, unknown.stdout) == (0, "[]\n")
+    assert unknown.stderr.splitlines() == [
+        "hermes: no conversation has the source 'telegarm'; did you mean 'telegram'?",
+        "hermes: no conversation has the tag 'x'",
+    ]
+    for source in ("homemade", "telegram", "api_server"):
+        assert hermes("sessions", "list", "--source", source).stderr == ""

@@ -366,3 +366,23 @@ def test_stats_begin_with_the_documented_lines(hermes: Hermes, told: Told, db: S
 def test_stats_of_nothing(hermes: Hermes) -> None:
     lines = hermes("sessions", "stats").stdout.splitlines()
     assert lines[:2] == ["Total sessions: 0", "Total messages: 0"]
+
+
+def test_tags_are_added_removed_and_listed(hermes: Hermes, told: Told, db: SessionDB) -> None:
+    told("first", "hello", title="my plan")
+    told("second", "hello")
+    db.begin_continuation("first", "summary", session_id="third")
+    added = hermes("sessions", "tag", "add", "my plan", "Home", "to do")
+    assert added.stdout == "Tags of session 'third': home, to do\n"
+    hermes("sessions", "tag", "add", "second", "home")
+    assert hermes("sessions", "tag", "list").stdout == "home   2 conversations\nto do  1 conversation\n"
+    rows = json.loads(hermes("sessions", "tag", "list", "second", "--json").stdout)
+    assert rows == [{"tag": "home", "conversations": 2}]
+    assert hermes("sessions", "tag", "remove", "first", "HOME").stdout == "Tags of session 'first': to do\n"
+    again = hermes("sessions", "tag", "remove", "first", "home")
+    assert (again.returncode, again.stderr) == (
+        1,
+        "hermes: session 'first' has no tag 'home'; nothing was changed\n",
+    )
+    assert hermes("sessions", "tag", "add", "first", " ").returncode == 1
+    assert db.tags_of("third") == ["to do"]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hermes.store.sessions.selection import Selection
 from hermes_state import SessionDB
 from tests.tiers import scale_examples
 
@@ -128,6 +129,8 @@ def test_a_conversation_is_one_row_shown_as_its_live_tip(talk: SessionDB) -> Non
     )
     assert talk.list_conversations().total == 2
     rich = {**talk.list_sessions_rich(order_by_last_active=True)[0], "tags": ["kept"]}
+    for name in ("message_count", "tool_call_count"):
+        rich[name] = rich.pop(f"conversation_{name}")
     assert row == rich
 
 
@@ -258,3 +261,65 @@ def expected(known: list[dict[str, Any]], **asked: Any) -> tuple[set[str], dict[
         else:
             hidden[reason] = hidden.get(reason, 0) + 1
     return listed, hidden
+
+
+def test_the_counts_are_those_of_all_segments(talk: SessionDB) -> None:
+    call = [{"id": "c", "function": {"name": "ls", "arguments": "{}"}}]
+    talk.append_message("chat", "assistant", tool_calls=call)
+    tip = talk.begin_continuation("chat", "a summary", session_id="chat2")
+    talk.append_message(tip, "user", "went on")
+    row = next(row for row in talk.list_conversations().rows if row["id"] == "chat2")
+    whole = sum(talk.message_count(segment) for segment in ("chat", "chat2"))
+    assert (row["message_count"], row["tool_call_count"]) == (whole, 1)
+    rich = next(row for row in talk.list_sessions_rich() if row["id"] == "chat2")
+    assert (rich["message_count"], rich["conversation_message_count"]) == (talk.message_count("chat2"), whole)
+    talk.trash_session("chat", segment=True)
+    row = next(row for row in talk.list_conversations().rows if row["id"] == "chat2")
+    assert row["message_count"] == talk.message_count("chat2")
+
+
+def test_a_conversation_that_was_just_compressed_keeps_its_name(talk: SessionDB) -> None:
+    talk.begin_continuation("chat", "a summary", session_id="chat2")
+    for rows in (talk.list_conversations().rows, talk.list_sessions_rich()):
+        row = next(row for row in rows if row["id"] == "chat2")
+        assert (row["title"], row["preview"]) == (None, "said in chat")
+    talk.set_session_title("chat", "the plan")
+    talk.set_session_title("phone", "another")
+    row = talk.list_conversations(order="title").rows[1]
+    assert (row["id"], row["title"]) == ("chat2", "the plan")
+    talk.append_message("chat2", "user", "went on")
+    talk.set_session_title("chat2", "later")
+    row = talk.list_conversations(order="title").rows[1]
+    assert (row["title"], row["preview"]) == ("later", "went on")
+
+
+def test_a_conversation_is_read_by_any_of_its_sessions(talk: SessionDB) -> None:
+    talk.begin_continuation("chat", "a summary", session_id="chat2")
+    talk.add_tags("chat", "kept")
+    listed = next(row for row in talk.list_conversations().rows if row["id"] == "chat2")
+    assert talk.get_conversation("chat") == talk.get_conversation("chat2") == listed
+    assert talk.get_conversation("nobody") is None
+    talk.trash_session("chat")
+    assert talk.get_conversation("chat2") is None
+
+
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [
+        ("hermes", ["chat", "phone"]),
+        ("me/hermes/", ["chat"]),
+        ("/home/me/hermes", ["chat"]),
+        ("home/me/hermes", ["chat"]),
+        ("ermes", []),
+        ("/hermes", []),
+        ("./hermes", []),
+        (Path("hermes"), []),
+    ],
+)
+def test_a_workspace_is_named_by_its_path_or_the_end_of_it(
+    talk: SessionDB, named: Path | str, found: list[str]
+) -> None:
+    talk.set_session_workspace("chat", "/home/me/hermes")
+    talk.set_session_workspace("phone", "/srv/hermes")
+    assert ids(talk, workspace=named) == found
+    assert sorted(talk.select_sessions(Selection(workspace=named))) == found

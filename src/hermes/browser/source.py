@@ -81,16 +81,9 @@ def load_conversation(
 ) -> Conversation | None:
     """Return the conversation of a session as a row, with the message that was found. Return None if it does
     not exist."""
-    found = db.get_session(session_id)
-    if found is None:
+    row = db.get_conversation(session_id)
+    if row is None:
         return None
-    root = db.get_session(found["root_id"] or session_id) or found
-    live = db.get_session(db.get_compression_tip(root["id"])) or found
-    row = {**root, **{name: live[name] for name in ("id", "title", "last_active", "message_count")}}
-    row["title"] = row["title"] or root["title"]
-    row["root_id"] = root["id"]
-    if row["last_active"] is None:
-        row["last_active"] = root["started_at"]
     return Conversation.from_row(row)._replace(
         snippet=snippet, session_id=session_id if message_id else None, message_id=message_id
     )

@@ -148,18 +148,23 @@ def parse_row_count(text: str) -> int:
     return _parse_whole_number(text, MOST_ROWS)
 
 
+def parse_offset(text: str) -> int:
+    """Parse a number of rows to leave out: 0 or more."""
+    return _parse_whole_number(text, MOST_ROWS, least=0)
+
+
 def parse_message_id(text: str) -> int:
     """Parse a message id: any id that the store can assign, also with the `#` that transcripts print before it."""
     return _parse_whole_number(text.removeprefix("#"), LARGEST_ID)
 
 
-def _parse_whole_number(text: str, most: int) -> int:
+def _parse_whole_number(text: str, most: int, least: int = 1) -> int:
     try:
         count = int(text)
     except ValueError:
-        count = 0
-    if not 1 <= count <= most:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {most}, not {text!r}")
+        count = least - 1
+    if not least <= count <= most:
+        raise argparse.ArgumentTypeError(f"expected a whole number from {least} to {most}, not {text!r}")
     return count
 
 

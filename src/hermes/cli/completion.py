@@ -19,7 +19,7 @@ from hermes.cli.exit_codes import DONE
 from hermes.cli.io.command_line import CHAT, take_store
 from hermes.cli.io.output import print_lines
 from hermes.session_kinds import SOURCES
-from hermes.text import make_printable
+from hermes.text import format_count, make_printable
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
@@ -87,6 +87,8 @@ KEY, VALUE = "KEY", "VALUE"
 """Metavars of the arguments that name a setting and its value."""
 MakeParser = Callable[[Words], argparse.ArgumentParser]
 Offers = Callable[[Path, str], Iterator[tuple[str, str]]]
+TAG = "TAG"
+"""Metavar of the argument that names tags of a conversation."""
 TRASHED = "trashed"
 """The `dest` of the argument that names a session in the trash."""
 MOST = 50
@@ -174,6 +176,8 @@ def _list_offers(
         yield from _filter_by_prefix(((str(choice), "") for choice in _list_choices(flag)), begun)
         if flag.metavar in SESSION:
             yield from _offer_from_store(_offer_sessions, done, begun)
+        if flag.dest == "tag":
+            yield from _offer_from_store(_offer_tags, done, begun)
         return
     if begun.startswith("-"):
         flags = [
@@ -191,7 +195,10 @@ def _list_offers(
             _list_values(parser, done[-1]) if is_key_typed else _list_settings(), begun
         )
     named = next((action for action in parser._actions if action.metavar in SESSION), None)
-    if named is not None:
+    has_tags = any(action.metavar == TAG for action in parser._actions)
+    if has_tags and not parser.prog.endswith(f" {done[-1]}"):  # the conversation is typed already
+        yield from _offer_from_store(_offer_tags, done, begun)
+    elif named is not None:
         yield from _offer_from_store(_offer_trash if named.dest == TRASHED else _offer_sessions, done, begun)
 
 
@@ -247,6 +254,13 @@ def _offer_trash(store: Path, begun: str) -> Iterator[tuple[str, str]]:
         for row in db.list_trash():
             if any((name or "").lower().startswith(begun.lower()) for name in (row["title"], row["id"])):
                 yield _make_offer(row, begun)
+
+
+def _offer_tags(store: Path, begun: str) -> Iterator[tuple[str, str]]:
+    """Yield the tags of the store that start with the typed text."""
+    with _open_store(store) as db:
+        tags = ((tag, format_count(count, "conversation")) for tag, count in db.all_tags())
+        yield from _filter_by_prefix(tags, begun.casefold())
 
 
 def _open_store(store: Path) -> SessionDB:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hermes import clock
 from hermes.cli.command import parse_row_count, parse_source, parse_text
+from hermes.cli.exit_codes import WrongUsage
+from hermes.cli.io.output import print_error
 
 if TYPE_CHECKING:
+    from hermes.db.session_db import SessionDB
     from hermes.store.sessions.selection import Selection
 
 REASONS = {"child": "subagent"}
@@ -53,9 +56,9 @@ def add_time_options(parser: argparse.ArgumentParser) -> None:
 def add_workspace_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workspace",
-        type=Path,
+        type=parse_text,
         metavar="W",
-        help="only conversations started in this directory or git repository",
+        help="only conversations started in this directory or git repository: its path or the end of it",
     )
 
 
@@ -85,6 +88,9 @@ def make_selection(arguments: argparse.Namespace) -> Selection:
     from hermes.store.sessions.selection import Selection
 
     since, until = parse_times(arguments) if hasattr(arguments, "since") else (None, None)
+    least, most = arguments.min_messages, arguments.max_messages
+    if least is not None and most is not None and least > most:
+        raise WrongUsage(f"no number of messages is at least {least} and at most {most}")
     return Selection(
         sources=arguments.source,
         title=arguments.title,
@@ -111,11 +117,39 @@ def parse_times(arguments: argparse.Namespace) -> tuple[float | None, float | No
     if arguments.since is None and arguments.until is None:
         return None, None
     now = clock.now()
-    return _parse_edge("--since", arguments.since, now, 0), _parse_edge("--until", arguments.until, now, 1)
+    since = _parse_edge("--since", arguments.since, now, 0)
+    until = _parse_edge("--until", arguments.until, now, 1)
+    if since is not None and until is not None and since >= until:
+        raise WrongUsage(f"--since {arguments.since} begins after --until {arguments.until} ends")
+    return since, until
+
+
+def report_unknown(db: SessionDB, sources: Iterable[str] | None, tags: Iterable[str] | None = None) -> None:
+    """Print a line for each source or tag that no conversation of the store has and that is not documented."""
+    for source in dict.fromkeys(sources or ()):
+        if not db.session_count(source) and (known := _list_known_sources()) and source not in known:
+            print_error(f"no conversation has the source '{source}'{_suggest(source, known)}")
+    used = [tag for tag, _count in db.all_tags()] if tags else []
+    for tag in dict.fromkeys(tags or ()):
+        if tag.casefold() not in used:
+            print_error(f"no conversation has the tag '{tag}'{_suggest(tag, used)}")
+
+
+def _list_known_sources() -> tuple[str, ...]:
+    from hermes.config.platforms import list_platforms
+    from hermes.session_kinds import SOURCE_ALIASES, SOURCES
+
+    return (*SOURCES, *SOURCE_ALIASES, "tool", *list_platforms())
+
+
+def _suggest(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name.lower(), known, 1)
+    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def _parse_edge(flag: str, text: str | None, now: float, end: int) -> float | None:
-    from hermes.cli.exit_codes import WrongUsage
     from hermes.recall.query.dates import read_date
 
     if text is None:

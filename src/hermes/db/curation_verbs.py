@@ -41,6 +41,8 @@ class CurationVerbs(Handle):
     ) -> ConversationPage:
         """Return a page of conversations with `tags`, the total, and the number of hidden ones by reason.
 
+        `message_count` and `tool_call_count` are those of all segments of the conversation.
+
         `since` and `until` refer to the last activity. `order` is `activity`, `started` or `title`.
         """
         return Listing(self._read_access()).list_conversations(
@@ -53,6 +55,10 @@ class CurationVerbs(Handle):
             order=order,
             pinned_first=pinned_first,
         )
+
+    def get_conversation(self, session_id: str) -> dict[str, Any] | None:
+        """Return the conversation of any of its sessions as a row of `list_conversations`. None if unknown."""
+        return Listing(self._read_access()).get_conversation(session_id)
 
     # ---------------------------------------------------------------- labels
 

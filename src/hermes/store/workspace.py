@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from hermes import errors
 from hermes.store.arguments import require_text
@@ -21,6 +23,34 @@ def find_workspace(directory: Path | str) -> Path:
             if (folder / ".git").exists():
                 return folder
     return start
+
+
+# A workspace is named by its path, or by the end of its path after either separator.
+IN_WORKSPACE = (
+    "AND (? IS NULL OR workspace = ? OR workspace LIKE ? ESCAPE '!' OR workspace LIKE ? ESCAPE '!')"
+)
+
+
+class WorkspaceName(NamedTuple):
+    """A workspace as a filter names it."""
+
+    path: str | None = None
+    end: str | None = None
+    """The end of a path, such as `me/hermes`."""
+
+    def bind(self) -> tuple[str | None, ...]:
+        """Return the parameters of IN_WORKSPACE."""
+        end = None if self.end is None else re.sub("[!%_]", r"!\g<0>", self.end)
+        return (self.path, self.path, end and f"%/{end}", end and f"%\\{end}")
+
+
+def parse_workspace(named: Path | str | WorkspaceName | None) -> WorkspaceName:
+    """Return the workspace of a directory. A relative name that is not a `Path` also matches the end of a path."""
+    if isinstance(named, WorkspaceName) or named is None:
+        return named or WorkspaceName()
+    parts = [part for part in str(named).replace("\\", "/").split("/") if part]
+    is_end = isinstance(named, str) and not named.startswith("/") and not {".", "..", "~"}.intersection(parts)
+    return WorkspaceName(str(find_workspace(named)), "/".join(parts) if is_end else None)
 
 
 def check_directory(name: str, value: object) -> Path:

@@ -34,6 +34,7 @@ COMMANDS = {
     "unarchive": Command(
         f"{HERE}.labels:define_unarchive", "bring conversations back from the archive", Access.CHANGES
     ),
+    "tag": Command(f"{HERE}.tag", "add, remove and list tags of conversations", Access.READS),
     "delete": Command(
         f"{HERE}.delete", "move conversations to the trash, or delete them permanently", Access.PERSON
     ),

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, BinaryIO
 from hermes import clock
 from hermes.cli.command import Words, add_dry_run_option, add_store_option, parse_days, parse_text
 from hermes.cli.exit_codes import DONE, WrongUsage, suggest_force
-from hermes.cli.filters import add_selection_options, add_time_options, is_filtered, make_selection
+from hermes.cli.filters import (
+    add_selection_options,
+    add_time_options,
+    is_filtered,
+    make_selection,
+    report_unknown,
+)
 from hermes.cli.io.output import format_size, print_error, print_lines
 from hermes.cli.io.progress import Progress
 from hermes.cli.store_access import find_session, open_store, require_store
@@ -86,6 +92,7 @@ def export_sessions(arguments: argparse.Namespace) -> int:
     options = _make_options(arguments, store)
     destination = _make_destination(arguments, store)
     with open_store(arguments) as db, suggest_force():
+        report_unknown(db, arguments.source)
         plan = _make_plan(db, arguments)
         is_visible = arguments.output != STDOUT or not sys.stdout.isatty()
         with Progress("Exporting", plan.total, is_visible=is_visible) as progress:
@@ -146,6 +153,8 @@ def _make_selection(arguments: argparse.Namespace) -> Selection:
     if arguments.older_than is None:
         return filters
     before = clock.now() - arguments.older_than * clock.DAY
+    if filters.since is not None and filters.since >= before:
+        raise WrongUsage(f"--since {arguments.since} begins after --older-than {arguments.older_than:g} ends")
     return filters._replace(until=before if filters.until is None else min(before, filters.until))
 
 

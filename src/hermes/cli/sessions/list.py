@@ -8,7 +8,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock
-from hermes.cli.command import Words, add_json_option, add_store_option, parse_row_count
+from hermes.cli.command import (
+    Words,
+    add_json_option,
+    add_store_option,
+    parse_offset,
+    parse_row_count,
+    parse_text,
+)
 from hermes.cli.exit_codes import DONE
 from hermes.cli.filters import (
     add_source_option,
@@ -16,6 +23,7 @@ from hermes.cli.filters import (
     add_workspace_option,
     describe_hidden,
     parse_times,
+    report_unknown,
 )
 from hermes.cli.io.output import fold_line, get_terminal_width, print_json, print_lines
 from hermes.cli.io.text_columns import Column, format_table, measure_table, widen_columns
@@ -50,6 +58,15 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         "--limit", type=parse_row_count, default=20, metavar="N", help="at most this many (20)"
     )
     parser.add_argument(
+        "--offset",
+        type=parse_offset,
+        default=0,
+        metavar="N",
+        help="leave out the first N conversations (0)",
+    )
+    parser.add_argument("--pinned", action="store_true", help="only pinned conversations")
+    parser.add_argument("--tag", type=parse_text, metavar="T", help="only conversations with this tag")
+    parser.add_argument(
         "--all", action="store_true", help="also jobs, subagents, tool sessions and the archive"
     )
     add_workspace_option(parser)
@@ -62,17 +79,21 @@ def list_sessions(arguments: argparse.Namespace) -> int:
     with open_store(arguments) as db:
         page = db.list_conversations(
             limit=arguments.limit,
+            offset=arguments.offset,
             sources=arguments.source,
             workspace=arguments.workspace,
             since=since,
             until=until,
+            tag=arguments.tag,
+            pinned_only=arguments.pinned,
             include_hidden=arguments.all,
         )
+        report_unknown(db, arguments.source, arguments.tag and [arguments.tag])
     if arguments.json:
         print_json([make_json_row(row) for row in page.rows])
         return DONE
     print_lines(_format_rows(page.rows) if page.rows else ["No sessions found."])
-    print_lines(_format_footer(page))
+    print_lines(_format_footer(page, arguments.offset))
     return DONE
 
 
@@ -115,12 +136,13 @@ def _get_preview(row: dict[str, Any]) -> str:
     return str(row["preview"] or ("" if row["message_count"] else UNSAID))
 
 
-def _format_footer(page: ConversationPage) -> list[str]:
-    """Return the note about hidden conversations, or nothing if all are shown."""
+def _format_footer(page: ConversationPage, offset: int) -> list[str]:
+    """Return the note about hidden conversations and other pages, or nothing if all are shown."""
     hidden = describe_hidden(page.hidden)
     if not hidden and len(page.rows) == page.total:
         return []
-    parts = [f"showing {len(page.rows)} of {page.total}"]
+    shown = f"{offset + 1}-{offset + len(page.rows)}" if offset and page.rows else f"{len(page.rows)}"
+    parts = [f"showing {shown} of {page.total}"]
     if hidden:
         parts += [f"{hidden} hidden", "--all"]
     return ["", *fold_line(" · ".join(parts))]

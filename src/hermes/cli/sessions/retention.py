@@ -18,7 +18,7 @@ from hermes.cli.command import (
     parse_row_count,
 )
 from hermes.cli.exit_codes import DONE
-from hermes.cli.filters import add_selection_options, make_selection
+from hermes.cli.filters import add_selection_options, make_selection, report_unknown
 from hermes.cli.io.output import format_size, print_lines
 from hermes.cli.io.prompts import require_consent
 from hermes.cli.store_access import get_sessions_folder, open_store
@@ -41,6 +41,7 @@ def define_prune(parser: argparse.ArgumentParser, _: Words) -> None:
 def prune_sessions(arguments: argparse.Namespace) -> int:
     only = make_selection(arguments)
     with open_store(arguments) as db:
+        report_unknown(db, arguments.source)
         rows = db.list_prune_candidates(arguments.older_than, only=only)
         if not rows:
             unused = format_count(arguments.older_than, "day")

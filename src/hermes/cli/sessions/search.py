@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hermes import clock
 from hermes.cli.command import Words, add_json_option, add_store_option, parse_row_count, parse_text
 from hermes.cli.exit_codes import DONE, REFUSED, Refused
-from hermes.cli.filters import add_source_option, describe_hidden, parse_times
+from hermes.cli.filters import add_source_option, describe_hidden, parse_times, report_unknown
 from hermes.cli.io.output import (
     apply_style,
     fold_line,
@@ -71,6 +71,10 @@ def search_sessions(arguments: argparse.Namespace) -> int:
             before=before,
             include_hidden=arguments.all,
         )
+        named = [
+            field.value for field in found.reading.fields if field.name == "source" and not field.negated
+        ]
+        report_unknown(db, [*(arguments.source or ()), *named])
         are_more = len(found) > arguments.limit
         del found[arguments.limit :]
         if arguments.open and found:

@@ -14,8 +14,7 @@ from hermes import clock, errors
 from hermes.store import meta
 from hermes.store.arguments import check_integer, require_text
 from hermes.store.engine import Engine, Reader, Writer
-from hermes.store.sessions.lineage import find_tip
-from hermes.store.sessions.listing import PROJECTED
+from hermes.store.sessions.listing import project_tip
 from hermes.store.sessions.sessions import EXISTS, LIVE, SELECT_ROW
 
 VERSION_KEY, VERSION = "telegram_dm_topic_schema_version", "2"
@@ -234,10 +233,7 @@ def create_tables(writer: Writer) -> None:
 
 def _make_binding(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
     """Return the row of a conversation with the values of its live session, as in `list_rich`."""
-    live = find_tip(reader, row["id"])
-    if live != row["id"]:
-        session = reader.dict(SELECT_ROW, live) or row
-        row = {**row, **{name: session[name] for name in PROJECTED}, "_lineage_root_id": row["id"]}
+    row = project_tip(reader, row)
     row["preview"] = row["preview"] or ""
     if row["last_active"] is None:
         row["last_active"] = row["started_at"]

@@ -19,6 +19,7 @@ from hermes.store.engine import Access, Reader, Row
 from hermes.store.sessions.lineage import find_tip
 from hermes.store.sessions.sessions import SELECT_ROW, check_source
 from hermes.store.statements import join_columns
+from hermes.store.workspace import IN_WORKSPACE, parse_workspace
 
 COLUMNS = list_session_names(lambda column: column.in_lists)
 NEVER_NULL: dict[str, LiteralString] = {
@@ -64,19 +65,23 @@ WITH_SUBAGENTS = "WHERE root_id = id AND trashed_at IS NULL"
 NAMED = """AND coalesce(replace(?, '\x1f' || source || '\x1f', '') <> ?, TRUE)
     AND coalesce(replace(?, '\x1f' || source || '\x1f', '') = ?, TRUE)
     AND coalesce(replace(?, '\x1f' || kind || '\x1f', '') <> ?, TRUE) AND (? IS NULL OR archived = ?)"""
-OTHERS = """AND (? IS NULL OR workspace = ?)
-    AND (? IS NULL OR conversation_active >= ?) AND (? IS NULL OR conversation_active < ?)
+OTHERS = " ".join(
+    (
+        IN_WORKSPACE,
+        """AND (? IS NULL OR conversation_active >= ?) AND (? IS NULL OR conversation_active < ?)
     AND (? IS NULL OR id IN (SELECT m.root_id FROM tags t JOIN sessions m ON m.id = t.session_id WHERE t.tag = ?))
-    AND (? IS NULL OR pinned_at IS NOT NULL)"""
+    AND (? IS NULL OR pinned_at IS NOT NULL)""",
+    )
+)
 SHOWN = "AND replace(?, '\x1f' || kind || '\x1f', '') = ? AND (? IS NULL OR archived = 0)"
 COUNT = "SELECT kind, archived, source, count(*) FROM sessions"
 BY_KIND = "GROUP BY kind, archived, source"
 COUNTED = " ".join((COUNT, WITH_SUBAGENTS, NAMED, OTHERS, BY_KIND))
 COUNTED_IN_INDEX = " ".join((COUNT, WITH_SUBAGENTS, NAMED, BY_KIND))
 """The usual count. An index alone answers it."""
-# A list shows the title of the live session.
+# A list shows the newest title of a conversation.
 TITLE = """(SELECT m.title FROM sessions m WHERE m.root_id = sessions.id AND m.trashed_at IS NULL
-    ORDER BY m.started_at DESC, m.id DESC LIMIT 1)"""
+    AND m.title IS NOT NULL ORDER BY m.started_at DESC, m.id DESC LIMIT 1)"""
 ORDERS = {
     "activity": "conversation_active DESC NULLS LAST, started_at DESC, id DESC LIMIT ? OFFSET ?",
     "started": "started_at DESC, id DESC LIMIT ? OFFSET ?",
@@ -104,12 +109,21 @@ HIDDEN_KINDS = ("job", "child", "tool")
 KINDS = ("chat", *HIDDEN_KINDS)
 
 
+COUNTED_MESSAGES, COUNTED_CALLS = "conversation_message_count", "conversation_tool_call_count"
+"""The counts of all segments in a row of `list_rich`. The documented `message_count` and `tool_call_count` are
+those of the live session."""
 PROJECTED = (
     *("id", "ended_at", "end_reason", "message_count", "tool_call_count", "title"),
     *("last_active", "preview", "model", "system_prompt"),
 )
 """The values that a conversation's row takes from its live session. All others are those of its first
 session."""
+# The segments of a conversation, newest first. Only listed conversations are read.
+SEGMENTS = """SELECT title, preview, coalesce(message_count, 0), coalesce(tool_call_count, 0) FROM sessions
+    WHERE root_id = ? AND trashed_at IS NULL ORDER BY started_at DESC, id DESC"""
+CONVERSATION_OF = """SELECT r.id FROM sessions s JOIN sessions r ON r.id = coalesce(s.root_id, s.id)
+    WHERE s.id = ? AND s.trashed_at IS NULL AND r.trashed_at IS NULL"""
+ONE = " ".join((ROWS, "WHERE id = ?"))
 
 
 class ConversationFilter(NamedTuple):
@@ -201,11 +215,7 @@ class Listing:
             sql = PAGES[order, bool(pinned_first), "child" not in hidden]
             kinds = join_names(hidden)
             page_rows = reader.rows(sql, *named, *others, kinds, kinds, 1 if hide_archived else None, *page)
-            rows = _project_tips(reader, page_rows)
-            from hermes.store.sessions.labels import TAGS_OF
-
-            for row in rows:
-                row["tags"] = [tag for (tag,) in reader.rows(TAGS_OF, row["root_id"])]
+            rows = _make_conversations(reader, page_rows)
         total, left_out = 0, dict[str, int]()
         for kind, archived, source, count in groups:
             reason = "archived" if archived and hide_archived else None
@@ -216,6 +226,25 @@ class Listing:
             else:
                 left_out[reason] = left_out.get(reason, 0) + count
         return ConversationPage(rows, total, left_out)
+
+    def get_conversation(self, session_id: str) -> dict[str, Any] | None:
+        """Return the conversation of a session as a row of `list_conversations`, or None if it does not exist."""
+        with self._engine.read(settled=True) as reader:
+            root = reader.value(CONVERSATION_OF, session_id)
+            rows = [] if root is None else _make_conversations(reader, reader.rows(ONE, root))
+        return rows[0] if rows else None
+
+
+def _make_conversations(reader: Reader, rows: list[Row]) -> list[dict[str, Any]]:
+    """Return rows of conversations with their tags. Messages and tool calls are counted in all segments."""
+    from hermes.store.sessions.labels import TAGS_OF
+
+    conversations = _project_tips(reader, rows)
+    for row in conversations:
+        row["message_count"] = row.pop(COUNTED_MESSAGES)
+        row["tool_call_count"] = row.pop(COUNTED_CALLS)
+        row["tags"] = [tag for (tag,) in reader.rows(TAGS_OF, row["root_id"])]
+    return conversations
 
 
 def _select_rows(
@@ -258,22 +287,18 @@ def _bind_named(filters: ConversationFilter) -> tuple[object, ...]:
 
 def _bind_others(filters: ConversationFilter) -> tuple[object, ...]:
     """Return the parameters of OTHERS in the order of the statement."""
-    workspace, tag = filters.workspace, filters.tag
-    if workspace is not None:
-        from hermes.store.workspace import find_workspace
-
-        workspace = str(find_workspace(workspace))
+    tag = filters.tag
     if tag is not None:
         from hermes.store.sessions.labels import clean_tag
 
         tag = clean_tag(tag)
     each = (
-        workspace,
         None if filters.since is None else check_time("since", filters.since),
         None if filters.until is None else check_time("until", filters.until),
         tag,
     )
-    return (*(value for value in each for _ in range(2)), 1 if filters.pinned_only else None)
+    workspace = parse_workspace(filters.workspace).bind()
+    return (*workspace, *(value for value in each for _ in range(2)), 1 if filters.pinned_only else None)
 
 
 def _check_sources(parameter: str, values: Sequence[str]) -> list[str]:
@@ -290,16 +315,26 @@ def _check_kinds(values: Sequence[str]) -> tuple[str, ...]:
     return kinds
 
 
-def _project_tip(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a continued conversation with the values of its live session."""
+def project_tip(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of a conversation with the values of its live session, and the counts of all segments.
+
+    A live session that was just created by a compression has no messages of its own. The row then shows the
+    title and the preview of the segment before it.
+    """
+    row = {**row, COUNTED_MESSAGES: row["message_count"] or 0, COUNTED_CALLS: row["tool_call_count"] or 0}
     live = find_tip(reader, row["id"])
     session = reader.dict(SELECT_ROW, live) if live != row["id"] else None
     if session is None:
         return row
-    session["preview"] = session["preview"] or ""
+    segments = reader.rows(SEGMENTS, row["id"])
+    titles, previews, messages, calls = zip(*segments, strict=True) if segments else ((), (), (), ())
+    session["title"] = session["title"] or next(filter(None, titles), None)
+    session["preview"] = session["preview"] or next(filter(None, previews), "")
     if session["last_active"] is None:
         session["last_active"] = row["started_at"]
-    return {**row, **{name: session[name] for name in PROJECTED}, "_lineage_root_id": row["id"]}
+    values = {name: session[name] for name in PROJECTED}
+    counts = {COUNTED_MESSAGES: sum(messages), COUNTED_CALLS: sum(calls)}
+    return {**row, **values, **counts, "_lineage_root_id": row["id"]}
 
 
 def _project_tips(reader: Reader, rows: list[Row]) -> list[dict[str, Any]]:
@@ -307,7 +342,10 @@ def _project_tips(reader: Reader, rows: list[Row]) -> list[dict[str, Any]]:
     projected = _make_rows(rows)
     for at, row in enumerate(rows):
         if row[-1]:
-            projected[at] = _project_tip(reader, projected[at])
+            projected[at] = project_tip(reader, projected[at])
+        else:
+            projected[at][COUNTED_MESSAGES] = projected[at]["message_count"]
+            projected[at][COUNTED_CALLS] = projected[at]["tool_call_count"]
     return projected
 
 

@@ -15,11 +15,17 @@ from hermes.store.arguments import check_names, check_optional_integer, check_ti
 from hermes.store.engine import Access, Reader
 from hermes.store.sessions.lineage import list_with_subagents
 from hermes.store.sessions.sessions import check_source
+from hermes.store.workspace import IN_WORKSPACE, WorkspaceName, parse_workspace
 
-FILTERS = """AND trashed_at IS NULL
-    AND coalesce(replace(?, '\x1f' || source || '\x1f', '') <> ?, TRUE) AND (? IS NULL OR workspace = ?)
-    AND (? IS NULL OR coalesce(conversation_active, started_at) >= ?)
-    AND (? IS NULL OR coalesce(conversation_active, started_at) < ?)"""
+FILTERS = " ".join(
+    (
+        """AND trashed_at IS NULL
+    AND coalesce(replace(?, '\x1f' || source || '\x1f', '') <> ?, TRUE)""",
+        IN_WORKSPACE,
+        """AND (? IS NULL OR coalesce(conversation_active, started_at) >= ?)
+    AND (? IS NULL OR coalesce(conversation_active, started_at) < ?)""",
+    )
+)
 NEWEST = "ORDER BY coalesce(conversation_active, started_at) DESC, started_at DESC, id DESC"
 FOUND = " ".join(("SELECT id FROM sessions WHERE root_id = id", FILTERS, NEWEST))
 IS_FOUND = " ".join(("SELECT 1 FROM sessions WHERE id = ? AND root_id = id", FILTERS))
@@ -67,17 +73,12 @@ class Selection(NamedTuple):
     """Part of a model name, case-insensitive."""
     min_messages: int | None = None
     max_messages: int | None = None
-    workspace: Path | str | None = None
+    workspace: Path | str | WorkspaceName | None = None
     since: float | None = None
     until: float | None = None
 
     def validate(self) -> Selection:
         """Return a copy with values as the statements need them. Raise an error if a value is invalid."""
-        workspace = self.workspace
-        if workspace is not None:
-            from hermes.store.workspace import find_workspace
-
-            workspace = str(find_workspace(workspace))
         for name in ("min_messages", "max_messages"):
             if (check_optional_integer(name, getattr(self, name)) or 0) < 0:
                 raise errors.make_error(errors.InvalidArgument, f"{name} must be 0 or more")
@@ -89,7 +90,7 @@ class Selection(NamedTuple):
             model=None if self.model is None else require_text("model", self.model).casefold(),
             min_messages=self.min_messages,
             max_messages=self.max_messages,
-            workspace=workspace,
+            workspace=parse_workspace(self.workspace),
             since=None if self.since is None else check_time("since", self.since),
             until=None if self.until is None else check_time("until", self.until),
         )
@@ -138,8 +139,13 @@ def is_selected(reader: Reader, root: str, checked: Selection) -> bool:
 
 def _bind_values(selected: Selection) -> tuple[object, ...]:
     sources = None if selected.sources is None else join_names(selected.sources)
-    each = (sources, selected.workspace, selected.since, selected.until)
-    return tuple(value for value in each for _ in range(2))
+    workspace = parse_workspace(selected.workspace).bind()
+    return (
+        sources,
+        sources,
+        *workspace,
+        *(edge for edge in (selected.since, selected.until) for _ in range(2)),
+    )
 
 
 def _is_matching(reader: Reader, root: str, selected: Selection) -> bool:
