@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from hermes.reasoning import strip_reasoning
-from hermes.text import extract_searchable_text, to_text
+from hermes.text import decode_json, extract_searchable_text, extract_tool_call_text, to_text
 
 Detail = Literal["everything", "words", "words and pictures"]
 """Which text of structured content is read: all strings except type tags and files, the texts of its parts,
@@ -20,6 +20,8 @@ or these with `[image]` for pictures."""
 INTERRUPTED, PARTIAL = "interrupted", "partial"
 """Finish reasons of cut answers: a person stopped the answer, or it was saved while it was streamed. The second
 stays if the process died before the answer was complete."""
+SELF_EXPLAINING = ("command", "path", "query", "text", "url", "action", "pattern", "goal")
+"""Arguments of tools that are readable without their names."""
 PICTURE = "[image]"
 PICTURE_TYPES = ("image", "image_url", "input_image")
 
@@ -82,6 +84,33 @@ def list_tool_calls(tool_calls: object) -> list[ToolCall]:
     return [
         _make_call(item) for item in (tool_calls if isinstance(tool_calls, list | tuple) else [tool_calls])
     ]
+
+
+def describe_tool_calls(tool_calls: object) -> str:
+    """Return tool calls as text for people, one line for each: `terminal: pytest -q`, `read_file: app.py limit=9`.
+
+    The text contains the names of tools and all values, but not ids and other technical fields.
+    """
+    decoded = decode_json(tool_calls) if isinstance(tool_calls, str) else tool_calls
+    if decoded is None:
+        return to_text(tool_calls)
+    return "\n".join(filter(None, map(_describe_call, list_tool_calls(decoded))))
+
+
+def _describe_call(call: ToolCall) -> str:
+    arguments = decode_json(call.arguments) if isinstance(call.arguments, str) else call.arguments
+    if arguments is None:
+        arguments = call.arguments
+    if isinstance(arguments, dict):
+        text = " ".join(filter(None, (_describe_argument(*item) for item in arguments.items())))
+    else:
+        text = extract_tool_call_text(arguments)
+    return ": ".join(filter(None, (call.name, text)))
+
+
+def _describe_argument(name: object, value: object) -> str:
+    text = value if isinstance(value, str) else " ".join(extract_tool_call_text([value]).split("\n"))
+    return text if name in SELF_EXPLAINING or not text else f"{name}={text}"
 
 
 def _make_call(item: object) -> ToolCall:

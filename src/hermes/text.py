@@ -70,7 +70,7 @@ def extract_tool_call_text(calls: object) -> str:
     if calls is None:
         return ""
     if isinstance(calls, str):
-        decoded = _decode_json(calls)
+        decoded = decode_json(calls)
         if decoded is None:
             return replace_surrogates(calls)
         calls = decoded
@@ -161,7 +161,7 @@ def _iterate_keys_and_values(value: object) -> Iterator[str]:
             yield value
         elif isinstance(value, dict):
             for key, item in reversed(value.items()):
-                decoded = _decode_json(item) if key == "arguments" and isinstance(item, str) else None
+                decoded = decode_json(item) if key == "arguments" and isinstance(item, str) else None
                 stack += [item if decoded is None else decoded, str(key)]
         elif isinstance(value, list | tuple):
             stack.extend(reversed(value))
@@ -169,7 +169,7 @@ def _iterate_keys_and_values(value: object) -> Iterator[str]:
             yield str(value)
 
 
-def _decode_json(text: str) -> dict[str, object] | list[object] | None:
+def decode_json(text: str) -> dict[str, object] | list[object] | None:
     """Decode a JSON object or array. Return None for any other text."""
     if text.lstrip()[:1] not in ("{", "["):
         return None

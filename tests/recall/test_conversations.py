@@ -178,3 +178,42 @@ def test_a_word_may_be_as_long_as_it_likes(db: SessionDB) -> None:
     assert roots(db, "x" * 100_000) == []
     assert roots(db, "plan " + "x" * 100_000) == []
     assert roots(db, "y" * 300) == ["said"]
+
+
+def test_a_score_never_rises_down_the_list(db: SessionDB) -> None:
+    texts = {
+        "rare": "retry budget " + "and many other words about something else " * 40,
+        "near": "retry retry retry. The retry of the upload: retry it.",
+        "named": "what is left of it",
+        "both": "the retry budget",
+    }
+    for name, text in texts.items():
+        db.create_session(name, "cli")
+        db.append_message(name, "user", text)
+    db.set_session_title("named", "retry budget")
+    for query in ("retry budget", "retry", "what is the retry budget?", '"retry budget"', "retry source:cli"):
+        found = db.search_conversations(query)
+        scores = [row["score"] for row in found]
+        assert found
+        assert scores == sorted(scores, reverse=True), query
+    assert {row["conversation_id"] for row in db.search_conversations("retry budget")} == set(texts)
+
+
+def test_a_snippet_of_a_tool_call_reads_as_text(db: SessionDB) -> None:
+    arguments = '{"path": "tests/test_auth.py", "limit": 9, "edit": {"old": "pass", "new": ["raise"]}}'
+    command = '{"command": "make zebra"}'
+    calls = [
+        {"id": "call_7", "type": "function", "function": {"name": "terminal", "arguments": command}},
+        {"id": "call_8", "type": "function", "function": {"name": "read_file", "arguments": arguments}},
+    ]
+    db.create_session("one", "cli")
+    db.append_message("one", "assistant", None, tool_calls=calls)
+    expected = "terminal: make >>>zebra<<<"
+    assert db.search_messages("zebra")[0]["snippet"].splitlines()[0] == expected
+    assert db.search_conversations("zebra")[0]["snippet"].splitlines()[0] == expected
+    assert db.search_sessions_ranked("zebra")[0]["snippet"].splitlines()[0] == expected
+    assert (
+        ">>>test_auth.py<<< limit=9 edit=old pass new raise"
+        in db.search_messages("test_auth.py")[0]["snippet"]
+    )
+    assert ">>>call_7<<<" in db.search_messages("call_7")[0]["snippet"]

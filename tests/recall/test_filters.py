@@ -38,6 +38,8 @@ def said(db: SessionDB) -> dict[str, int]:
     db.create_session("kept", "cli")
     ids["archived"] = db.append_message("kept", "user", "word archived", timestamp=8000.0)
     db.set_session_archived("kept", True)
+    db.add_tags("chat", "Home", "later")
+    db.add_tags(child, "home")
     return ids
 
 
@@ -71,8 +73,15 @@ WANTED: list[tuple[MessageFilter, str]] = [
     (MessageFilter(kinds=()), ""),
     (MessageFilter(errors_only=True), "failed"),
     (MessageFilter(calls_only=True), "called result failed"),
-    (MessageFilter(pinned_only=True), "pinned continued"),
-    (MessageFilter(hide_archived=True), "asked called result failed job pinned continued"),
+    (MessageFilter(pinned=True), "pinned continued"),
+    (MessageFilter(pinned=False), "asked called result failed job archived"),
+    (MessageFilter(archived=True), "archived"),
+    (MessageFilter(tags=("home",)), "asked called result failed pinned continued"),
+    (MessageFilter(tags=("home", "later")), "asked called result failed"),
+    (MessageFilter(tags=("nothing",)), ""),
+    (MessageFilter(exclude_tags=("later", "nothing")), "job pinned continued archived"),
+    (MessageFilter(trashed=True), ""),
+    (MessageFilter(archived=False), "asked called result failed job pinned continued"),
     (MessageFilter(but_conversations=("pinned", "job")), "asked called result failed archived"),
 ]
 
@@ -98,6 +107,10 @@ FIELDS = [
     ("model:claude has:tool", "called result failed"),
     ("has:error", "failed"),
     ("word is:pinned", "pinned continued"),
+    ("word is:archived", "archived"),
+    ("is:archived", "archived"),
+    ("word NOT is:archived NOT is:pinned role:user", "asked job"),
+    ("word tag:HOME NOT tag:later", "pinned continued"),
     ("kind:job", "job"),
     ("workspace:project role:tool", "result failed"),
     ("word after:1970-01-01T01:06:40Z before:1970-01-01T01:23:20Z", "failed"),
@@ -164,3 +177,51 @@ def test_a_person_is_shown_their_own(db: SessionDB, said: dict[str, int]) -> Non
     ann.set_session_title(mine, "Ärger")
     for query in ("word", "title:ärger", "source:telegram", "*wor*", "word NOT *zzz*"):
         assert [row["id"] for row in ann.search(query)] == [number]
+
+
+def test_fields_alone_go_by_the_time_of_messages_and_not_by_their_ids(db: SessionDB) -> None:
+    """An import stores old messages after newer ones."""
+    now = 1_700_000_000.0
+    for name, times in {"new": (50, 10), "old": (40, 30, 20), "oldest": (5,), "empty": ()}.items():
+        db.create_session(name, "telegram", started_at=now)
+        for time in times:
+            db.append_message(name, "user", f"{time}", timestamp=now + time)
+    rows = db.search("source:telegram")
+    assert [row["context"][-1]["content"] for row in rows if row["session_id"] == "oldest"] == ["5"]
+    assert [row["timestamp"] - now for row in rows] == [50, 40, 30, 20, 10, 5]
+    assert [row["timestamp"] - now for row in db.search("source:telegram", limit=2, offset=2)] == [30, 20]
+    found = db.search_conversations("source:telegram")
+    assert [row["conversation_id"] for row in found] == ["new", "old", "oldest"]
+    assert {row["score"] for row in found} == {0.0}
+    assert found.order == "newest"
+    found = db.search_conversations("source:telegram", before=now + 45)
+    assert [row["conversation_id"] for row in found] == ["old", "new", "oldest"]
+
+
+def test_the_trash_is_searched_only_where_it_is_allowed(db: SessionDB, said: dict[str, int]) -> None:
+    db.trash_session("job")
+    found = db.search_conversations("is:trashed word", trash=True)
+    assert [(row["conversation_id"], row["message_id"]) for row in found] == [("job", said["job"])]
+    assert [row["session_id"] for row in db.search_conversations("is:trashed", trash=True)] == ["job"]
+    assert all(row["session_id"] != "job" for row in db.search_conversations("word", trash=True))
+    assert db.search_conversations("is:trashed word").reading.ignored == ("is:trashed",)
+    assert db.search("is:trashed") == []
+    assert all(row["session_id"] != "job" for row in db.search_sessions_ranked("is:trashed word"))
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("word after:2026 before:2025", "no time is after 2026-01-01T"),
+        ("word source:cli NOT source:cli", "no source or role is left"),
+        ("role:user NOT role:user", "no source or role is left"),
+        ("tag:a NOT tag:a", "the tag 'a' is required and excluded"),
+        ("kind:job NOT kind:job", "no kind is left"),
+        ("is:pinned NOT is:pinned", "no source or role is left"),
+    ],
+)
+def test_fields_that_exclude_each_other_are_reported(db: SessionDB, query: str, reason: str) -> None:
+    found = db.search_conversations(query)
+    assert found == []
+    assert (found.contradiction or "").startswith(reason)
+    assert db.search_conversations("word NOT source:cli").contradiction is None

@@ -127,7 +127,11 @@ def test_parts(query: str, meaning: Node) -> None:
         ("model:gpt-5", {"model": "gpt-5"}),
         ("workspace:/home/me/project/", {"workspace": "/home/me/project"}),
         ("has:error", {"errors_only": True}),
-        ("has:tool is:pinned", {"calls_only": True, "pinned_only": True}),
+        ("has:tool is:pinned", {"calls_only": True, "pinned": True}),
+        ("is:archived NOT is:pinned", {"archived": True, "pinned": False}),
+        ("NOT is:archived", {"archived": False}),
+        ("is:pinned NOT is:pinned", {"sources": (), "pinned": True}),
+        ('tag:Später tag:"to do" NOT tag:old', {"tags": ("später", "to do"), "exclude_tags": ("old",)}),
     ],
 )
 def test_fields(query: str, fields: dict[str, object]) -> None:

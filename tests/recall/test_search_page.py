@@ -34,12 +34,16 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SessionDB,
     numbers: dict[int, int] = {}
     with SessionDB(tmp_path_factory.mktemp("page") / "state.db") as db:
         for line in lines("conversations"):
-            name, source, title, pinned, workspace = shlex.split(line)
+            name, source, title, labels, workspace = shlex.split(line)
             db.create_session(name, source)
             if title != "-":
                 db.set_session_title(name, title)
-            if pinned == "pinned":
+            if "pinned" in labels:
                 db.pin_session(name)
+            if "archived" in labels:
+                db.set_session_archived(name, True)
+            if tags := re.findall(r"#(\w+)", labels):
+                db.add_tags(name, *tags)
             if workspace != "-":
                 db.set_session_workspace(name, workspace)
         for line in lines("messages"):

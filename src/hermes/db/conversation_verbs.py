@@ -208,10 +208,12 @@ class ConversationVerbs(Handle):
         before: float | None = None,
         include_hidden: bool = False,
         unfinished: bool = False,
+        trash: bool = False,
     ) -> FoundConversations:
         """Return one row per conversation for a query as people type it, titles included, the best first.
 
-        `unfinished` says that the query is still being typed: its last word also matches as a prefix.
+        `unfinished` says that the query is still being typed: its last word also matches as a prefix. With
+        `trash`, the field `is:trashed` searches the trash.
         """
         from hermes.recall.interactive_search import InteractiveSearch
 
@@ -223,6 +225,7 @@ class ConversationVerbs(Handle):
             before=before,
             include_hidden=include_hidden,
             unfinished=unfinished,
+            trash=trash,
         )
 
     def search_sessions_ranked(

@@ -76,6 +76,8 @@ class FoundConversations(SearchResults):
 
     is_question: bool = False
     """Whether the query is a question in plain words. Nobody expects an exact match for a question."""
+    contradiction: str | None = None
+    """Why no message can match, if the fields and filters exclude each other."""
 
     def __init__(self, reading: Reading) -> None:
         super().__init__()
@@ -110,16 +112,18 @@ class InteractiveSearch:
         before: float | None = None,
         include_hidden: bool = False,
         unfinished: bool = False,
+        trash: bool = False,
     ) -> FoundConversations:
         """Search for conversations. With `unfinished`, the query is still being typed, so its last word also
-        matches as a prefix."""
+        matches as a prefix. With `trash`, `is:trashed` searches the trash."""
         limit = check_integer("limit", limit)
         closing = _close_groups(query) if unfinished else ""
-        reading = read(query + closing, clock.now())
+        reading = read(query + closing, clock.now(), trash=trash)
         results = FoundConversations(reading)
         if reading.is_empty or limit <= 0:
             return results
         parsed = _make_query(query, reading, sources, after, before, include_hidden)
+        results.contradiction = _find_contradiction(parsed.message_filter)
         if unfinished and UNFINISHED.search(query):
             parsed = _extend_last_word(query, closing, parsed)
         results.is_question = parsed.is_question
@@ -140,12 +144,14 @@ class InteractiveSearch:
             {**titled, **exact}, key=lambda root: _compute_score(root, ranked, titled), reverse=True
         )
         near = sorted(ranked.keys() - exact.keys() - titled.keys(), key=lambda root: -ranked[root].score)
+        scores = _compute_scores(matching, near, ranked, titled)
         with self._engine.read() as reader:
-            for root in (*matching, *near):
+            for root, score in scores.items():
                 row = self._make_row(reader, root, parsed, exact.get(root), ranked.get(root))
                 if row is not None:
                     matches = root in exact or root in titled
-                    results.append(row | {"exact": matches, "partial": matches and results.partial})
+                    row |= {"score": float(f"{score:.4g}"), "exact": matches}
+                    results.append(row | {"partial": matches and results.partial})
                 if len(results) == limit:
                     break
         results.relaxed = not matching and bool(results)
@@ -199,11 +205,10 @@ class InteractiveSearch:
     def _search_hidden(self, parsed: InteractiveQuery, most: int) -> tuple[dict[str, int], bool]:
         """Count the hidden conversations that match, by reason. Also return whether some matches were not
         examined."""
-        if parsed.message_filter.kinds is None and not parsed.message_filter.hide_archived:
+        named = parsed.reading.message_filter
+        everything = parsed.message_filter._replace(kinds=named.kinds, archived=named.archived)
+        if everything == parsed.message_filter:
             return {}, False
-        everything = parsed.message_filter._replace(
-            kinds=parsed.reading.message_filter.kinds, hide_archived=False
-        )
         request = SearchRequest(everything, most, order="newest", once=True)
         hits = self._engine.search(parsed.tree, request).hits
         saw_all = len(hits) < most
@@ -269,6 +274,16 @@ def _has_only_words(tree: Node | None) -> bool:
     return all(isinstance(leaf, Word) and not leaf.prefix_last for leaf in leaves)
 
 
+def _compute_scores(
+    matching: Sequence[str], near: Sequence[str], ranked: dict[str, Found], titled: Container[str]
+) -> dict[str, float]:
+    """Return the scores in the order of the results. They never rise: exact matches precede near ones, so a
+    constant is added to theirs where a near match has a higher score."""
+    scores = {root: _compute_score(root, ranked, titled) for root in (*matching, *near)}
+    lift = max(0.0, scores[near[0]] - scores[matching[-1]]) if matching and near else 0.0
+    return {**scores, **{root: scores[root] + lift for root in matching}}
+
+
 def _compute_score(root: str, ranked: dict[str, Found], titled: Container[str]) -> float:
     """Return the ranking score. A match in the title doubles the score and adds 1."""
     found = ranked.get(root)
@@ -284,6 +299,22 @@ def _is_allowed(message_filter: MessageFilter, row: Sequence[Any]) -> bool:
     )
 
 
+def _find_contradiction(message_filter: MessageFilter) -> str | None:
+    """Return why the filter allows no message, or None if it may allow some."""
+    after, before = message_filter.after, message_filter.before
+    if after is not None and before is not None and after >= before:
+        return f"no time is after {clock.format_iso(after)} and before {clock.format_iso(before)}"
+    if message_filter.sources is not None and set(message_filter.sources) <= set(
+        message_filter.exclude_sources
+    ):
+        return "no source or role is left"
+    if message_filter.kinds == ():
+        return "no kind is left"
+    if tags := set(message_filter.tags).intersection(message_filter.exclude_tags):
+        return f"the tag '{min(tags)}' is required and excluded"
+    return None
+
+
 def _explain_hidden(row: Any, message_filter: MessageFilter) -> str | None:
     """Return why a conversation is hidden, or None if it is not."""
     if row is None:
@@ -291,7 +322,7 @@ def _explain_hidden(row: Any, message_filter: MessageFilter) -> str | None:
     source, kind, archived, *_times = row
     if message_filter.kinds is not None and kind not in message_filter.kinds:
         return str(source if kind == "job" else kind)
-    return "archived" if archived and message_filter.hide_archived else None
+    return "archived" if archived and message_filter.archived is False else None
 
 
 def _make_title_row(reader: Reader, root: str) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from hermes import clock
-from hermes.message_content import read_text
+from hermes.message_content import describe_tool_calls, read_text
 from hermes.recall.deadline import within_deadline
 from hermes.recall.query.operators import parse
 from hermes.recall.query.prompt_language import Reading, read
@@ -112,7 +112,11 @@ def _extract_match_text(hit: Hit, tree: Node) -> str:
     if hit.tool_name and (not content or may_match(hit.tool_name, tree)):
         fields.append(hit.tool_name)
     if hit.tool_calls and (not content or may_match(hit.tool_calls, tree, encoded=True)):
-        fields.append(extract_tool_call_text(hit.tool_calls))
+        calls = describe_tool_calls(hit.tool_calls)
+        if not may_match(calls, tree):  # the match may be in a technical field, such as the id of a call
+            every_field = extract_tool_call_text(hit.tool_calls)
+            calls = every_field if may_match(every_field, tree) else calls
+        fields.append(calls)
     return "\n".join(field for field in fields if field)
 
 

@@ -36,8 +36,15 @@ class MessageFilter(NamedTuple):
     """Only results of failed tool calls."""
     calls_only: bool = False
     """Only messages that call tools, and results of tools."""
-    pinned_only: bool = False
-    hide_archived: bool = False
+    pinned: bool | None = None
+    """Only pinned conversations, or only those that are not."""
+    archived: bool | None = None
+    """Only archived conversations, or only those that are not."""
+    trashed: bool = False
+    """Only conversations in the trash. By default, only those that are not."""
+    tags: tuple[str, ...] = ()
+    """Only conversations with all of these tags."""
+    exclude_tags: tuple[str, ...] = ()
     but_conversations: tuple[str, ...] = ()
     """Roots of conversations to exclude with all their sessions."""
 

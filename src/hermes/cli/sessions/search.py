@@ -15,6 +15,7 @@ from hermes.cli.io.output import (
     fold_line,
     get_terminal_width,
     has_colour,
+    print_error,
     print_json,
     print_lines,
 )
@@ -23,6 +24,7 @@ from hermes.cli.store_access import open_store
 from hermes.text import make_printable
 
 if TYPE_CHECKING:
+    from hermes.db.session_db import SessionDB
     from hermes.recall.interactive_search import FoundConversations
 
 SNIPPET_WIDTH, SHORTEST_TITLE = 160, 14
@@ -70,14 +72,17 @@ def search_sessions(arguments: argparse.Namespace) -> int:
             after=after,
             before=before,
             include_hidden=arguments.all,
+            trash=True,
         )
-        named = [
-            field.value for field in found.reading.fields if field.name == "source" and not field.negated
-        ]
-        report_unknown(db, [*(arguments.source or ()), *named])
+        report_unknown(
+            db, [*(arguments.source or ()), *_list_values(found, "source")], _list_values(found, "tag")
+        )
+        is_trash = found.reading.message_filter.trashed
+        if is_trash:
+            _add_trashed_titles(db, found)
         are_more = len(found) > arguments.limit
         del found[arguments.limit :]
-        if arguments.open and found:
+        if arguments.open and found and not is_trash:
             from hermes.cli.sessions.browse import choose_session, describe_obstacle, resume_chosen
 
             if (obstacle := describe_obstacle()) is not None:
@@ -86,12 +91,26 @@ def search_sessions(arguments: argparse.Namespace) -> int:
             chosen = choose_session(db, arguments.source, arguments.all, query=query, at=hit)
             return resume_chosen(chosen, arguments)
     if arguments.json:
+        if found.contradiction:
+            print_error(f"the filters exclude each other: {found.contradiction}")
         print_json([{field: row[field] for field in JSON_FIELDS} for row in found])
         return DONE if found else REFUSED
     if not found:
         raise Refused("No sessions found.", list(_format_notes(found, are_more)))
     print_lines(_format_results(found, are_more))
     return DONE
+
+
+def _list_values(found: FoundConversations, name: str) -> list[str]:
+    """Return the values of a field of the query, without excluded ones."""
+    return [field.value for field in found.reading.fields if field.name == name and not field.negated]
+
+
+def _add_trashed_titles(db: SessionDB, found: FoundConversations) -> None:
+    """Set the former titles of conversations in the trash. A conversation there has no title."""
+    titles = {session_id: row["title"] for row in db.list_trash() for session_id in row["sessions"]}
+    for row in found:
+        row["title"] = titles.get(row["session_id"])
 
 
 def _suggest_commands(query: str, best: dict[str, Any]) -> list[str]:
@@ -153,6 +172,10 @@ def _highlight(snippet: str, width: int) -> str:
 
 def _format_notes(found: FoundConversations, are_more: bool) -> Iterator[str]:
     """Yield notes on how the results were found."""
+    if found.contradiction:
+        yield f"the filters exclude each other: {found.contradiction}"
+    if found and found.reading.message_filter.trashed:
+        yield "in the trash · hermes sessions trash restore ID"
     if are_more:
         yield f"showing {len(found)}, there are more · --limit"
     if found and found.order == "newest" and found.reading.words:

@@ -5,8 +5,9 @@
     source:cli          fields, which restrict the whole search wherever they stand; values may be quoted
     title:"my plan"
 
-The fields are source, role, tool, title, model, workspace, kind, before, after, on, has:error, has:tool and
-is:pinned. If source, role or kind is repeated, each of the values is allowed. These three can follow NOT.
+The fields are source, role, tool, title, model, workspace, kind, tag, before, after, on, has:error, has:tool,
+is:pinned, is:archived and is:trashed. If source, role or kind is repeated, each of the values is allowed. If tag
+is repeated, all of the tags are required. These four, is:pinned and is:archived can follow NOT.
 Every string is a valid query. An unknown field, an invalid date or a parenthesis without its partner is
 searched for as text. As in the documented language, NOT has no effect on the first word of a query.
 """
@@ -17,9 +18,11 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple, get_args
 
+from hermes.errors import InvalidArgument
 from hermes.recall.query.operators import PIECES, parse_leaf
 from hermes.session_kinds import Kind
 from hermes.store.query_tree import And, Leaf, Node, Not, Or, list_positive_leaves, make_part, make_phrase
+from hermes.store.sessions.labels import clean_tag
 from hermes.store.sessions.sessions import check_source
 from hermes.store.values import MessageFilter
 from hermes.terms import find_token_spans, fold, is_spaceless
@@ -29,11 +32,13 @@ __all__ = ["FIELDS", "FLAGS", "Field", "Reading", "read"]
 
 ROLES = ("user", "assistant", "system", "tool")
 KINDS: tuple[str, ...] = get_args(Kind)
-FLAGS = ("has:error", "has:tool", "is:pinned")
+SWITCHES = ("is:pinned", "is:archived")
+"""Flags that can follow NOT."""
+FLAGS = ("has:error", "has:tool", *SWITCHES, "is:trashed")
 CHOICES = ("source", "role", "kind")
 TEXTS = ("tool", "title", "model", "workspace")
 DATES = ("before", "after", "on")
-FIELDS = frozenset((*CHOICES, *TEXTS, *DATES, "has", "is"))
+FIELDS = frozenset((*CHOICES, *TEXTS, *DATES, "tag", "has", "is"))
 
 
 class Field(NamedTuple):
@@ -51,20 +56,23 @@ class Field(NamedTuple):
 class Fields:
     """The fields of a query, collected while it is read."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, trash: bool) -> None:
+        self._trash = trash
         self.understood: list[Field] = []
         self.ignored: list[str] = []
         self._now = now
         self._chosen: dict[str, dict[str, None]] = {name: {} for name in CHOICES}
         self._barred: dict[str, dict[str, None]] = {name: {} for name in CHOICES}
         self._texts: dict[str, str] = {}
+        self._tags: dict[bool, dict[str, None]] = {True: {}, False: {}}
         self._flags: set[str] = set()
+        self._barred_flags: set[str] = set()
         self._after: float | None = None
         self._before: float | None = None
 
     def filter(self) -> MessageFilter:
         roles = self._get_remaining("role", ROLES)
-        nobody = roles is not None and not roles
+        nobody = (roles is not None and not roles) or self._flags & self._barred_flags
         return MessageFilter(
             sources=() if nobody else tuple(self._chosen["source"]) or None,
             exclude_sources=tuple(self._barred["source"]),
@@ -78,8 +86,15 @@ class Fields:
             workspace=self._texts.get("workspace"),
             errors_only="has:error" in self._flags,
             calls_only="has:tool" in self._flags,
-            pinned_only="is:pinned" in self._flags,
+            pinned=self._get_switch("is:pinned"),
+            archived=self._get_switch("is:archived"),
+            trashed="is:trashed" in self._flags,
+            tags=tuple(self._tags[True]),
+            exclude_tags=tuple(self._tags[False]),
         )
+
+    def _get_switch(self, flag: str) -> bool | None:
+        return True if flag in self._flags else False if flag in self._barred_flags else None
 
     def _get_remaining(self, name: str, every: tuple[str, ...]) -> tuple[str, ...] | None:
         chosen, barred = self._chosen[name], self._barred[name]
@@ -121,18 +136,27 @@ class Fields:
     def _apply(self, name: str, value: str, negated: bool) -> bool:
         if name in CHOICES:
             return self._choose(name, value, negated)
+        if name == "tag":
+            return self._choose_tag(value, negated)
+        flag = f"{name}:{value.lower()}"
+        if flag in SWITCHES or (flag in FLAGS and not negated and (self._trash or flag != "is:trashed")):
+            (self._barred_flags if negated else self._flags).add(flag)
+            return True
         if negated:
             return False
-        flag = f"{name}:{value.lower()}"
-        if flag in FLAGS:
-            self._flags.add(flag)
-            return True
         if name in DATES:
             return self._is_date(name, value)
         if name in TEXTS:
             value = value.rstrip("/") or value if name == "workspace" else value
             return self._texts.setdefault(name, value) == value
         return False
+
+    def _choose_tag(self, value: str, negated: bool) -> bool:
+        try:
+            self._tags[not negated][clean_tag(value)] = None
+        except InvalidArgument:  # too long for a tag
+            return False
+        return True
 
     def _choose(self, name: str, value: str, negated: bool) -> bool:
         lower = value.lower()
@@ -174,9 +198,13 @@ class Reading(NamedTuple):
         return self.tree is None and not self.fields
 
 
-def read(text: str, now: float) -> Reading:
-    """Parse a query. Dates are relative to `now`. Never raises."""
-    fields = Fields(now)
+def read(text: str, now: float, *, trash: bool = False) -> Reading:
+    """Parse a query. Dates are relative to `now`. Never raises.
+
+    `is:trashed` is a field only with `trash`. Elsewhere, such as in queries of the agent, it is text, and nothing
+    in the trash is found.
+    """
+    fields = Fields(now, trash)
     tree = _Reader(fields).read(list(_split_units(replace_surrogates(text))))
     words = () if tree is None else tuple(leaf.text for leaf in list_positive_leaves(tree))
     return Reading(tree, fields.filter(), words, tuple(fields.understood), tuple(fields.ignored))

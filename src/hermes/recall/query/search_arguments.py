@@ -61,18 +61,26 @@ def make_request(
 def exclude_hidden(message_filter: MessageFilter) -> MessageFilter:
     """Return the filter without hidden conversations.
 
-    Archived conversations are always hidden. Jobs and tool sessions are hidden unless a source or kind is
-    named. Subagent sessions are hidden unless a kind is named.
+    Archived conversations are hidden unless the filter names the archive. Jobs and tool sessions are hidden
+    unless a source or kind is named. Subagent sessions are hidden unless a kind is named. In the trash, only
+    these are hidden.
     """
-    named = message_filter.sources is not None or message_filter.kinds is not None
-    kinds = tuple(kind for kind in KINDS if kind != "child") if named else ("chat",)
-    return message_filter._replace(kinds=message_filter.kinds or kinds, hide_archived=True)
+    is_named = message_filter.sources is not None or message_filter.trashed
+    hidden = ("child",) if is_named else ("child", "job", "tool")
+    if message_filter.kinds is None:
+        message_filter = message_filter._replace(kinds=tuple(kind for kind in KINDS if kind not in hidden))
+    if message_filter.archived is None and not message_filter.trashed:
+        message_filter = message_filter._replace(archived=False)
+    return message_filter
 
 
 def intersect_filters(first: MessageFilter, second: MessageFilter) -> MessageFilter:
     """Return a filter that allows what both filters allow. Text fields of `second` override those of `first`."""
     roles = _intersect(first.roles or None, second.roles or None)
-    nobody = roles is not None and not roles
+    nobody = (roles is not None and not roles) or any(
+        None not in flags and flags[0] != flags[1]
+        for flags in ((first.pinned, second.pinned), (first.archived, second.archived))
+    )
     return MessageFilter(
         () if nobody else _intersect(first.sources, second.sources),
         (*first.exclude_sources, *second.exclude_sources),
@@ -86,8 +94,11 @@ def intersect_filters(first: MessageFilter, second: MessageFilter) -> MessageFil
         _intersect(first.kinds, second.kinds),
         first.errors_only or second.errors_only,
         first.calls_only or second.calls_only,
-        first.pinned_only or second.pinned_only,
-        first.hide_archived or second.hide_archived,
+        second.pinned if first.pinned is None else first.pinned,
+        second.archived if first.archived is None else first.archived,
+        first.trashed or second.trashed,
+        tuple(dict.fromkeys((*first.tags, *second.tags))),
+        (*first.exclude_tags, *second.exclude_tags),
         (*first.but_conversations, *second.but_conversations),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hermes.message_content import read_text
+from hermes.message_content import describe_tool_calls, read_text
 from hermes.recall.ranking.matched_terms import find_matched_terms
 from hermes.recall.ranking.question_words import Question
 from hermes.recall.snippets.snippets import make_snippet
@@ -15,7 +15,6 @@ from hermes.store.query_tree import Leaf, Or, make_word
 from hermes.store.sessions.lineage import find_tip
 from hermes.store.values import MessageFilter, Order, RankedBlock
 from hermes.terms import is_spaceless
-from hermes.text import extract_tool_call_text
 
 CONVERSATION = """SELECT title, source, kind, started_at, coalesce(conversation_active, last_active, started_at)
     FROM sessions WHERE id = ?"""
@@ -124,7 +123,7 @@ def _extract_message_text(
     text = read_text(decode(content, kind), role)
     if text.strip() or not tool_calls:
         return text
-    return f"{tool_name or ''} {extract_tool_call_text(tool_calls)}".strip()
+    return f"{tool_name or ''} {describe_tool_calls(tool_calls)}".strip()
 
 
 def _make_marks(matched: Sequence[str]) -> Or:

@@ -14,12 +14,13 @@ from typing import Any
 
 from hermes.store.content import decode, to_json
 from hermes.store.engine import Row
-from hermes.store.query_tree import Node
+from hermes.store.query_tree import EVERYTHING, Node
 from hermes.store.sqlite.connection import SqliteReader
 from hermes.store.sqlite.search import index, unindexed_tail
 from hermes.store.sqlite.search.index_walk import Indexed
 from hermes.store.sqlite.search.row_filters import values_of
 from hermes.store.sqlite.search.split_texts import Texts
+from hermes.store.sqlite.search.time_walk import walk_newest
 from hermes.store.sqlite.search.unindexed_tail import Deadline
 from hermes.store.values import Hit, Order, SearchAnswer, SearchRequest
 from hermes.text import to_text
@@ -60,12 +61,14 @@ def search(
     Indexed and unindexed messages are merged in the requested order. With `once`, the first `MOST_WALKED`
     messages are examined.
     """
-    message_filter, limit, offset, order, once = request
+    message_filter, _limit, _offset, order, once = request
     allowed = values_of(message_filter)
     mark, _, changed = standing
     make_room(reader, mark)
     skip = {row[0] for row in reader.rows(CHANGED_IDS)} if changed else frozenset[int]()
     first: dict[str, int] | None = {} if once else None
+    if tree == EVERYTHING and order != "oldest":  # every row is read, so the index is not needed
+        return _take(reader, walk_newest(reader, allowed, first), request, "newest", first)
     found = Indexed(reader, tree, allowed, mark, skip, texts, first)
     if order == "relevance":
         rare = found.rare_part()
@@ -83,6 +86,18 @@ def search(
         if rare is not found.tree:  # then all other matches, newest first
             others = [match.id for match in unindexed if not match.counts]
             found_ids = _skip_repeated(best, _merge_by_id(others, found.walk("newest"), "newest"))
+    return _take(reader, found_ids, request, order, first)
+
+
+def _take(
+    reader: SqliteReader,
+    found_ids: Iterator[int],
+    request: SearchRequest,
+    order: Order,
+    first: dict[str, int] | None,
+) -> SearchAnswer:
+    """Return the requested page of the matches."""
+    limit, offset = request.limit, request.offset
     if first is not None:
         taken, capped = _take_first_of_each(reader, found_ids, limit, first)
     elif limit < 0:

@@ -23,7 +23,7 @@ OF_MESSAGE = """AND m.active = 1
             THEN coalesce(json_extract(c.value, '$.function.name'), json_extract(c.value, '$.name')) END) = lower(?7)))
     AND (?12 = 0 OR (m.role = 'tool' AND hermes_failed(m.content)))
     AND (?13 = 0 OR m.role = 'tool' OR (m.tool_calls IS NOT NULL AND m.tool_calls NOT IN ('', '[]', 'null')))"""
-OF_SESSION = """AND s.trashed_at IS NULL
+OF_SESSION = """AND (s.trashed_at IS NOT NULL) = ?16
     AND (?2 IS NULL OR s.source IN (SELECT value FROM json_each(?2)))
     AND (?3 IS NULL OR s.source NOT IN (SELECT value FROM json_each(?3)))
     AND (?8 IS NULL OR coalesce(s.root_id, s.id) IN (SELECT coalesce(r.root_id, r.id) FROM sessions r
@@ -31,11 +31,16 @@ OF_SESSION = """AND s.trashed_at IS NULL
     AND (?9 IS NULL OR instr(lower(s.model), lower(?9)) > 0)
     AND (?10 IS NULL OR s.workspace = ?10 OR substr(s.workspace, -length(?10) - 1) IN ('/' || ?10, '\\' || ?10))
     AND (?11 IS NULL OR s.kind IN (SELECT value FROM json_each(?11)))
-    AND (?14 = 0 OR EXISTS (SELECT 1 FROM sessions p
+    AND (?14 IS NULL OR ?14 = EXISTS (SELECT 1 FROM sessions p
         WHERE p.id = coalesce(s.root_id, s.id) AND p.pinned_at IS NOT NULL))
-    AND (?15 = 0 OR NOT EXISTS (SELECT 1 FROM sessions a
+    AND (?15 IS NULL OR ?15 = EXISTS (SELECT 1 FROM sessions a
         WHERE a.id = coalesce(s.root_id, s.id) AND a.archived <> 0))
-    AND (?16 IS NULL OR coalesce(s.root_id, s.id) NOT IN (SELECT value FROM json_each(?16)))"""
+    AND (?17 IS NULL OR coalesce(s.root_id, s.id) IN (SELECT coalesce(g.root_id, g.id)
+        FROM tags t JOIN sessions g ON g.id = t.session_id WHERE t.tag IN (SELECT value FROM json_each(?17))
+        GROUP BY coalesce(g.root_id, g.id) HAVING count(DISTINCT t.tag) = json_array_length(?17)))
+    AND (?18 IS NULL OR coalesce(s.root_id, s.id) NOT IN (SELECT coalesce(g.root_id, g.id)
+        FROM tags t JOIN sessions g ON g.id = t.session_id WHERE t.tag IN (SELECT value FROM json_each(?18))))
+    AND (?19 IS NULL OR coalesce(s.root_id, s.id) NOT IN (SELECT value FROM json_each(?19)))"""
 ALLOWED = " ".join((OF_MESSAGE, OF_SESSION))
 
 
@@ -66,7 +71,10 @@ def values_of(message_filter: MessageFilter) -> tuple[Any, ...]:
         None if message_filter.kinds is None else to_json(message_filter.kinds),
         int(message_filter.errors_only),
         int(message_filter.calls_only),
-        int(message_filter.pinned_only),
-        int(message_filter.hide_archived),
+        None if message_filter.pinned is None else int(message_filter.pinned),
+        None if message_filter.archived is None else int(message_filter.archived),
+        int(message_filter.trashed),
+        to_json(message_filter.tags) if message_filter.tags else None,
+        to_json(message_filter.exclude_tags) if message_filter.exclude_tags else None,
         to_json(message_filter.but_conversations) if message_filter.but_conversations else None,
     )
