@@ -30,6 +30,20 @@ def test_commands_flags_and_choices(hermes: Hermes) -> None:
     assert offered(hermes, "sessions", "list", "--limit", "") == []
 
 
+def test_fields_of_json(hermes: Hermes, told: Told) -> None:
+    told("20250305_a", "one", title="garden plans")
+    assert offered(hermes, "sessions", "list", "--json", "id,tit") == ["id,title"]
+    assert offered(hermes, "sessions", "show", "--json", "gar") == ["garden plans"]
+
+
+def test_tags(hermes: Hermes, told: Told, db: SessionDB) -> None:
+    told("20250305_a", "one", title="garden plans")
+    db.add_tags("20250305_a", "home", "later")
+    assert offered(hermes, "sessions", "tag", "add", "gar") == ["garden plans"]
+    assert offered(hermes, "sessions", "tag", "add", "20250305_a", "h") == ["home"]
+    assert offered(hermes, "sessions", "list", "--tag", "") == ["home", "later"]
+
+
 def test_ids_and_titles(hermes: Hermes, told: Told) -> None:
     assert offered(hermes, "sessions", "show", "") == []
     told("20250305_a", "one", title="garden plans")

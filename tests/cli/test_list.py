@@ -8,10 +8,13 @@ import subprocess
 import sys
 import time
 import unicodedata
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from hermes.cli.io.json_fields import JsonFields
+from hermes.cli.main import make_parser
 from hermes_state import SessionDB
 from tests.cli.conftest import COMMAND, Hermes, Told, seen_on_a_terminal
 
@@ -266,3 +269,42 @@ def test_what_cannot_match_is_said(hermes: Hermes, told: Told) -> None:
     ]
     for source in ("homemade", "telegram", "api_server"):
         assert hermes("sessions", "list", "--source", source).stderr == ""
+
+
+def test_json_prints_only_the_named_fields_and_times_as_iso_8601(hermes: Hermes, told: Told) -> None:
+    told("one", "hello", title="my plan", age=HOUR)
+    [row] = json.loads(hermes("sessions", "list", "--json", "title,id,last_active_iso").stdout)
+    assert list(row) == ["title", "id", "last_active_iso"]
+    when = datetime.fromisoformat(row["last_active_iso"])
+    assert when.tzinfo is not None
+    assert when.timestamp() == pytest.approx(time.time() - HOUR, abs=120)
+    [whole] = json.loads(hermes("sessions", "list", "--json").stdout)
+    assert (whole["last_active_iso"], whole["ended_at_iso"]) == (row["last_active_iso"], None)
+    [message] = json.loads(hermes("sessions", "show", "--json", "content,role", "my", "plan").stdout)
+    assert message == {"content": "hello", "role": "user"}
+    wrong = hermes("sessions", "list", "--json", "id,titel")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "unknown field 'titel'; the fields are id, title, preview," in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "fields", "query"),
+    [
+        (["--json", "retry"], (), ["retry"]),
+        (["--json", "retry,budget"], (), ["retry,budget"]),
+        (["--json", "title,score", "retry"], ("title", "score"), ["retry"]),
+        (["retry", "--json", "title"], ("title",), ["retry"]),
+        (["--json", "title"], (), ["title"]),
+        (["--json=title", "title"], ("title",), ["title"]),
+        (["retry", "--json"], (), ["retry"]),
+        (["--json", "--all", "retry"], (), ["retry"]),
+        (["--json", "--", "title", "x"], (), ["title", "x"]),
+        (["--", "--json", "title"], None, ["--json", "title"]),
+    ],
+)
+def test_a_word_after_json_is_a_field_only_where_it_is_no_query(
+    words: list[str], fields: tuple[str, ...] | None, query: list[str]
+) -> None:
+    parsed = make_parser(["search"]).parse_args(["search", *words])
+    assert parsed.query == query
+    assert parsed.json == (False if fields is None else JsonFields(fields))

@@ -32,7 +32,7 @@ def define(parser: argparse.ArgumentParser, words: Words) -> None:
 def define_list(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.set_defaults(run=show_approvals)
     _add_workspace_option(parser)
-    add_json_option(parser)
+    add_json_option(parser, ("number", "workspace", "scope", "text", "since"))
 
 
 def define_revoke(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -64,7 +64,7 @@ def show_approvals(arguments: argparse.Namespace) -> int:
         if workspace is None or grant.workspace == workspace
     ]
     if arguments.json:
-        print_json([{"number": number, **grant._asdict()} for number, grant in numbered])
+        print_json([{"number": number, **grant._asdict()} for number, grant in numbered], arguments.json)
         return DONE
     if not numbered:
         print_lines(["Nothing is allowed without asking yet."])

@@ -19,13 +19,13 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.add_argument(
         "--limit", type=parse_row_count, default=LIMIT, metavar="N", help=f"how many of the newest ({LIMIT})"
     )
-    add_json_option(parser)
+    add_json_option(parser, ("time", "action", "details", "pid", "by_tool", "tty"))
 
 
 def show_audit(arguments: argparse.Namespace) -> int:
     entries = audit_log.read(arguments.limit)
     if arguments.json:
-        print_json(entries)
+        print_json(entries, arguments.json)
     elif not entries:
         print_lines([f"Nothing is recorded in {make_printable(str(audit_log.get_path()))} yet."])
     else:

@@ -85,6 +85,10 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse the arguments. Unknown arguments are reported by the parser of the command, so that its help
         is named."""
+        if args is not None and "--json" in args:
+            from hermes.cli.io.json_fields import join_fields
+
+            args = join_fields(self, args)
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -131,8 +135,29 @@ def add_store_option(parser: argparse.ArgumentParser, run: Run) -> None:
     parser.add_argument("--store", type=Path, metavar="FILE", help=STORE_HELP)
 
 
-def add_json_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+def add_json_option(parser: argparse.ArgumentParser, fields: Sequence[str] = ()) -> None:
+    """Add `--json` or, if the command names its fields, `--json [FIELDS]`."""
+    if not fields:
+        parser.add_argument("--json", action="store_true", help="print JSON for programs")
+        return
+    from hermes.cli.io.json_fields import JsonAction, JsonFields, list_with_iso, make_field_parser
+
+    every = list_with_iso(fields)
+    help_text = "print JSON for programs; with FIELDS such as {}, only these fields".format(
+        ",".join(every[:2])
+    )
+    option = parser.add_argument(
+        "--json",
+        action=JsonAction,
+        nargs="?",
+        const=JsonFields(),
+        default=False,
+        type=make_field_parser(every),
+        metavar="FIELDS",
+        help=help_text,
+    )
+    assert isinstance(option, JsonAction)
+    option.fields = every
 
 
 def add_yes_option(parser: argparse.ArgumentParser) -> None:

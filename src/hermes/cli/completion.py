@@ -17,6 +17,7 @@ from hermes import home
 from hermes.cli.command import Access, Command, Words, add_commands
 from hermes.cli.exit_codes import DONE
 from hermes.cli.io.command_line import CHAT, take_store
+from hermes.cli.io.json_fields import JsonAction
 from hermes.cli.io.output import print_lines
 from hermes.session_kinds import SOURCES
 from hermes.text import format_count, make_printable
@@ -173,12 +174,13 @@ def _list_offers(
 ) -> Iterator[tuple[str, str]]:
     flag = next((action for action in parser._actions if done and done[-1] in action.option_strings), None)
     if flag is not None and flag.nargs != 0:
-        yield from _filter_by_prefix(((str(choice), "") for choice in _list_choices(flag)), begun)
+        yield from _filter_by_prefix(((str(choice), "") for choice in _list_choices(flag, begun)), begun)
         if flag.metavar in SESSION:
             yield from _offer_from_store(_offer_sessions, done, begun)
         if flag.dest == "tag":
             yield from _offer_from_store(_offer_tags, done, begun)
-        return
+        if not isinstance(flag, JsonAction):  # `--json` may also stand alone before a title
+            return
     if begun.startswith("-"):
         flags = [
             (option, action.help or "") for action in parser._actions for option in action.option_strings
@@ -202,8 +204,16 @@ def _list_offers(
         yield from _offer_from_store(_offer_trash if named.dest == TRASHED else _offer_sessions, done, begun)
 
 
-def _list_choices(flag: argparse.Action) -> Iterable[Any]:
+def _list_fields(flag: JsonAction, begun: str) -> list[str]:
+    """Return the list of JSON fields typed so far, extended by one field in each possible way."""
+    *typed, _unfinished = begun.split(",")
+    return [",".join((*typed, field)) for field in flag.fields if field not in typed]
+
+
+def _list_choices(flag: argparse.Action, begun: str) -> Iterable[Any]:
     """Return the known values of a flag."""
+    if isinstance(flag, JsonAction):
+        return _list_fields(flag, begun)
     if flag.dest not in ("source", "platform"):
         return flag.choices or ()
     from hermes.config.platforms import list_platforms

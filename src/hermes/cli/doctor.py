@@ -18,7 +18,7 @@ from hermes.text import make_printable
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
     add_store_option(parser, run_doctor)
-    add_json_option(parser)
+    add_json_option(parser, ("path", "ok", "findings"))
     parser.add_argument("--deep", action="store_true", help="also read every page and every row")
 
 
@@ -32,7 +32,7 @@ def run_doctor(arguments: argparse.Namespace) -> int:
         found = found._replace(findings=(*found.findings, *_check_home()))
     if arguments.json:
         findings = [finding._asdict() for finding in found.findings]
-        print_json({"path": str(found.path), "ok": found.ok, "findings": findings})
+        print_json({"path": str(found.path), "ok": found.ok, "findings": findings}, arguments.json)
     else:
         print_lines(make_printable(line) for line in found.lines())
     return DONE if found.ok else REFUSED

@@ -18,6 +18,7 @@ from hermes.config import config_file, dotenv
 from hermes.config.redaction import is_secret_name, mask_secret, redact_setting
 from hermes.text import make_printable
 
+JSON_FIELDS = ("key", "value", "origin")
 HERE = "hermes.cli.config"
 COMMANDS = {
     "get": Command(f"{HERE}:define_get", "print the value of a setting", Access.READS),
@@ -39,7 +40,7 @@ def define(parser: argparse.ArgumentParser, words: Words) -> None:
 
 def define_get(parser: argparse.ArgumentParser, _: Words) -> None:
     _add_key_argument(parser, print_setting)
-    add_json_option(parser)
+    add_json_option(parser, JSON_FIELDS)
 
 
 def define_set(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -54,7 +55,7 @@ def define_unset(parser: argparse.ArgumentParser, _: Words) -> None:
 
 def define_list(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.set_defaults(run=list_settings)
-    add_json_option(parser)
+    add_json_option(parser, JSON_FIELDS)
 
 
 def define_path(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -76,7 +77,7 @@ def print_setting(arguments: argparse.Namespace) -> int:
     if row["value"] is None:
         raise Refused(f"{key} is not set")
     if arguments.json:
-        print_json(row)
+        print_json(row, arguments.json)
     else:
         print_lines([_format_value(row["value"])])
     return DONE
@@ -96,7 +97,7 @@ def list_settings(arguments: argparse.Namespace) -> int:
     rows += [_make_gateway_row(key, gateway) for key in ours if gateway.origins.get(key) not in names]
     rows += [row for row in secrets if row["value"] is not None]
     if arguments.json:
-        print_json(rows)
+        print_json(rows, arguments.json)
         return DONE
     width = max(len(make_printable(row["key"])) for row in rows)
     for row in rows:

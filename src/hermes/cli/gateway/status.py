@@ -26,7 +26,18 @@ NO_RESETS = "never"
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.set_defaults(run=show_status)
-    add_json_option(parser)
+    fields = (
+        "running",
+        "pid",
+        "since",
+        "waiting_in",
+        "waiting_out",
+        "problem",
+        "platforms",
+        "resets",
+        "health",
+    )
+    add_json_option(parser, fields)
 
 
 def show_status(arguments: argparse.Namespace) -> int:
@@ -35,7 +46,7 @@ def show_status(arguments: argparse.Namespace) -> int:
     running = last_status if last_status is not None and last_status.is_running else None
     report = _make_report(settings, running)
     if arguments.json:
-        print_json(report)
+        print_json(report, arguments.json)
     else:
         print_lines(make_printable(line) for line in _format_report(report))
     return DONE if running else REFUSED

@@ -17,6 +17,10 @@ from hermes.cli.store_access import get_store_path, open_store
 from hermes.export.output_file import OutputFiles, Replace, refuse_store_files
 from hermes.text import make_printable
 
+JSON_FIELDS = (
+    "days", "source_filter", "generated_at", "empty", "overview", "models", "platforms", "tools", "skills",
+    "activity", "top_sessions", "costs", "conversations", "daily", "active_time",
+)  # fmt: skip
 STDOUT = "-"
 
 
@@ -30,7 +34,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         help="sessions started in the last N days (30)",
     )
     add_source_option(parser)
-    add_json_option(parser)
+    add_json_option(parser, JSON_FIELDS)
     parser.add_argument(
         "--html",
         type=Path,
@@ -56,7 +60,7 @@ def show_insights(arguments: argparse.Namespace) -> int:
     with open_store(arguments) as db:
         report = InsightsEngine(db).generate(arguments.days, source)
     if arguments.json:
-        print_json(report)
+        print_json(report, arguments.json)
     elif arguments.html is not None:
         _write_page(report, arguments.html, arguments.force)
     else:

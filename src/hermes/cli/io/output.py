@@ -162,11 +162,16 @@ def _find_pager() -> list[str]:
         return []
 
 
-def print_json(value: object) -> None:
-    """Print a value as JSON, with terminal control characters escaped."""
+def print_json(value: object, chosen: object = None) -> None:
+    """Print a value as JSON, with terminal control characters escaped.
+
+    `chosen` is the value of `--json`, which may name the fields to print.
+    """
     import msgspec
 
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    from hermes.cli.io.json_fields import select_fields
+
+    text = msgspec.json.format(msgspec.json.encode(select_fields(value, chosen)), indent=2).decode()
     print_document(escape_json(text))
 
 

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from hermes.store.transfer.importer import Import
     from hermes.store.values import Imported
 
+JSON_FIELDS = (
+    "dry_run", "read", "added", "restored", "grown", "branched", "already_here", "newer_here", "updated", "in_use",
+    "messages", "renamed", "detached", "incomplete", "trusted", "taken_over", "left_out", "unreadable",
+)  # fmt: skip
 STDIN = "-"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLANK = b"\0 \t\r\n"
@@ -56,7 +60,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         help="trust the files: also import system prompts, directories, owners, chats and model settings",
     )
     add_dry_run_option(parser)
-    add_json_option(parser)
+    add_json_option(parser, JSON_FIELDS)
 
 
 def import_files(arguments: argparse.Namespace) -> int:
@@ -197,7 +201,8 @@ def _report(taking: Import, unreadable: list[Unreadable], arguments: argparse.Na
                 "taken_over": dict(imported.taken_over),
                 "left_out": dict(imported.left_out),
                 "unreadable": [problem._asdict() for problem in unreadable],
-            }
+            },
+            arguments.json,
         )
         return
     left_out = f"; {format_count(len(unreadable), 'line')} unreadable" if unreadable else ""

@@ -71,7 +71,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     )
     add_workspace_option(parser)
     add_time_options(parser)
-    add_json_option(parser)
+    add_json_option(parser, JSON_FIELDS)
 
 
 def list_sessions(arguments: argparse.Namespace) -> int:
@@ -90,7 +90,7 @@ def list_sessions(arguments: argparse.Namespace) -> int:
         )
         report_unknown(db, arguments.source, arguments.tag and [arguments.tag])
     if arguments.json:
-        print_json([make_json_row(row) for row in page.rows])
+        print_json([make_json_row(row) for row in page.rows], arguments.json)
         return DONE
     print_lines(_format_rows(page.rows) if page.rows else ["No sessions found."])
     print_lines(_format_footer(page, arguments.offset))

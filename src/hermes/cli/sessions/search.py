@@ -58,7 +58,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         "--all", action="store_true", help="also jobs, subagents, tool sessions and the archive"
     )
     parser.add_argument("--open", action="store_true", help="open the browser at the best hit")
-    add_json_option(parser)
+    add_json_option(parser, JSON_FIELDS)
 
 
 def search_sessions(arguments: argparse.Namespace) -> int:
@@ -93,7 +93,7 @@ def search_sessions(arguments: argparse.Namespace) -> int:
     if arguments.json:
         if found.contradiction:
             print_error(f"the filters exclude each other: {found.contradiction}")
-        print_json([{field: row[field] for field in JSON_FIELDS} for row in found])
+        print_json([{field: row[field] for field in JSON_FIELDS} for row in found], arguments.json)
         return DONE if found else REFUSED
     if not found:
         raise Refused("No sessions found.", list(_format_notes(found, are_more)))

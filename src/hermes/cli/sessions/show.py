@@ -14,6 +14,7 @@ from hermes.cli.io.output import apply_style, print_json, print_paged
 from hermes.cli.store_access import find_session, open_store
 from hermes.message_content import read_text
 from hermes.reasoning import extract_reasoning
+from hermes.store.columns import MESSAGES
 from hermes.store.content import to_json
 from hermes.text import format_count, make_printable, make_readable, reveal, spell_controls
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from hermes.store.sessions.lineage import Relative
 
 SPEAKERS = {"user": ("● You", "yellow"), "assistant": ("◆ Hermes", "green")}
+JSON_FIELDS = tuple(column.name for column in MESSAGES if column.name != "content_kind")
 ARGUMENTS_SHOWN = 100
 """Maximum width of a tool call without `--tools`, in terminal columns. A shell command is always shown
 completely."""
@@ -48,7 +50,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         metavar="MSG",
         help="start with this message: its number, such as 22 or '#22'",
     )
-    add_json_option(parser)
+    add_json_option(parser, JSON_FIELDS)
 
 
 def show_session(arguments: argparse.Namespace) -> int:
@@ -59,7 +61,8 @@ def show_session(arguments: argparse.Namespace) -> int:
         else:
             segments = list_segments(db, session_id) if arguments.lineage else [session_id]
         if arguments.json:
-            print_json([row for segment in segments for row in _read_messages(db, segment, arguments.first)])
+            rows = [row for segment in segments for row in _read_messages(db, segment, arguments.first)]
+            print_json(rows, arguments.json)
         else:
             print_paged(_format_transcript(db, segments, arguments))
     return DONE

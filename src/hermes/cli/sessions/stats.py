@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hermes import clock
 from hermes.cli.command import Words, add_json_option, add_store_option
 from hermes.cli.exit_codes import DONE
+from hermes.cli.io.json_fields import add_iso_times
 from hermes.cli.io.output import format_size, print_json, print_lines
 from hermes.cli.store_access import open_store
 from hermes.text import format_count, make_printable
@@ -15,6 +16,7 @@ from hermes.text import format_count, make_printable
 if TYPE_CHECKING:
     from hermes.store.reports.statistics import Statistics
 
+JSON_FIELDS = ("sessions", "messages", "by_source", "in_trash", "bytes", "last_write")
 PLACES = {
     "rows": "conversations",
     "index": "search index",
@@ -26,14 +28,14 @@ PLACES = {
 
 def define(parser: argparse.ArgumentParser, _: Words) -> None:
     add_store_option(parser, show_statistics)
-    add_json_option(parser)
+    add_json_option(parser, JSON_FIELDS)
 
 
 def show_statistics(arguments: argparse.Namespace) -> int:
     with open_store(arguments) as db:
         statistics = db.statistics()
     if arguments.json:
-        print_json(_make_json(statistics))
+        print_json(_make_json(statistics), arguments.json)
     else:
         print_lines(_format_statistics(statistics))
     return DONE
@@ -84,5 +86,5 @@ def _make_json(statistics: Statistics) -> dict[str, object]:
         },
         "last_write": None
         if last is None
-        else {"message_id": last[0], "session_id": last[1], "timestamp": last[2]},
+        else add_iso_times({"message_id": last[0], "session_id": last[1], "timestamp": last[2]}),
     }

@@ -22,6 +22,7 @@ from hermes.text import format_count, make_printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+JSON_FIELDS = ("tag", "conversations")
 HERE = "hermes.cli.sessions.tag"
 COMMANDS = {
     "add": Command(f"{HERE}:define_add", "add tags to a conversation", Access.CHANGES),
@@ -49,7 +50,7 @@ def define_list(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.add_argument(
         "session", nargs="*", type=parse_text, metavar="ID|TITLE", help="the conversation (all conversations)"
     )
-    add_json_option(parser)
+    add_json_option(parser, JSON_FIELDS)
 
 
 def _add_arguments(parser: argparse.ArgumentParser, help_text: str) -> None:
@@ -86,7 +87,7 @@ def list_tags(arguments: argparse.Namespace) -> int:
         else:
             counts = db.all_tags()
     if arguments.json:
-        print_json([{"tag": tag, "conversations": count} for tag, count in counts])
+        print_json([{"tag": tag, "conversations": count} for tag, count in counts], arguments.json)
     elif counts:
         width = max(len(make_printable(tag)) for tag, _ in counts)
         print_lines(

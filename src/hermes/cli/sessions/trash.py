@@ -36,6 +36,10 @@ COMMANDS = {
 
 COLUMNS = (Column("Title", 42, 40), Column("Thrown away", 13), Column("Goes", 10), Column("ID"))
 RULE = 95
+JSON_FIELDS = (
+    "id", "title", "source", "preview", "started_at", "last_active", "message_count", "trashed_at", "goes_at",
+    "sessions", "owner", "chat_type", "chat_id", "thread_id", "display_name",
+)  # fmt: skip
 
 
 def define(parser: argparse.ArgumentParser, words: Words) -> None:
@@ -44,7 +48,7 @@ def define(parser: argparse.ArgumentParser, words: Words) -> None:
 
 def define_list(parser: argparse.ArgumentParser, _: Words) -> None:
     add_store_option(parser, list_trash)
-    add_json_option(parser)
+    add_json_option(parser, JSON_FIELDS)
 
 
 def define_restore(parser: argparse.ArgumentParser, _: Words) -> None:
@@ -75,7 +79,7 @@ def list_trash(arguments: argparse.Namespace) -> int:
     with open_store(arguments) as db:
         rows = db.list_trash(read_trash_days())
     if arguments.json:
-        print_json(rows)
+        print_json(rows, arguments.json)
         return DONE
     if not rows:
         print_lines(["The trash is empty."])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hermes import clock
 from hermes.cli.command import Words, add_json_option, add_store_option, parse_text
 from hermes.cli.exit_codes import DONE, Refused
+from hermes.cli.io.json_fields import select_fields
 from hermes.cli.io.output import apply_style, get_terminal_width, print_json, print_paged
 from hermes.cli.io.text_columns import measure_text
 from hermes.cli.store_access import find_session, open_store
@@ -30,7 +31,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     parser.add_argument(
         "session", nargs="+", type=parse_text, metavar="ID|TITLE", help="any session of the family"
     )
-    add_json_option(parser)
+    add_json_option(parser, JSON_FIELDS)
 
 
 def show_tree(arguments: argparse.Namespace) -> int:
@@ -40,7 +41,7 @@ def show_tree(arguments: argparse.Namespace) -> int:
     if family is None:
         raise Refused(f"Session '{session_id}' not found.")
     if arguments.json:
-        print_json(_make_json(family))
+        print_json(_make_json(family, arguments.json))
     else:
         print_paged(_draw(family, session_id))
     return DONE
@@ -90,17 +91,19 @@ def _format_session(session: Relative, now: float, is_named: bool, room: int | N
     return f"{apply_style(before, 'cyan')}{name}{SPACE}{apply_style(BETWEEN.join(facts), 'dim')}"
 
 
-def _make_json(first: Relative) -> dict[str, Any]:
-    root = _make_fields(first)
+def _make_json(first: Relative, chosen: object) -> dict[str, Any]:
+    """Return the tree with the chosen fields of each session. The children are always included."""
+    root = _make_fields(first, chosen)
     stack = [(first, root)]
     while stack:
         session, into = stack.pop()
         for child in session.children:
-            fields = _make_fields(child)
+            fields = _make_fields(child, chosen)
             into["children"].append(fields)
             stack.append((child, fields))
     return root
 
 
-def _make_fields(session: Relative) -> dict[str, Any]:
-    return {**{name: getattr(session, name) for name in JSON_FIELDS}, "children": []}
+def _make_fields(session: Relative, chosen: object) -> dict[str, Any]:
+    row = select_fields({name: getattr(session, name) for name in JSON_FIELDS}, chosen)
+    return {**row, "children": []}
