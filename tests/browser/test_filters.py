@@ -9,10 +9,10 @@ from tests.browser.conftest import Browsing, Told
 
 
 def some(told: Told, db: SessionDB) -> None:
-    told("a", source="cli", age=1)
-    told("b", source="telegram", age=2)
-    told("c", source="cron", age=3)
-    told("d", source="cli", age=4)
+    told("a", source="cli", age=60)
+    told("b", source="telegram", age=120)
+    told("c", source="cron", age=180)
+    told("d", source="cli", age=240)
     db.set_session_archived("d", True)
 
 
@@ -33,7 +33,24 @@ async def test_a_source_is_ticked_and_reset(browsing: Browsing, told: Told, db: 
         await screen.press("ctrl+f")
         assert "[x] cron  1" in screen.text
         await screen.press("ctrl+x")
+        assert "[ ] cron  1" in screen.text, "the dialog stays, with the defaults"
+        assert screen.names == ["hello from c"]
+        await screen.press("enter")
         assert screen.names == ["hello from a", "hello from b"]
+
+
+async def test_a_reset_covers_every_filter_and_can_be_cancelled_or_changed(
+    browsing: Browsing, told: Told, db: SessionDB
+) -> None:
+    some(told, db)
+    everything = show_everything(View(sources=("cli",), workspace="/nowhere"))
+    async with browsing(everything) as screen:
+        await screen.press("ctrl+f", "ctrl+x", "escape")
+        assert screen.app.view == everything
+        await screen.press("ctrl+f", "ctrl+x", "enter")
+        assert screen.app.view == View()
+        await screen.press("ctrl+f", "ctrl+x", "space", "enter")
+        assert screen.app.view == View(sources=("cli",))
 
 
 async def test_kinds_and_the_archive_are_ticked(browsing: Browsing, told: Told, db: SessionDB) -> None:
@@ -42,7 +59,7 @@ async def test_kinds_and_the_archive_are_ticked(browsing: Browsing, told: Told, 
         await screen.press("ctrl+f", "tab", "down", "space", "enter")
         assert screen.names == ["hello from a", "hello from b", "hello from c"]
         assert "chats, jobs" in screen.status
-        await screen.press("ctrl+f", "tab", "end", "space", "enter")
+        await screen.press("ctrl+f", "tab", "end", "up", "space", "enter")
         assert screen.names == ["hello from a", "hello from b", "hello from c", "hello from d"]
 
 

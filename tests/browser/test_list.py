@@ -42,14 +42,16 @@ async def test_conversations_are_shown_newest_first_with_source_and_time(
     async with browsing() as screen:
         assert screen.names == ["Retry budget", "What about the weather?"]
         assert "▌ Retry budget" in screen.lines[1]
-        assert screen.lines[1].split("│")[0].split("╭")[0].rstrip().endswith("cli      2h ago")
-        assert "tele     3d ago" in screen.lines[2]
+        assert screen.lines[1].split("│")[0].split("╭")[0].rstrip().endswith("cli          2h ago")
+        assert "telegram     3d ago" in screen.lines[2]
         assert screen.status == "1 of 2 · by last activity"
 
 
-async def test_an_empty_store_says_so(browsing: Browsing) -> None:
+async def test_an_empty_store_says_what_to_do(browsing: Browsing) -> None:
     async with browsing() as screen:
         assert screen.status == "no conversations · by last activity"
+        assert "No conversations yet." in screen.lines[1]
+        assert "hermes chat" in screen.text
         await screen.press("enter", "ctrl+d", "ctrl+p", "ctrl+r", "ctrl+z", "down", "end", "tab")
         assert screen.app.is_running
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
@@ -13,8 +15,10 @@ MARCH = 1_741_165_200.0  # 2025-03-05 09:00 UTC
 
 
 @pytest.fixture
-def months_ago(db: SessionDB) -> None:
+def months_ago(db: SessionDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Create a store with old times, which are printed as dates, so that the screen is the same every day."""
+    (tmp_path / "garden").mkdir()
+    monkeypatch.chdir(tmp_path / "garden")
     call = {"id": "1", "type": "function", "function": {"name": "terminal", "arguments": '{"command": "ls"}'}}
     for number, (source, title, *texts) in enumerate(
         (
@@ -74,7 +78,7 @@ async def test_every_line_fits_and_the_keys_stay_at_the_bottom(
 
 
 async def test_every_key_is_shown_where_there_is_room_and_explained(browsing: Browsing) -> None:
-    async with browsing(size=(160, 40)) as screen:
+    async with browsing(size=(180, 50)) as screen:
         bottom = screen.lines[-1]
         await screen.press("f1")
         for key in KEYS:

@@ -1,8 +1,9 @@
-"""Actions on a conversation: pin, archive, delete, rename and export. All except the export can be undone.
+"""Actions on the marked conversations, or on the one under the cursor: pin, archive, delete, tag, rename and
+export. All except the export can be undone.
 
-Changes are stored one after the other, in the order of the keys. An action applies to the conversation that
-was under the cursor when the key was pressed, even if the store is slow. The list shows a change at once, so
-that a key pressed twice acts on two conversations. If the change fails, the list is loaded again.
+Changes are stored one after the other, in the order of the keys. An action applies to the conversations that
+were marked or under the cursor when the key was pressed, even if the store is slow. The list shows a change at
+once, so that a key pressed twice acts on two conversations. If the change fails, the list is loaded again.
 
 An export is written in a thread, with its progress in the status line. Esc cancels it, and then no file is
 left. The suffix of the file name selects the format. An earlier export is replaced and kept as `FILE~`; no
@@ -13,16 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes.browser.rows import Conversation
-from hermes.errors import ExportCancelled, HermesError, OutputRefused
+from hermes.browser.rows import Conversation, name_several
+from hermes.errors import ExportCancelled, HermesError, OutputRefused, UnknownSession
+from hermes.export import plan as export_plan
 from hermes.export.background import write_in_thread
 from hermes.export.formats import FORMATS, Format
-from hermes.export.plan import Plan, plan_conversation
 from hermes.export.writer import Destination, Options, Progress
+from hermes.store.sessions.labels import clean_tag
 
 if TYPE_CHECKING:
     from hermes.browser.app import Browser
@@ -33,48 +35,60 @@ ENDINGS = {".jsonl": "jsonl", ".json": "jsonl", ".md": "md", ".markdown": "md", 
 
 
 class Step(NamedTuple):
+    """A change of one or several conversations. It is undone as a whole."""
+
     summary: str
-    """The message after the change, such as `Deleted “x”`."""
-    conversation: Conversation
-    do: Callable[[], object]
-    undo: Callable[[], object]
+    """The beginning of the message after the change, such as `Deleted`."""
+    targets: tuple[Conversation, ...]
+    do: Callable[[Conversation], object]
+    undo: Callable[[Conversation], object]
     """`do` and `undo` block. They return a false value if the conversation does not exist any more."""
-    changes: dict[str, Any]
-    """The changed fields of the row."""
+    change: Callable[[Conversation], dict[str, Any]] = lambda _: {}
+    """Returns the changed fields of the row."""
     leaves: bool = False
-    """Whether the conversation moves to the trash or the archive and leaves the usual list."""
+    """Whether the conversations move to the trash or the archive and leave the usual list."""
+    is_sentence: bool = False
+    """Whether the summary is complete without the names of the conversations."""
+
+    @property
+    def description(self) -> str:
+        return self.summary if self.is_sentence else f"{self.summary} {name_several(self.targets)}"
 
 
-def plan_pin(db: SessionDB, conversation: Conversation) -> Step:
-    pinned = not conversation.pinned
+Plan = Callable[["SessionDB", Sequence[Conversation]], Step]
+
+
+def plan_pin(db: SessionDB, conversations: Sequence[Conversation]) -> Step:
+    """Plan to pin the conversations that are not pinned or, if all are, to unpin them."""
+    pinned = not all(conversation.pinned for conversation in conversations)
     return Step(
-        f"{'Pinned' if pinned else 'Unpinned'} {conversation.short_name}",
-        conversation,
-        lambda: db.pin_session(conversation.id, pinned),
-        lambda: db.pin_session(conversation.id, not pinned),
-        {"pinned": pinned},
+        "Pinned" if pinned else "Unpinned",
+        tuple(conversation for conversation in conversations if conversation.pinned != pinned),
+        lambda conversation: db.pin_session(conversation.id, pinned),
+        lambda conversation: db.pin_session(conversation.id, not pinned),
+        lambda _: {"pinned": pinned},
     )
 
 
-def plan_archive(db: SessionDB, conversation: Conversation) -> Step:
-    archived = not conversation.archived
+def plan_archive(db: SessionDB, conversations: Sequence[Conversation]) -> Step:
+    """Plan to archive the conversations that are not archived or, if all are, to unarchive them."""
+    archived = not all(conversation.archived for conversation in conversations)
     return Step(
-        f"{'Archived' if archived else 'Unarchived'} {conversation.short_name}",
-        conversation,
-        lambda: db.set_session_archived(conversation.id, archived),
-        lambda: db.set_session_archived(conversation.id, not archived),
-        {"archived": archived},
+        "Archived" if archived else "Unarchived",
+        tuple(conversation for conversation in conversations if conversation.archived != archived),
+        lambda conversation: db.set_session_archived(conversation.id, archived),
+        lambda conversation: db.set_session_archived(conversation.id, not archived),
+        lambda _: {"archived": archived},
         leaves=archived,
     )
 
 
-def plan_delete(db: SessionDB, conversation: Conversation) -> Step:
+def plan_delete(db: SessionDB, conversations: Sequence[Conversation]) -> Step:
     return Step(
-        f"Deleted {conversation.short_name}",
-        conversation,
-        lambda: db.trash_session(conversation.id),
-        lambda: db.restore_session(conversation.id),
-        {},
+        "Deleted",
+        tuple(conversations),
+        lambda conversation: db.trash_session(conversation.id),
+        lambda conversation: db.restore_session(conversation.id),
         leaves=True,
     )
 
@@ -85,10 +99,44 @@ def plan_rename(db: SessionDB, conversation: Conversation, title: str) -> Step:
     renamed = conversation._replace(title=new_title)
     return Step(
         f"Renamed to {renamed.short_name}" if new_title else "Removed the title",
-        conversation,
-        lambda: db.set_session_title(conversation.id, new_title),
-        lambda: db.set_session_title(conversation.id, conversation.title),
-        {"title": new_title},
+        (conversation,),
+        lambda conversation: db.set_session_title(conversation.id, new_title),
+        lambda conversation: db.set_session_title(conversation.id, conversation.title),
+        lambda _: {"title": new_title},
+        is_sentence=True,
+    )
+
+
+def list_common_tags(conversations: Sequence[Conversation]) -> list[str]:
+    """Return the tags that all of the conversations have."""
+    return sorted(set.intersection(*(set(conversation.tags) for conversation in conversations)))
+
+
+def plan_tags(db: SessionDB, conversations: Sequence[Conversation], line: str) -> Step:
+    """Plan other tags. The line replaces the tags that the conversations have in common; others stay.
+
+    Raise an error if a tag is invalid.
+    """
+    common = set(list_common_tags(conversations))
+    wanted = {clean_tag(tag) for tag in line.replace("#", "").split(",") if tag.strip()}
+
+    def replace(conversation: Conversation, removed: set[str], added: set[str]) -> bool:
+        try:
+            db.remove_tags(conversation.id, *removed)
+            db.add_tags(conversation.id, *added)
+        except UnknownSession:
+            return False
+        return True
+
+    def change(conversation: Conversation) -> dict[str, Any]:
+        return {"tags": tuple(sorted({*conversation.tags, *wanted} - (common - wanted)))}
+
+    return Step(
+        "Tagged" if wanted - common else "Changed the tags of",
+        tuple(conversations),
+        lambda conversation: replace(conversation, common - wanted, wanted - set(conversation.tags)),
+        lambda conversation: replace(conversation, wanted - set(conversation.tags), common - wanted),
+        change,
     )
 
 
@@ -99,29 +147,22 @@ class Changes:
         """The changes made, each with its position in the list."""
         self._lock = asyncio.Lock()
 
-    async def apply(self, plan: Callable[[SessionDB, Conversation], Step]) -> None:
-        await self._browser.wait_until_settled()
-        conversation, index = self._browser.list.current, self._browser.list.cursor
-        if conversation is None:
-            return
-        step = plan(self._db, conversation)
-        self._show(step)
-        async with self._lock:
-            try:
-                is_there = await asyncio.to_thread(step.do)
-            except BaseException:
-                self._browser.reload(index, conversation)
-                raise
-            self._report(step, index, is_there)
+    def apply(self, plan: Plan) -> None:
+        """Show a change of the marked conversations, or of the one under the cursor, and store it in the
+        background."""
+        targets, index = self._browser.list.targets, self._browser.list.cursor
+        if targets:
+            step = plan(self._db, targets)
+            self._show(step)
+            self._browser.run_worker(self._store(step, index), group="change", exit_on_error=False)
 
-    async def rename(self, conversation: Conversation, title: str) -> None:
-        """Rename a conversation. An invalid title raises an error, and the question stays open."""
-        step = plan_rename(self._db, conversation, title)
+    async def answer(self, step: Step) -> None:
+        """Store a change that a question was about, and close the question. After an error it stays open."""
         async with self._lock:
-            is_there = await asyncio.to_thread(step.do)
+            done = await self._run(step, self._browser.list.cursor)
             self._browser.close_question()
             self._show(step)
-            self._report(step, self._browser.list.cursor, is_there)
+            self._report(step, done)
 
     async def undo(self) -> None:
         async with self._lock:
@@ -129,27 +170,64 @@ class Changes:
                 self._browser.status.show_message("There is nothing to undo")
                 return
             step, index = self._undos.pop()
-            if not await asyncio.to_thread(step.undo):
-                self._browser.report_gone(step.conversation)
+            done = await asyncio.to_thread(_run_each, step.undo, step.targets, [])
+            if gone := [target for target in step.targets if target not in done]:
+                self._browser.report_gone(gone)
                 return
-            self._browser.status.show_message(f"Undone: {step.summary}")
-            self._browser.reload(index, step.conversation)
+            self._browser.status.show_message(f"Undone: {step.description}")
+            self._browser.reload(index, step.targets[0])
+
+    async def finish(self) -> None:
+        """Wait until all changes are stored."""
+        async with self._lock:  # the lock is given in the order in which it was requested
+            pass
+
+    async def _store(self, step: Step, index: int) -> None:
+        async with self._lock:
+            try:
+                done = await self._run(step, index)
+            except BaseException:
+                self._browser.reload(index, step.targets[0])
+                raise
+            self._report(step, done)
+
+    async def _run(self, step: Step, index: int) -> Sequence[Conversation]:
+        """Change each conversation. Those that were changed can be undone, even after an error."""
+        done: list[Conversation] = []
+        try:
+            return await asyncio.to_thread(_run_each, step.do, step.targets, done)
+        finally:
+            if done:
+                undo = (step._replace(targets=tuple(done)), index)
+                self._undos = [*self._undos, undo][-MOST_UNDOS:]
 
     def _show(self, step: Step) -> None:
         browser = self._browser
-        if step.leaves and not (browser.view.archived and step.changes):
-            browser.list.drop(step.conversation)
-        else:
-            browser.list.change(step.conversation, **step.changes)
+        for conversation in step.targets:
+            changes = step.change(conversation)
+            if step.leaves and not (browser.view.archived and changes):
+                browser.list.drop(conversation)
+            else:
+                browser.list.change(conversation, **changes)
+        browser.list.redraw()
 
-    def _report(self, step: Step, index: int, is_there: object) -> None:
-        if not is_there:
-            self._browser.report_gone(step.conversation)
+    def _report(self, step: Step, done: Sequence[Conversation]) -> None:
+        if gone := [target for target in step.targets if target not in done]:
+            self._browser.report_gone(gone)
             return
-        self._undos = [*self._undos, (step, index)][-MOST_UNDOS:]
-        self._browser.status.show_message(f"{step.summary} · ^Z to undo")
+        self._browser.status.show_message(f"{step.description} · ^Z to undo")
         if step.leaves:
             self._browser.reload()  # the counts have changed too
+
+
+def _run_each(
+    do: Callable[[Conversation], object], targets: Sequence[Conversation], done: list[Conversation]
+) -> Sequence[Conversation]:
+    """Change each conversation. Those that exist are added to `done`, which is returned."""
+    for conversation in targets:
+        if do(conversation):
+            done.append(conversation)  # noqa: PERF401 -- after an error, these were changed
+    return done
 
 
 class ConversationGone(HermesError):
@@ -171,46 +249,53 @@ class Exports:
         if self._stop is not None:
             self._stop.set()
 
-    async def write(self, conversation: Conversation, name: str) -> None:
-        """Write the conversation to a file or into a folder. If that fails, the question stays open."""
+    async def write(self, conversations: Sequence[Conversation], name: str) -> None:
+        """Write the conversations to a file or into a folder. If that fails, the question stays open."""
+        names = name_several(conversations)
         target = Path(name).expanduser().absolute()
         options = Options(_choose_format(target))
         self._stop = threading.Event()
-        self._browser.status.show_message(f"Exporting {conversation.short_name} …")
+        self._browser.status.show_message(f"Exporting {names} …")
         try:
             result = await write_in_thread(
-                lambda: self._plan(conversation),
+                lambda: self._plan(conversations),
                 options,
                 Destination(target, self._db.db_path),
-                report=lambda progress: self._show(conversation, progress),
+                report=lambda progress: self._show(names, progress),
                 stop=self._stop,
             )
         except ExportCancelled:
-            self._browser.status.show_message(f"Stopped; {conversation.short_name} was not exported")
+            verb = "was" if len(conversations) == 1 else "were"
+            self._browser.status.show_message(f"Stopped; {names} {verb} not exported")
             return
         except ConversationGone:
             self._browser.close_question()
-            self._browser.report_gone(conversation)
+            self._browser.report_gone(conversations)
             return
         finally:
             self._stop = None
         self._browser.close_question()
         kept = "".join(f", the previous export is {backup.name}" for backup in result.backups)
-        self._browser.status.show_message(f"Exported {conversation.short_name} to {result.files[0]}{kept}")
+        place = result.files[0] if len(result.files) == 1 else result.files[0].parent
+        self._browser.status.show_message(f"Exported {names} to {place}{kept}")
 
-    def _plan(self, conversation: Conversation) -> Plan:
-        plan = plan_conversation(self._db, conversation.id)
-        if not plan.conversations:
+    def _plan(self, conversations: Sequence[Conversation]) -> export_plan.Plan:
+        plans = [export_plan.plan_conversation(self._db, conversation.id) for conversation in conversations]
+        found = [conversation for plan in plans for conversation in plan.conversations]
+        if not found:
             raise ConversationGone
-        return plan
+        return export_plan.Plan(found, self._db.export_session)
 
-    def _show(self, conversation: Conversation, progress: Progress) -> None:
+    def _show(self, names: str, progress: Progress) -> None:
         share = f"{min(progress.done / progress.total, 1):.0%}" if progress.total else "…"
-        self._browser.status.show_message(f"Exporting {conversation.short_name} {share} · Esc stops")
+        self._browser.status.show_message(f"Exporting {names} {share} · Esc stops")
 
 
-def suggest_file_name(conversation: Conversation) -> str:
+def suggest_file_name(conversations: Sequence[Conversation]) -> str:
     """Suggest a file in the current folder, named after the conversation."""
+    if len(conversations) > 1:
+        return f"{len(conversations)}-conversations.md"
+    (conversation,) = conversations
     letters = "".join(sign if sign.isalnum() else " " for sign in conversation.title or "")
     return f"{'-'.join(letters.split())[:60] or conversation.id}.md"
 

@@ -7,13 +7,15 @@ an error is shown in the status line.
 from __future__ import annotations
 
 import asyncio
-from enum import Enum, auto
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from textual import events, on, work
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import Container, Horizontal
+from textual.driver import Driver
 from textual.widgets import Input, Static
 from textual.worker import Worker, WorkerState
 
@@ -21,12 +23,12 @@ from hermes.browser import actions, source
 from hermes.browser.actions import Changes, Exports
 from hermes.browser.conversation_list import ConversationList
 from hermes.browser.dialogs import FilterDialog, HelpScreen
+from hermes.browser.key_queue import PATIENCE_S, KeyQueue, Pressed
 from hermes.browser.key_table import BINDINGS, KEYS, BottomLine
-from hermes.browser.lines import Question, SearchInput, StatusLine
+from hermes.browser.lines import EDITING_KEYS, Question, SearchInput, StatusLine
 from hermes.browser.preview import Preview
-from hermes.browser.rows import PAGE, Conversation
+from hermes.browser.rows import PAGE, Conversation, name_several
 from hermes.browser.view_state import View
-from hermes.terminal_input import SILENCE_S
 from hermes.text import make_printable
 
 if TYPE_CHECKING:
@@ -37,22 +39,13 @@ WIDE, TALL = 80, 24
 """Minimum size of the terminal for the preview, beside the list or below it."""
 INTERRUPTED: Final = "\0interrupted"
 """The result of the app after Ctrl-C. No session has this id."""
-OWN = frozenset(key.action for key in KEYS)
-PATIENCE = 0.01
-OPENING_KEYS = frozenset(
-    name
-    for key in KEYS
-    if key.action in ("filter", "rename", "export", "help")
-    for name in key.keys.split(",")
-)
-
-
-class Opening(Enum):
-    """The state of a dialog or question that a key opens. Until it is drawn, further keys are discarded."""
-
-    NOTHING = auto()
-    PRESSED = auto()
-    BEGUN = auto()
+OWN = frozenset(key.action.partition("(")[0] for key in KEYS)
+WORK_TO_WAIT_FOR = frozenset(("view", "pages", "filter", "answer", "undo", "mark", "choose"))
+"""The groups of workers whose result a later key may refer to."""
+REST_PAUSE = 0.25
+"""Seconds without a key after which the results beyond the best ones are loaded."""
+IMPATIENCE_S = 1.0
+"""Seconds after which Ctrl-C leaves even if the keys before it have not taken effect."""
 
 
 class Browser(App[str]):
@@ -73,15 +66,25 @@ class Browser(App[str]):
         self._db, self.view, self._at = db, view, at
         self._request_number = 0
         """The number of requests for the view. The result of an earlier request is outdated."""
-        self._answered = 0
         self._pages: set[int] = set()
         """Offsets of the pages that are being loaded."""
         self._has_room = True
         self._wants_preview: bool | None = None
         self._changes, self._exports = Changes(self, db), Exports(self, db)
-        self._opening = Opening.NOTHING
+        self._keys = KeyQueue(self)
+        self._is_opening = False
+        """Whether a dialog or a question was requested and is not drawn yet."""
+        self._project = str(db.workspace_of(Path.cwd()))
         self.search, self.list, self.preview = SearchInput(), ConversationList(), Preview(db)
         self.status, self.question = StatusLine(), Question()
+
+    def get_driver_class(self) -> type[Driver]:
+        driver = super().get_driver_class()
+        if driver.__name__ != "LinuxDriver":  # Windows, or a driver that the user chose
+            return driver
+        from hermes.browser.terminal_driver import TerminalDriver
+
+        return TerminalDriver
 
     def compose(self) -> ComposeResult:
         with Horizontal(id="top"):
@@ -120,32 +123,38 @@ class Browser(App[str]):
     @work(exclusive=True, group="view", exit_on_error=False)
     async def _load_rows(self, number: int, pause: float, cursor: int, stay_on: Conversation | None) -> None:
         view, at = self.view, self._at
-        try:
-            await asyncio.sleep(pause)
-            offset = 0 if view.is_search else cursor // PAGE * PAGE
-            rows = await asyncio.to_thread(source.load_rows, self._db, view, offset)
-            if stay_on is not None:
-                moved_to = rows.find_index(stay_on.root_id)
-                cursor = cursor if moved_to is None else moved_to
-            if at is not None:
-                cursor = await asyncio.to_thread(source.find_index, self._db, rows, *at)
-        finally:
-            is_stale = number != self._request_number
-            self._answered = max(number, self._answered)
-        if not is_stale:
+        await asyncio.sleep(pause)
+        rows = await asyncio.to_thread(source.load_rows, self._db, view, cursor)
+        if stay_on is not None:
+            moved_to = rows.find_index(stay_on.root_id)
+            cursor = cursor if moved_to is None else moved_to
+        if at is not None:
+            cursor = await asyncio.to_thread(source.find_index, self._db, rows, *at)
+        if number == self._request_number:
             self._at = None
             self._pages.clear()
             self.preview.words = view.words
             self.list.show(rows, view, cursor)
+            if rows.are_more and view.limit is None and rows.total <= source.MOST_FOUND:
+                self._load_rest(number)
 
-    async def wait_until_settled(self) -> None:
-        """Wait until the list shows the results of the typed query, so that Enter applies to them."""
-        while self._answered != self._request_number or self.search.value.strip() != self.view.query.strip():
-            await asyncio.sleep(PATIENCE)
+    @work(exclusive=True, group="rest", exit_on_error=False)
+    async def _load_rest(self, number: int) -> None:
+        """Load and count the search results beyond the best ones."""
+        await asyncio.sleep(REST_PAUSE)
+        view, before = self.view, self.list.rows
+        rows = await asyncio.to_thread(source.search_rows, self._db, view, source.MOST_COUNTED, before)
+        if number == self._request_number:
+            stay_on = self.list.current
+            moved_to = None if stay_on is None else rows.find_index(stay_on.root_id)
+            self.list.show(rows, view, self.list.cursor if moved_to is None else moved_to)
 
     @on(ConversationList.Needs)
     def _fetch(self, event: ConversationList.Needs) -> None:
-        for offset in self.list.rows.find_missing(event.first, event.last):
+        self._fetch_pages(event.first, event.last)
+
+    def _fetch_pages(self, first: int, last: int) -> None:
+        for offset in self.list.rows.find_missing(first, last):
             if offset not in self._pages and not self.view.is_search:
                 self._pages.add(offset)
                 self._fetch_page(offset)
@@ -167,22 +176,24 @@ class Browser(App[str]):
 
     @on(ConversationList.Moved)
     def _follow_cursor(self) -> None:
-        self.status.describe(self.view, self.list.rows, self.list.cursor)
+        self.status.describe(self.view, self.list.rows, self.list.cursor, len(self.list.marks))
         if not self.preview.has_class("-hidden"):
             self.preview.showing = self.list.current
 
     @on(Preview.Gone)
     def _report_preview_gone(self) -> None:
         if (conversation := self.list.current) is not None:
-            self.status.show_message(
-                f"{conversation.short_name} is gone: it was deleted elsewhere", is_problem=True
-            )
+            self._say_gone([conversation])
 
-    def report_gone(self, conversation: Conversation) -> None:
-        self.status.show_message(
-            f"{conversation.short_name} is gone: it was deleted elsewhere", is_problem=True
-        )
+    def report_gone(self, conversations: Sequence[Conversation]) -> None:
+        self._say_gone(conversations)
+        for conversation in conversations:
+            self.list.marks.pop(conversation.root_id, None)
         self.reload()
+
+    def _say_gone(self, conversations: Sequence[Conversation]) -> None:
+        gone = "is gone: it was" if len(conversations) == 1 else "are gone: they were"
+        self.status.show_message(f"{name_several(conversations)} {gone} deleted elsewhere", is_problem=True)
 
     def on_resize(self, event: events.Resize) -> None:
         self._has_room = event.size.width >= WIDE or event.size.height >= TALL
@@ -233,38 +244,76 @@ class Browser(App[str]):
             self.search.focus()
         elif self.search.value:
             self.search.value = ""
+        elif self.list.marks:
+            self.list.unmark(list(self.list.marks.values()))
         else:
-            self.exit()
+            self._leave(None)
+
+    @work(group="choose", exclusive=True, exit_on_error=False)
+    async def _leave(self, result: str | None) -> None:
+        """End with a result, after all changes are stored."""
+        await self._changes.finish()
+        self.exit(result)
+
+    # ---------------------------------------------------------------- keys in order
 
     async def on_event(self, event: events.Event) -> None:
-        """Discard keys that were pressed before a dialog or a question was visible."""
-        if isinstance(event, events.Key) and not event.is_forwarded and event.key != "ctrl+c":
-            if self._opening is not Opening.NOTHING:
-                return
-            if event.key in OPENING_KEYS and self._is_list_in_front:
-                self._opening = Opening.PRESSED
-                self.set_timer(SILENCE_S, self._give_up_opening)
-        elif isinstance(event, events.Paste) and self._opening is not Opening.NOTHING:
-            return
-        await super().on_event(event)
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            key = event.key if isinstance(event, events.Key) else ""
+            if self._exports.is_running and key in ("escape", "ctrl+c"):
+                self._keys.clear()  # keys that wait for the end of the export
+                self._exports.cancel()
+            if key == "ctrl+c":
+                self.set_timer(IMPATIENCE_S, lambda: self.exit(INTERRUPTED))
+            if key != "escape" or not self._exports.is_running:
+                self._keys.put(event)
+        else:
+            await super().on_event(event)
 
-    def _give_up_opening(self) -> None:
-        """Stop waiting for a dialog, because the key had no effect."""
-        if self._opening is Opening.PRESSED:
-            self._opening = Opening.NOTHING
+    def can_handle_at_once(self, event: Pressed) -> bool:
+        """Return whether a key edits the query and so does not depend on the list."""
+        if not (self._is_list_in_front and self.search.has_focus) or self._is_opening:
+            return False
+        return isinstance(event, events.Paste) or event.is_printable or event.key in EDITING_KEYS
+
+    def is_ready_for(self, event: Pressed) -> bool:
+        """Return whether the keys before this one have taken effect."""
+        key = event.key if isinstance(event, events.Key) else ""
+        waits_for = WORK_TO_WAIT_FOR | {"rest"} if self._reaches_last_row(key) else WORK_TO_WAIT_FOR
+        return (
+            self._request_number > 0
+            and not self._is_opening
+            and self.search.value.strip() == self.view.query.strip()
+            and not any(worker.group in waits_for and not worker.is_finished for worker in self.workers)
+        )
+
+    def _reaches_last_row(self, key: str) -> bool:
+        steps = {"down": 1, "shift+down": 1, "pagedown": self.list.page}
+        is_near = self.list.cursor + steps.get(key, 0) >= self.list.rows.total
+        return self._is_list_in_front and (key in ("end", "ctrl+a") or (key in steps and is_near))
+
+    async def load_current_row(self) -> None:
+        """Load the row under the cursor if it is missing."""
+        if self.list.current is None:
+            self._fetch_pages(self.list.cursor, self.list.cursor)
+            while any(worker.group == "pages" and not worker.is_finished for worker in self.workers):
+                await asyncio.sleep(PATIENCE_S)
+
+    def _begin_opening(self) -> None:
+        self._is_opening = True
 
     def _end_opening(self) -> None:
-        self._opening = Opening.NOTHING
+        self._is_opening = False
 
     @property
     def _is_list_in_front(self) -> bool:
         return len(self.screen_stack) == 1 and not self.question.is_open
 
     def action_interrupt(self) -> None:
-        self.exit(INTERRUPTED)
+        self._leave(INTERRUPTED)
 
     async def action_help(self) -> None:
-        self._opening = Opening.BEGUN
+        self._begin_opening()
         await self.push_screen(HelpScreen())
         self.screen.call_after_refresh(self._end_opening)
 
@@ -280,57 +329,57 @@ class Browser(App[str]):
 
     @work(group="choose", exclusive=True, exit_on_error=False)
     async def action_resume(self) -> None:
-        await self.wait_until_settled()
         if (conversation := self.list.current) is None:
             return
         live = await asyncio.to_thread(source.load_conversation, self._db, conversation.id)
         if live is None:
-            self.report_gone(conversation)
+            self.report_gone([conversation])
         else:
+            await self._changes.finish()
             self.exit(live.id)
 
-    @work(group="change", exit_on_error=False)
-    async def action_pin(self) -> None:
-        await self._changes.apply(actions.plan_pin)
+    def action_pin(self) -> None:
+        self._changes.apply(actions.plan_pin)
 
-    @work(group="change", exit_on_error=False)
-    async def action_archive(self) -> None:
-        await self._changes.apply(actions.plan_archive)
+    def action_archive(self) -> None:
+        self._changes.apply(actions.plan_archive)
 
-    @work(group="change", exit_on_error=False)
-    async def action_delete(self) -> None:
-        await self._changes.apply(actions.plan_delete)
+    def action_delete(self) -> None:
+        self._changes.apply(actions.plan_delete)
 
-    @work(group="change", exit_on_error=False)
+    @work(group="undo", exit_on_error=False)
     async def action_undo(self) -> None:
         await self._changes.undo()
 
     def action_rename(self) -> None:
-        if (conversation := self.list.current) is None:
-            self._end_opening()
-        else:
-            self._ask_line("rename", conversation, "New title:", make_printable(conversation.title or ""))
+        if (conversation := self.list.current) is not None:
+            title = make_printable(conversation.title or "")
+            self._ask_line("rename", (conversation,), "New title:", title)
+
+    def action_tag(self) -> None:
+        if targets := self.list.targets:
+            tags = ", ".join(actions.list_common_tags(targets))
+            self._ask_line("tag", targets, f"Tags of {name_several(targets)}:", tags)
 
     def action_export(self) -> None:
-        if (conversation := self.list.current) is None:
-            self._end_opening()
-        else:
-            self._ask_line("export", conversation, "Export to:", actions.suggest_file_name(conversation))
+        if targets := self.list.targets:
+            several = f"Export {name_several(targets)} to:" if len(targets) > 1 else "Export to:"
+            self._ask_line("export", targets, several, actions.suggest_file_name(targets))
 
-    def _ask_line(self, about: str, conversation: Conversation, question: str, answer: str) -> None:
-        self._opening = Opening.BEGUN
-        self.question.ask(about, conversation, question, answer)
+    def _ask_line(self, about: str, targets: tuple[Conversation, ...], question: str, answer: str) -> None:
+        self._begin_opening()
+        self.question.ask(about, targets, question, answer)
         self.question.call_after_refresh(self._end_opening)
 
     @on(Question.Answered)
-    @work(group="change", exit_on_error=False)
+    @work(group="answer", exit_on_error=False)
     async def _act_on_answer(self, event: Question.Answered) -> None:
-        conversation = event.conversation
         if event.about == "rename":
-            await self._changes.rename(conversation, event.answer)
-            return
-        if not self._exports.is_running:
-            await self._exports.write(conversation, event.answer)
+            await self._changes.answer(actions.plan_rename(self._db, event.targets[0], event.answer))
+        elif event.about == "tag":
+            await self._changes.answer(actions.plan_tags(self._db, event.targets, event.answer))
+        elif not self._exports.is_running:
+            await self._exports.write(event.targets, event.answer)
 
     @on(Question.Cancelled)
     def _leave_question(self) -> None:
@@ -344,30 +393,64 @@ class Browser(App[str]):
         self.question.close()
         self.search.focus()
 
+    # ---------------------------------------------------------------- marks
+
+    @on(ConversationList.Marked)
+    def _count_marks(self) -> None:
+        self.status.clear_message()
+        self._follow_cursor()
+
+    def action_mark(self) -> None:
+        self.list.toggle_mark()
+
+    def action_mark_and_move(self, by: int) -> None:
+        self.list.mark(filter(None, [self.list.current]))
+        self.list.move(by)
+        self.list.mark(filter(None, [self.list.current]))
+
+    @work(group="mark", exit_on_error=False)
+    async def action_mark_range(self) -> None:
+        self.list.mark(await self._load_range(*self.list.find_range()))
+
+    @work(group="mark", exit_on_error=False)
+    async def action_mark_all(self) -> None:
+        every = await self._load_range(0, self.list.rows.total - 1)
+        if all(row.root_id in self.list.marks for row in every):
+            self.list.unmark(every)
+        else:
+            self.list.mark(every)
+
+    async def _load_range(self, first: int, last: int) -> list[Conversation]:
+        return await asyncio.to_thread(source.load_range, self._db, self.view, self.list.rows, first, last)
+
     # ---------------------------------------------------------------- order and filters
+
+    def action_project(self) -> None:
+        workspace = None if self.view.workspace else self._project
+        self._apply_filter(self.view._replace(workspace=workspace))
 
     def action_refresh_list(self) -> None:
         self.reload()
 
     def action_sort(self) -> None:
-        self.view = self.view.with_next_order()
-        self._load(pause=0)
+        self._apply_filter(self.view.with_next_order())
 
     def action_filter(self) -> None:
-        self._opening = Opening.BEGUN
+        self._begin_opening()
         self._open_filter()
 
     @work(group="filter", exclusive=True, exit_on_error=False)
     async def _open_filter(self) -> None:
         try:
             sources = await asyncio.to_thread(source.list_sources, self._db)
-            await self.push_screen(FilterDialog(self.view, sources), self._apply_filter)
+            await self.push_screen(FilterDialog(self.view, sources, self._project), self._apply_filter)
         finally:
             self.screen.call_after_refresh(self._end_opening)
 
     def _apply_filter(self, view: View | None) -> None:
         if view is not None:
             self.view = view
+            self.status.clear_message()
             self._load(pause=0)
 
     # ---------------------------------------------------------------- errors, shown as one line

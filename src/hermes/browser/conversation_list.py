@@ -19,21 +19,24 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from hermes import clock
+from hermes.browser.glyphs import drop_lone_joiners
 from hermes.browser.rows import Conversation, Rows
-from hermes.browser.view_state import View
+from hermes.browser.view_state import View, describe_empty
 from hermes.recall.snippets.snippets import CLOSE, OPEN
 from hermes.text import make_printable
 
 ROOM_FOR_TWO_LINES = 8
 """Minimum number of lines of the list for showing each search result on two lines."""
 LOADING = "…"
-POINTER, PINNED, ARCHIVED = "▌", "★", "▢"
-WHEN_WIDTH, SOURCE_WIDTH, SHORT_SOURCE = 10, 9, 4
-ROOM_FOR_SOURCE, ROOM_FOR_WHOLE_SOURCE, ROOM_FOR_PREVIEW = 40, 60, 70
-"""Minimum widths in columns for the short source, the full source, and the first words beside the title."""
+POINTER, MARKED, PINNED, ARCHIVED = "▌", "✓", "★", "▢"
+WHEN_WIDTH = 10
+ROOM_FOR_SOURCE, ROOM_FOR_PREVIEW = 36, 70
+"""Minimum widths in columns for the source, and for the first words beside the title."""
+SHARE_OF_SOURCE = 3
+"""The source takes as many columns as the longest name needs, but at most this part of the row."""
 LONGEST_TITLE = 50
 
-_MARKED = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
+_HIGHLIGHTED = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
 
 
 class ConversationList(ScrollView, can_focus=False):
@@ -59,6 +62,9 @@ class ConversationList(ScrollView, can_focus=False):
     class Moved(Message):
         """The cursor moved to another row or another conversation."""
 
+    class Marked(Message):
+        """A conversation was marked or unmarked."""
+
     class Opened(Message):
         """A row was double-clicked."""
 
@@ -67,6 +73,12 @@ class ConversationList(ScrollView, can_focus=False):
         self.rows = Rows()
         self._words: tuple[str, ...] = ()
         self._is_search = False
+        self._source_width = 0
+        self._reasons: list[str] = []
+        """The text of an empty list."""
+        self.marks: dict[str, Conversation] = {}
+        """The marked conversations by their first session. Marks stay while the query and the filters change."""
+        self._last_marked: str | None = None
 
     @property
     def current(self) -> Conversation | None:
@@ -75,21 +87,25 @@ class ConversationList(ScrollView, can_focus=False):
     def show(self, rows: Rows, view: View, cursor: int) -> None:
         """Show other rows. The words of the query are highlighted in their names."""
         self.rows, self._is_search, self._words = rows, view.is_search, view.words
+        self._reasons = [] if rows.total else describe_empty(view, rows)
         self.set_reactive(ConversationList.cursor, self.validate_cursor(cursor))
         self.redraw()
         self.keep_in_sight()
 
     def change(self, conversation: Conversation, **changes: Any) -> None:
         self.rows.change(conversation.root_id, **changes)
-        self.redraw()
+        if conversation.root_id in self.marks:
+            self.marks[conversation.root_id] = self.marks[conversation.root_id]._replace(**changes)
 
     def drop(self, conversation: Conversation) -> None:
         self.rows.remove(conversation.root_id)
-        self.redraw()
+        self.marks.pop(conversation.root_id, None)
 
     def redraw(self) -> None:
         """Redraw after a change of the rows, of their number, or of which are loaded."""
         self.set_reactive(ConversationList.cursor, self.validate_cursor(self.cursor))
+        self._source_width = max((cell_len(make_printable(row.source)) for row in self.rows), default=0)
+        self.marks.update({row.root_id: row for row in self.rows if row.root_id in self.marks})
         self.virtual_size = Size(self.scrollable_content_region.width, self.rows.total * self.lines_each)
         self.refresh()
         self._ask_for_missing()
@@ -99,13 +115,54 @@ class ConversationList(ScrollView, can_focus=False):
     def lines_each(self) -> int:
         return 2 if self._is_search and self.size.height >= ROOM_FOR_TWO_LINES else 1
 
+    # ---------------------------------------------------------------- marks
+
+    @property
+    def targets(self) -> tuple[Conversation, ...]:
+        """The conversations that an action applies to: the marked ones, or the one under the cursor."""
+        if self.marks:
+            return tuple(self.marks.values())
+        return () if self.current is None else (self.current,)
+
+    def mark(self, conversations: Iterable[Conversation]) -> None:
+        self.marks.update({conversation.root_id: conversation for conversation in conversations})
+        self._last_marked = next(reversed(self.marks), None)
+        self.redraw()
+        self.post_message(self.Marked())
+
+    def unmark(self, conversations: Iterable[Conversation]) -> None:
+        for conversation in conversations:
+            self.marks.pop(conversation.root_id, None)
+        self.redraw()
+        self.post_message(self.Marked())
+
+    def toggle_mark(self) -> None:
+        """Mark the row under the cursor or unmark it, and go to the next row."""
+        if (row := self.current) is None:
+            return
+        if row.root_id in self.marks:
+            self.unmark([row])
+        else:
+            self.mark([row])
+        self._last_marked = row.root_id
+        self.move(1)
+
+    def find_range(self) -> tuple[int, int]:
+        """Return the first and last index of the range from the row marked last to the cursor."""
+        start = None if self._last_marked is None else self.rows.find_index(self._last_marked)
+        return min(start or 0, self.cursor), max(start or 0, self.cursor)
+
     # ---------------------------------------------------------------- moving
 
     def move(self, by: int) -> None:
         self.cursor += by
 
     def move_pages(self, pages: int) -> None:
-        self.cursor += pages * max(1, self.size.height // self.lines_each - 1)
+        self.cursor += pages * self.page
+
+    @property
+    def page(self) -> int:
+        return max(1, self.size.height // self.lines_each - 1)
 
     def move_to_end(self, last: bool) -> None:
         self.cursor = self.rows.total - 1 if last else 0
@@ -143,28 +200,40 @@ class ConversationList(ScrollView, can_focus=False):
         line = y + self.scroll_offset.y
         index, second = divmod(line, self.lines_each)
         width = self.scrollable_content_region.width
+        if not self.rows.total and line < len(self._reasons):
+            text = Text(f"  {make_printable(self._reasons[line])}", self._get_styles().dim, no_wrap=True)
+            text.truncate(width, overflow="ellipsis", pad=True)
+            return Strip(list(Segment.apply_style(text.render(self.app.console, end=""), self.rich_style)))
         if index >= self.rows.total:
             return Strip.blank(width, self.rich_style)
         base = self.rich_style
         is_current = index == self.cursor
         if is_current:
             base += self.get_component_rich_style("list--cursor", partial=True)
-        pointer = Segment(
-            f"{POINTER} " if is_current else "  ",
-            base + self.get_component_rich_style("list--pointer", partial=True),
-        )
-        room = max(1, width - 3)
         row = self.rows.get(index)
+        is_marked = row is not None and row.root_id in self.marks and not second
+        pointer = [
+            Segment(
+                POINTER if is_current else " ",
+                base + self.get_component_rich_style("list--pointer", partial=True),
+            ),
+            Segment(
+                (MARKED if is_marked else " ").ljust(2 if self.marks else 1), base + self._get_styles().mark
+            ),
+        ]
+        room = max(1, width - (4 if self.marks else 3))
         if row is None:
             drawn = [Segment((LOADING if not second else "").ljust(room), base)]
         else:
             text = (
                 _render_snippet(row, room, self._get_styles())
                 if second
-                else _render_heading(row, room, self._get_styles(), self._words, clock.now())
+                else _render_heading(
+                    row, room, self._get_styles(), self._words, self._source_width, clock.now()
+                )
             )
             drawn = list(Segment.apply_style(text.render(self.app.console, end=""), base))
-        return Strip([pointer, *drawn, Segment(" ", base)]).adjust_cell_length(width, base)
+        return Strip([*pointer, *drawn, Segment(" ", base)]).adjust_cell_length(width, base)
 
     def _ask_for_missing(self) -> None:
         first = self.scroll_offset.y // self.lines_each
@@ -191,14 +260,18 @@ class Styles(NamedTuple):
 
 
 def _render_heading(
-    conversation: Conversation, width: int, styles: Styles, words: Iterable[str], now: float
+    conversation: Conversation,
+    width: int,
+    styles: Styles,
+    words: Iterable[str],
+    source_width: int,
+    now: float,
 ) -> Text:
     """Render the first line: marks and name on the left, source and time on the right, padded to `width`."""
     right = Text(no_wrap=True)
     if width >= ROOM_FOR_SOURCE:
-        room = SOURCE_WIDTH if width >= ROOM_FOR_WHOLE_SOURCE else SHORT_SOURCE
         source = Text(make_printable(conversation.source), styles.source)
-        source.truncate(room, pad=True)
+        source.truncate(min(source_width, width // SHARE_OF_SOURCE), overflow="ellipsis", pad=True)
         right.append_text(source).append(" ")
     right.append(clock.format_relative(conversation.last_active, now).rjust(WHEN_WIDTH), styles.dim)
     left = Text(no_wrap=True)
@@ -210,13 +283,19 @@ def _render_heading(
         conversation.name, styles.plain if conversation.title and not conversation.archived else styles.dim
     )
     room = max(0, width - right.cell_len - 1)
+    if conversation.tags:
+        name.append(f"  {format_tags(conversation)}", styles.source)
     if conversation.title and conversation.preview and room >= ROOM_FOR_PREVIEW:
         name.truncate(LONGEST_TITLE, overflow="ellipsis")
-        name.append(f"  {make_printable(conversation.preview)}", styles.dim)
+        name.append(f"  {drop_lone_joiners(make_printable(conversation.preview))}", styles.dim)
     highlight(name, words, styles.match)
     left.append_text(name)
     left.truncate(room, overflow="ellipsis", pad=True)
     return left.append(" ").append_text(right)
+
+
+def format_tags(conversation: Conversation) -> str:
+    return " ".join(f"#{make_printable(tag)}" for tag in conversation.tags)
 
 
 def _render_snippet(conversation: Conversation, width: int, styles: Styles) -> Text:
@@ -226,13 +305,14 @@ def _render_snippet(conversation: Conversation, width: int, styles: Styles) -> T
     A conversation found by its title shows its first words instead.
     """
     line = Text(no_wrap=True)
-    excerpt = make_printable(conversation.snippet or (conversation.preview if conversation.title else ""))
+    excerpt = conversation.snippet or (conversation.preview if conversation.title else "")
+    excerpt = drop_lone_joiners(make_printable(excerpt))
     at = 0
     first = excerpt.find(OPEN)
-    if first > width // 2 and cell_len(_MARKED.sub(r"\1", excerpt)) > width:
+    if first > width // 2 and cell_len(_HIGHLIGHTED.sub(r"\1", excerpt)) > width:
         at = first - width // 3
         line.append("…", styles.dim)
-    for match in _MARKED.finditer(excerpt, at):
+    for match in _HIGHLIGHTED.finditer(excerpt, at):
         line.append(excerpt[at : match.start()], styles.dim)
         line.append(match[1], styles.match)
         at = match.end()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from textual.app import ComposeResult
@@ -18,7 +19,7 @@ from hermes.browser.view_state import KIND_NAMES, View
 from hermes.store.sessions.listing import KINDS
 from hermes.text import make_printable
 
-ARCHIVE = "archive"
+ARCHIVE, PROJECT = "archive", "project"
 TICKED, OPEN = "[x]", "[ ]"
 """Ticks are drawn as characters rather than colours, so that everybody can distinguish them."""
 
@@ -44,11 +45,17 @@ class Choices(OptionList):
     def ticked(self) -> tuple[str, ...]:
         return tuple(choice.value for choice in self._choices if choice.ticked)
 
+    def tick_only(self, values: Collection[str]) -> None:
+        for index, choice in enumerate(self._choices):
+            self._set(index, choice.value in values)
+
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        choice = self._choices[event.option_index]
-        self._choices[event.option_index] = changed = choice._replace(ticked=not choice.ticked)
-        self.replace_option_prompt_at_index(event.option_index, _render_choice(changed))
+        self._set(event.option_index, not self._choices[event.option_index].ticked)
+
+    def _set(self, index: int, ticked: bool) -> None:
+        self._choices[index] = changed = self._choices[index]._replace(ticked=ticked)
+        self.replace_option_prompt_at_index(index, _render_choice(changed))
 
 
 def _render_choice(choice: Choice) -> Content:
@@ -63,9 +70,9 @@ class FilterDialog(ModalScreen[View | None]):
         Binding("ctrl+x", "reset", show=False),
     ]
 
-    def __init__(self, view: View, sources: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, view: View, sources: Sequence[tuple[str, int]], project: str) -> None:
         super().__init__()
-        self._view, self._sources = view, sources
+        self._view, self._sources, self._project = view, sources, project
 
     def compose(self) -> ComposeResult:
         view = self._view
@@ -83,7 +90,12 @@ class FilterDialog(ModalScreen[View | None]):
                     yield Choices(sources, id="sources")
                 with Vertical():
                     yield Static("Show", classes="heading")
-                    yield Choices([*kinds, Choice(ARCHIVE, "the archive", view.archived)], id="kinds")
+                    name = make_printable(Path(self._project).name or self._project, width_limit=20)
+                    others = [
+                        Choice(ARCHIVE, "the archive", view.archived),
+                        Choice(PROJECT, f"only in {name}", view.workspace is not None),
+                    ]
+                    yield Choices([*kinds, *others], id="kinds")
             yield Static("Space tick · Tab other side · ⏎ apply · ^X reset", classes="hint")
 
     async def action_apply(self) -> None:
@@ -94,12 +106,18 @@ class FilterDialog(ModalScreen[View | None]):
         kinds: tuple[str, ...] | None = tuple(kind for kind in KINDS if kind in ticked)
         if not kinds or kinds == self._view.visible_kinds:
             kinds = self._view.kinds
+        workspace = (self._view.workspace or self._project) if PROJECT in ticked else None
         await self.dismiss(
-            self._view._replace(sources=sources or None, kinds=kinds, archived=ARCHIVE in ticked)
+            self._view._replace(
+                sources=sources or None, kinds=kinds, archived=ARCHIVE in ticked, workspace=workspace
+            )
         )
 
-    async def action_reset(self) -> None:
-        await self.dismiss(View(query=self._view.query, limit=self._view.limit))
+    def action_reset(self) -> None:
+        """Tick the defaults. The dialog stays open, so that other filters can be chosen or the reset cancelled."""
+        self._view = self._view._replace(sources=None, kinds=None, archived=False, workspace=None)
+        self.query_one("#sources", Choices).tick_only(())
+        self.query_one("#kinds", Choices).tick_only(self._view.visible_kinds)
 
     async def action_cancel(self) -> None:
         await self.dismiss(None)

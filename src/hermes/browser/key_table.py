@@ -19,25 +19,31 @@ class Key(NamedTuple):
 
     @property
     def name(self) -> str:
-        names = {"enter": "⏎", "escape": "Esc", "tab": "Tab", "f1": "F1"}
+        names = {"enter": "⏎", "escape": "Esc", "tab": "Tab", "f1": "F1", "shift+down": "⇧↓ ⇧↑"}
         first = self.keys.split(",")[0]
         return names.get(first) or first.replace("ctrl+", "^").upper()
 
 
 KEYS = (
     Key("enter", "resume", "resume", "continue this conversation"),
-    Key("ctrl+d", "delete", "delete", "move it to the trash"),
-    Key("ctrl+z", "undo", "undo", "undo the last change: delete, archive, pin or rename"),
-    Key("ctrl+r", "rename", "rename", "change its title"),
+    Key("ctrl+x,insert,ctrl+@", "mark", "mark", "mark it and go to the next; also Insert and ^Space"),
+    Key("ctrl+d", "delete", "delete", "move it to the trash, or all that are marked"),
+    Key("ctrl+z", "undo", "undo", "undo the last change: delete, archive, pin, tag or rename"),
     Key("ctrl+p", "pin", "pin", "pin it: it stays on top and is never pruned; again to unpin"),
     Key("ctrl+t", "archive", "archive", "archive it; again to unarchive"),
+    Key("ctrl+g", "tag", "tag", "change its tags, with commas between them"),
+    Key("ctrl+e", "export", "export", "export it to a file: .jsonl, .md or .html"),
+    Key("ctrl+a", "mark_all", "mark all", "mark all that are found or listed; again to unmark them"),
+    Key("ctrl+y", "mark_range", "", "mark all from the last marked one to this one"),
+    Key("shift+down", "mark_and_move(1)", "", "mark while moving"),
+    Key("ctrl+r", "rename", "rename", "change its title"),
+    Key("ctrl+n", "project", "project", "show only the project of this directory; again to show all"),
     Key("ctrl+f", "filter", "filter", "choose sources and kinds, and whether the archive is shown"),
     Key("ctrl+s", "sort", "sort", "change the order: last activity, start, title"),
-    Key("ctrl+e", "export", "export", "export it to a file: .jsonl, .md or .html"),
     Key("ctrl+o", "preview", "preview", "show or hide the transcript"),
     Key("tab", "switch", "scroll", "go to the transcript and back; arrows, PageUp, g and G scroll there"),
     Key("ctrl+l", "refresh_list", "", "reload the list"),
-    Key("escape", "leave", "", "clear the query; leave when it is empty"),
+    Key("escape", "leave", "", "clear the query, then the marks; leave when there are none"),
     Key("f1", "help", "keys", "show these keys; also ? while nothing is typed"),
 )
 MOVING = (
@@ -48,7 +54,11 @@ MOVING = (
 )
 
 
-BINDINGS: list[BindingType] = [Binding(key.keys, key.action, key.label, show=False) for key in KEYS]
+BINDINGS: list[BindingType] = [
+    *(Binding(key.keys, key.action, key.label, show=False) for key in KEYS),
+    Binding("shift+up", "mark_and_move(-1)", show=False),
+    Binding("ctrl+j", "resume", show=False),  # Enter that was pressed before the terminal was in raw mode
+]
 """The bindings have no priority, so they are processed after all keys pressed before them, wherever the focus
 is."""
 

@@ -41,7 +41,6 @@ class SearchInput(Input, inherit_bindings=False):
         Binding("right", "cursor_right", show=False),
         Binding("ctrl+left", "cursor_left_word", show=False),
         Binding("ctrl+right", "cursor_right_word", show=False),
-        Binding("ctrl+a", "home", show=False),
         Binding("backspace", "delete_left", show=False),
         Binding("delete", "delete_right", show=False),
         Binding("ctrl+w,ctrl+backspace", "delete_left_word", show=False),
@@ -65,20 +64,29 @@ class SearchInput(Input, inherit_bindings=False):
             await self.run_action("app.help")
 
 
+EDITING_KEYS = frozenset(
+    key
+    for binding in SearchInput.BINDINGS
+    if isinstance(binding, Binding) and not binding.action.startswith("app.")
+    for key in binding.key.split(",")
+)
+"""Keys that edit the query and do not depend on the list."""
+
+
 class Question(Horizontal):
     BINDINGS = [Binding("escape", "cancel", show=False)]  # noqa: RUF012
 
     class Answered(Message):
-        def __init__(self, about: str, conversation: Conversation, answer: str) -> None:
+        def __init__(self, about: str, targets: tuple[Conversation, ...], answer: str) -> None:
             super().__init__()
-            self.about, self.conversation, self.answer = about, conversation, answer
+            self.about, self.targets, self.answer = about, targets, answer
 
     class Cancelled(Message):
         pass
 
     def __init__(self) -> None:
         super().__init__(id="question")
-        self._pending: tuple[str, Conversation] | None = None
+        self._pending: tuple[str, tuple[Conversation, ...]] | None = None
 
     def compose(self) -> ComposeResult:
         yield Static(id="asked")
@@ -88,9 +96,9 @@ class Question(Horizontal):
     def is_open(self) -> bool:
         return self.has_class("-open")
 
-    def ask(self, about: str, conversation: Conversation, question: str, answer: str) -> None:
+    def ask(self, about: str, targets: tuple[Conversation, ...], question: str, answer: str) -> None:
         """Ask a question with a default answer to edit. `about` names the purpose of the answer."""
-        self._pending = (about, conversation)
+        self._pending = (about, targets)
         self.query_one("#asked", Static).update(Content(question))
         field = self.query_one(Input)
         field.value = answer
@@ -122,15 +130,17 @@ class StatusLine(Static):
         self._message = ""
         self._timer: Timer | None = None
 
-    def describe(self, view: View, rows: Rows, cursor: int) -> None:
-        """Describe the list, such as `3 of 431 · 300 cron, 12 archived hidden · by last activity`."""
+    def describe(self, view: View, rows: Rows, cursor: int, marked: int) -> None:
+        """Describe the list, such as `3 marked · 3 of 431 · 12 archived hidden · by last activity`."""
         if rows.total:
-            best = "the best " if rows.are_more else ""
-            counted = f"{cursor + 1:,} of {best}{rows.total:,}" + (" found" if view.is_search else "")
+            best = "the best " if rows.are_more and view.limit is not None else ""
+            more = "+" if rows.are_more and not best else ""
+            counted = f"{cursor + 1:,} of {best}{rows.total:,}{more}" + (" found" if view.is_search else "")
         else:
             counted = "nothing found" if view.is_search else "no conversations"
         inside = f"as part of a word: {make_printable(', '.join(rows.parts))}" if rows.parts else ""
         parts = (
+            f"{marked:,} marked" if marked else "",
             counted,
             inside,
             view.describe_filters(),
@@ -146,10 +156,12 @@ class StatusLine(Static):
         self._message = make_printable(sentence)
         self.set_class(not is_problem, "-message")
         self.set_class(is_problem, "-problem")
-        self._timer = self.set_timer(MESSAGE_S, self._clear_message)
+        self._timer = self.set_timer(MESSAGE_S, self.clear_message)
         self.refresh(layout=True)
 
-    def _clear_message(self) -> None:
+    def clear_message(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
         self._message, self._timer = "", None
         self.remove_class("-message", "-problem")
         self.refresh(layout=True)

@@ -19,7 +19,8 @@ from textual.strip import Strip
 from textual.worker import Worker, WorkerState
 
 from hermes import clock
-from hermes.browser.conversation_list import highlight
+from hermes.browser.conversation_list import format_tags, highlight
+from hermes.browser.glyphs import drop_lone_joiners
 from hermes.browser.rows import Conversation
 from hermes.browser.source import Part, Transcript, find_clues
 from hermes.reasoning import split_reasoning
@@ -154,6 +155,8 @@ class Preview(ScrollView, can_focus=True):
         subtitle = (
             "" if conversation is None else f"{conversation.source}{person} · {count} · {conversation.id}"
         )
+        if conversation is not None and conversation.tags:
+            subtitle = f"{format_tags(conversation)} · {subtitle}"
         self.border_subtitle = Text(make_printable(subtitle))
 
     def _show_sentence(self, sentence: str) -> None:
@@ -359,7 +362,7 @@ def _render_content(
 def _render_text(
     excerpt: Excerpt, width: int, palette: Palette, clues: Iterable[str], console: Console
 ) -> list[Text]:
-    text = Text.styled(spell_controls(excerpt.piece).strip("\n"), palette.plain)
+    text = Text.styled(drop_lone_joiners(spell_controls(excerpt.piece)).strip("\n"), palette.plain)
     highlight(text, clues, palette.match)
     lines = [_render_omission(excerpt.before, "earlier", palette)] if excerpt.before else []
     lines += text.wrap(console, max(1, width), tab_size=TAB)
@@ -380,7 +383,7 @@ def _render_call(call: str, width: int, palette: Palette, console: Console) -> l
 
 def _render_tool_result(excerpt: MessageExcerpt, width: int, palette: Palette) -> Text:
     """Render the name of the tool and the beginning of its output."""
-    output = make_printable(excerpt.text.piece.strip(), width_limit=4 * width)
+    output = drop_lone_joiners(make_printable(excerpt.text.piece.strip(), width_limit=4 * width))
     length = len(excerpt.text.piece) + excerpt.text.before + excerpt.text.after
     size = f"  {length:,} characters" if length > len(output) else ""
     line = Text.styled(f"◂ {make_printable(excerpt.tool or 'tool', width_limit=24)}  ", palette.tool)

@@ -1,14 +1,16 @@
 """The loaded rows of the conversation list.
 
-Invariant: at most `KEPT` rows are in memory, independent of the length of the list. Dropped rows are
-requested again when they become visible.
+Invariant: at most `KEPT` rows of a list are in memory, independent of its length. Dropped rows are requested
+again when they become visible. The rows of a search stay in memory, because the store cannot return them page
+by page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from hermes.browser.glyphs import drop_lone_joiners
 from hermes.text import make_printable
 
 PAGE = 50
@@ -37,6 +39,8 @@ class Conversation(NamedTuple):
     """The message that was found, and its session."""
     person: str | None = None
     """The platform's id of the person. Two people may use the same title."""
+    workspace: str | None = None
+    tags: tuple[str, ...] = ()
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Conversation:
@@ -54,16 +58,25 @@ class Conversation(NamedTuple):
             pinned=row["pinned_at"] is not None,
             archived=bool(row["archived"]),
             person=row.get("user_id"),
+            workspace=row.get("workspace"),
+            tags=tuple(row.get("tags") or ()),
         )
 
     @property
     def name(self) -> str:
-        return make_printable(self.title or self.preview or UNTITLED, width_limit=200)
+        return drop_lone_joiners(make_printable(self.title or self.preview or UNTITLED, width_limit=200))
 
     @property
     def short_name(self) -> str:
         """The name in a sentence."""
         return f"“{make_printable(self.title or self.preview or self.id, width_limit=22)}”"
+
+
+def name_several(conversations: Sequence[Conversation]) -> str:
+    """Return one or several conversations in a sentence: `“x”` or `3 conversations`."""
+    if len(conversations) == 1:
+        return conversations[0].short_name
+    return f"{len(conversations):,} conversations"
 
 
 class Rows:
@@ -73,12 +86,14 @@ class Rows:
         hidden: Mapping[str, int] | None = None,
         *,
         are_more: bool = False,
+        of_search: bool = False,
         parts: tuple[str, ...] = (),
     ) -> None:
         self.total = total
         self.hidden = dict(hidden or {})
         self.are_more = are_more
         """Whether the search found more conversations. These rows are the best ones."""
+        self.of_search = of_search
         self.parts = parts
         """Words of the query that matched as parts of longer words."""
         self._at: dict[int, Conversation] = {}
@@ -92,6 +107,14 @@ class Rows:
     def get(self, index: int) -> Conversation | None:
         return self._at.get(index)
 
+    def __iter__(self) -> Iterator[Conversation]:
+        """Iterate over the loaded rows in order."""
+        return iter([self._at[index] for index in sorted(self._at)])
+
+    def to_offset(self, index: int) -> int:
+        """Return the offset in the store of the row at an index."""
+        return max(0, index - self._before)
+
     def count_rest(self, offset: int) -> int:
         """Return how many rows the store should have from an offset on."""
         return self.total - self._before - offset
@@ -100,7 +123,7 @@ class Rows:
         """Add a page of rows from the store."""
         for index, row in enumerate(rows, offset + self._before):
             self._at[index] = row
-        if len(self._at) > KEPT:
+        if len(self._at) > KEPT and not self.of_search:
             middle = offset + self._before + PAGE // 2
             # Keep the inserted first row, because the store cannot return it again.
             nearest = sorted(self._at, key=lambda at: -1 if at < self._before else abs(at - middle))[:KEPT]

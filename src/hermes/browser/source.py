@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from hermes.browser.view_state import View
     from hermes.db.session_db import SessionDB
 
-MOST_FOUND = 100
-"""Maximum number of conversations shown for a query. A user who needs others adds a word."""
+MOST_FOUND, MOST_COUNTED = 100, 10_000
+"""Maximum number of conversations shown at once for a query, and of all that are loaded and counted after that."""
+SLICE = 500
+"""Number of rows that are read at once if many are needed."""
 
 _MARKED = re.compile(f"{OPEN}(.+?){CLOSE}", re.DOTALL)
 PAGE_ROOM = 12_000
@@ -31,10 +33,15 @@ DEEPEST = 16
 """Maximum number of empty sessions skipped at once."""
 
 
-def load_rows(db: SessionDB, view: View, offset: int = 0) -> Rows:
-    """Return the rows of a view: the page at an offset of a list, or all results of a search."""
+def load_rows(db: SessionDB, view: View, index: int = 0) -> Rows:
+    """Return the rows of a view: the page of a list that contains an index, or the best results of a search.
+
+    A search returns all results at once if the index is beyond the best ones.
+    """
     if view.is_search:
-        return search_rows(db, view)
+        best = search_rows(db, view)
+        return best if index < MOST_FOUND else search_rows(db, view, MOST_COUNTED, best)
+    offset = index // PAGE * PAGE
     page = db.list_conversations(limit=_get_limit(view, offset), offset=offset, **view.list_arguments())
     rows = Rows(page.total if view.limit is None else min(view.limit, page.total), page.hidden)
     rows.put(offset, map(Conversation.from_row, page.rows))
@@ -46,20 +53,38 @@ def load_page(db: SessionDB, view: View, offset: int) -> list[Conversation]:
     return [Conversation.from_row(row) for row in page.rows]
 
 
-def search_rows(db: SessionDB, view: View) -> Rows:
+def load_range(db: SessionDB, view: View, rows: Rows, first: int, last: int) -> list[Conversation]:
+    """Return the rows from an index to another, both included, also those that are not loaded."""
+    if rows.of_search or not rows.find_missing(first, last):
+        return [row for index in range(first, last + 1) if (row := rows.get(index)) is not None]
+    found = {row.root_id: row for index in (first, last) if (row := rows.get(index)) is not None}
+    for offset in range(rows.to_offset(first), rows.to_offset(last) + 1, SLICE):
+        limit = min(SLICE, rows.to_offset(last) + 1 - offset)
+        page = db.list_conversations(limit=limit, offset=offset, **view.list_arguments())
+        found.update({row["root_id"] or row["id"]: Conversation.from_row(row) for row in page.rows})
+    return list(found.values())
+
+
+def search_rows(db: SessionDB, view: View, most_found: int | None = None, before: Rows | None = None) -> Rows:
     """Return the conversations with matching titles or messages, each once: titles first, then the best
-    matches."""
-    rows: dict[str, Conversation] = {}
+    matches.
+
+    `before` are the rows of an earlier search for fewer results. They stay in front, so that no row moves.
+    """
+    most_found = MOST_FOUND if most_found is None else most_found
+    rows: dict[str, Conversation] = {row.root_id: row for row in before or ()}
     hidden, are_more = 0, False
-    most = min(MOST_FOUND, view.limit or MOST_FOUND)
+    most = min(most_found, view.limit or most_found)
     hits = db.search_conversations(
         view.query,
-        MOST_FOUND + 1,  # one extra row shows whether there are more
+        most_found + 1,  # one extra row shows whether there are more
         sources=view.sources,
         include_hidden=view.kinds is not None or view.archived,
         unfinished=True,
     )
     for hit in hits:
+        if hit["conversation_id"] in rows:
+            continue
         found_row = load_conversation(db, hit["session_id"], hit["message_id"], hit["snippet"])
         if found_row is None:
             continue
@@ -71,7 +96,8 @@ def search_rows(db: SessionDB, view: View) -> Rows:
             break
         rows.setdefault(found_row.root_id, found_row)
     left_out = {**hits.hidden, **({"more": hidden} if hidden else {})}
-    result = Rows(len(rows), left_out, are_more=are_more, parts=hits.parts)
+    are_more = are_more or len(hits) > most_found
+    result = Rows(len(rows), left_out, are_more=are_more, of_search=True, parts=hits.parts)
     result.put(0, sorted(rows.values(), key=_KEYS[view.found_order]))
     return result
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from hermes.browser.rows import Conversation
+from hermes.browser.rows import Conversation, Rows
 from hermes.store.sessions.listing import HIDDEN_KINDS, KINDS
 
 ORDERS = {"activity": "by last activity", "started": "by start", "title": "by title"}
@@ -24,6 +25,8 @@ class View(NamedTuple):
     order: str = "activity"
     found_order: str = "relevance"
     limit: int | None = None
+    workspace: str | None = None
+    """The project whose conversations are shown. None means all projects."""
 
     @property
     def is_search(self) -> bool:
@@ -41,10 +44,6 @@ class View(NamedTuple):
         hidden = HIDDEN_KINDS if self.sources is None else ("child",)
         return tuple(kind for kind in KINDS if kind not in hidden)
 
-    @property
-    def is_filtered(self) -> bool:
-        return self.sources is not None or self.kinds is not None or self.archived
-
     def list_arguments(self) -> dict[str, Any]:
         """Return the view as arguments of `list_conversations`. The archive needs both explicit kinds and
         `include_hidden`."""
@@ -53,6 +52,7 @@ class View(NamedTuple):
             "sources": self.sources,
             "kinds": kinds,
             "include_hidden": self.archived,
+            "workspace": self.workspace,
             "order": self.order,
             "pinned_first": True,
         }
@@ -63,6 +63,7 @@ class View(NamedTuple):
             (self.sources is None or conversation.source in self.sources)
             and conversation.kind in self.visible_kinds
             and (self.archived or not conversation.archived)
+            and self.workspace in (None, conversation.workspace)
         )
 
     def with_next_order(self) -> View:
@@ -74,7 +75,9 @@ class View(NamedTuple):
         return FOUND_ORDERS[self.found_order if self.is_search else self.order]
 
     def describe_filters(self) -> str:
-        filters = [", ".join(self.sources)] if self.sources else []
+        filters = [f"only in {Path(self.workspace).name or self.workspace}"] if self.workspace else []
+        if self.sources:
+            filters.append(", ".join(self.sources))
         if self.kinds is not None:
             filters.append("every kind" if set(self.kinds) == set(KINDS) else _describe_kinds(self.kinds))
         if self.archived:
@@ -91,6 +94,33 @@ def describe_hidden(hidden: dict[str, int]) -> str:
     most_first = sorted(hidden.items(), key=lambda item: (-item[1], item[0]))
     counts = ", ".join(f"{count:,} {REASONS.get(reason, reason)}" for reason, count in most_first)
     return f"{counts} hidden" if counts else ""
+
+
+def describe_empty(view: View, rows: Rows) -> list[str]:
+    """Return what an empty list says: why it is empty, and what to do."""
+    filters, hidden = view.describe_filters(), describe_hidden(rows.hidden)
+    if not (view.is_search or filters or hidden):
+        return [
+            "No conversations yet.",
+            "",
+            "Start one:          hermes chat",
+            "Import an export:   hermes sessions import FILE",
+            "Look at samples:    hermes demo",
+        ]
+    place = f"in {view.workspace}" if view.workspace else "here"
+    lines = [
+        f"Nothing found for “{view.query.strip()}”." if view.is_search else f"No conversations {place}.",
+        "",
+    ]
+    if view.is_search:
+        lines.append("Esc clears the query.")
+    if view.workspace:
+        lines.append("^N shows the other projects again.")
+    if filters and filters != view._replace(sources=None, kinds=None, archived=False).describe_filters():
+        lines.append(f"^F changes the filters: {filters}.")
+    if hidden:
+        lines.append(f"{hidden}; ^F shows them.")
+    return lines
 
 
 def _describe_kinds(kinds: tuple[str, ...]) -> str:

@@ -1,0 +1,108 @@
+"""The connection to the terminal: Textual's driver for POSIX systems, with two differences.
+
+Emoji that the terminal measures differently from Textual are drawn in a simpler form (`glyphs`). At the start,
+the driver draws a sample of each kind and asks for the cursor position after it. Until the terminal has
+answered, the simple forms are used.
+
+Escape followed at once by another key is these two keys. Textual reads them as Alt with a key, and loses both
+because no Alt key has a meaning here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+from codecs import getincrementaldecoder
+from collections.abc import Iterable
+
+from textual import events
+from textual._parser import ParseError
+from textual._xterm_parser import XTermParser
+from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
+
+from hermes.browser.glyphs import SAMPLES, Glyphs
+
+READ_AT_ONCE = 4096
+TICK_S = 0.1
+"""Seconds between two checks for an Escape key without a following key."""
+BEGINS_SEQUENCE = r"[\[\]OPX^_]"
+"""The characters after Escape with which control sequences begin."""
+ESCAPE_KEY = re.compile(f"\x1b(?!{BEGINS_SEQUENCE}|\\Z)")
+PROBE_LINE = "\x1b[2;1H"
+"""Moves to the second line. Replies for the first line look like modified function keys."""
+CURSOR_POSITION, CLEAR_LINE = "\x1b[6n", "\x1b[2K"
+
+
+class KeyParser(XTermParser):
+    """Parses input. An Escape that no control sequence can begin with is the Escape key."""
+
+    def feed(self, data: str) -> Iterable[Message]:
+        if data and self._timeout_time is not None and re.match(f"(?!{BEGINS_SEQUENCE})", data):
+            yield from self._end_escape()  # the previous data ended with Escape
+        start = 0
+        for found in ESCAPE_KEY.finditer(data):
+            yield from super().feed(data[start : found.end()])
+            yield from self._end_escape()
+            start = found.end()
+        if start < len(data) or not data:
+            yield from super().feed(data[start:])
+
+    def _end_escape(self) -> Iterable[Message]:
+        if self._timeout_time is not None:
+            self._timeout_time = 0.0
+            yield from self.tick()
+
+
+class TerminalDriver(LinuxDriver):
+    _glyphs = Glyphs()
+    _measured: list[int]
+    _is_measuring = False
+
+    def start_application_mode(self) -> None:
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        self._measured, self._is_measuring = [], True
+        for sample in SAMPLES.values():
+            super().write(f"{PROBE_LINE}{CLEAR_LINE}{sample}{CURSOR_POSITION}")
+        super().write(f"{PROBE_LINE}{CLEAR_LINE}")
+        self.flush()
+
+    def write(self, data: str) -> None:
+        super().write(self._glyphs.simplify(data))
+
+    def process_message(self, message: Message) -> None:
+        """Use replies to the probes. This runs in the input thread."""
+        if not (self._is_measuring and isinstance(message, events.CursorPosition)):
+            super().process_message(message)
+            return
+        self._measured.append(message.x)
+        if len(self._measured) == len(SAMPLES):
+            self._is_measuring = False
+            self._glyphs = Glyphs(self._measured)
+            self._loop.call_soon_threadsafe(self._redraw)
+
+    def _redraw(self) -> None:
+        if self._app.screen_stack:
+            for widget in self._app.screen.walk_children(with_self=True):
+                widget.refresh()
+
+    def run_input_thread(self) -> None:
+        """Read keys as Textual does, but with `KeyParser`."""
+        selector = selectors.SelectSelector()
+        selector.register(self.fileno, selectors.EVENT_READ)
+        parser, decoder = KeyParser(self._debug), getincrementaldecoder("utf-8")(errors="replace")
+        try:
+            while not self.exit_event.is_set():
+                text = decoder.decode(os.read(self.fileno, READ_AT_ONCE)) if selector.select(TICK_S) else ""
+                for message in parser.feed(text) if text else ():
+                    self.process_message(message)
+                for message in parser.tick():
+                    self.process_message(message)
+        finally:
+            selector.close()
+            try:
+                for _ in parser.feed(""):
+                    pass
+            except (EOFError, ParseError):
+                pass

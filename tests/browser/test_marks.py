@@ -1,0 +1,206 @@
+"""Marked conversations: how they are marked, counted, changed together and undone together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hermes.browser import source
+from hermes.browser.view_state import View
+from hermes_state import SessionDB
+from tests.browser.conftest import Browsing, Told
+from tests.browser.test_list import add_many
+
+
+def some(told: Told, count: int = 5) -> None:
+    for number in range(count):
+        told(f"s{number}", f"the zebra number {number}", title=f"number {number}", age=60 * number)
+
+
+async def test_a_mark_is_set_counted_shown_and_taken_away(browsing: Browsing, told: Told) -> None:
+    some(told)
+    async with browsing() as screen:
+        await screen.press("ctrl+x", "ctrl+x")
+        assert screen.status.startswith("2 marked · 3 of 5")
+        assert [line[:13] for line in screen.lines[1:4]] == [
+            " ✓ number 0  ",
+            " ✓ number 1  ",
+            "▌  number 2  ",
+        ]
+        await screen.press("up", "insert")
+        assert screen.status.startswith("1 marked")
+        await screen.press("escape")
+        assert screen.status.startswith("3 of 5")
+        assert screen.app.is_running
+
+
+async def test_one_key_marks_a_range_and_one_marks_all(browsing: Browsing, told: Told) -> None:
+    some(told, 8)
+    async with browsing() as screen:
+        await screen.press("down", "ctrl+x", "down", "down", "ctrl+y")
+        assert list(screen.app.list.marks) == ["s1", "s2", "s3", "s4"]
+        await screen.press("ctrl+a")
+        assert screen.status.startswith("8 marked")
+        await screen.press("ctrl+a")
+        assert screen.app.list.marks == {}
+        await screen.press("home", "shift+down", "shift+down", "down", "down", "shift+up")
+        assert sorted(screen.app.list.marks) == ["s0", "s1", "s2", "s3", "s4"]
+
+
+async def test_all_and_ranges_include_rows_that_are_not_loaded(browsing: Browsing) -> None:
+    with SessionDB() as store:
+        add_many(store, 1_200)
+        async with browsing(store=store) as screen:
+            await screen.press("ctrl+a")
+            assert screen.status.startswith("1,200 marked")
+            await screen.press("escape", "home", "down", "ctrl+x", "end", "ctrl+y")
+            assert screen.status.startswith("1,199 marked")
+
+
+async def test_marks_stay_while_the_query_changes(browsing: Browsing, told: Told, db: SessionDB) -> None:
+    told("a", "the zebra", title="stripes")
+    told("b", "the horse", title="mane")
+    async with browsing() as screen:
+        await screen.type("zebra")
+        await screen.press("ctrl+x", "escape")
+        await screen.type("horse")
+        await screen.press("ctrl+x")
+        assert screen.status.startswith("2 marked · 1 of 1 found")
+        await screen.press("ctrl+p")
+        assert screen.status.startswith("Pinned 2 conversations")
+    assert db.list_conversations(pinned_only=True).total == 2
+
+
+@pytest.mark.parametrize(("key", "done"), [("ctrl+d", "Deleted"), ("ctrl+t", "Archived")])
+async def test_marked_ones_leave_together_and_come_back_together(
+    browsing: Browsing, told: Told, db: SessionDB, key: str, done: str
+) -> None:
+    some(told)
+    async with browsing() as screen:
+        await screen.press("ctrl+x", "down", "ctrl+x", key)
+        assert screen.status == f"{done} 2 conversations · ^Z to undo"
+        assert screen.names == ["number 1", "number 3", "number 4"]
+        assert screen.app.list.marks == {}
+        assert db.list_conversations().total == 3
+        await screen.press("ctrl+z")
+        assert screen.status == f"Undone: {done} 2 conversations"
+        assert len(screen.names) == 5
+    assert db.list_trash() == []
+    assert db.list_conversations().total == 5
+
+
+async def test_pinning_several_pins_the_others_and_undo_unpins_only_those(
+    browsing: Browsing, told: Told, db: SessionDB
+) -> None:
+    some(told)
+    db.pin_session("s0")
+    async with browsing() as screen:
+        await screen.press("ctrl+x", "ctrl+x", "ctrl+x", "ctrl+p")
+        assert screen.status.startswith("Pinned 2 conversations")
+        await screen.press("ctrl+z")
+        assert [row["id"] for row in db.list_conversations(pinned_only=True).rows] == ["s0"]
+        await screen.press("ctrl+p", "ctrl+p")
+        assert screen.status.startswith("Unpinned 3 conversations")
+
+
+async def test_tags_in_common_are_edited_and_the_others_stay(
+    browsing: Browsing, told: Told, db: SessionDB
+) -> None:
+    some(told, 2)
+    db.add_tags("s0", "work", "old")
+    db.add_tags("s1", "work")
+    async with browsing(size=(160, 30)) as screen:
+        assert "number 0  #old #work" in screen.lines[1]
+        await screen.press("ctrl+a", "ctrl+g")
+        assert "Tags of 2 conversations: work" in screen.text
+        await screen.press("ctrl+u", *"New Project,", *" #x", "enter")
+        assert screen.status == "Tagged 2 conversations · ^Z to undo"
+        assert (db.tags_of("s0"), db.tags_of("s1")) == (["new project", "old", "x"], ["new project", "x"])
+        assert "#new project #old #x" in screen.text
+        await screen.press("ctrl+z")
+        assert (db.tags_of("s0"), db.tags_of("s1")) == (["old", "work"], ["work"])
+        await screen.press("escape", "home", "ctrl+g")
+        assert "Tags of “number 0”: old, work" in screen.text
+        await screen.press("ctrl+u", *"t" * 51, "enter")
+        assert "at most 50 characters" in screen.text
+        assert "Tags of" in screen.text
+
+
+async def test_several_are_exported_to_one_file_or_a_folder(
+    browsing: Browsing, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    some(told)
+    (tmp_path / "folder").mkdir()
+    async with browsing(size=(160, 30)) as screen:
+        await screen.press("ctrl+x", "ctrl+x", "ctrl+e")
+        assert "Export 2 conversations to: 2-conversations.md" in screen.text
+        await screen.press("ctrl+u", *"two.jsonl", "enter")
+        assert screen.status == f"Exported 2 conversations to {tmp_path / 'two.jsonl'}"
+        await screen.press("ctrl+e", "ctrl+u", *"folder", "enter")
+        assert screen.status == f"Exported 2 conversations to {tmp_path / 'folder'}"
+    lines = (tmp_path / "two.jsonl").read_text().splitlines()
+    assert {json.loads(line)["id"] for line in lines} == {"s0", "s1"}
+    assert len(list((tmp_path / "folder").iterdir())) == 2
+
+
+async def test_a_marked_one_that_is_gone_is_said_and_the_others_are_changed(
+    browsing: Browsing, told: Told, db: SessionDB
+) -> None:
+    some(told, 3)
+    async with browsing() as screen:
+        await screen.press("ctrl+a")
+        with SessionDB() as elsewhere:
+            elsewhere.delete_session("s1")
+        await screen.press("ctrl+p")
+        assert screen.status == "“number 1” is gone: it was deleted elsewhere"
+        assert db.list_conversations(pinned_only=True).total == 2
+        await screen.press("ctrl+z")
+        assert db.list_conversations(pinned_only=True).total == 0
+
+
+class Failing(SessionDB):
+    """A store that can pin one conversation."""
+
+    count = 0
+
+    def pin_session(self, session_id: str, pinned: bool = True, *, segment: bool = False) -> bool:
+        self.count += pinned
+        if self.count > 1 and pinned:
+            raise OSError("no more pins")
+        return super().pin_session(session_id, pinned, segment=segment)
+
+
+async def test_after_an_error_what_was_changed_can_be_undone(
+    browsing: Browsing, told: Told, db: SessionDB
+) -> None:
+    some(told, 3)
+    with Failing() as store:
+        async with browsing(store=store) as screen:
+            await screen.press("ctrl+a", "ctrl+p")
+            assert "no more pins" in screen.text
+            assert db.list_conversations(pinned_only=True).total == 1
+            await screen.press("ctrl+z")
+            assert db.list_conversations(pinned_only=True).total == 0
+
+
+async def test_all_results_of_a_search_are_counted_reached_and_marked(
+    browsing: Browsing, told: Told, db: SessionDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "MOST_FOUND", 10)
+    some(told, 25)
+    async with browsing(View(query="zebra")) as screen:
+        assert screen.status == "1 of 25 found · best first"
+        assert len(set(screen.names)) == 25
+        first = screen.names[:10]
+        await screen.press("end")
+        assert screen.status.startswith("25 of 25 found")
+        await screen.press("ctrl+d")
+        assert screen.app.list.cursor == 23, "still at the end"
+        assert screen.app.list.rows.total == 24
+        assert screen.names[:10] == first
+        await screen.press("ctrl+a", "ctrl+t")
+        assert screen.status.startswith("Archived 24 conversations")
+    assert db.list_conversations(archived=True).total == 24
