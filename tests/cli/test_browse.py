@@ -54,7 +54,7 @@ def test_no_choice_is_cancelled(hermes: Hermes, stdin: str) -> None:
 
 
 @pytest.mark.usefixtures("three")
-def test_the_flags_choose_what_is_numbered(hermes: Hermes) -> None:
+def test_the_flags_choose_what_is_numbered(hermes: Hermes, db: SessionDB, tmp_path: Path) -> None:
     def numbered(*flags: str) -> list[str]:
         lines = hermes("sessions", "browse", *flags).stdout.splitlines()
         return [line.split()[-1] for line in lines if line[:1].isdigit()]
@@ -63,11 +63,23 @@ def test_the_flags_choose_what_is_numbered(hermes: Hermes) -> None:
     assert numbered("--source", "telegram", "--source", "cron") == ["job", "s1"]
     assert numbered("--all") == ["job", "s0", "s1", "s2"]
     assert numbered("--limit", "2") == ["s0", "s1"]
+    db.set_session_workspace("s2", tmp_path)
+    assert numbered("--workspace", str(tmp_path)) == ["s2"]
 
 
 def test_an_empty_store_has_nothing_to_choose(hermes: Hermes) -> None:
     result = hermes("sessions", "browse", stdin="1\n")
-    assert (result.returncode, result.stdout, result.stderr) == (1, "", "hermes: No sessions found.\n")
+    start = "hermes: No sessions yet. Start one with: hermes chat\n"
+    assert (result.returncode, result.stdout, result.stderr) == (1, "", start)
+
+
+@pytest.mark.usefixtures("three")
+def test_nothing_to_choose_says_what_hides_it(hermes: Hermes, db: SessionDB) -> None:
+    assert hermes("sessions", "browse", "--source", "nobody").stderr == "hermes: No sessions found.\n"
+    for name in ("s0", "s1", "s2"):
+        db.set_session_archived(name, True)
+    hidden = "hermes: No sessions found; 3 archived, 1 cron hidden, --all shows them.\n"
+    assert hermes("sessions", "browse").stderr == hidden
 
 
 def test_textual_is_not_loaded_where_it_is_not_needed(three: None) -> None:
@@ -114,6 +126,18 @@ class Terminal:
             time.sleep(0.05)
         return text
 
+    def find(self, word: str, count: int) -> list[tuple[int, int]]:
+        """The rows and columns of a word, as the terminal counts them."""
+        self._run("copy-mode", "-t", "b")
+        self._run("send-keys", "-t", "b", "-X", "search-backward", word)
+        places = []
+        for _ in range(count):
+            place = self._run("display-message", "-t", "b", "-p", "#{copy_cursor_y} #{copy_cursor_x}")
+            places.append((int(place.split()[0]), int(place.split()[1])))
+            self._run("send-keys", "-t", "b", "-X", "search-again")
+        self._run("send-keys", "-t", "b", "-X", "cancel")
+        return places
+
     def stop(self) -> None:
         self._run("kill-server")
 
@@ -155,6 +179,33 @@ def test_a_person_finds_changes_and_chooses_a_conversation(terminal: Terminal, d
     terminal.shows("↻ Resumed session s1", "● You: a zebra", "❯")
     terminal.keys("C-d")
     terminal.shows("Resume this session with:", "EXIT")
+
+
+@needs_tmux
+@pytest.mark.usefixtures("three")
+def test_keys_that_arrive_at_once_mean_the_same_as_slow_ones(terminal: Terminal, db: SessionDB) -> None:
+    terminal.start(100, 20, TERM="xterm-256color")
+    terminal.shows("1 of 3")
+    keys = ["oldest", "C-p", "Escape", "zebra", "C-r", "C-u", "Stripes", "Enter", "Escape", "End", "C-x"]
+    keys += ["C-g", "mine, old", "Enter", "Escape", "C-f", "Tab", "Down", "Space", "Enter", "End", "Up"]
+    terminal.keys(*keys, "C-d")
+    terminal.shows("Deleted “the newest”", "cron", "Stripes  #mine #old")
+    assert [row["id"] for row in db.list_trash()] == ["s0"]
+    assert db.get_session_title("s1") == "Stripes"
+    assert [row["id"] for row in db.list_conversations(pinned_only=True).rows] == ["s2"]
+
+
+@needs_tmux
+def test_emoji_keep_the_columns_of_the_terminal(terminal: Terminal, db: SessionDB) -> None:
+    emoji = ("👩‍👩‍👧‍👦", "🏳️‍🌈", "❤️", "1️⃣", "🇩🇪", "👍🏽", "👩🏽‍💻", "🫨", "✌🏽", "ab")
+    for number, sign in enumerate(emoji):
+        db.create_session(f"s{number}", "cli")
+        db.set_session_title(f"s{number}", f"{sign}{sign} end{number}")
+    terminal.start(60, 18, TERM="xterm-256color")
+    terminal.shows("1 of 10", "end9")
+    places = terminal.find("just now", len(emoji))
+    assert len({row for row, _ in places}) == len(emoji)
+    assert len({column for _, column in places}) == 1
 
 
 @needs_tmux

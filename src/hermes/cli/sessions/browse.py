@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hermes import clock
 from hermes.cli.command import Words, add_store_option, parse_row_count
 from hermes.cli.exit_codes import Refused
-from hermes.cli.filters import add_source_option
+from hermes.cli.filters import add_source_option, add_workspace_option, describe_hidden
 from hermes.cli.io.output import get_terminal_width, has_screen, print_error, print_lines
 from hermes.cli.io.prompts import CANCELLED
 from hermes.cli.io.text_columns import Column, fit_text
@@ -47,11 +47,14 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         metavar="N",
         help=f"at most this many (all; {NUMBERED} without a terminal)",
     )
+    add_workspace_option(parser)
 
 
 def browse_sessions(arguments: argparse.Namespace) -> int:
     with open_store(arguments) as db:
-        chosen = choose_session(db, arguments.source, arguments.all, arguments.limit)
+        chosen = choose_session(
+            db, arguments.source, arguments.all, arguments.limit, workspace=arguments.workspace
+        )
     return resume_chosen(chosen, arguments)
 
 
@@ -62,15 +65,24 @@ def choose_session(
     limit: int | None = None,
     query: str = "",
     at: tuple[str, int | None] | None = None,
+    workspace: Path | None = None,
 ) -> str | None:
     """Let the user choose a session. Return its id, or None if none was chosen."""
     if (obstacle := describe_obstacle()) is not None:
         if obstacle != NO_SCREEN:
             print_error(obstacle)
-        return choose_by_number(db, sources, everything, limit or NUMBERED)
+        return choose_by_number(db, sources, everything, limit or NUMBERED, workspace)
     from hermes.browser import browse
 
-    return browse(db, query=query, at=at, sources=sources, everything=everything, limit=limit)
+    return browse(
+        db,
+        query=query,
+        at=at,
+        sources=sources,
+        everything=everything,
+        limit=limit,
+        workspace=workspace,
+    )
 
 
 def resume_chosen(chosen: str | None, arguments: argparse.Namespace) -> int:
@@ -94,12 +106,19 @@ def describe_obstacle() -> str | None:
     return MISSING.format(format_install("tui")) if find_spec("textual") is None else None
 
 
-def choose_by_number(db: SessionDB, sources: list[str] | None, everything: bool, limit: int) -> str | None:
+def choose_by_number(
+    db: SessionDB, sources: list[str] | None, everything: bool, limit: int, workspace: Path | None = None
+) -> str | None:
     """Print a numbered list and read a number. Return the session, or None at the end of input or after an
     empty line."""
-    page = db.list_conversations(limit=limit, sources=sources, include_hidden=everything, pinned_first=True)
+    page = db.list_conversations(
+        limit=limit, sources=sources, include_hidden=everything, pinned_first=True, workspace=workspace
+    )
     if not page.rows:
-        raise Refused("No sessions found.")
+        if hidden := describe_hidden(page.hidden):
+            raise Refused(f"No sessions found; {hidden} hidden, --all shows them.")
+        is_filtered = sources is not None or workspace is not None
+        raise Refused("No sessions found." if is_filtered else "No sessions yet. Start one with: hermes chat")
     print_lines(_format_numbered(page.rows))
     while True:
         print_lines([f"Number (1-{len(page.rows)}, nothing to cancel):"])
