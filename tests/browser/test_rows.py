@@ -44,7 +44,7 @@ def test_what_is_held_is_what_the_store_has_there(total: int, steps: list[tuple[
             for near in range(index, min(index + 30, rows.total - 1) + 1):
                 assert rows.get(near) == [*first, *store][near]
         elif what == "remove" and (gone := rows.get(index)) is not None:
-            rows.remove(gone.root_id)
+            rows.remove({gone.root_id})
             first = [row for row in first if row is not gone]
             store = [row for row in store if row is not gone]
         elif what == "first" and not first:

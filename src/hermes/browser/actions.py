@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
 MOST_UNDOS = 100
+PROGRESS_S = 0.3
+"""Seconds between two progress messages."""
 ENDINGS = {".jsonl": "jsonl", ".json": "jsonl", ".md": "md", ".markdown": "md", ".html": "html"}
 
 
@@ -146,6 +148,7 @@ class Changes:
         self._undos: list[tuple[Step, int]] = []
         """The changes made, each with its position in the list."""
         self._lock = asyncio.Lock()
+        self._stop = threading.Event()
 
     def apply(self, plan: Plan) -> None:
         """Show a change of the marked conversations, or of the one under the cursor, and store it in the
@@ -170,8 +173,8 @@ class Changes:
                 self._browser.status.show_message("There is nothing to undo")
                 return
             step, index = self._undos.pop()
-            done = await asyncio.to_thread(_run_each, step.undo, step.targets, [])
-            if gone := [target for target in step.targets if target not in done]:
+            done = await self._run_in_thread(step.undo, step, [])
+            if gone := _find_missing(step.targets, done):
                 self._browser.report_gone(gone)
                 return
             self._browser.status.show_message(f"Undone: {step.description}")
@@ -181,6 +184,10 @@ class Changes:
         """Wait until all changes are stored."""
         async with self._lock:  # the lock is given in the order in which it was requested
             pass
+
+    def stop(self) -> None:
+        """Change no further conversations."""
+        self._stop.set()
 
     async def _store(self, step: Step, index: int) -> None:
         async with self._lock:
@@ -195,24 +202,33 @@ class Changes:
         """Change each conversation. Those that were changed can be undone, even after an error."""
         done: list[Conversation] = []
         try:
-            return await asyncio.to_thread(_run_each, step.do, step.targets, done)
+            return await self._run_in_thread(step.do, step, done)
         finally:
             if done:
                 undo = (step._replace(targets=tuple(done)), index)
                 self._undos = [*self._undos, undo][-MOST_UNDOS:]
 
+    async def _run_in_thread(
+        self, do: Callable[[Conversation], object], step: Step, done: list[Conversation]
+    ) -> Sequence[Conversation]:
+        """Change each conversation in a thread. Those that were changed are added to `done`. If it takes long,
+        the progress is shown."""
+        running = asyncio.ensure_future(asyncio.to_thread(_run_each, do, step.targets, done, self._stop))
+        while not (await asyncio.wait([running], timeout=PROGRESS_S))[0]:
+            if len(step.targets) > 1:
+                self._browser.status.show_message(f"{len(done):,} of {name_several(step.targets)} …")
+        return running.result()
+
     def _show(self, step: Step) -> None:
         browser = self._browser
-        for conversation in step.targets:
-            changes = step.change(conversation)
-            if step.leaves and not (browser.view.archived and changes):
-                browser.list.drop(conversation)
-            else:
-                browser.list.change(conversation, **changes)
-        browser.list.redraw()
+        changes = {conversation.root_id: step.change(conversation) for conversation in step.targets}
+        if step.leaves and not (browser.view.archived and any(changes.values())):
+            browser.list.drop(changes.keys())
+        else:
+            browser.list.change(changes)
 
     def _report(self, step: Step, done: Sequence[Conversation]) -> None:
-        if gone := [target for target in step.targets if target not in done]:
+        if gone := _find_missing(step.targets, done):
             self._browser.report_gone(gone)
             return
         self._browser.status.show_message(f"{step.description} · ^Z to undo")
@@ -220,12 +236,20 @@ class Changes:
             self._browser.reload()  # the counts have changed too
 
 
+def _find_missing(targets: Sequence[Conversation], done: Sequence[Conversation]) -> list[Conversation]:
+    changed = {conversation.root_id for conversation in done}
+    return [conversation for conversation in targets if conversation.root_id not in changed]
+
+
 def _run_each(
-    do: Callable[[Conversation], object], targets: Sequence[Conversation], done: list[Conversation]
+    do: Callable[[Conversation], object],
+    targets: Sequence[Conversation],
+    done: list[Conversation],
+    stop: threading.Event,
 ) -> Sequence[Conversation]:
-    """Change each conversation. Those that exist are added to `done`, which is returned."""
+    """Change each conversation, until `stop` is set. Those that exist are added to `done`, which is returned."""
     for conversation in targets:
-        if do(conversation):
+        if not stop.is_set() and do(conversation):
             done.append(conversation)  # noqa: PERF401 -- after an error, these were changed
     return done
 

@@ -255,6 +255,10 @@ class Browser(App[str]):
         await self._changes.finish()
         self.exit(result)
 
+    def _leave_at_once(self) -> None:
+        self._changes.stop()
+        self.exit(INTERRUPTED)
+
     # ---------------------------------------------------------------- keys in order
 
     async def on_event(self, event: events.Event) -> None:
@@ -264,7 +268,7 @@ class Browser(App[str]):
                 self._keys.clear()  # keys that wait for the end of the export
                 self._exports.cancel()
             if key == "ctrl+c":
-                self.set_timer(IMPATIENCE_S, lambda: self.exit(INTERRUPTED))
+                self.set_timer(IMPATIENCE_S, self._leave_at_once)
             if key != "escape" or not self._exports.is_running:
                 self._keys.put(event)
         else:

@@ -4,7 +4,7 @@ query."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from rich.cells import cell_len
@@ -78,7 +78,8 @@ class ConversationList(ScrollView, can_focus=False):
         """The text of an empty list."""
         self.marks: dict[str, Conversation] = {}
         """The marked conversations by their first session. Marks stay while the query and the filters change."""
-        self._last_marked: str | None = None
+        self._last_marked: tuple[str, int] | None = None
+        """The first session and the index of the row that was marked last."""
 
     @property
     def current(self) -> Conversation | None:
@@ -92,14 +93,17 @@ class ConversationList(ScrollView, can_focus=False):
         self.redraw()
         self.keep_in_sight()
 
-    def change(self, conversation: Conversation, **changes: Any) -> None:
-        self.rows.change(conversation.root_id, **changes)
-        if conversation.root_id in self.marks:
-            self.marks[conversation.root_id] = self.marks[conversation.root_id]._replace(**changes)
+    def change(self, changes: Mapping[str, Mapping[str, Any]]) -> None:
+        """Change fields of conversations, given by the first session of each."""
+        self.rows.change(changes)
+        for root_id in changes.keys() & self.marks.keys():
+            self.marks[root_id] = self.marks[root_id]._replace(**changes[root_id])
+        self.redraw()
 
-    def drop(self, conversation: Conversation) -> None:
-        self.rows.remove(conversation.root_id)
-        self.marks.pop(conversation.root_id, None)
+    def drop(self, root_ids: Collection[str]) -> None:
+        self.rows.remove(root_ids)
+        self.marks = {root_id: row for root_id, row in self.marks.items() if root_id not in root_ids}
+        self.redraw()
 
     def redraw(self) -> None:
         """Redraw after a change of the rows, of their number, or of which are loaded."""
@@ -126,7 +130,8 @@ class ConversationList(ScrollView, can_focus=False):
 
     def mark(self, conversations: Iterable[Conversation]) -> None:
         self.marks.update({conversation.root_id: conversation for conversation in conversations})
-        self._last_marked = next(reversed(self.marks), None)
+        if self.marks:
+            self._last_marked = (next(reversed(self.marks)), self.cursor)
         self.redraw()
         self.post_message(self.Marked())
 
@@ -144,13 +149,15 @@ class ConversationList(ScrollView, can_focus=False):
             self.unmark([row])
         else:
             self.mark([row])
-        self._last_marked = row.root_id
+        self._last_marked = (row.root_id, self.cursor)
         self.move(1)
 
     def find_range(self) -> tuple[int, int]:
         """Return the first and last index of the range from the row marked last to the cursor."""
-        start = None if self._last_marked is None else self.rows.find_index(self._last_marked)
-        return min(start or 0, self.cursor), max(start or 0, self.cursor)
+        root_id, index = self._last_marked or ("", 0)
+        found = self.rows.find_index(root_id)  # None if the row is not loaded any more
+        start = self.validate_cursor(index if found is None else found)
+        return min(start, self.cursor), max(start, self.cursor)
 
     # ---------------------------------------------------------------- moving
 

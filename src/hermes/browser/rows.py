@@ -7,7 +7,8 @@ by page.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hermes.browser.glyphs import drop_lone_joiners
@@ -137,19 +138,21 @@ class Rows:
     def find_index(self, root_id: str) -> int | None:
         return next((index for index, row in self._at.items() if row.root_id == root_id), None)
 
-    def change(self, root_id: str, **changes: Any) -> None:
-        index = self.find_index(root_id)
-        if index is not None:
-            self._at[index] = self._at[index]._replace(**changes)
+    def change(self, changes: Mapping[str, Mapping[str, Any]]) -> None:
+        """Change fields of rows, given by the first session of each."""
+        for index, row in self._at.items():
+            if row.root_id in changes:
+                self._at[index] = row._replace(**changes[row.root_id])
 
-    def remove(self, root_id: str) -> None:
-        """Remove a row. The rows below it move up."""
-        index = self.find_index(root_id)
-        if index is None:
+    def remove(self, root_ids: Collection[str]) -> None:
+        """Remove rows. The rows below them move up."""
+        gone = sorted(index for index, row in self._at.items() if row.root_id in root_ids)
+        if not gone:
             return
-        self._at = {at - (at > index): row for at, row in self._at.items() if at != index}
-        self.total -= 1
-        if index < self._before:
+        kept = {index: row for index, row in self._at.items() if row.root_id not in root_ids}
+        self._at = {index - bisect(gone, index): row for index, row in kept.items()}
+        self.total -= len(gone)
+        if gone[0] < self._before:
             self._before = 0
 
     def put_first(self, row: Conversation) -> None:

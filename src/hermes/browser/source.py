@@ -125,7 +125,7 @@ def find_index(db: SessionDB, rows: Rows, session_id: str, message_id: int | Non
         rows.put_first(target)
         return 0
     if message_id is not None:
-        rows.change(target.root_id, session_id=session_id, message_id=message_id)
+        rows.change({target.root_id: {"session_id": session_id, "message_id": message_id}})
     return index
 
 
