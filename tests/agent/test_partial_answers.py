@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hermes import errors
-from hermes.agent import partial_answer
+from hermes.agent import streamed_answer
 from hermes.agent.events import Discarded, Done, Event, Failed, Interrupted, NotStored, Stored
 from hermes.agent.models.model import CallPiece, Finished, ModelError, Retrying, Text
 from hermes.agent.tool import ToolContext
@@ -28,8 +28,8 @@ Row = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def save_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partial_answer, "EVERY_S", 0.005)
-    monkeypatch.setattr(partial_answer, "SHARE", 0)
+    monkeypatch.setattr(streamed_answer, "SAVE_EVERY_S", 0.005)
+    monkeypatch.setattr(streamed_answer, "SAVE_SHARE", 0)
 
 
 def make_turn(record: StoredRecord, *scripts: Script) -> Turn:
@@ -109,7 +109,7 @@ async def test_a_stopped_answer_is_complete_and_marked(db: SessionDB) -> None:
 
 
 async def test_a_cancelled_turn_keeps_all_that_was_streamed(db: SessionDB, monkeypatch: Any) -> None:
-    monkeypatch.setattr(partial_answer, "EVERY_S", 3600.0)
+    monkeypatch.setattr(streamed_answer, "SAVE_EVERY_S", 3600.0)
     record = StoredRecord(db, keeps_partial=True)
     async with aclosing(
         make_turn(record, [Text("one"), Text(" two"), asyncio.Event()]).events("x")

@@ -1,9 +1,12 @@
-"""Assembles the answer of a model to one request from the pieces of its stream."""
+"""Assembles the answer of a model to one request from the pieces of its stream, and saves its text meanwhile."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes import reasoning
 from hermes.agent.events import Discarded, Event, Recast, TextDelta, ThoughtDelta
@@ -11,6 +14,13 @@ from hermes.agent.models import model as models
 from hermes.agent.models.finish_reasons import normalize_reason
 from hermes.message_content import INTERRUPTED
 from hermes.reasoning import Piece, ReasoningSplitter
+
+if TYPE_CHECKING:
+    from hermes.agent.transcript import Record
+
+SAVE_EVERY_S = 1.0
+SAVE_SHARE = 20
+"""Saving takes at most one twentieth of the time, however slow the store is."""
 
 
 class ModelAnswer(NamedTuple):
@@ -132,3 +142,49 @@ def _format_call(number: int, call: dict[str, str]) -> dict[str, Any]:
     """Return a tool call in the format of the chat completions API, which is also the stored format."""
     function = {"name": call["name"] or "unknown", "arguments": call["arguments"] or "{}"}
     return {"id": call["id"] or f"call_{number}", "type": "function", "function": function}
+
+
+# ---------------------------------------------------------------- partial answers
+
+
+class PartialSaver:
+    """Saves the text of an answer while it is streamed, so that it survives the death of the process.
+
+    The text is saved about once a second, always to the same message. The whole answer replaces it. If the
+    streaming fails, the saved text is removed. If the turn is cancelled, the text so far is stored as interrupted.
+    """
+
+    def __init__(self, record: Record, streamed: StreamedAnswer) -> None:
+        self._record, self._streamed = record, streamed
+        self._ended = asyncio.Event()
+        self._saving: asyncio.Task[None]
+
+    async def __aenter__(self) -> None:
+        self._saving = asyncio.create_task(self._save_until_end())
+
+    async def __aexit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self._ended.set()
+        await self._saving
+        if error is not None and issubclass(error, asyncio.CancelledError):
+            message = self._streamed.build(stopped=True).to_message()
+            if message is not None:
+                await self._record.say("assistant", **message)
+        elif error is not None or not self._streamed.text.strip():
+            await self._record.drop_partial()
+
+    async def _save_until_end(self) -> None:
+        saved, pause_s = "", SAVE_EVERY_S
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._ended.wait()
+            if self._ended.is_set():
+                return
+            text, began = self._streamed.text, monotonic()
+            if text == saved:
+                continue
+            if not text.strip():  # it was discarded after it had been saved
+                await self._record.drop_partial()
+            else:
+                await self._record.keep_partial(content=text, reasoning=self._streamed.thought or None)
+            saved, pause_s = text, max(SAVE_EVERY_S, SAVE_SHARE * (monotonic() - began))

@@ -32,8 +32,7 @@ from hermes.agent.models import model as models
 from hermes.agent.models.finish_reasons import explain_reason
 from hermes.agent.models.model import Model, ModelError, Price, Request
 from hermes.agent.models.replay import replay
-from hermes.agent.partial_answer import save_partials
-from hermes.agent.streamed_answer import ModelAnswer, StreamedAnswer
+from hermes.agent.streamed_answer import ModelAnswer, PartialSaver, StreamedAnswer
 from hermes.agent.tool import Tool, ToolContext, ToolFailed, make_schema, shorten_middle
 from hermes.agent.tool_events import ToolEvents
 from hermes.agent.transcript import Record
@@ -221,7 +220,7 @@ class Turn:
         tools = [] if last else [make_schema(tool) for tool in self._tools.values()]
         streamed = StreamedAnswer()
         stream = self._model.stream(Request(messages, tools))
-        async with save_partials(self._record, streamed):
+        async with PartialSaver(self._record, streamed):
             await self._run_until_stopped(self._consume(stream, streamed.add))
         await self._emit(*streamed.end())
         return streamed.build(stopped=self._stop.is_set())

@@ -60,6 +60,11 @@ async def _show_taken_back(chat: Chat, reply: replies.TookBack) -> None:
     display.show_lines(chat.screen, wording.describe_reply(reply))
 
 
+async def _show_with_files(chat: Chat, reply: replies.WithFiles) -> None:
+    await show_reply(chat, reply.reply)
+    display.show_lines(chat.screen, wording.describe_files(reply))
+
+
 async def _show_start_undone(chat: Chat, reply: replies.StartUndone) -> None:
     await chat.show_recap([wording.START_UNDONE, *reply.notes])
 
@@ -196,6 +201,7 @@ async def _show_help(chat: Chat, reply: replies.Help) -> None:
 
 _VIEWS: dict[type, Callable[[Chat, Any], Awaitable[None]]] = {
     replies.TookBack: _show_taken_back,
+    replies.WithFiles: _show_with_files,
     replies.StartUndone: _show_start_undone,
     replies.Prompts: _show_nothing,
     replies.AskAgain: _ask_again,

@@ -29,6 +29,7 @@ from hermes.conversation.commands.replies import (
     StartUndone,
     Stopped,
     TookBack,
+    WithFiles,
 )
 from hermes.conversation.file_restore import RestoredFiles
 from hermes.message_content import read_text
@@ -58,8 +59,9 @@ async def _take_back(
     if not is_confirmed and not await context.surface.confirm(question):
         return Cancelled()
     outcome = await context.conversation.take_back(prompt["id"])
+    reply = TookBack(outcome.messages, outcome.content, exchanges)
     files = await _restore_files(context, prompt)
-    return TookBack(outcome.messages, outcome.content, exchanges, files)
+    return reply if files is None else WithFiles(reply, files)
 
 
 async def _restore_files(context: CommandContext, prompt: Row) -> RestoredFiles | None:
@@ -113,7 +115,8 @@ async def _undo_start(context: CommandContext) -> Reply:
 
 async def redo(context: CommandContext, words: str) -> Reply:
     messages = await context.conversation.bring_back()
-    return BroughtBack(messages, await _edit_files_again(context) if messages else None)
+    files = await _edit_files_again(context) if messages else None
+    return BroughtBack(messages) if files is None else WithFiles(BroughtBack(messages), files)
 
 
 async def rewind(context: CommandContext, words: str) -> Reply:

@@ -69,14 +69,18 @@ class TookBack(NamedTuple):
     content: Any
     """The content of the message at which the rewind began."""
     exchanges: int
-    files: RestoredFiles | None = None
-    """What was done with the files that the exchanges edited; None if there are none."""
 
 
 class BroughtBack(NamedTuple):
     messages: int
     """0 if there was nothing to restore."""
-    files: RestoredFiles | None = None
+
+
+class WithFiles(NamedTuple):
+    """Messages were taken back or brought back, and with them edits of files. Only the terminal has this reply."""
+
+    reply: TookBack | BroughtBack
+    files: RestoredFiles
 
 
 class StartUndone(NamedTuple):
@@ -270,6 +274,7 @@ Reply: TypeAlias = (
     | Cancelled
     | TookBack
     | BroughtBack
+    | WithFiles
     | StartUndone
     | Prompts
     | AskAgain

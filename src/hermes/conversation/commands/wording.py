@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes.agent.events import SubagentProgress
-    from hermes.conversation.file_restore import RefusedFile, RestoredFiles, RestorePlan
+    from hermes.conversation.file_restore import RefusedFile, RestorePlan
     from hermes.store.reports.usage import UsageLine, UsageTotals
 
 Row = dict[str, Any]
@@ -132,15 +132,15 @@ def _describe_taken_back(reply: replies.TookBack) -> list[Line]:
             *_quote_beginning(reply.content),
             f"{rest} ({count}).",
             *_suggest(" ", "/redo", "brings it back."),
-        ),
-        *_describe_files(reply.files, "Restored"),
+        )
     ]
 
 
-def _describe_files(files: RestoredFiles | None, restored: str) -> list[Line]:
-    """Return a line for each kind of result of an undo for files."""
-    if files is None:
-        return []
+def describe_files(reply: replies.WithFiles) -> list[Line]:
+    """Return a line for each kind of result for files."""
+    files, restored = reply.files, "Restored"
+    if isinstance(reply.reply, replies.BroughtBack):
+        restored = "Edited again:"
     lines = [
         (f"{text} ", *_list_paths(paths), ".")
         for text, paths in (
@@ -184,8 +184,7 @@ def _quote_beginning(content: object) -> Line:
 
 def _describe_brought_back(reply: replies.BroughtBack) -> list[Line]:
     if reply.messages:
-        count = format_plural(reply.messages, "message")
-        return [(f"↪ Brought back {count}.",), *_describe_files(reply.files, "Edited again:")]
+        return [(f"↪ Brought back {format_plural(reply.messages, 'message')}.",)]
     return [("There is nothing to bring back. /redo works only right after /undo or /rewind.",)]
 
 
