@@ -67,7 +67,7 @@ def test_the_flags_choose_what_is_numbered(hermes: Hermes, db: SessionDB, tmp_pa
     assert numbered("--workspace", str(tmp_path)) == ["s2"]
 
 
-def test_an_empty_store_has_nothing_to_choose(hermes: Hermes) -> None:
+def test_an_empty_store_has_nothing_to_choose(hermes: Hermes, db: SessionDB) -> None:
     result = hermes("sessions", "browse", stdin="1\n")
     start = "hermes: No sessions yet. Start one with: hermes chat\n"
     assert (result.returncode, result.stdout, result.stderr) == (1, "", start)
@@ -241,4 +241,4 @@ def test_without_the_extra_it_says_how_to_get_it_and_takes_numbers(
     (tmp_path / "sitecustomize.py").write_text(blocker)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     terminal.start(110, 24, TERM="xterm-256color", PYTHONPATH=path)
-    terminal.shows("pip install 'hermes-sessions[tui]'", "1. the newest", "Number (1-3")
+    terminal.shows("the full-screen browser is not installed", "1. the newest", "Number (1-3")

@@ -44,7 +44,7 @@ def test_what_is_wrong_comes_with_a_command_that_helps(hermes: Hermes, stored: P
 def test_another_store_is_named_in_its_commands(hermes: Hermes, tmp_path: Path) -> None:
     result = hermes("doctor", "--store", str(tmp_path / "my store.db"))
     assert result.returncode == 1
-    assert f"--store '{tmp_path}/my store.db'" in result.stdout
+    assert f"run `hermes --store '{tmp_path}/my store.db'`" in result.stdout
     assert list(tmp_path.glob("*.db")) == []
 
 

@@ -120,7 +120,9 @@ def test_one_of_anything_is_not_called_several(hermes: Hermes, db: SessionDB) ->
     assert "Most messages    1 message  " in shown
 
 
-def test_a_page_into_a_folder_that_is_not_there_names_the_folder(hermes: Hermes, tmp_path: Path) -> None:
+def test_a_page_into_a_folder_that_is_not_there_names_the_folder(
+    hermes: Hermes, db: SessionDB, tmp_path: Path
+) -> None:
     result = hermes("insights", "--html", str(tmp_path / "none" / "page.html"))
     assert (result.returncode, result.stderr) == (
         1,
@@ -128,14 +130,14 @@ def test_a_page_into_a_folder_that_is_not_there_names_the_folder(hermes: Hermes,
     )
 
 
-def test_an_empty_window_is_one_line_and_no_error(hermes: Hermes) -> None:
+def test_an_empty_window_is_one_line_and_no_error(hermes: Hermes, db: SessionDB) -> None:
     result = hermes("insights", "--days", "7", "--source", "cli")
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout == "  No sessions found in the last 7 days (source: cli).\n"
     assert hermes("insights").stdout == "  No sessions found in the last 30 days.\n"
 
 
-def test_an_empty_window_is_an_empty_report_for_programs(hermes: Hermes) -> None:
+def test_an_empty_window_is_an_empty_report_for_programs(hermes: Hermes, db: SessionDB) -> None:
     told = json.loads(hermes("insights", "--json").stdout)
     assert (told["empty"], told["days"], told["source_filter"], told["models"]) == (True, 30, None, [])
 

@@ -363,7 +363,7 @@ def test_stats_begin_with_the_documented_lines(hermes: Hermes, told: Told, db: S
     assert made["last_write"]["session_id"] == "one"
 
 
-def test_stats_of_nothing(hermes: Hermes) -> None:
+def test_stats_of_nothing(hermes: Hermes, db: SessionDB) -> None:
     lines = hermes("sessions", "stats").stdout.splitlines()
     assert lines[:2] == ["Total sessions: 0", "Total messages: 0"]
 

@@ -7,12 +7,13 @@ other checks still run.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import apsw
 
-from hermes import errors
+from hermes import errors, home
 from hermes.store.arguments import check_database_path
 from hermes.store.findings import Diagnosis, Finding
 from hermes.store.sqlite.connection import (
@@ -115,8 +116,15 @@ def _check_file(path: Path) -> Finding | None:
     return Finding(
         "error",
         f"Store: there is no file {path}",
-        "the first conversation creates it: run `hermes`",
+        f"the first conversation creates it: run `{_get_chat_command(path)}`",
     )
+
+
+def _get_chat_command(path: Path) -> str:
+    """Return the command that starts a conversation in this store."""
+    if path == home.get_default_db_path():
+        return "hermes"
+    return f"hermes --store {shlex.quote(str(path))}"
 
 
 def _check_contents(path: Path, holders: list[Holder], deep: bool) -> Iterable[Finding]:
