@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hermes.browser.source import list_sources
 from hermes.browser.view_state import View, show_everything
+from hermes.store.workspace import WorkspaceName
 from hermes_state import SessionDB
 from tests.browser.conftest import Browsing, Told
 
@@ -43,7 +44,7 @@ async def test_a_reset_covers_every_filter_and_can_be_cancelled_or_changed(
     browsing: Browsing, told: Told, db: SessionDB
 ) -> None:
     some(told, db)
-    everything = show_everything(View(sources=("cli",), workspace="/nowhere"))
+    everything = show_everything(View(sources=("cli",), workspace=WorkspaceName("/nowhere")))
     async with browsing(everything) as screen:
         await screen.press("ctrl+f", "ctrl+x", "escape")
         assert screen.app.view == everything

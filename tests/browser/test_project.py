@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hermes.browser.view_state import View
+from hermes.store.workspace import WorkspaceName, parse_workspace
 from hermes_state import SessionDB
 from tests.browser.conftest import Browsing, Told
 
@@ -53,9 +54,12 @@ async def test_the_filters_show_the_project_and_can_change_it(browsing: Browsing
 async def test_another_project_can_be_given_and_an_empty_one_says_what_to_do(
     browsing: Browsing, projects: Path
 ) -> None:
-    async with browsing(View(workspace=str(projects / "theirs"))) as screen:
-        assert screen.names == ["about theirs"]
-    async with browsing(View(workspace=str(projects / "empty"))) as screen:
+    for workspace in (parse_workspace(projects / "theirs"), WorkspaceName("/elsewhere", "theirs")):
+        async with browsing(View(workspace=workspace)) as screen:
+            assert screen.names == ["about theirs"]
+            await screen.type("zebra")
+            assert screen.names == ["about theirs"]
+    async with browsing(View(workspace=parse_workspace(projects / "empty"))) as screen:
         assert "No conversations in" in screen.lines[1]
         assert "^N shows the other projects again." in screen.text
         await screen.press("ctrl+n")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,14 +22,13 @@ def browse(
     sources: Sequence[str] | None = None,
     everything: bool = False,
     limit: int | None = None,
-    workspace: Path | None = None,
+    workspace: str | None = None,
 ) -> str | None:
     """Let the user choose a conversation. Return the id of the session to resume, or None if none was chosen.
 
     `query` is the initial query. `at` is the session and message that is shown first. With `everything`,
-    jobs, subagents, tool sessions and the archive are shown from the start. `workspace` is a directory of the
-    only project that is shown. Raises KeyboardInterrupt after
-    Ctrl-C.
+    jobs, subagents, tool sessions and the archive are shown from the start. `workspace` names the only
+    project that is shown, by its path or the end of it. Raises KeyboardInterrupt after Ctrl-C.
     """
     for name in ("COLUMNS", "LINES"):
         # Some parent processes set these variables. Textual must use the real size of the terminal and its
@@ -39,8 +37,9 @@ def browse(
     from hermes.browser.app import INTERRUPTED, Browser
     from hermes.browser.view_state import View, show_everything
     from hermes.errors import HermesError
+    from hermes.store.workspace import parse_workspace
 
-    project = None if workspace is None else str(db.workspace_of(workspace))
+    project = None if workspace is None else parse_workspace(workspace)
     view = View(query=query, sources=tuple(sources) if sources else None, limit=limit, workspace=project)
     browser = Browser(db, show_everything(view) if everything else view, at)
     chosen = browser.run()

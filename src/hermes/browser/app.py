@@ -29,6 +29,7 @@ from hermes.browser.lines import EDITING_KEYS, Question, SearchInput, StatusLine
 from hermes.browser.preview import Preview
 from hermes.browser.rows import PAGE, Conversation, name_several
 from hermes.browser.view_state import View
+from hermes.store.workspace import WorkspaceName
 from hermes.text import make_printable
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Browser(App[str]):
         self._keys = KeyQueue(self)
         self._is_opening = False
         """Whether a dialog or a question was requested and is not drawn yet."""
-        self._project = str(db.workspace_of(Path.cwd()))
+        self._project = WorkspaceName(str(db.workspace_of(Path.cwd())))
         self.search, self.list, self.preview = SearchInput(), ConversationList(), Preview(db)
         self.status, self.question = StatusLine(), Question()
 

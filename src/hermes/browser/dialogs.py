@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from textual.app import ComposeResult
@@ -17,6 +16,7 @@ from textual.widgets.option_list import Option
 from hermes.browser.key_table import KEYS, MOVING
 from hermes.browser.view_state import KIND_NAMES, View
 from hermes.store.sessions.listing import KINDS
+from hermes.store.workspace import WorkspaceName
 from hermes.text import make_printable
 
 ARCHIVE, PROJECT = "archive", "project"
@@ -70,7 +70,7 @@ class FilterDialog(ModalScreen[View | None]):
         Binding("ctrl+x", "reset", show=False),
     ]
 
-    def __init__(self, view: View, sources: Sequence[tuple[str, int]], project: str) -> None:
+    def __init__(self, view: View, sources: Sequence[tuple[str, int]], project: WorkspaceName) -> None:
         super().__init__()
         self._view, self._sources, self._project = view, sources, project
 
@@ -90,7 +90,7 @@ class FilterDialog(ModalScreen[View | None]):
                     yield Choices(sources, id="sources")
                 with Vertical():
                     yield Static("Show", classes="heading")
-                    name = make_printable(Path(self._project).name or self._project, width_limit=20)
+                    name = make_printable((view.workspace or self._project).label, width_limit=20)
                     others = [
                         Choice(ARCHIVE, "the archive", view.archived),
                         Choice(PROJECT, f"only in {name}", view.workspace is not None),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from hermes.browser.rows import Conversation, Rows
 from hermes.store.sessions.listing import HIDDEN_KINDS, KINDS
+from hermes.store.workspace import WorkspaceName
 
 ORDERS = {"activity": "by last activity", "started": "by start", "title": "by title"}
 FOUND_ORDERS = {"relevance": "best first", **ORDERS}
@@ -25,7 +25,7 @@ class View(NamedTuple):
     order: str = "activity"
     found_order: str = "relevance"
     limit: int | None = None
-    workspace: str | None = None
+    workspace: WorkspaceName | None = None
     """The project whose conversations are shown. None means all projects."""
 
     @property
@@ -63,7 +63,7 @@ class View(NamedTuple):
             (self.sources is None or conversation.source in self.sources)
             and conversation.kind in self.visible_kinds
             and (self.archived or not conversation.archived)
-            and self.workspace in (None, conversation.workspace)
+            and (self.workspace is None or self.workspace.is_of(conversation.workspace))
         )
 
     def with_next_order(self) -> View:
@@ -75,7 +75,7 @@ class View(NamedTuple):
         return FOUND_ORDERS[self.found_order if self.is_search else self.order]
 
     def describe_filters(self) -> str:
-        filters = [f"only in {Path(self.workspace).name or self.workspace}"] if self.workspace else []
+        filters = [f"only in {self.workspace.label}"] if self.workspace else []
         if self.sources:
             filters.append(", ".join(self.sources))
         if self.kinds is not None:
@@ -107,7 +107,7 @@ def describe_empty(view: View, rows: Rows) -> list[str]:
             "Import an export:   hermes sessions import FILE",
             "Look at samples:    hermes demo",
         ]
-    place = f"in {view.workspace}" if view.workspace else "here"
+    place = f"in {view.workspace.label}" if view.workspace else "here"
     lines = [
         f"Nothing found for “{view.query.strip()}”." if view.is_search else f"No conversations {place}.",
         "",

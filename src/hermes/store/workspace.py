@@ -43,6 +43,16 @@ class WorkspaceName(NamedTuple):
         end = None if self.end is None else re.sub("[!%_]", r"!\g<0>", self.end)
         return (self.path, self.path, end and f"%/{end}", end and f"%\\{end}")
 
+    def is_of(self, workspace: str | None) -> bool:
+        """Return whether the name means a stored workspace, as IN_WORKSPACE decides."""
+        ends = () if self.end is None else (f"/{self.end}".lower(), f"\\{self.end}".lower())
+        return workspace is not None and (workspace == self.path or workspace.lower().endswith(ends))
+
+    @property
+    def label(self) -> str:
+        """The name for people, such as `hermes`."""
+        return self.end or Path(self.path or "").name or str(self.path)
+
 
 def parse_workspace(named: Path | str | WorkspaceName | None) -> WorkspaceName:
     """Return the workspace of a directory. A relative name that is not a `Path` also matches the end of a path."""

@@ -65,7 +65,7 @@ def choose_session(
     limit: int | None = None,
     query: str = "",
     at: tuple[str, int | None] | None = None,
-    workspace: Path | None = None,
+    workspace: str | None = None,
 ) -> str | None:
     """Let the user choose a session. Return its id, or None if none was chosen."""
     if (obstacle := describe_obstacle()) is not None:
@@ -107,7 +107,7 @@ def describe_obstacle() -> str | None:
 
 
 def choose_by_number(
-    db: SessionDB, sources: list[str] | None, everything: bool, limit: int, workspace: Path | None = None
+    db: SessionDB, sources: list[str] | None, everything: bool, limit: int, workspace: str | None = None
 ) -> str | None:
     """Print a numbered list and read a number. Return the session, or None at the end of input or after an
     empty line."""
