@@ -49,9 +49,7 @@ class Picture(NamedTuple):
 PICTURES = {
     "list": Picture("sessions list --limit 13", 120, 20, "hidden"),
     "insights": Picture("insights", 64, 130, "Most tool calls"),
-    "browse": Picture(
-        "sessions browse", 130, 36, "raid night", (Typed(("Down", "Down"), "Help me refactor"),)
-    ),
+    "browse": Picture("sessions browse", 130, 36, "raid night", (Typed(("Down",) * 3, "Help me refactor"),)),
     "chat": Picture(
         "--model offline --continue retry budget for uploads",
         96,
