@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,7 @@ def test_the_list_of_one_project_keeps_its_numbers(hermes: Hermes, projects: tup
     below.mkdir()
     (entry,) = json.loads(hermes("approvals", "list", "--workspace", str(below), "--json").stdout)
     assert entry.pop("since") > 0
+    assert datetime.fromisoformat(entry.pop("since_iso")).tzinfo is not None
     assert entry == {
         "number": 4,
         "workspace": str(projects[1]),

@@ -111,5 +111,8 @@ def add_iso_times(row: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in row.items():
         complete[name] = value
         if name in TIMES:
-            complete[name + ISO] = clock.format_iso(value) if clock.is_time(value) else None
+            text = clock.format_iso(value) if clock.is_time(value) else "?"
+            complete[name + ISO] = (
+                None if text == "?" else text
+            )  # such as an infinite time of another program
     return complete
