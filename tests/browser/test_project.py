@@ -14,7 +14,7 @@ from tests.browser.conftest import Browsing, Told
 
 @pytest.fixture
 def projects(told: Told, db: SessionDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two projects, and the working directory in a folder of the first."""
+    """Create two projects, and set the working directory to a folder of the first."""
     for age, name in enumerate(("ours", "theirs", "empty")):
         (tmp_path / name / ".git").mkdir(parents=True)
         (tmp_path / name / "src").mkdir()

@@ -100,7 +100,7 @@ async def test_a_row_that_is_not_loaded_yet_is_loaded_for_the_next_key(browsing:
 
 
 class SlowTrash(SessionDB):
-    """A store that throws nothing away before it may."""
+    """A store that waits before it trashes a session until the test allows it."""
 
     may_go = threading.Event()
 

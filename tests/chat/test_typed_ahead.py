@@ -39,7 +39,7 @@ def open_keyboard() -> Iterator[tuple[int, Input]]:
 
 
 async def type_text(text: str) -> tuple[list[str], str, list[TypedText]]:
-    """The commands that were run, the text for the next prompt, and what was shown meanwhile."""
+    """Type text. Return (commands that ran, text for the next prompt, output meanwhile)."""
     run: list[str] = []
     shown: list[TypedText] = []
 

@@ -127,7 +127,7 @@ class Terminal:
         return text
 
     def find(self, word: str, count: int) -> list[tuple[int, int]]:
-        """The rows and columns of a word, as the terminal counts them."""
+        """Return the rows and columns of a word, as the terminal counts them."""
         self._run("copy-mode", "-t", "b")
         self._run("send-keys", "-t", "b", "-X", "search-backward", word)
         places = []
