@@ -16,7 +16,7 @@ from hermes import audit_log, errors
 from hermes import home as homes
 from hermes.append_files import lock_file
 from hermes.atomic_files import lock_private_folder
-from hermes.chat.input.prompt_line import open_history_file
+from hermes.chat.input.input_history import open_history_file
 from hermes.config import config_file, dotenv
 from hermes.gateway.inbound.pairing import Pairings
 from hermes.gateway.ops.status_file import lock_gateway

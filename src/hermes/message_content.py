@@ -77,6 +77,17 @@ def _make_part(item: object) -> Part:
     return Part("other", item)
 
 
+def detect_picture_type(data: bytes) -> str | None:
+    """Return the media type of a picture by its first bytes, or None. A declared type or a file name is ignored."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
+
+
 def list_tool_calls(tool_calls: object) -> list[ToolCall]:
     """Return the tool calls of an answer, in the format of any provider."""
     if not tool_calls:

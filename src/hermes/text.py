@@ -292,6 +292,17 @@ def format_count(count: float, noun: str, several: str = "") -> str:
     return f"{number} {noun if count == 1 else several or f'{noun}s'}"
 
 
+def format_size(count: float) -> str:
+    """Format a number of bytes: `812 bytes`, `1.4 kB`, `12.4 MB`."""
+    if count < 1000:
+        return f"{count:.0f} bytes"
+    for unit in ("kB", "MB"):
+        count /= 1000
+        if count < 999.95:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1000:.1f} GB"
+
+
 def _fit_width(text: str, limit: int) -> str:
     if len(text) * 2 <= limit:
         return text

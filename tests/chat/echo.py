@@ -149,6 +149,17 @@ PARTS = AgentComponents(
 )
 
 
+def make_roomy(window: int) -> AgentComponents:
+    """The same with a model of another context window."""
+
+    def make(_wish: ModelChoice) -> EchoModel:
+        model = EchoModel()
+        model.context_window = window
+        return model
+
+    return PARTS._replace(make_model=make)
+
+
 def define(parser: argparse.ArgumentParser, words: Sequence[str] | None) -> None:
     from hermes.cli import chat
 

@@ -33,7 +33,7 @@ from hermes.logs import get_logger
 from hermes.store.reports.usage import UsageLine
 from hermes_state import SessionDB
 from tests.chat.conftest import DOWN, ENTER, INTERRUPT, LEAVE, NEW_LINE, SEEN, Typing
-from tests.chat.echo import PARTS, EchoModel
+from tests.chat.echo import PARTS, EchoModel, make_roomy
 from tests.survival.processes import impatient
 from tests.survival.test_spool import locked
 
@@ -104,7 +104,7 @@ async def test_several_lines_are_one_message(db: SessionDB, typing: Typing) -> N
 
 async def test_a_pasted_megabyte_is_one_message(db: SessionDB, typing: Typing) -> None:
     long = "\n".join(["word " * 20] * 10_000)
-    await typing(f"see \x1b[200~{long}\x1b[201~ and tell")
+    await typing(f"see \x1b[200~{long}\x1b[201~ and tell", parts=make_roomy(1_000_000))
     assert said(db, only(db)["id"]) == [f"see {long} and tell"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.chat.commands.table import parse_command
-from hermes.chat.input.prompt_line import Pastes, attach_files
+from hermes.chat.input.attachments import attach_files, read_typed
+from hermes.chat.input.pastes import Pastes
 from hermes.chat.view.markdown_blocks import Blocks
 from hermes.chat.view.recap import format_duration, format_farewell
 from hermes.conversation.working_directory import choose_directory, read_branch
@@ -54,8 +56,10 @@ def test_a_long_paste_is_a_mark_until_it_is_sent() -> None:
     mark = pastes.abbreviate(long)
     assert mark == "[pasted #1: 1 lines, 1,000,000 characters]"
     assert pastes.abbreviate("short\r\nlines") == "short\nlines"
-    assert pastes.expand(f"look: {mark}!") == f"look: {long}!"
-    assert pastes.expand("[pasted #9: what]") == "[pasted #9: what]"
+    assert pastes.expand(f"look: {mark}!") == (f"look: {long}!", [(6, 1_000_006)])
+    assert pastes.expand("[pasted #9: what]") == ("[pasted #9: what]", [])
+    assert pastes.collapse(f"look: {long}!") == f"look: {mark}!"
+    assert pastes.expand(pastes.collapse("y" * 50_000)).text == "y" * 50_000
 
 
 @given(st.lists(st.one_of(st.text(), st.text(min_size=1).map(lambda text: text * 2001)), max_size=5))
@@ -63,15 +67,83 @@ def test_pastes_come_back_as_they_were(texts: list[str]) -> None:
     pastes = Pastes()
     shown = "|".join(pastes.abbreviate(text) for text in texts)
     wanted = "|".join(text.replace("\r\n", "\n").replace("\r", "\n") for text in texts)
-    assert pastes.expand(shown) == wanted
+    assert pastes.expand(shown).text == wanted
+
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 992
 
 
 def test_a_file_that_is_mentioned_goes_along(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("remember the milk\n")
+    text = "see @notes.txt, mail me@notes.txt"
+    message = attach_files(text, tmp_path)
+    assert message.content == f"{text}\n\n[file notes.txt]\n```\nremember the milk\n```"
+    assert message.notes == ["Attached notes.txt (1 line, 18 bytes)."]
+    assert read_typed(message.content) == text
+    assert attach_files("no file @ all", tmp_path) == ("no file @ all", [])
+
+
+def test_of_a_long_file_it_is_told_what_is_sent(tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("word " * 20_000)
+    assert attach_files("@long.txt", tmp_path).notes == [
+        "Attached long.txt (1 line, 100.0 kB); its middle is left out, 50,000 of 100,000 characters are sent."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "sent"),
+    [
+        (
+            "notse.txt",
+            "@notse.txt is not a file in {cwd}, so nothing is attached for it. Did you mean @notes.txt?",
+            "",
+        ),
+        ("ann", "@ann is not a file in {cwd}, so nothing is attached for it.", ""),
+        ("src", "src is a folder; only its name is sent.", "[file src: a folder; not attached]"),
+        (
+            "a.bin",
+            "a.bin is not a text file (3 bytes); only its name is sent.",
+            "[file a.bin: binary, 3 bytes; not attached]",
+        ),
+        (
+            "pipe",
+            "pipe is not a file; only its name is sent.",
+            "[file pipe: not a file; not attached]",
+        ),
+        (
+            "huge.png",
+            "huge.png is too large for a picture (6.0 MB, at most 5.0 MB); only its name is sent.",
+            "[file huge.png: a picture of 6.0 MB, too large; not attached]",
+        ),
+        (
+            "huge.log",
+            "huge.log is too large to attach (30.0 MB, at most 20.0 MB); only its name is sent.",
+            "[file huge.log: 30.0 MB, too large to attach; not attached]",
+        ),
+    ],
+)
+def test_what_cannot_be_attached_is_told(tmp_path: Path, name: str, told: str, sent: str) -> None:
     (tmp_path / "notes.txt").write_text("remember the milk")
-    (tmp_path / "picture").write_bytes(b"\xff\xfe\x00")
-    text = "see @notes.txt, @missing.txt and @picture; mail me@notes.txt"
-    assert attach_files(text, tmp_path) == f"{text}\n\n[file notes.txt]\n```\nremember the milk\n```"
-    assert attach_files("no file @ all", tmp_path) == "no file @ all"
+    (tmp_path / "src").mkdir()
+    (tmp_path / "a.bin").write_bytes(b"\xff\xfe\x00")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "huge.png").write_bytes(PNG + b"\0" * 6_000_000)
+    with (tmp_path / "huge.log").open("wb") as file:
+        file.truncate(30_000_000)
+    message = attach_files(f"look at @{name}", tmp_path)
+    assert message.notes == [told.format(cwd=tmp_path)]
+    assert message.content == "\n\n".join(filter(None, (f"look at @{name}", sent)))
+    assert read_typed(message.content) == f"look at @{name}"
+
+
+def test_a_picture_is_a_part_of_the_message(tmp_path: Path) -> None:
+    (tmp_path / "my cat.png").write_bytes(PNG)
+    message = attach_files('what is @"my cat.png"?', tmp_path)
+    text, picture = message.content
+    assert text == {"type": "text", "text": 'what is @"my cat.png"?\n\n[picture my cat.png]'}
+    assert picture["image_url"]["url"].startswith("data:image/png;base64,")
+    assert message.notes == ["Attached my cat.png (PNG picture, 1.0 kB)."]
+    assert read_typed(message.content) == 'what is @"my cat.png"?'
 
 
 @given(

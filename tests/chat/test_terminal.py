@@ -200,6 +200,43 @@ def test_commands_do_not_act_on_a_session_that_was_trashed_elsewhere(window: Win
     assert [row["title"] for row in db.list_trash()] == [None]
 
 
+def test_what_was_typed_is_never_lost_in_the_prompt(window: Window, db: SessionDB, tmp_path: Path) -> None:
+    window.start("one")
+    window.sees("one", "❯")
+    window.keys("one", "/title input", "Enter", "see ")
+    window.sees("one", "❯ see")
+    long = "\n".join(f"line {number}" for number in range(4000))
+    window.paste("one", long, tmp_path / "long")
+    window.sees("one", "❯ see [pasted #1: 4,000 lines, 38,889 characters]")
+    window.keys("one", "Enter")
+    window.sees("one", "line 3999", "echo · 2 in")
+    window.keys("one", "half a thought", "C-r", "pas")
+    window.sees("one", "I-search backward")
+    window.keys("one", "C-r", "C-c")
+    window.sees("one", "❯ half a thought")
+    window.keys("one", "C-c", "Up", "Up")
+    window.sees("one", "❯ see [pasted #1: 4,000 lines, 38,889 characters]")
+    window.keys("one", "Down")
+    window.sees("one", "❯ half a thought")
+    window.keys("one", " ends", "Enter")
+    window.sees("one", "you said: half a thought ends")
+    window.keys("one", "Up", "Up", "Enter")
+    until(lambda: stored(db, "input") == [f"see {long}", "half a thought ends", f"see {long}"])
+
+
+def test_a_command_of_the_shell_has_the_terminal_and_is_stopped_by_ctrl_c(window: Window) -> None:
+    window.start("one")
+    window.sees("one", "❯")
+    window.keys("one", "! read -p 'your name? ' name; echo hello $name; sleep 1000", "Enter")
+    window.sees("one", "your name?")
+    window.keys("one", "Ann", "Enter")
+    window.sees("one", "your name? Ann", "hello Ann")
+    window.keys("one", "C-c")
+    window.sees("one", "ended by signal 2")
+    window.keys("one", "still here", "Enter")
+    window.sees("one", "you said: still here")
+
+
 def test_the_status_of_a_resumed_conversation_tells_what_it_used(window: Window, db: SessionDB) -> None:
     db.create_session("old", "cli")
     db.append_message("old", "user", "before")

@@ -17,7 +17,8 @@ from rich.console import Console
 
 from hermes.agent.components import AgentComponents
 from hermes.chat.commands.table import load_commands
-from hermes.chat.input.prompt_line import ChatCompleter, PromptLine
+from hermes.chat.input.completion import ChatCompleter
+from hermes.chat.input.prompt_line import PromptLine
 from hermes.chat.terminal_loop import Chat
 from hermes.chat.view.screen import Screen
 from hermes.conversation.local_conversation import open_local_conversation

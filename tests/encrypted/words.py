@@ -6,7 +6,8 @@ from pathlib import Path
 
 from hermes.agent.prompt.memory_files import Memory
 from hermes.agent.prompt.skill_files import Skills
-from hermes.chat.input.prompt_line import InputHistory, open_history_file
+from hermes.chat.input.input_history import PromptHistory, open_history_file
+from hermes.chat.input.pastes import Pastes
 from hermes.conversation.agents import make_person_folder
 from hermes_state import SessionDB
 from tests.encrypted.conftest import SECRET
@@ -14,11 +15,11 @@ from tests.encrypted.conftest import SECRET
 TEXT = f"Likes {SECRET}."
 
 
-def input_history() -> InputHistory:
+def input_history() -> PromptHistory:
     """Return the input history of this home."""
     file = open_history_file()
     assert file is not None
-    return InputHistory(file)
+    return PromptHistory(Pastes(), file)
 
 
 def room() -> Path:

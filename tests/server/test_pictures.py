@@ -11,7 +11,7 @@ import pytest
 
 from hermes.gateway.adapter import Misconfigured
 from hermes.gateway.http.address_rules import AllowedHosts, Forbidden, is_public, resolve_targets
-from hermes.server.pictures import detect_picture_type
+from hermes.message_content import detect_picture_type
 from tests.gateway.loopback_server import served
 from tests.server.api_gateway import ApiGateway, ask, assistant, open_api_gateway, user
 from tests.server.picture_server import GIF, PNG, PictureServer, listening

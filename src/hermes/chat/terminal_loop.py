@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes import clock, errors
 from hermes.agent import auto_maintenance
-from hermes.agent.answer import collect_answer
+from hermes.agent.answer import Answer, collect_answer
 from hermes.agent.approvals.request import DENY
 from hermes.agent.events import ApprovalAsked, Event
 from hermes.agent.turn import TRASH_HINT
@@ -20,8 +20,9 @@ from hermes.chat import lease_conflict
 from hermes.chat.commands.table import BUSY, BUSY_S, Leave, parse_command, run_command
 from hermes.chat.input import quiet_keyboard
 from hermes.chat.input.approval import ask_approval
-from hermes.chat.input.prompt_line import attach_files
 from hermes.chat.input.question import Option, Stopped
+from hermes.chat.message_sending import send_message
+from hermes.chat.shell_escape import parse_shell_command, run_shell_command
 from hermes.chat.view.log_warnings import show_warnings
 from hermes.chat.view.recap import format_farewell, make_recap
 from hermes.chat.view.screen import format_usage
@@ -57,6 +58,8 @@ class Chat:
         self.conversation, self.screen = conversation, screen
         self.prompt_line: PromptLine
         self.prefill = ""
+        self.quoted: list[str] = []
+        """Outputs of `!!` commands that the model gets with the next message."""
         self.listed: list[str] = []
         """The ids of the last list on the screen, in its order. `/resume 3` selects the third."""
         self.opened = 0
@@ -133,7 +136,7 @@ class Chat:
             with self._ignore_interrupts(), suppress(errors.StoreError):  # the toolbar works without a title
                 self._title = await asyncio.to_thread(self.conversation.get_title)
             try:
-                text = (await self.prompt_line.ask(prefill)).strip()
+                typed = await self.prompt_line.ask(prefill)
             except EOFError:
                 if await self.may_leave():
                     return
@@ -147,9 +150,9 @@ class Chat:
                 self.screen.print_note("Press Ctrl-C again, or Ctrl-D, to exit.")
                 continue
             self._refused_to_leave = 0
-            if text:
+            if typed.strip():
                 with self._ignore_interrupts():
-                    await self._handle_input(text)
+                    await self._handle_input(typed)
             if self._is_ending:
                 return
 
@@ -170,11 +173,14 @@ class Chat:
         list_running = self.conversation.parts.list_processes
         return () if list_running is None else list_running()
 
-    async def _handle_input(self, text: str) -> None:
+    async def _handle_input(self, typed: str) -> None:
+        shell, text = parse_shell_command(typed), typed.strip()
         command = parse_command(text)
         try:
-            if command is None:
-                await self.answer(attach_files(text, self.conversation.cwd), typed_text=text)
+            if shell is not None:
+                await run_shell_command(self, shell)
+            elif command is None:
+                await send_message(self, text)
             else:
                 await self._leave_trashed()
                 await run_command(self, command.name, command.words)
@@ -350,8 +356,8 @@ class Chat:
 
     # ---------------------------------------------------------------- turns
 
-    async def answer(self, content: Any, *, typed_text: str = "") -> None:
-        """Send a message and show the answer. None repeats the turn for the last message."""
+    async def answer(self, content: Any, *, typed_text: str = "") -> Answer:
+        """Send a message, show the answer and return it. None repeats the turn for the last message."""
         self.opened = 0
         self.screen.begin()
         ticking = asyncio.create_task(self._tick())
@@ -373,6 +379,7 @@ class Chat:
             self.screen.end(taken if taken.model else None)
         if answer.lost_lease is not None:
             await lease_conflict.handle_takeover(self, typed_text)
+        return answer
 
     async def _show_event(self, event: Event) -> None:
         if isinstance(event, ApprovalAsked):

@@ -376,7 +376,8 @@ async def _answer_question(
 
 async def _run_chat(db: SessionDB, arguments: argparse.Namespace, chosen: str | None, question: str) -> None:
     from hermes.chat.commands.table import load_commands
-    from hermes.chat.input.prompt_line import ChatCompleter, PromptLine
+    from hermes.chat.input.completion import ChatCompleter
+    from hermes.chat.input.prompt_line import PromptLine
     from hermes.chat.terminal_loop import Chat
     from hermes.chat.view.screen import Screen
 

@@ -12,6 +12,7 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
 from hermes import clock, errors
+from hermes.agent.context.message_size import MessageTooLarge, check_message
 from hermes.agent.events import Counted, Done, Event, Failed, Moved, Note, Stored
 from hermes.agent.models.model import NoSuchModel, Unreachable
 from hermes.agent.turn import Turn
@@ -66,12 +67,14 @@ class Conversation(SessionMoves[StoreT]):
             while True:
                 try:
                     agent = (await self.prepare()).agent
+                    if content is not None:
+                        await check_message(agent, content)
                     await asyncio.to_thread(self._begin_work)
                     self.turn = self._make_turn(agent, content)
                 except errors.HermesError as problem:
                     if not self.surface.stores_unanswered:
                         raise
-                    if content is not None:
+                    if content is not None and not isinstance(problem, MessageTooLarge):
                         yield await self.record.say("user", content, **fields)
                     yield Failed(str(problem), problem)
                     return

@@ -24,6 +24,7 @@ from hermes.gateway.http.address_rules import (
     resolve,
     resolve_targets,
 )
+from hermes.message_content import detect_picture_type
 from hermes.server.api_errors import Refused, bad_request
 from hermes.server.message_format import ChatMessage, RequestMessages
 
@@ -146,17 +147,6 @@ class Pictures:
             "image_url",
             "invalid_image_url",
         )
-
-
-def detect_picture_type(data: bytes) -> str | None:
-    """Return the media type of a picture by its first bytes, or None. The type in the HTTP header is ignored."""
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if data.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if data.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
 
 
 def _find_addresses(content: Any) -> list[str]:

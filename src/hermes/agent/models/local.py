@@ -212,7 +212,7 @@ def _open_http_model(address: Address, window: int) -> Model:
 class LocalModel:
     """The local model. It starts its server at the first request."""
 
-    name, provider = NAME, "local"
+    name, provider, takes_pictures = NAME, "local", False
     base_url = None
     """None, because the model is part of this program. Its port changes with each start."""
 

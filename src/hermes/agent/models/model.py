@@ -105,6 +105,11 @@ class Model(Protocol):
     async def close(self) -> None: ...
 
 
+def takes_pictures(model: Model) -> bool:
+    """Return whether a model may take pictures. A model that is known to take none has `takes_pictures = False`."""
+    return bool(getattr(model, "takes_pictures", True))
+
+
 def describe_model(model: Model) -> dict[str, Any]:
     """Return the description of a model for `sessions.model_config`. It contains no secrets."""
     config: dict[str, Any] = {

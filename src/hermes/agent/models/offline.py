@@ -83,6 +83,7 @@ INTENTS = (
 
 class OfflineModel:
     name, provider, base_url = "offline", "offline", None
+    takes_pictures = False
 
     def __init__(self, context_window: int = 128_000) -> None:
         self.context_window = context_window

@@ -17,6 +17,7 @@ from hermes.agent.models.endpoints import OPENROUTER, find_key_variable, find_pr
 from hermes.agent.models.model import (
     CallPiece,
     Finished,
+    Message,
     ModelError,
     Piece,
     Request,
@@ -28,6 +29,7 @@ from hermes.agent.models.model import (
 )
 from hermes.agent.models.provider_errors import EndpointContext, ProviderProblem
 from hermes.config.extras import format_install
+from hermes.message_content import read_text
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, AsyncStream
@@ -74,6 +76,11 @@ class OpenAIModel:
         self._client: AsyncOpenAI | None = None
         self._refused: set[str] = set()
 
+    @property
+    def takes_pictures(self) -> bool:
+        """Whether the endpoint takes pictures, as far as is known: True until it has rejected one."""
+        return provider_errors.PICTURES not in self._refused
+
     async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
         await asyncio.to_thread(preload)
         attempts = 0
@@ -118,7 +125,10 @@ class OpenAIModel:
     # ---------------------------------------------------------------- requests
 
     def _make_body(self, request: Request, refused: set[str]) -> dict[str, Any]:
-        body: dict[str, Any] = {"model": self.name, "messages": list(request.messages), "stream": True}
+        messages = list(request.messages)
+        if provider_errors.PICTURES in refused:
+            messages = list(map(_strip_pictures, messages))
+        body: dict[str, Any] = {"model": self.name, "messages": messages, "stream": True}
         body["stream_options"] = {"include_usage": True}
         if request.tools:
             body["tools"] = list(request.tools)
@@ -186,6 +196,13 @@ class OpenAIModel:
     def _compute_pause(self, attempts: int) -> float:
         """Return the pause before a retry: exponential backoff with jitter."""
         return min(self._first_pause * 2.0 ** (attempts - 1), LONGEST_PAUSE_S) * random.uniform(0.5, 1.0)
+
+
+def _strip_pictures(message: Message) -> Message:
+    """Return a message with `[image]` in place of each picture."""
+    if not provider_errors.has_pictures(message):
+        return message
+    return {**message, "content": read_text(message["content"], detail="words and pictures")}
 
 
 class _BrokenStream(Exception):

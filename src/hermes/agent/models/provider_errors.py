@@ -22,6 +22,7 @@ from hermes.agent.models.model import (
     ProviderBusy,
     Unreachable,
 )
+from hermes.message_content import list_parts
 from hermes.secrets import redact
 
 LONGEST_LINE = 300
@@ -57,14 +58,17 @@ NO_KEY = re.compile(
 NOT_TAKEN = re.compile(
     r"not\W?.{0,20}support|n't support|unsupported|unrecognized"
     r"|(unexpected|unknown|invalid) (field|parameter|argument|name)"
-    r"|not permitted|not allowed|extra (inputs|fields)|requires? --|no endpoints found",
+    r"|not permitted|not allowed|extra (inputs|fields)|requires? --|no endpoints found"
+    r"|only supported by|unknown variant|must be a string|not a multimodal|missing data required",
     re.IGNORECASE,
 )
+PICTURES = "pictures"
 NAMED = {
     "stream_options": re.compile(r"stream_options|include_usage"),
     "tools": re.compile(r"\btools?\b(?!s?\[)|tool.?(use|choice|call)|function.?call", re.IGNORECASE),
     "temperature": re.compile(r"\btemperature\b"),
     "max_tokens": re.compile(r"\bmax_tokens\b"),
+    PICTURES: re.compile(r"image|vision|multimodal|content.{0,20} must be a string", re.IGNORECASE),
 }
 """Optional parts of a request that some endpoints reject."""
 
@@ -167,7 +171,12 @@ def find_refused_part(status: int, message: str, sent: Mapping[str, Any]) -> str
     """Return the optional part of the request that the endpoint rejects; None if its message names none."""
     if status not in (400, 404, 422, 500, 501) or not NOT_TAKEN.search(message) or OVERFLOW.search(message):
         return None
-    return next((name for name, named in NAMED.items() if name in sent and named.search(message)), None)
+    parts = {*sent, PICTURES} if any(map(has_pictures, sent.get("messages", ()))) else set(sent)
+    return next((name for name, named in NAMED.items() if name in parts and named.search(message)), None)
+
+
+def has_pictures(message: Mapping[str, Any]) -> bool:
+    return any(part.kind == "picture" for part in list_parts(message.get("content")))
 
 
 def format_unreachable(where: EndpointContext, reason: str = "") -> str:

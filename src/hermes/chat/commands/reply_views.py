@@ -12,6 +12,7 @@ from hermes.agent.events import Counted
 from hermes.chat.commands import display
 from hermes.chat.commands.table import list_names, load_commands
 from hermes.chat.input import quiet_keyboard
+from hermes.chat.input.attachments import read_typed
 from hermes.conversation.commands import replies, wording
 from hermes.conversation.commands.replies import Reply
 from hermes.message_content import read_text
@@ -56,7 +57,7 @@ async def _show_nothing(chat: Chat, reply: object) -> None:
 
 
 async def _show_taken_back(chat: Chat, reply: replies.TookBack) -> None:
-    chat.prefill = reply.content if isinstance(reply.content, str) else ""
+    chat.prefill = read_typed(reply.content)
     display.show_lines(chat.screen, wording.describe_reply(reply))
 
 

@@ -1,56 +1,38 @@
 """The prompt line. Enter sends, Esc Enter (or Alt-Enter, Ctrl-J) inserts a line break, Tab completes.
 
-The input history is in the file `chat_history` of the home. Files mentioned as `@file` are attached to the
-message.
+Ctrl-R searches the input history.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import re
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import run_in_terminal
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
-from prompt_toolkit.document import Document
+from prompt_toolkit.completion import Completer
+from prompt_toolkit.filters import is_searching
 from prompt_toolkit.formatted_text import FormattedText
-from prompt_toolkit.history import History, InMemoryHistory
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.key_binding.bindings import search
+from prompt_toolkit.key_binding.bindings.named_commands import get_by_name
+from prompt_toolkit.key_binding.key_bindings import Binding
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import Output
 from prompt_toolkit.renderer import CPR_Support
 from prompt_toolkit.styles import Style
 from prompt_toolkit.utils import is_dumb_terminal
 
-from hermes import clock, errors, home
-from hermes.agent.tool import shorten_middle
 from hermes.chat.input import question
+from hermes.chat.input.input_history import PromptHistory, open_history_file
+from hermes.chat.input.pastes import Pastes
 from hermes.chat.input.question import Option
-from hermes.logs import get_logger
-from hermes.recall.tool.prompt_safety import close_fence, fence_text, to_one_line
-from hermes.store.engine_choice import sealed_files
 from hermes.terminal_input import SILENCE_S
-from hermes.text import make_printable
-
-if TYPE_CHECKING:
-    from hermes.conversation.commands.command_types import AnyCommand
-    from hermes.db.session_db import SessionDB
-
-_log = get_logger(__name__)
 
 T = TypeVar("T")
-
-HISTORY = "chat_history"
-LONGEST_SHOWN, MOST_LINES_SHOWN = 2000, 12
-"""A paste beyond one of these limits is abbreviated."""
-LONGEST_REMEMBERED = 10 * LONGEST_SHOWN
 
 STYLE = Style.from_dict(
     {
@@ -60,38 +42,6 @@ STYLE = Style.from_dict(
         "bottom-toolbar.text": "noreverse #808080",
     }
 )
-
-_MARK = re.compile(r"\[pasted #(\d+): [^\]\n]*\]")
-MOST_OFFERED = 30
-_MENTION = re.compile(r"(?<!\S)@(?:\"([^\"\n]+)\"|(\S+))")
-MOST_FILES = 20
-LONGEST_NAME = 500
-
-
-class Pastes:
-    """Long pastes. The prompt shows a short mark for each; sending expands the marks."""
-
-    def __init__(self) -> None:
-        self._pastes: list[str] = []
-
-    def abbreviate(self, text: str) -> str:
-        """Return the text that the prompt shows for a paste. A short paste is shown as is."""
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-        lines = text.count("\n") + 1
-        if len(text) <= LONGEST_SHOWN and lines <= MOST_LINES_SHOWN:
-            return text
-        self._pastes.append(text)
-        return f"[pasted #{len(self._pastes)}: {lines:,} lines, {len(text):,} characters]"
-
-    def expand(self, text: str) -> str:
-        """Replace the marks in a text by their pastes. An unknown mark is left unchanged."""
-        if not self._pastes:
-            return text
-        return _MARK.sub(self._find_paste, text)
-
-    def _find_paste(self, mark: re.Match[str]) -> str:
-        number = int(mark[1])
-        return self._pastes[number - 1] if 0 < number <= len(self._pastes) else mark[0]
 
 
 class PromptLine:
@@ -110,8 +60,11 @@ class PromptLine:
         """The action of Ctrl-O."""
         self._opening: asyncio.Task[None] | None = None
         self._incognito = incognito
+        self._history = PromptHistory(self.pastes, None if incognito else open_history_file())
+        self._before_search: tuple[int, int] | None = None
+        """The position in the history and the cursor position before a search."""
         self._session: PromptSession[str] = PromptSession(
-            history=_ExpandedHistory(self.pastes, None if incognito else open_history_file()),
+            history=self._history,
             completer=completer,
             complete_while_typing=True,
             complete_in_thread=True,
@@ -140,6 +93,7 @@ class PromptLine:
 
     async def ask(self, prefill: str = "") -> str:
         """Return the next input of the person. Raises EOFError if they leave, KeyboardInterrupt for Ctrl-C."""
+        prefill = self.pastes.collapse(prefill)
         mark = ("class:incognito", "(incognito) ❯ ") if self._incognito else ("class:prompt", "❯ ")
         if prefill and self._gate is not None and self._gate.has_text:
             prefill += "\n"  # the text typed before the last question follows
@@ -151,7 +105,7 @@ class PromptLine:
         if not self._is_drawn.is_set():
             app.after_render += lambda _: self._is_drawn.set()
         text = await self._session.prompt_async(FormattedText(message), default=prefill, handle_sigint=False)
-        return self.pastes.expand(text)
+        return self.pastes.expand(text).text
 
     async def wait_until_drawn(self) -> None:
         """Wait until the first prompt is on the screen."""
@@ -203,17 +157,17 @@ class PromptLine:
     def _bind_keys(self) -> KeyBindings:
         keys = KeyBindings()
 
-        @keys.add("enter")
+        @keys.add("enter", filter=~is_searching)
         def _(event: KeyPressEvent) -> None:
             if time.monotonic() >= self._ignores_enter_until:
                 event.current_buffer.validate_and_handle()
 
-        @keys.add("escape", "enter")
-        @keys.add("c-j")
+        @keys.add("escape", "enter", filter=~is_searching)
+        @keys.add("c-j", filter=~is_searching)
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 
-        @keys.add(Keys.BracketedPaste)
+        @keys.add(Keys.BracketedPaste, filter=~is_searching)
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text(self.pastes.abbreviate(event.data))
 
@@ -222,175 +176,41 @@ class PromptLine:
             if self.open_output is not None:
                 self._opening = event.app.create_background_task(self.open_output())
 
-        @keys.add("c-c")
+        @keys.add("c-c", filter=~is_searching)
         def _(event: KeyPressEvent) -> None:
-            if event.current_buffer.text:
-                event.current_buffer.reset()
-            else:
-                event.app.exit(exception=KeyboardInterrupt(), style="class:aborting")
+            self._clear(event)
+
+        keys.add("c-r", filter=~is_searching)(self._bind_search(search.start_reverse_incremental_search))
+        keys.add("c-s", filter=~is_searching)(self._bind_search(search.start_forward_incremental_search))
+
+        @keys.add("c-c", filter=is_searching)
+        @keys.add("c-g", filter=is_searching)
+        def _(event: KeyPressEvent) -> None:
+            self._abort_search(event)
 
         return keys
 
-
-class _ExpandedHistory(History):
-    """The input history with expanded pastes. Very long inputs are omitted, to keep the file small."""
-
-    def __init__(self, pastes: Pastes, file: Path | None) -> None:
-        super().__init__()
-        self._pastes = pastes
-        self._history: History = InMemoryHistory() if file is None else InputHistory(file)
-
-    def load_history_strings(self) -> Iterable[str]:
-        return self._history.load_history_strings()
-
-    def append_string(self, string: str) -> None:
-        whole = self._pastes.expand(string)
-        if len(whole) <= LONGEST_REMEMBERED:
-            super().append_string(whole)
-
-    def store_string(self, string: str) -> None:
-        self._history.store_string(string)
-
-
-def open_history_file() -> Path | None:
-    """Create the history file with private permissions and return its path. Return None if that fails."""
-    file = home.get_hermes_home() / HISTORY
-    try:
-        home.make_private_folder(file.parent)
-        os.close(home.open_private_file(file, os.O_WRONLY | os.O_CREAT))
-    except OSError as problem:
-        _log.warning("input history is not saved: %s: %s", file, problem.strerror)
-        return None
-    return file
-
-
-# ---------------------------------------------------------------- input history
-
-
-class InputHistory(History):
-    """The input history. If the store is encrypted, each entry is encrypted.
-
-    A plain file has the format of prompt_toolkit's `FileHistory`. An encrypted entry contains the same text.
-    """
-
-    def __init__(self, file: Path) -> None:
-        super().__init__()
-        self._file = file
-        self._warned = False
-
-    def load_history_strings(self) -> Iterable[str]:
-        """Return the entries, newest first."""
-        try:
-            return reversed(_decode_entries(sealed_files().read(self._file)))
-        except FileNotFoundError:
-            return ()
-        except (errors.HermesError, OSError) as problem:
-            self._warn(problem)
-            return ()
-
-    def store_string(self, string: str) -> None:
-        """Append an entry. Each call checks whether to encrypt, because another process may encrypt the store
-        meanwhile."""
-        try:
-            sealed_files().append(self._file, _encode_entry(string))
-        except (errors.HermesError, OSError) as problem:  # the chat continues without history
-            self._warn(problem)
-
-    def _warn(self, problem: Exception) -> None:
-        if not self._warned:
-            _log.warning("input history is not saved in %s: %s", self._file, problem)
-        self._warned = True
-
-
-def _encode_entry(string: str) -> bytes:
-    lines = "".join(f"+{line}\n" for line in string.split("\n"))
-    return f"\n# {clock.format_iso(clock.now())}\n{lines}".encode("utf-8", "replace")
-
-
-def _decode_entries(data: bytes) -> list[str]:
-    """Return the entries, oldest first."""
-    entries, lines = list[str](), list[str]()
-    for line in [*data.decode("utf-8", "replace").split("\n"), ""]:
-        if line.startswith("+"):
-            lines.append(line[1:])
-        elif lines:
-            entries.append("\n".join(lines))
-            lines = []
-    return entries
-
-
-# ---------------------------------------------------------------- completion
-
-
-class ChatCompleter(Completer):
-    """Completes commands, titles after commands that take one, and files after `@`."""
-
-    def __init__(self, db: SessionDB, commands: Iterable[AnyCommand], cwd: Callable[[], Path]) -> None:
-        """`cwd` returns the folder in which files are looked up. It is called for each completion."""
-        self._db, self._commands, self._cwd = db, list(commands), cwd
-
-    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        line = document.current_line_before_cursor
-        if document.text.startswith("/") and document.cursor_position_row == 0:
-            yield from self._complete_command(line)
+    def _clear(self, event: KeyPressEvent) -> None:
+        """Clear the prompt; ↑ brings the text back. At an empty prompt, leave it."""
+        buffer = event.current_buffer
+        shown = buffer.text
+        get_by_name("end-of-history").call(event)
+        if not shown and not buffer.text:
+            event.app.exit(exception=KeyboardInterrupt(), style="class:aborting")
             return
-        word = line.rpartition(" ")[2]
-        if word.startswith("@"):
-            yield from self._complete_files(word[1:])
+        for text in (shown, buffer.text):
+            self._history.remember(text)
+        buffer.reset()
 
-    def _complete_command(self, line: str) -> Iterator[Completion]:
-        name, space, rest = line.partition(" ")
-        if not space:
-            for command in self._commands:
-                if f"/{command.name}".startswith(name):
-                    yield Completion(
-                        f"/{command.name}", -len(name), display_meta=command.summary, display=command.usage
-                    )
-            return
-        command_meant = next((command for command in self._commands if f"/{command.name}" == name), None)
-        if command_meant is not None and command_meant.takes_session:
-            with suppress(errors.StoreError):  # no completions from a busy store
-                for row in self._db.starting_with(rest, MOST_OFFERED):
-                    offered = row["title"] or row["id"]
-                    yield Completion(
-                        offered, -len(rest), display_meta=make_printable(row["preview"], width_limit=40)
-                    )
+    def _bind_search(self, start: Binding) -> Callable[[KeyPressEvent], None]:
+        def begin(event: KeyPressEvent) -> None:
+            self._before_search = event.current_buffer.working_index, event.current_buffer.cursor_position
+            start.call(event)
 
-    def _complete_files(self, begun: str) -> Iterator[Completion]:
-        folder, _, start = begun.rpartition("/")
-        where = self._cwd() / Path(f"{folder}/" if folder or begun.startswith("/") else ".").expanduser()
-        try:
-            found = sorted(where.iterdir())
-        except OSError:
-            return
-        matching = [path for path in found if path.name.startswith(start) and (start or path.name[0] != ".")]
-        for path in matching[:MOST_OFFERED]:
-            ending = "/" if path.is_dir() else ""
-            if make_printable(path.name) == path.name and " " not in path.name:
-                yield Completion(f"{path.name}{ending}", -len(start))
+        return begin
 
-
-# ---------------------------------------------------------------- mentioned files
-
-
-def attach_files(text: str, cwd: Path) -> str:
-    """Return the message followed by the content of every text file that it mentions.
-
-    A mention without such a file is left unchanged, because an `@` can have another meaning.
-    """
-    names = dict.fromkeys(mention[1] or mention[2].rstrip(".,;:!?)") for mention in _MENTION.finditer(text))
-    found = [
-        (name, read) for name in names if (read := _read_text(cwd / Path(name).expanduser())) is not None
-    ]
-    parts = [
-        f"[file {to_one_line(name, LONGEST_NAME)}]\n{fence_text(shorten_middle(content))}"
-        for name, content in found[:MOST_FILES]
-    ]
-    return "\n\n".join([close_fence(text), *parts]) if parts else text
-
-
-def _read_text(file: Path) -> str | None:
-    try:
-        return file.read_text(encoding="utf-8") if file.is_file() else None
-    except (OSError, ValueError):  # not readable, not text, or an invalid name
-        return None
+    def _abort_search(self, event: KeyPressEvent) -> None:
+        """End a search and show the text from before it. The search itself only moves in the history."""
+        search.abort_search.call(event)
+        if self._before_search is not None:
+            event.current_buffer.working_index, event.current_buffer.cursor_position = self._before_search

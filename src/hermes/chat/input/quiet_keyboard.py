@@ -43,6 +43,28 @@ def suppress_echo() -> Iterator[None]:
             termios.tcsetattr(terminal, termios.TCSANOW, before)
 
 
+@contextmanager
+def restore_echo() -> Iterator[None]:
+    """Set the terminal to its usual mode for a program that uses it, and back to the present mode afterwards."""
+    try:
+        terminal = sys.stdin.fileno()
+        before = termios.tcgetattr(terminal)
+    except (termios.error, ValueError, OSError):  # no terminal
+        yield
+        return
+    usual = termios.tcgetattr(terminal)
+    usual[0] |= termios.ICRNL
+    usual[1] |= termios.OPOST
+    usual[3] |= termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG
+    usual[3] &= ~termios.NOFLSH
+    termios.tcsetattr(terminal, termios.TCSADRAIN, usual)
+    try:
+        yield
+    finally:
+        with suppress(termios.error):
+            termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
 class TypedAhead:
     """Reads the keyboard during an answer and runs commands. All other keys are kept for the next prompt or
     question."""

@@ -70,17 +70,6 @@ def shorten_lines(lines: list[str]) -> list[str]:
     return [*first, f"and {more} more"] if more > 0 else first
 
 
-def format_size(count: float) -> str:
-    """Format a number of bytes: `812 bytes`, `1.4 kB`, `12.4 MB`."""
-    if count < 1000:
-        return f"{count:.0f} bytes"
-    for unit in ("kB", "MB"):
-        count /= 1000
-        if count < 999.95:
-            return f"{count:.1f} {unit}"
-    return f"{count / 1000:.1f} GB"
-
-
 def get_terminal_width() -> int | None:
     """Return the number of columns of the terminal, or None if stdout is a file or pipe, whose lines are not
     cut."""

@@ -20,14 +20,14 @@ from hermes.cli.filters import (
     make_selection,
     report_unknown,
 )
-from hermes.cli.io.output import format_size, print_error, print_lines
+from hermes.cli.io.output import print_error, print_lines
 from hermes.cli.io.progress import Progress
 from hermes.cli.store_access import find_session, open_store, require_store
 from hermes.export.formats import FORMATS, choose_format
 from hermes.export.output_file import Replace, is_stream, refuse_store_files
 from hermes.export.plan import Plan, plan_conversation, plan_selection, plan_session
 from hermes.export.writer import Destination, Export, Options, Result
-from hermes.text import format_count, make_printable
+from hermes.text import format_count, format_size, make_printable
 
 if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB

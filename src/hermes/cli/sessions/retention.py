@@ -19,10 +19,10 @@ from hermes.cli.command import (
 )
 from hermes.cli.exit_codes import DONE
 from hermes.cli.filters import add_selection_options, make_selection, report_unknown
-from hermes.cli.io.output import format_size, print_lines
+from hermes.cli.io.output import print_lines
 from hermes.cli.io.prompts import require_consent
 from hermes.cli.store_access import get_sessions_folder, open_store
-from hermes.text import format_count, make_printable
+from hermes.text import format_count, format_size, make_printable
 
 SHOWN = 5
 """Number of conversations listed before the question, enough to notice a wrong filter."""

@@ -9,9 +9,9 @@ from hermes import clock
 from hermes.cli.command import Words, add_json_option, add_store_option
 from hermes.cli.exit_codes import DONE
 from hermes.cli.io.json_fields import add_iso_times
-from hermes.cli.io.output import format_size, print_json, print_lines
+from hermes.cli.io.output import print_json, print_lines
 from hermes.cli.store_access import open_store
-from hermes.text import format_count, make_printable
+from hermes.text import format_count, format_size, make_printable
 
 if TYPE_CHECKING:
     from hermes.store.reports.statistics import Statistics

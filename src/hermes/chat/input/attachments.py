@@ -1,0 +1,168 @@
+"""Files mentioned as `@file`: a text file is quoted below the message, a picture becomes a part of it.
+
+A mention that cannot be attached does not stop the message, because an `@` can have another meaning. The
+person gets a line about each.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hermes import errors
+from hermes.agent.tool import MOST_OUTPUT, shorten_middle
+from hermes.message_content import detect_picture_type, list_parts
+from hermes.recall.tool.prompt_safety import close_fence, fence_text, to_one_line
+from hermes.text import format_count, format_size, make_printable
+
+MOST_FILES = 20
+LONGEST_NAME = 500
+LARGEST_TEXT = 20_000_000
+"""The largest text file in bytes. Only the beginning and the end of a long one are sent anyway."""
+LARGEST_PICTURE = 5_000_000
+"""The largest picture in bytes that all providers accept."""
+
+_MENTION = re.compile(r"(?<!\S)@(?:\"([^\"\n]+)\"|(\S+))")
+_ATTACHED = re.compile(r"\n\n\[(?:file|picture|output of) [^\n]*\](?:\n`{3,}\n|\n\n|\Z)")
+
+
+class PictureRefused(errors.HermesError):
+    """The model takes no pictures."""
+
+
+class File(NamedTuple):
+    name: str
+    note: str
+    """The line for the person."""
+    text: str = ""
+    """The text for the model; empty if it gets nothing."""
+    picture: dict[str, Any] | None = None
+    is_missing: bool = False
+
+
+class Message(NamedTuple):
+    content: Any
+    """The text with the attached files, or a list of parts if there are pictures."""
+    notes: list[str]
+    """What was attached and what was not."""
+
+
+def attach_files(text: str, cwd: Path, *, quoted: Sequence[str] = ()) -> Message:
+    """Return the message followed by the content of every file that it mentions, and by the texts `quoted`."""
+    names = dict.fromkeys(mention[1] or mention[2].rstrip(".,;:!?)") for mention in _MENTION.finditer(text))
+    files = [_read_file(name, cwd) for name in list(filter(None, names))[:MOST_FILES]]
+    notes = [file.note for file in files if not file.is_missing]
+    if missing := [file for file in files if file.is_missing]:
+        notes.append(_describe_missing(missing, cwd))
+    if len(names) > MOST_FILES:
+        notes.append(f"Only the first {MOST_FILES} files are attached.")
+    parts = [*(file.text for file in files if file.text), *quoted]
+    content = "\n\n".join([close_fence(text), *parts]) if parts else text
+    pictures = [file.picture for file in files if file.picture is not None]
+    return Message([{"type": "text", "text": content}, *pictures] if pictures else content, notes)
+
+
+def has_pictures(content: object) -> bool:
+    return any(part.kind == "picture" for part in list_parts(content))
+
+
+def read_typed(content: object) -> str:
+    """Return the text of a stored message as the person typed it, without the attached files."""
+    texts = [part.value for part in list_parts(content) if part.kind == "text"]
+    text = texts[0] if texts else ""
+    found = _ATTACHED.search(text)
+    return text[: found.start()] if found else text
+
+
+def _read_file(name: str, cwd: Path) -> File:
+    shown = make_printable(name)
+    try:
+        path = cwd / Path(name).expanduser()
+        if path.is_dir():
+            return _refuse(name, f"{shown} is a folder; only its name is sent", "a folder")
+        if not path.exists():
+            return File(name, "", is_missing=True)
+        if not path.is_file():
+            return _refuse(name, f"{shown} is not a file; only its name is sent", "not a file")
+        size = path.stat().st_size
+        if size > LARGEST_TEXT:
+            limit = format_size(LARGEST_TEXT)
+            return _refuse(
+                name,
+                f"{shown} is too large to attach ({format_size(size)}, at most {limit}); only its name is sent",
+                f"{format_size(size)}, too large to attach",
+            )
+        data = path.read_bytes()
+    except (ValueError, RuntimeError):  # no valid name
+        return File(name, "", is_missing=True)
+    except OSError as problem:
+        reason = problem.strerror or type(problem).__name__
+        if isinstance(problem, FileNotFoundError) or reason == "File name too long":
+            return File(name, "", is_missing=True)
+        return _refuse(name, f"{shown} cannot be read: {reason}; only its name is sent", "cannot be read")
+    media_type = detect_picture_type(data)
+    return _quote_text(name, data) if media_type is None else _make_picture(name, data, media_type)
+
+
+def _quote_text(name: str, data: bytes) -> File:
+    shown, size = make_printable(name), format_size(len(data))
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        return _refuse(name, f"{shown} is not a text file ({size}); only its name is sent", f"binary, {size}")
+    note = f"Attached {shown} ({format_count(text.count(chr(10)) + (not text.endswith(chr(10))), 'line')}, {size})."
+    if len(text) > MOST_OUTPUT:
+        note = f"{note[:-1]}; its middle is left out, {MOST_OUTPUT:,} of {len(text):,} characters are sent."
+    return File(name, note, f"[file {_label(name)}]\n{fence_text(shorten_middle(text))}")
+
+
+def _make_picture(name: str, data: bytes, media_type: str) -> File:
+    shown, size = make_printable(name), format_size(len(data))
+    if len(data) > LARGEST_PICTURE:
+        limit = format_size(LARGEST_PICTURE)
+        return _refuse(
+            name,
+            f"{shown} is too large for a picture ({size}, at most {limit}); only its name is sent",
+            f"a picture of {size}, too large",
+        )
+    url = f"data:{media_type};base64,{base64.b64encode(data).decode()}"
+    kind = media_type.removeprefix("image/").upper()
+    return File(
+        name,
+        f"Attached {shown} ({kind} picture, {size}).",
+        f"[picture {_label(name)}]",
+        {"type": "image_url", "image_url": {"url": url}},
+    )
+
+
+def _refuse(name: str, note: str, reason: str) -> File:
+    return File(name, f"{note}.", f"[file {_label(name)}: {reason}; not attached]")
+
+
+def _label(name: str) -> str:
+    return to_one_line(name, LONGEST_NAME)
+
+
+def _describe_missing(files: Sequence[File], cwd: Path) -> str:
+    named = ", ".join(f"@{make_printable(file.name, width_limit=60)}" for file in files)
+    near = list(dict.fromkeys(name for file in files for name in _find_near(file.name, cwd)))
+    hint = f" Did you mean {', '.join(f'@{make_printable(name)}' for name in near)}?" if near else ""
+    are = "is not a file" if len(files) == 1 else "are not files"
+    return f"{named} {are} in {make_printable(str(cwd))}, so nothing is attached for it.{hint}"
+
+
+def _find_near(name: str, cwd: Path) -> list[str]:
+    """Return files with a similar name in the same folder."""
+    folder, _, base = name.rpartition("/")
+    prefix = f"{folder}/" if folder or name.startswith("/") else ""
+    try:
+        present = [path.name for path in (cwd / Path(prefix or ".").expanduser()).iterdir()]
+    except (OSError, ValueError, RuntimeError):
+        return []
+    return [f"{prefix}{found}" for found in get_close_matches(base, present, 2, 0.7)]

@@ -1,0 +1,128 @@
+"""Sends a typed message: attaches the files it mentions, and offers other ways if it is too large.
+
+Nothing that was typed is lost: a message that is not sent is in the next prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from hermes import clock, errors, home
+from hermes.agent.context import tokens
+from hermes.agent.context.message_size import MessageTooLarge
+from hermes.agent.models.model import ContextOverflow, takes_pictures
+from hermes.agent.tool import shorten_middle
+from hermes.chat.input.attachments import PictureRefused, attach_files, has_pictures
+from hermes.chat.input.question import Option
+from hermes.text import format_size, make_printable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hermes.chat.input.pastes import Pastes
+    from hermes.chat.terminal_loop import Chat
+
+OVERFLOW_HINT = (
+    "/undo takes the message back into the input, /compress makes room, /model switches to another model."
+)
+FILE, SHORTENED, EDIT = "file", "shortened", "edit"
+SHARE = 0.75
+"""The share of the room in the context that a shortened message takes."""
+
+
+async def send_message(chat: Chat, text: str, typed_text: str | None = None) -> None:
+    """Send a message and show the answer. `typed_text` is for the next prompt if the message is not sent."""
+    typed_text, quoted = text if typed_text is None else typed_text, list(chat.quoted)
+    try:
+        message = await asyncio.to_thread(attach_files, text, chat.conversation.cwd, quoted=quoted)
+        if has_pictures(message.content):
+            await _require_eyes(chat)
+        for line in message.notes:
+            chat.screen.print_note(line)
+        answer = await chat.answer(message.content, typed_text=typed_text)
+    except MessageTooLarge as problem:
+        chat.prefill = typed_text
+        await _offer_other_ways(chat, text, typed_text, problem)
+        return
+    except errors.HermesError:
+        chat.prefill = typed_text
+        raise
+    del chat.quoted[: len(quoted)]
+    if answer.failure is not None and isinstance(answer.failure.error, ContextOverflow):
+        chat.screen.print_note(OVERFLOW_HINT)
+
+
+async def _require_eyes(chat: Chat) -> None:
+    model = (await chat.conversation.prepare()).agent.model
+    if not takes_pictures(model):
+        raise PictureRefused(
+            f"{make_printable(model.name)} takes no pictures, so the message was not sent. `/model name` switches to a"
+            " model that does"
+        )
+
+
+async def _offer_other_ways(chat: Chat, text: str, typed_text: str, problem: MessageTooLarge) -> None:
+    """Ask how to send a message that is too large, and send it. Otherwise it stays in the input."""
+    chat.screen.print_problem(f"{problem}.")
+    options = [
+        Option(SHORTENED, "send it shortened: the middle is left out", "s"),
+        Option(EDIT, "put it back into the input; /model switches to a model with more room", "e"),
+    ]
+    if not chat.conversation.incognito:
+        options.insert(
+            0, Option(FILE, "send it as a file in this folder, which the agent reads in parts", "f")
+        )
+    chosen = await chat.choose("What shall be done with it?", options, default=len(options) - 1)
+    if chosen not in (FILE, SHORTENED):
+        return
+    parts = _split_message(chat.prompt_line.pastes, text)
+    if chosen == SHORTENED:
+        most = int(problem.room * SHARE) - tokens.count_text(parts.before + parts.after)
+        middle = await asyncio.to_thread(_shorten, parts.longest, max(most, 1))
+    else:
+        file = await asyncio.to_thread(_save_text, parts.longest, chat.conversation.cwd)
+        size = format_size(len(parts.longest.encode("utf-8", "replace")))
+        chat.screen.print_note(f"Wrote {make_printable(str(file))} ({size}).")
+        middle = f"[the text is in the file {file.name}, {size}: read it in parts]"
+    chat.prefill = ""
+    await send_message(chat, f"{parts.before}{middle}{parts.after}", typed_text)
+
+
+class _Parts(NamedTuple):
+    before: str
+    longest: str
+    """The longest paste of a message, or all of a message without pastes."""
+    after: str
+
+
+def _split_message(pastes: Pastes, text: str) -> _Parts:
+    whole, ranges = pastes.expand(pastes.collapse(text))
+    start, end = max(ranges, key=lambda place: place[1] - place[0], default=(0, len(whole)))
+    return _Parts(whole[:start], whole[start:end], whole[end:])
+
+
+def _shorten(text: str, most: int) -> str:
+    """Return the text without its middle, in at most `most` tokens."""
+    characters = min(len(text), most * 4)
+    short = shorten_middle(text, characters)
+    while characters > 1 and (size := tokens.count_text(short)) > most:
+        characters = max(1, min(characters - 100, characters * most // size))
+        short = shorten_middle(text, characters)
+    return short
+
+
+def _save_text(text: str, folder: Path) -> Path:
+    stem = f"pasted_{clock.format_stamp()}"
+    for number in range(1, 1000):
+        file = folder / f"{stem}{f'_{number}' if number > 1 else ''}.txt"
+        try:
+            with os.fdopen(home.create_private_file(file), "w", encoding="utf-8", errors="replace") as opened:
+                opened.write(text)
+        except FileExistsError:
+            continue
+        except OSError as problem:
+            raise errors.OutputRefused(f"{file} cannot be written: {problem.strerror}") from problem
+        return file
+    raise errors.OutputRefused(f"{folder} has too many pasted files")

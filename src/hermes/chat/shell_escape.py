@@ -1,0 +1,112 @@
+"""`! command`: runs a command in the person's shell, without leaving the chat.
+
+The model does not see the command. With `!! command`, it gets the command and its output with the next message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import re
+import sys
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+
+from hermes.agent.tools.running_command import Output
+from hermes.chat.input import quiet_keyboard
+from hermes.recall.tool.prompt_safety import fence_text, to_one_line
+from hermes.text import format_size, make_readable
+
+if TYPE_CHECKING:
+    from hermes.chat.terminal_loop import Chat
+
+CHUNK = 65_536
+HEAD, TAIL = 30_000, 20_000
+"""The bytes of an output that the model gets, from its beginning and its end."""
+LONGEST_LABEL = 300
+_LINE = re.compile(r"(?P<mark>!!?)(?P<command>|\s.*|[\w./~$'\"-].*)", re.DOTALL)
+USAGE = "! command runs a command in your shell. !! command also gives its output to the model."
+
+
+class ShellCommand(NamedTuple):
+    command: str
+    is_shared: bool
+    """Whether the model gets the output."""
+
+
+def parse_shell_command(typed: str) -> ShellCommand | None:
+    """Return the command of a line that begins with `!` and a space or a word; None for any other line.
+
+    So `![picture](address)` is a message, and so is any line that begins with a space.
+    """
+    found = _LINE.fullmatch(typed)
+    return None if found is None else ShellCommand(found["command"].strip(), found["mark"] == "!!")
+
+
+async def run_shell_command(chat: Chat, shell: ShellCommand) -> None:
+    """Run a command and show its output. Ctrl-C stops the command."""
+    if not shell.command:
+        chat.screen.print_note(USAGE)
+        return
+    output = Output(HEAD, TAIL)
+    is_direct = not shell.is_shared and chat.screen.console.is_terminal and sys.stdin.isatty()
+    began = monotonic()
+    with quiet_keyboard.restore_echo():
+        try:
+            process = await asyncio.create_subprocess_exec(
+                os.environ.get("SHELL") or "/bin/sh",
+                "-c",
+                shell.command,
+                cwd=chat.conversation.cwd,
+                stdin=None if sys.stdin.isatty() else asyncio.subprocess.DEVNULL,
+                stdout=None if is_direct else asyncio.subprocess.PIPE,
+                stderr=None if is_direct else asyncio.subprocess.STDOUT,
+            )
+        except OSError as problem:
+            chat.screen.print_problem(f"the command could not be started: {problem.strerror}")
+            return
+        with chat.handle_interrupts(_make_stop(process)):
+            if process.stdout is not None:
+                await _show_output(chat, process.stdout, output)
+            code = await process.wait()
+    state = f"exit code {code}" if code >= 0 else f"ended by signal {-code}"
+    chat.screen.print_note(f"{state} · {monotonic() - began:.1f}s")
+    if shell.is_shared:
+        label = to_one_line(shell.command, LONGEST_LABEL)
+        chat.quoted.append(f"[output of {label}, {state}]\n{fence_text(output.text())}")
+        chat.screen.print_note(
+            f"The model gets this output ({format_size(output.total)}) with your next message."
+        )
+
+
+def _make_stop(process: asyncio.subprocess.Process) -> Callable[[], None]:
+    """Return the reaction to Ctrl-C. The terminal sends the first to the command itself; the second and the third
+    end its shell."""
+    pressed = 0
+
+    def stop() -> None:
+        nonlocal pressed
+        pressed += 1
+        if pressed > 1 and process.returncode is None:
+            process.terminate() if pressed == 2 else process.kill()
+
+    return stop
+
+
+async def _show_output(chat: Chat, stream: asyncio.StreamReader, output: Output) -> None:
+    """Print an output as it arrives, without control characters."""
+    decoder, file = codecs.getincrementaldecoder("utf-8")("replace"), chat.screen.console.file
+    last = "\n"
+    while True:
+        chunk = await stream.read(CHUNK)
+        output.add(chunk)
+        text = make_readable(decoder.decode(chunk, final=not chunk))
+        file.write(text)
+        file.flush()
+        last = text[-1:] or last
+        if not chunk:
+            break
+    if last != "\n":
+        file.write("\n")

@@ -1,0 +1,118 @@
+"""The input of the chat: long messages, attached files, the history, and commands for the shell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hermes_state import SessionDB
+from tests.chat.conftest import ENTER, INTERRUPT, SEEN, Typing
+from tests.chat.echo import PARTS, EchoModel, make_roomy
+
+Row = dict[str, Any]
+LONG = "\n".join(["word " * 20] * 10_000)
+UP, SEARCH, BACKSPACE = "\x1b[A", "\x12", "\x7f"
+
+
+def sessions(db: SessionDB) -> list[Row]:
+    return db.search_sessions()
+
+
+def said(db: SessionDB, session_id: str) -> list[Any]:
+    return [row["content"] for row in db.get_messages(session_id) if row["role"] == "user"]
+
+
+def last_said(db: SessionDB) -> list[Any]:
+    """What was said in the latest conversation."""
+    return said(db, sessions(db)[0]["id"])
+
+
+def paste(text: str) -> str:
+    return f"\x1b[200~{text}\x1b[201~"
+
+
+async def test_a_message_that_is_too_large_is_not_sent_and_stays(db: SessionDB, typing: Typing) -> None:
+    back = f"{SEEN}e{SEEN}e"  # the second question is about the message that Enter sends again
+    shown = await typing(f"see {paste(LONG)} and tell", keys=f"{back}", parts=make_roomy(100_000))
+    assert "the message is too large: about 252,5" in shown
+    assert "echo takes 98,9" in shown
+    assert sessions(db) == []
+    await typing(
+        f"see {paste(LONG)} and tell", keys=f"{SEEN}e{INTERRUPT}hello{ENTER}", parts=make_roomy(100_000)
+    )
+    assert last_said(db) == ["hello"]
+
+
+async def test_a_message_that_is_too_large_is_sent_as_a_file_or_shortened(
+    db: SessionDB, typing: Typing, tmp_path: Path
+) -> None:
+    shown = await typing(f"see {paste(LONG)} and tell", keys=f"{SEEN}f", parts=make_roomy(100_000))
+    (file,) = tmp_path.glob("pasted_*.txt")
+    assert file.read_text() == LONG
+    assert f"Wrote {file} (1.0 MB)." in "".join(shown.split("\n"))
+    size = "1.0 MB"
+    assert last_said(db) == [f"see [the text is in the file {file.name}, {size}: read it in parts] and tell"]
+    await typing(f"see {paste(LONG)} and tell", keys=f"{SEEN}s", parts=make_roomy(100_000))
+    (short,) = last_said(db)
+    assert short.startswith("see word word")
+    assert short.endswith("word word  and tell")
+    assert "characters left out ...]" in short
+    assert 250_000 < len(short) < 350_000
+    await typing(f"see {paste(LONG)} and tell", keys=f"{SEEN}s", parts=make_roomy(100_000), incognito=True)
+    assert len(list(tmp_path.glob("pasted_*.txt"))) == 1
+
+
+async def test_a_paste_comes_back_whole_from_the_history(db: SessionDB, typing: Typing) -> None:
+    await typing(f"see {paste(LONG)} and tell", parts=make_roomy(1_000_000))
+    assert last_said(db) == [f"see {LONG} and tell"]
+    await typing(f"{UP} again", parts=make_roomy(1_000_000))
+    assert last_said(db) == [f"see {LONG} and tell again"]
+
+
+async def test_leaving_a_search_keeps_what_was_typed(db: SessionDB, typing: Typing) -> None:
+    await typing("earlier one", "earlier two")
+    await typing(f"half a thought{SEARCH}ear{SEARCH}{SEARCH}{INTERRUPT} and the rest")
+    assert last_said(db) == ["half a thought and the rest"]
+    await typing(f"{SEARCH}one{ENTER}{ENTER}{INTERRUPT}")
+    assert last_said(db) == ["earlier one"]
+
+
+class Blind(EchoModel):
+    takes_pictures = False
+
+
+async def test_a_file_is_confirmed_and_a_picture_needs_a_model_that_takes_it(
+    db: SessionDB, typing: Typing, tmp_path: Path
+) -> None:
+    (tmp_path / "cat.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (tmp_path / "notes.txt").write_text("milk")
+    shown = await typing("see @cat.png and @notes.txt")
+    assert "Attached cat.png (PNG picture, 8 bytes)." in shown
+    assert "Attached notes.txt (1 line, 4 bytes)." in shown
+    text, picture = db.get_messages(sessions(db)[0]["id"])[0]["content"]
+    assert text["text"].endswith("[picture cat.png]\n\n[file notes.txt]\n```\nmilk\n```")
+    assert picture["image_url"]["url"] == "data:image/png;base64,iVBORw0KGgo="
+    blind = PARTS._replace(make_model=lambda _wish: Blind())
+    shown = " ".join((await typing("see @cat.png", f"{BACKSPACE * 8}it", parts=blind)).split())
+    assert "echo takes no pictures, so the message was not sent." in shown
+    assert last_said(db) == ["see it"]  # the text was in the input again
+
+
+async def test_a_command_for_the_shell_runs_and_is_not_said(
+    db: SessionDB, typing: Typing, tmp_path: Path
+) -> None:
+    (tmp_path / "here").touch()
+    shown = await typing("! ls; exit 3", "!echo $((20+1))", " !not a command", "![x](y)", "!")
+    assert "here\nhome\nexit code 3 · " in shown
+    assert "21\nexit code 0 · " in shown
+    assert "! command runs a command in your shell." in shown
+    assert last_said(db) == ["!not a command", "![x](y)"]
+
+
+async def test_the_model_gets_an_output_only_if_it_shall(db: SessionDB, typing: Typing) -> None:
+    shown = await typing("!! printf '```\\n'; echo two", "! echo private", "/status", "why?", "and now?")
+    assert "The model gets this output (8 bytes) with your next message." in shown
+    assert last_said(db) == [
+        "why?\n\n[output of printf '```\\n'; echo two, exit code 0]\n````\n```\ntwo\n````",
+        "and now?",
+    ]
