@@ -31,6 +31,12 @@ class ModelChoice(NamedTuple):
 NO_WISH = ModelChoice()
 
 
+class ListedModels(NamedTuple):
+    address: str
+    """The endpoint, without secrets."""
+    names: Sequence[str]
+
+
 class AgentInputs(NamedTuple):
     """The inputs of a new agent."""
 
@@ -75,6 +81,8 @@ class AgentComponents(NamedTuple):
     make_prompt: Callable[[AgentInputs], Awaitable[str]]
     """Makes the system prompt of a new session."""
     price: Price
+    list_models: Callable[[ModelChoice], ListedModels] | None = None
+    """Asks the endpoint of a choice for the names of its models. Raises if it does not list them."""
     get_most_steps: Callable[[], int] = lambda: MOST_STEPS
     """The number of steps with tools after which the model must answer."""
     make_compressor: Callable[[Record, AgentInputs], ManualCompressor] | None = None

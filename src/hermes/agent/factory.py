@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from hermes import clock, errors
 from hermes.agent.agent import Agent
-from hermes.agent.components import LEAST_SAID, AgentComponents, AgentInputs, ManualCompressor, ModelChoice
+from hermes.agent.components import (
+    LEAST_SAID,
+    AgentComponents,
+    AgentInputs,
+    ListedModels,
+    ManualCompressor,
+    ModelChoice,
+)
 from hermes.agent.models.model import Model, Used
 from hermes.agent.tool import Tool
 from hermes.agent.transcript import Record
@@ -32,6 +39,8 @@ if TYPE_CHECKING:
     from hermes.config.settings_schema import Settings
     from hermes.db.session_db import AnyStore
 
+LISTING_S = 5.0
+"""How long an endpoint may take to list its models when a person switches to one."""
 SAVING = ("memory", "skills_list", "skill_view", "skill_manage")
 """The tools of a memory flush."""
 FOR_EVERYBODY = (*SAVING, "session_search", "todo", "delegate_task")
@@ -94,6 +103,7 @@ class StandardFactory:
             self.make_tools,
             self.make_prompt,
             self.price,
+            list_models=self.list_models,
             get_most_steps=lambda: self.settings.agent.max_steps,
             make_compressor=self.make_compressor,
             make_title=self.make_title,
@@ -138,6 +148,20 @@ class StandardFactory:
         if made.name != OFFLINE:
             preload()
         return made
+
+    def list_models(self, wish: ModelChoice) -> ListedModels:
+        """Return the models of the endpoint that this choice would use."""
+        from hermes.agent.models import local
+        from hermes.agent.models.choice import OFFLINE, choose_endpoint
+        from hermes.agent.models.endpoints import list_models
+        from hermes.agent.models.model import strip_address
+        from hermes.config.settings import read_settings
+
+        if wish.model in (OFFLINE, local.NAME):
+            return ListedModels("this machine", (wish.model,))
+        settings = read_settings({"model.default": wish.model, "model.base_url": wish.base_url})
+        at = choose_endpoint(settings.model.base_url, settings.model.key_env)
+        return ListedModels(strip_address(at.base_url), list_models(at.base_url, at.key, patience=LISTING_S))
 
     def _read_settings_for(self, wish: ModelChoice) -> Settings:
         from hermes.config.settings import read_settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from hermes import errors
 from hermes.agent.components import NO_WISH, AgentComponents, ModelChoice
@@ -12,6 +12,14 @@ from hermes.agent.models.model import Model
 from hermes.agent.tool import Tool
 from hermes.store.content import from_json
 from hermes.text import make_printable
+
+
+class ModelCheck(NamedTuple):
+    missing_at: str | None = None
+    """The address of the endpoint, if it does not have the model."""
+    similar: Sequence[str] = ()
+    problem: str | None = None
+    """Why the name could not be checked."""
 
 
 class ModelSelector:
@@ -66,6 +74,22 @@ class ModelSelector:
         """Return a message about the model that the person has not seen yet, once; None if there is none."""
         notice, self._notice = self._notice, None
         return notice
+
+    async def check(self, name: str) -> ModelCheck:
+        """Ask the endpoint whether it has a model of this name."""
+        from hermes.agent.models.endpoints import find_similar, is_listed
+
+        if self._parts.list_models is None:
+            return ModelCheck()
+        try:
+            listed = await asyncio.to_thread(self._parts.list_models, self.wish._replace(model=name))
+        except errors.HermesError as problem:
+            return ModelCheck(problem=str(problem))
+        if not listed.names:
+            return ModelCheck(problem=f"{listed.address} lists no models")
+        if is_listed(name, listed.names):
+            return ModelCheck()
+        return ModelCheck(listed.address, find_similar(name, listed.names))
 
     async def choose(self, name: str) -> Model:
         """Switch to another model. If no model of this name can be built, raise and keep the current one."""

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -143,6 +146,22 @@ def list_models(base_url: str, key: str | None = None, *, patience: float = LIST
     known = rows if isinstance(rows, list) else []
     names = [row.get("id") or row.get("name") for row in known if isinstance(row, dict)]
     return [name.removeprefix("models/") for name in names if isinstance(name, str) and name]
+
+
+def is_listed(name: str, names: Collection[str]) -> bool:
+    """Return whether an endpoint with these models knows a name: exactly, as `name:latest`, or as the alias of a model
+    with a date."""
+    alias = re.compile(rf"{re.escape(name.removesuffix('-latest'))}-(\d{{4,8}}|\d{{4}}-\d\d-\d\d)")
+    return name in names or f"{name}:latest" in names or any(map(alias.fullmatch, names))
+
+
+def find_similar(name: str, names: Sequence[str], most: int = 5) -> list[str]:
+    """Return the models with the most similar names. Models that contain the name come first."""
+    begun = name.casefold()
+    containing = sorted((listed for listed in names if begun in listed.casefold()), key=len)
+    by_end = {listed.rpartition("/")[2].casefold(): listed for listed in reversed(names)}
+    similar = [by_end[found] for found in get_close_matches(begun.rpartition("/")[2], by_end, most, 0.5)]
+    return list(dict.fromkeys([*containing, *similar]))[:most]
 
 
 def make_no_redirect_handler() -> Any:

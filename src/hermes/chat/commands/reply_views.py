@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import textwrap
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len
 
 from hermes import clock
 from hermes.agent.events import Counted
 from hermes.chat.commands import display
-from hermes.chat.commands.table import list_names, load_commands
+from hermes.chat.commands.table import list_names, load_commands, run_command
+from hermes.chat.commands.terminal_surface import make_core_context
 from hermes.chat.input import quiet_keyboard
 from hermes.chat.input.attachments import read_typed
+from hermes.chat.input.question import Option
 from hermes.conversation.commands import replies, wording
+from hermes.conversation.commands.lookup import list_conversations
 from hermes.conversation.commands.replies import Reply
 from hermes.message_content import read_text
 from hermes.text import make_printable
@@ -22,6 +27,8 @@ if TYPE_CHECKING:
     from hermes.chat.terminal_loop import Chat
 
 
+MARGIN, LEAST_NAME = 10, 30
+"""The cells before a label in a list of choices, and the name's width from which on the list has ids."""
 LONGEST_USAGE = 30
 """The maximum width of a usage in the help. A longer usage has its own line."""
 NOTES = (
@@ -31,6 +38,7 @@ NOTES = (
     replies.Cancelled,
     replies.NotFound,
     replies.AlreadyNew,
+    replies.UnknownModel,
 )
 """Replies of commands that changed nothing."""
 
@@ -123,14 +131,60 @@ async def _ask_about_holder(chat: Chat, reply: replies.Busy) -> None:
 
 async def _show_list(chat: Chat, reply: replies.ConversationList) -> None:
     chat.listed = [row["id"] for row in reply.rows]
-    now, cells = clock.now(), []
-    for number, row in enumerate(reply.rows, 1):
-        name, age = row["title"] or row["preview"] or "—", clock.format_relative(row["last_active"], now)
-        here = " (here)" if row["id"] == reply.here else ""
-        cells.append((str(number), name, age, f"{row['id']}{here}"))
+    if reply.is_resume and reply.rows:
+        await _pick_conversation(chat, reply)
+        return
+    cells = [(str(number), *_describe_row(row, reply.here)) for number, row in enumerate(reply.rows, 1)]
     if cells:
-        chat.screen.print_table(("", "Title", "Last active", "Id"), cells)
+        chat.screen.print_table(("", "Title", "Last active", "Id"), cells, flexible=1, optional=(3, 2))
     display.show_lines(chat.screen, wording.describe_list_end(reply), is_note=True)
+
+
+def _describe_row(row: dict[str, Any], here: str | None) -> tuple[str, str, str]:
+    """Return the name, the age and the id of a conversation."""
+    name, age = row["title"] or row["preview"] or "—", clock.format_relative(row["last_active"], clock.now())
+    return name, age, f"{row['id']}{' (here)' if row['id'] == here else ''}"
+
+
+async def _pick_conversation(chat: Chat, reply: replies.ConversationList) -> None:
+    """Let the person choose a conversation, page by page, and continue it. Esc leaves the list on the screen."""
+    skipped = 0
+    while True:
+        rows = [_describe_row(row, reply.here) for row in reply.rows]
+        labels = format_choices(rows, chat.screen.console.width)
+        options = [Option(row["id"], label) for row, label in zip(reply.rows, labels, strict=True)]
+        if reply.more:
+            options.append(Option(_OLDER, "older ones", "o"))
+        chosen = await chat.choose("Which one? Number or Enter; Esc: none", options)
+        if chosen != _OLDER:
+            break
+        skipped += len(reply.rows)
+        reply = await asyncio.to_thread(
+            list_conversations, make_core_context(chat), is_resume=True, skipped=skipped
+        )
+        chat.listed = [row["id"] for row in reply.rows]
+    if chosen is not None:
+        await run_command(chat, "resume", chosen)
+
+
+_OLDER = ""
+
+
+def format_choices(rows: Sequence[tuple[str, str, str]], width: int) -> list[str]:
+    """Return a label for each conversation, in columns: its name, its age and its id, as far as they fit into one
+    line of a list of choices."""
+    names, ages, ids = zip(*((make_printable(cell) for cell in row) for row in rows), strict=True)
+    width -= MARGIN
+    age_width, id_width = max(map(cell_len, ages)) + 2, max(map(cell_len, ids)) + 2
+    id_width = id_width if width - age_width - id_width >= LEAST_NAME else 0
+    room = max(1, width - age_width - id_width)
+    room = min(room, max(map(cell_len, names)))
+    lines = []
+    for name, age, id_ in zip(names, ages, ids, strict=True):
+        short = make_printable(name, width_limit=room)
+        label = f"{short}{' ' * (room - cell_len(short))}  {age:<{age_width - 2}}"
+        lines.append(f"{label}  {id_}" if id_width else label.rstrip())
+    return lines
 
 
 async def _show_hits(chat: Chat, reply: replies.SearchHits) -> None:

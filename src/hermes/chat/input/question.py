@@ -192,8 +192,9 @@ class Choice(Generic[T]):
         keys.add("up")(lambda event: self._mark(self._marked - 1))
         keys.add("down")(lambda event: self._mark(self._marked + 1))
         keys.add("enter")(lambda event: event.app.exit(result=self._options[self._marked].value))
-        for place, option in enumerate(self._options[:10]):
-            self._bind(keys, str((place + 1) % 10), place)
+        for place, option in enumerate(self._options):
+            if place < 10:
+                self._bind(keys, str((place + 1) % 10), place)
             for letter in {option.key.lower(), option.key.upper()} - {""}:
                 self._bind(keys, letter, place)
         return keys

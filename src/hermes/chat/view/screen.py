@@ -38,6 +38,8 @@ from hermes.text import make_printable, make_readable, spell_controls
 GOLD, GREEN = "#ffd700", "#5fd75f"
 REDRAWN_EVERY_S = 0.05
 WAITING = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+GAP, LEAST_FLEXIBLE = 2, 16
+"""The space between the columns of a table, and the width below which a table leaves out columns."""
 
 
 class RunningCall(NamedTuple):
@@ -111,14 +113,33 @@ class Screen:
     def print_markdown(self, text: str) -> None:
         self.console.print(self._render_markdown(text))
 
-    def print_table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    def print_table(
+        self,
+        heads: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        flexible: int = 0,
+        optional: Sequence[int] = (),
+    ) -> None:
+        """Print a table. In a narrow window the column `flexible` is cut, and the columns `optional` are left
+        out, the first of them first. All other columns are shown in full."""
         from rich.table import Table
 
-        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-        for number, head in enumerate(heads):
-            table.add_column(head, overflow="ellipsis", no_wrap=True, ratio=1 if number == 1 else None)
-        for row in rows:
-            table.add_row(*(Text(make_printable(cell)) for cell in row))
+        texts = [[Text(make_printable(cell)) for cell in row] for row in (heads, *rows)]
+        widths = [max(text.cell_len for text in column) for column in zip(*texts, strict=True)]
+        shown, left_out = list(range(len(heads))), list(optional)
+        while True:
+            fixed = [widths[column] for column in shown if column != flexible]
+            room = self.console.width - sum(fixed) - GAP * len(fixed)
+            if room >= min(LEAST_FLEXIBLE, widths[flexible]) or not left_out:
+                break
+            shown.remove(left_out.pop(0))
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, GAP, 0, 0))
+        for column in shown:
+            width = max(1, min(room, widths[column])) if column == flexible else widths[column]
+            table.add_column(heads[column], overflow="ellipsis", no_wrap=True, width=width)
+        for row in texts[1:]:
+            table.add_row(*(row[column] for column in shown))
         self.console.print(table)
 
     def print_recap(self, recap: Recap) -> None:

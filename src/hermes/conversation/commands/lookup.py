@@ -27,13 +27,14 @@ _PAIRS = ('""', "''", "“”", "„“", "‘’", "«»", "‹›", "``", "[]"
 
 
 def list_conversations(
-    context: CommandContext, words: str = "", *, is_resume: bool = False
+    context: CommandContext, words: str = "", *, is_resume: bool = False, skipped: int = 0
 ) -> ConversationList:
     """Return the conversations that can be opened here, newest first.
 
-    With words, return only those that have them in the title, the preview or the id.
+    With words, return only those that have them in the title, the preview or the id. `skipped` is the number of
+    newer conversations to leave out.
     """
-    needle, rows, private = words.casefold(), list[Row](), 0
+    needle, rows, private, end = words.casefold(), list[Row](), 0, skipped + LISTED
     visibility = context.visibility
     for row in _scan_conversations(context):
         if row["id"] == context.conversation.session_id and not _has_content(row):
@@ -47,10 +48,10 @@ def list_conversations(
             rows.append(row)
         elif visibility.is_own(stored):
             private += 1
-        if len(rows) > LISTED and not visibility.has_audience:  # no private rows to count
+        if len(rows) > end and not visibility.has_audience:  # no private rows to count
             break
     return ConversationList(
-        rows[:LISTED], len(rows) > LISTED, private, context.conversation.session_id, words, is_resume
+        rows[skipped:end], len(rows) > end, private, context.conversation.session_id, words, is_resume
     )
 
 

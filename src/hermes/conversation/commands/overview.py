@@ -14,6 +14,7 @@ from hermes.conversation.commands.command_types import (
     Command,
     CommandContext,
     ModelDescription,
+    Option,
     parse_number,
 )
 from hermes.conversation.commands.lookup import list_conversations
@@ -32,6 +33,7 @@ from hermes.conversation.commands.replies import (
     Status,
     SubagentList,
     SubagentsStopped,
+    UnknownModel,
     Usage,
 )
 
@@ -139,7 +141,17 @@ async def model(context: CommandContext, words: str) -> Reply:
         return ModelShown(await _describe_model(conversation))
     if conversation.models is None:
         return Refused(Reason.MODEL_IS_FIXED)
-    return ModelChosen((await conversation.choose_model(words)).name)
+    check = await conversation.models.check(words)
+    if check.missing_at is not None:
+        options = [Option(name, name) for name in (*check.similar, words)]
+        options[-1] = Option(words, f"{words} all the same")
+        chosen = await context.surface.choose(
+            f"{check.missing_at} lists no model '{words}'. Switch to:", options
+        )
+        if chosen is None:
+            return UnknownModel(words, check.missing_at, check.similar)
+        words = chosen
+    return ModelChosen((await conversation.choose_model(words)).name, check.problem)
 
 
 async def _describe_model(conversation: Conversation[Any]) -> ModelDescription | None:

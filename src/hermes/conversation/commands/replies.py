@@ -247,6 +247,16 @@ class ModelShown(NamedTuple):
 
 class ModelChosen(NamedTuple):
     name: str
+    unchecked: str | None = None
+    """Why it is not known whether the endpoint has the model; None if it has."""
+
+
+class UnknownModel(NamedTuple):
+    """The endpoint does not have the model. Nothing was changed."""
+
+    name: str
+    address: str
+    similar: Sequence[str]
 
 
 class SubagentList(NamedTuple):
@@ -301,6 +311,7 @@ Reply: TypeAlias = (
     | Skills
     | ModelShown
     | ModelChosen
+    | UnknownModel
     | Help
     | SubagentList
     | SubagentsStopped

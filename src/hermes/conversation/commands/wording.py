@@ -376,6 +376,23 @@ def _describe_model(reply: replies.ModelShown) -> list[Line]:
     return [("Model: ", Code(reply.model.name), *address)]
 
 
+def _describe_chosen_model(reply: replies.ModelChosen) -> list[Line]:
+    lines: list[Line] = [("Continuing with ", Code(reply.name), ".")]
+    if reply.unchecked is not None:
+        lines.append(("The name could not be checked: ", Foreign(reply.unchecked), "."))
+    return lines
+
+
+def _describe_unknown_model(reply: replies.UnknownModel) -> list[Line]:
+    similar = list[Part]()
+    for name in reply.similar:
+        similar += [" Did you mean " if not similar else ", ", Code(name)]
+    return [
+        (Foreign(reply.address), " lists no model ", Code(reply.name), ".", *similar, "?" if similar else ""),
+        ("The model stays as it was.",),
+    ]
+
+
 WORDINGS: dict[type, Callable[[Any], list[Line]]] = {
     replies.Refused: lambda reply: [(REASONS[reply.reason],)],
     replies.NothingSaid: describe_nothing_said,
@@ -396,7 +413,8 @@ WORDINGS: dict[type, Callable[[Any], list[Line]]] = {
     replies.SubagentList: _describe_subagents,
     replies.SubagentsStopped: _describe_stopped_subagents,
     replies.ModelShown: _describe_model,
-    replies.ModelChosen: lambda reply: [("Continuing with ", Code(reply.name), ".")],
+    replies.ModelChosen: _describe_chosen_model,
+    replies.UnknownModel: _describe_unknown_model,
 }
 """Replies that are only text. Lists, messages of the conversation and replies that require an action are
 handled by each surface."""
