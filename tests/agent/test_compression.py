@@ -26,7 +26,16 @@ from hermes.agent.context.compression import (
     ContextBudget,
 )
 from hermes.agent.context.summary import END, SECTIONS, fit_lines, parse_sections
-from hermes.agent.models.model import ContextOverflow, Finished, Piece, Request, Text, Unreachable, Used
+from hermes.agent.models.model import (
+    ContextOverflow,
+    Finished,
+    Piece,
+    Request,
+    Retrying,
+    Text,
+    Unreachable,
+    Used,
+)
 from hermes.agent.models.replay import replay
 from hermes.agent.transcript import IncognitoRecord, StoredRecord
 from hermes.config.settings_schema import CompressionSettings
@@ -164,10 +173,13 @@ async def test_without_a_summary_everything_is_as_it_was(db: SessionDB, kind: st
     happened = await done(compressor(record, Broken(kind), seconds=0.05).compress(overflow=False))
     assert stored(db) == before
     assert record.session_id == "talk"
-    note_texts = notes(happened)
-    assert note_texts[0] == WORKING
-    assert note_texts[1].startswith("the conversation could not be compressed: ")
-    assert len(note_texts) == 2
+    said = notes(happened)
+    assert said[0] == WORKING
+    assert said[-1].startswith("the conversation could not be compressed: ")
+    attempts = said[1:-1]
+    assert attempts == ["the messages are too long for summarizer; trying again with shorter ones"] * (
+        2 if kind == "overflows" else 0
+    )
     assert not any(isinstance(event, events.Moved) for event in happened)
 
 
@@ -470,11 +482,54 @@ async def test_by_hand_there_must_be_something_to_compress(db: SessionDB) -> Non
     db.rewind_to_message("talk", db.get_messages("talk")[0]["id"])
     await record.say("user", "hello")
     assert notes(await done(compressor(record, Summarizer()).compress_by_hand())) == [TOO_SHORT]
-    for text in ("one", "two", "three", "four"):
+    for text in ("one", "two", "three"):
         await record.say("user", text)
-    note_texts = notes(await done(compressor(record, Summarizer()).compress_by_hand()))
-    assert note_texts[0] == "No changes from compression: 5 messages"
-    assert note_texts[1].endswith("tokens (unchanged)")
+    said = notes(await done(compressor(record, Summarizer()).compress_by_hand()))
+    assert said[:2] == [
+        "No changes from compression: 4 messages",
+        "the oldest and the newest messages stay as they are, and too few are between them",
+    ]
+    assert said[2].endswith("tokens (unchanged)")
+    await record.say("user", "four")
+    said = notes(await done(compressor(record, Summarizer()).compress_by_hand()))
+    assert said[0] == "No changes from compression: 5 messages"
+    assert said[1] == (
+        "the 2 messages between the oldest and the newest have only ~23 tokens; a summary saves something above 500"
+    )
+
+
+FREE = """# Zusammenfassung
+
+## Ziel
+Der Port soll auf 8443 wechseln, damit der Proxy ihn findet. Ann hat das am Montag so entschieden.
+
+## Erledigt
+Die Datei app/port.py ist geändert und getestet; es fehlen noch die Dokumentation und der Neustart."""
+
+
+@pytest.mark.parametrize("text", [FREE, " ".join(FREE.replace("#", "").split())])
+async def test_a_summary_without_the_expected_headings_is_one(db: SessionDB, text: str) -> None:
+    record = StoredRecord(db, talk(db))
+    happened = await done(compressor(record, Summarizer(text)).compress_by_hand())
+    assert any(isinstance(event, events.Moved) for event in happened)
+    summary = next(row for row in await record.context() if is_summary(row))["content"]
+    assert f"## Critical Context\n{text.replace('## ', '### ').replace('# Zus', '### Zus')}" in summary
+    assert list(parse_sections(summary)) == ["Critical Context"]
+
+
+class Retried(Summarizer):
+    async def stream(self, request: Request) -> AsyncIterator[Piece]:
+        yield Text("half of it")
+        yield Retrying("http://x.example cannot answer now (503)", 4.0)
+        async for piece in super().stream(request):
+            yield piece
+
+
+async def test_a_retry_is_told(db: SessionDB) -> None:
+    record = StoredRecord(db, talk(db))
+    said = notes(await done(compressor(record, Retried()).compress_by_hand()))
+    assert said[:2] == [WORKING, "http://x.example cannot answer now (503); trying again in 4s"]
+    assert any(line.startswith("Compressed: ") for line in said)
 
 
 # -------------------------------------------------------------------- the summary itself

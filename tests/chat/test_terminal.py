@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.chat.commands.table import BUSY_S
+from hermes.chat.busy_notice import BUSY_S
 from hermes_state import SessionDB
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from hermes.agent.events import Counted
@@ -39,9 +39,15 @@ class AuxiliaryAnswer(NamedTuple):
 
 
 async def ask(
-    model: Model, messages: Sequence[Message], *, max_tokens: int, seconds: float, temperature: float = 0.3
+    model: Model,
+    messages: Sequence[Message],
+    *,
+    max_tokens: int,
+    seconds: float,
+    temperature: float = 0.3,
+    report: Callable[[str], None] = lambda _line: None,
 ) -> AuxiliaryAnswer:
-    """Send one request and return the complete answer without reasoning.
+    """Send one request and return the complete answer without reasoning. `report` gets a line for each retry.
 
     Raise `ModelError` if the model does not answer within `seconds`.
     """
@@ -56,8 +62,9 @@ async def ask(
                         text.append(piece_text)
                     case Used():
                         used = piece
-                    case Retrying():
+                    case Retrying(why, pause):
                         text, used = [], Used()
+                        report(f"{why}; trying again in {pause:.0f}s")
                     case Finished():
                         pass
     except TimeoutError as problem:

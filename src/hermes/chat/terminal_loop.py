@@ -17,7 +17,8 @@ from hermes.agent.approvals.request import DENY
 from hermes.agent.events import ApprovalAsked, Event
 from hermes.agent.turn import TRASH_HINT
 from hermes.chat import lease_conflict
-from hermes.chat.commands.table import BUSY, BUSY_S, Leave, parse_command, run_command
+from hermes.chat.busy_notice import BUSY, BUSY_S, BusyNotice
+from hermes.chat.commands.table import Leave, parse_command, run_command
 from hermes.chat.input import quiet_keyboard
 from hermes.chat.input.approval import ask_approval
 from hermes.chat.input.question import Option, Stopped
@@ -68,6 +69,7 @@ class Chat:
         """The files that `/save` wrote."""
         self._refused_to_leave = 0
         """How often in a row the person stayed because of running background processes."""
+        self.busy_notice = BusyNotice(self._show_busy)
         self._title: str | None = None
         self._interrupted_at = float("-inf")
         self._stopped: Turn | None = None
@@ -288,6 +290,9 @@ class Chat:
     async def _show_warning(self, text: str) -> None:
         await self.prompt_line.print_above(lambda: self.screen.print_aside(text, "yellow"))
 
+    async def _show_busy(self) -> None:
+        await self.prompt_line.print_above(lambda: self.screen.print_aside(BUSY))
+
     async def _open_output(self) -> None:
         """Show the next folded output above the prompt."""
         from hermes.chat.commands.tool_output import open_next
@@ -323,14 +328,11 @@ class Chat:
     async def enter(self, session_id: str, asked_cwd: Path | None = None) -> bool:
         """Resume a conversation. Return False if another process works in it and the person declines to
         continue."""
-        patience = asyncio.get_running_loop().call_later(BUSY_S, self.screen.print_note, BUSY)
         try:
-            notes = await self.conversation.switch_to(session_id, asked_cwd=asked_cwd, reopen=False)
+            with self.busy_notice.watch():
+                notes = await self.conversation.switch_to(session_id, asked_cwd=asked_cwd, reopen=False)
         except errors.LeaseHeld as conflict:
-            patience.cancel()  # the delay is now the person, not the store
             return await self.resolve_conflict(session_id, conflict.holder)
-        finally:
-            patience.cancel()
         await self.show_recap(notes)
         return True
 
@@ -405,6 +407,15 @@ class Chat:
             finally:
                 self.screen.resume()
 
+    @contextmanager
+    def ticking(self) -> Iterator[None]:
+        """Redraw the live region regularly, so that it shows the time."""
+        task = asyncio.create_task(self._tick())
+        try:
+            yield
+        finally:
+            task.cancel()
+
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
@@ -452,7 +463,8 @@ class Chat:
     async def choose(self, question: str, options: Sequence[Option[T]], *, default: int = 0) -> T | None:
         """Return the value of the chosen option; None for Esc, Ctrl-D or Ctrl-C."""
         try:
-            return await self.prompt_line.choose(question, options, default=default)
+            with self.busy_notice.pause():
+                return await self.prompt_line.choose(question, options, default=default)
         except Stopped:
             return None
         finally:

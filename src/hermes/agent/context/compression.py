@@ -134,6 +134,18 @@ class ContextBudget:
         planned = plan_compression(rows, first=first, last=last, budget=self._compute_end_budget(rows))
         return planned if planned and tokens.count_rows(planned.middle) > WORTH_IT else None
 
+    def explain_no_plan(self, rows: Sequence[Row]) -> str:
+        """Return why there is nothing to summarise."""
+        first, last = self.settings.protect_first_n, self.settings.protect_last_n
+        planned = plan_compression(rows, first=first, last=last, budget=self._compute_end_budget(rows))
+        if planned is None:
+            return "the oldest and the newest messages stay as they are, and too few are between them"
+        size = tokens.count_rows(planned.middle)
+        return (
+            f"the {len(planned.middle)} messages between the oldest and the newest have only ~{size:,} tokens;"
+            f" a summary saves something above {WORTH_IT}"
+        )
+
     def compute_summary_budget(self, rows: Sequence[Row]) -> int:
         """Return the number of tokens for the summary of these messages."""
         most = max(min(self.window // 20, MOST_SUMMARY), min(self.window // 8, LEAST_SUMMARY // 2))
@@ -245,6 +257,7 @@ class ContextCompressor:
         planned = self.budget.make_plan(rows)
         if planned is None:
             yield Note(f"No changes from compression: {len(rows)} messages")
+            yield Note(self.budget.explain_no_plan(rows))
             yield Note(_format_sizes(before, before))
             return
         yield Note(WORKING)
@@ -271,7 +284,16 @@ class ContextCompressor:
             if any(row.get("id") is None for row in rows):
                 raise NotCompressed("a message is not stored yet")
             self._save(self.record.session_id, rows)
-            text, used = await self._make_summary(planned, focus)
+            lines: asyncio.Queue[str | None] = asyncio.Queue()
+            making = asyncio.create_task(self._make_summary(planned, focus, lines.put_nowait))
+            making.add_done_callback(lambda _: lines.put_nowait(None))
+            try:
+                while (line := await lines.get()) is not None:
+                    yield Note(line)
+                text, used = await making
+            finally:
+                making.cancel()
+                await asyncio.gather(making, return_exceptions=True)
             if used is not None:
                 yield await self._count(used)
             instead = [{"role": "system", "content": text}]
@@ -301,8 +323,11 @@ class ContextCompressor:
             yield Note(AGAIN)
         yield Moved(self.record.session_id, len(rows), len(now))
 
-    async def _make_summary(self, planned: CompressionPlan, focus: str | None) -> tuple[str, Used | None]:
-        """Return the summary and the usage of the model; the usage is None without a model."""
+    async def _make_summary(
+        self, planned: CompressionPlan, focus: str | None, report: Callable[[str], None]
+    ) -> tuple[str, Used | None]:
+        """Return the summary and the usage of the model; the usage is None without a model. `report` gets a line for
+        each further attempt."""
         session_id = self.record.session_id
         todo = await asyncio.to_thread(self._todo, session_id)
         if self.auxiliary is None:
@@ -317,6 +342,7 @@ class ContextCompressor:
             focus=focus,
             todo=todo,
             seconds=self._seconds,
+            report=report,
         )
 
     async def _continue(self, rows: list[Row], planned: CompressionPlan, text: str, prompt: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from hermes.agent.auxiliary import AuxiliaryAnswer, ask
@@ -38,6 +38,10 @@ SECTIONS = (
     "Critical Context",
 )
 LEAST_SECTIONS, LEAST_TEXT = 3, 40
+LEAST_FREE_TEXT = 200
+"""The minimum length of a summary without the expected headings. A shorter answer is a refusal or a question."""
+FREE = "Critical Context"
+"""The section that takes a summary without the expected headings."""
 NONE = "(none)"
 TODO = "Todo List"
 END = "[END OF SUMMARY. What follows was said and done after it.]"
@@ -47,6 +51,8 @@ CHARACTERS, CALL_CHARACTERS, SMALLEST = 6_000, 1_500, 300
 """Length limits in characters: of a message, of the arguments of a call, and of a message when room is
 scarce."""
 PROMPT_TOKENS, LEAST_ROOM = 1_500, 1_000
+SHARES = (1, 2, 4)
+"""The parts of the room for the messages in successive attempts."""
 
 PROMPT = """You write the memory of an AI agent. Its conversation with a person has become too long for its model, and \
 the messages below leave its context. What you write takes their place: the agent knows of them only what is in it.
@@ -106,19 +112,31 @@ async def summarise(
     focus: str | None = None,
     todo: str | None = None,
     seconds: float = SECONDS,
+    report: Callable[[str], None] = lambda _line: None,
 ) -> Summary:
-    """Return the summary of the messages that leave the context. Raise `ModelError` if the model writes none."""
-    answered = await _ask_model(plan, model, budget, focus, seconds)
-    sections = parse_sections(redact(answered.text))
+    """Return the summary of the messages that leave the context. Raise `ModelError` if the model writes none.
+
+    `report` gets a line for each further attempt.
+    """
+    answered = await _ask_model(plan, model, budget, focus, seconds, report)
+    text = redact(answered.text)
+    sections = parse_sections(text)
     if len(sections) < LEAST_SECTIONS or len("".join(sections.values())) < LEAST_TEXT:
-        problem = NoSummary(f"{model.name} did not write a summary")
+        sections = read_free_summary(text)
+    if not sections:
+        problem = NoSummary(f"{model.name} did not write a summary, but {describe_answer(text)}")
         problem.used = answered.used
         raise problem
     return Summary(format_summary(plan, session_id, sections, todo), answered.used)
 
 
 async def _ask_model(
-    plan: CompressionPlan, model: Model, budget: int, focus: str | None, seconds: float
+    plan: CompressionPlan,
+    model: Model,
+    budget: int,
+    focus: str | None,
+    seconds: float,
+    report: Callable[[str], None],
 ) -> AuxiliaryAnswer:
     """Return the model's answer. If the messages are too long for the model, retry with fewer and shorter
     messages."""
@@ -130,13 +148,15 @@ async def _ask_model(
     prompt += SEVERAL if is_marked(plan.middle) else ""
     prompt += FOCUS.format(focus=fence_text(to_one_line(redact(focus), LONGEST_FOCUS))) if focus else ""
     too_large: ContextOverflow | None = None
-    for share in (1, 2, 4):
+    for share in SHARES:
         lines = await asyncio.to_thread(fit_lines, plan.middle, max(room // share, LEAST_ROOM))
         messages = [{"role": "system", "content": prompt}, {"role": "user", "content": "\n".join(lines)}]
         try:
-            return await ask(model, messages, max_tokens=int(budget * 1.3), seconds=seconds)
+            return await ask(model, messages, max_tokens=int(budget * 1.3), seconds=seconds, report=report)
         except ContextOverflow as problem:
             too_large = problem
+            if share < SHARES[-1]:
+                report(f"the messages are too long for {model.name}; trying again with shorter ones")
     assert too_large is not None
     raise too_large
 
@@ -226,6 +246,18 @@ def parse_sections(text: str) -> dict[str, str]:
         if inside and inside.strip("-* .").casefold() not in ("(none)", "none", "n/a"):
             found[name] = f"{found[name]}\n{inside}" if name in found else inside
     return found
+
+
+def read_free_summary(text: str) -> dict[str, str]:
+    """Return a summary in other words than the expected headings, such as headings in another language, as one
+    section. Return nothing if the text is too short for a summary."""
+    inside = re.sub(r"^#{1,2}(?=[ \t])", "###", text.strip(), flags=re.MULTILINE)
+    return {FREE: inside} if len(inside) >= LEAST_FREE_TEXT else {}
+
+
+def describe_answer(text: str) -> str:
+    """Describe an answer that is no summary."""
+    return f"“{_shorten_line(text)}”" if text.strip() else "nothing"
 
 
 def format_summary(plan: CompressionPlan, session_id: str, sections: dict[str, str], todo: str | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import textwrap
 from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
@@ -95,10 +96,10 @@ async def _compress(chat: Chat, reply: replies.Compressing) -> None:
             is_seen = is_seen or not isinstance(event, Counted)
         return is_seen
 
-    working = asyncio.create_task(show())
+    working, began = asyncio.create_task(show()), monotonic()
     chat.screen.begin()
     try:
-        with quiet_keyboard.suppress_echo(), chat.handle_interrupts(working.cancel):
+        with chat.ticking(), quiet_keyboard.suppress_echo(), chat.handle_interrupts(working.cancel):
             await asyncio.wait([working])
     finally:
         chat.screen.end()
@@ -106,6 +107,7 @@ async def _compress(chat: Chat, reply: replies.Compressing) -> None:
         chat.screen.print_note("Stopped; nothing is lost.")
     elif not working.result():
         chat.screen.print_note(wording.NOTHING_COMPRESSED)
+    chat.screen.print_note(f"after {monotonic() - began:.1f}s")
 
 
 async def _show_history(chat: Chat, reply: replies.History) -> None:

@@ -3,7 +3,7 @@ chat."""
 
 from __future__ import annotations
 
-import asyncio
+from contextlib import nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from hermes.chat.terminal_loop import Chat
 
 TerminalCommand: TypeAlias = "Command[Chat, None]"
-
-BUSY_S = 1.5
-"""Seconds to wait for the store before the notice BUSY is shown."""
-BUSY = "The store is busy; waiting …"
 
 
 class Leave(Exception):
@@ -74,14 +70,8 @@ async def run_command(chat: Chat, name: str, words: str) -> None:
     if command is None:
         show_unknown(chat, name)
         return
-    patience = None
-    if command.takes_session:
-        patience = asyncio.get_running_loop().call_later(BUSY_S, chat.screen.print_note, BUSY)
-    try:
-        reply = await command.run(make_core_context(chat, patience), words)
-    finally:
-        if patience is not None:
-            patience.cancel()
+    with chat.busy_notice.watch() if command.takes_session else nullcontext():
+        reply = await command.run(make_core_context(chat), words)
     await show_reply(chat, reply)
 
 

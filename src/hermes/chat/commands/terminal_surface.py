@@ -14,21 +14,18 @@ from hermes.conversation.commands.command_types import CommandContext, Option
 from hermes.text import make_printable
 
 if TYPE_CHECKING:
-    from asyncio import TimerHandle
-
     from hermes.agent.subagents import Subagents
     from hermes.chat.terminal_loop import Chat
     from hermes.conversation.file_restore import RestorePlan
 
 
-def make_core_context(chat: Chat, patience: TimerHandle | None = None) -> CommandContext:
-    """Return the context of a shared command. `patience` is the timer of the busy notice; a question cancels
-    it."""
+def make_core_context(chat: Chat) -> CommandContext:
+    """Return the context of a shared command."""
     store = chat.conversation.store
     return CommandContext(
         store,
         chat.conversation,
-        TerminalSurface(chat, patience),
+        TerminalSurface(chat),
         listed=chat.listed,
         find_latest=partial(find_latest_id, store),
     )
@@ -37,15 +34,13 @@ def make_core_context(chat: Chat, patience: TimerHandle | None = None) -> Comman
 class TerminalSurface:
     waiting, edits_files = 0, True
 
-    def __init__(self, chat: Chat, patience: TimerHandle | None) -> None:
-        self._chat, self._patience = chat, patience
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
 
     async def confirm(self, question: str) -> bool:
-        self._cancel_busy_notice()
         return await self._chat.confirm(make_printable(question))
 
     async def choose(self, question_text: str, options: Sequence[Option]) -> str | None:
-        self._cancel_busy_notice()
         texts = [make_printable(option.text, width_limit=70) for option in options]
         rows = [option.row for option in options if option.row is not None]
         if len(rows) == len(options):  # the descriptions include the owners
@@ -54,15 +49,10 @@ class TerminalSurface:
         return await self._chat.choose(make_printable(question_text), choices)
 
     async def confirm_restore(self, plan: RestorePlan, *, is_redo: bool) -> bool:
-        self._cancel_busy_notice()
         display.show_lines(self._chat.screen, wording.describe_restore_plan(plan, is_redo=is_redo))
         text = "Edit these files again?" if is_redo else "Change these files, too?"
         options = [question.Option(True, "yes", "y"), question.Option(False, "no", "n")]
         return await self._chat.choose(text, options, default=1) or False
-
-    def _cancel_busy_notice(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
 
     @property
     def subagents(self) -> Subagents | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.application import get_app_or_none, run_in_terminal
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.filters import is_searching
 from prompt_toolkit.formatted_text import FormattedText
@@ -112,8 +112,9 @@ class PromptLine:
         await self._is_drawn.wait()
 
     async def print_above(self, say: Callable[[], None]) -> None:
-        """Print something, above the prompt if it is shown."""
-        if self._session.app.is_running:
+        """Print something, above the prompt or the question if one is shown. Its menus stay on the screen."""
+        app = get_app_or_none()
+        if app is not None and app.is_running:
             await run_in_terminal(say)
         else:
             say()

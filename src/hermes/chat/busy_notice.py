@@ -1,0 +1,52 @@
+"""The notice that the store is busy: shown if a command waits for it, but not while a question is open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+BUSY_S = 1.5
+"""Seconds to wait for the store before the notice is shown."""
+BUSY = "The store is busy; waiting …"
+
+
+class BusyNotice:
+    def __init__(self, show: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """`show` prints the notice. It must not write over a menu."""
+        self._show = show
+        self._timer: asyncio.TimerHandle | None = None
+        self._showing: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Show the notice if the block takes long."""
+        self._start()
+        try:
+            yield
+        finally:
+            self._cancel()
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Show no notice during the block, because a person is asked. The time begins anew after it."""
+        is_watching = self._timer is not None
+        self._cancel()
+        try:
+            yield
+        finally:
+            if is_watching:
+                self._start()
+
+    def _start(self) -> None:
+        self._cancel()
+        self._timer = asyncio.get_running_loop().call_later(BUSY_S, self._begin)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+
+    def _begin(self) -> None:
+        self._showing = asyncio.create_task(self._show())
