@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from hermes.chat.view.link_support import can_click
 from hermes.chat.view.links import show_target
 from hermes.chat.view.markdown_view import make_markdown
 from hermes.chat.view.screen import Screen
@@ -22,6 +23,12 @@ def shown(markdown: str, width: int = 300) -> str:
     screen.print_markdown(markdown)
     plain = re.sub(r"\x1b\][^\x1b\x07]*(?:\x1b\\|\x07)|\x1b\[[\d;]*m", "", written.getvalue())
     return "\n".join(line.rstrip() for line in plain.rstrip().split("\n"))
+
+
+@pytest.fixture(params=["clickable", "not clickable"], autouse=True)
+def _kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run each test in a terminal with links and in one without."""
+    monkeypatch.setenv("FORCE_HYPERLINK", "1" if request.param == "clickable" else "0")
 
 
 @pytest.mark.parametrize(
@@ -81,3 +88,33 @@ def test_a_long_target_never_hides_its_host() -> None:
 def test_a_target_is_plain_ascii_whatever_it_is(text: str, target: str) -> None:
     assert re.fullmatch(r"[!-~…]*", show_target(target))
     make_markdown(f"[{text}]({target}) <{target}> ![{text}]({target})")
+
+
+@pytest.mark.parametrize(
+    ("environment", "clickable"),
+    [
+        ({"TERM": "xterm-256color"}, False),
+        ({"TERM": "linux"}, False),
+        ({"TERM": "xterm-256color", "TERM_PROGRAM": "Apple_Terminal"}, False),
+        ({"TERM": "xterm-256color", "VTE_VERSION": "4803"}, False),
+        ({"TERM": "xterm-256color", "VTE_VERSION": "7600"}, True),
+        ({"TERM": "xterm-256color", "TERM_PROGRAM": "WezTerm"}, True),
+        ({"TERM": "xterm-kitty"}, True),
+        ({"TERM": "xterm-256color", "VTE_VERSION": "7600", "TMUX": "/tmp/tmux-0/default,1,0"}, False),
+        ({"TERM": "tmux-256color", "FORCE_HYPERLINK": "1"}, True),
+        ({"TERM": "xterm-kitty", "FORCE_HYPERLINK": "0"}, False),
+    ],
+)
+def test_a_terminal_with_links_is_known(environment: dict[str, str], clickable: bool) -> None:
+    assert can_click(environment) == clickable
+
+
+def test_where_nobody_can_click_the_whole_address_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = f"https://docs.example/{'path/' * 60}page.html?query=1#part"
+    written = io.StringIO()
+    for forced, is_whole in (("0", True), ("1", False)):
+        monkeypatch.setenv("FORCE_HYPERLINK", forced)
+        assert (f"the docs ({address})" in shown(f"[the docs]({address})", width=600)) == is_whole
+        screen = Screen(Console(file=written, width=600, force_terminal=True, color_system="truecolor"))
+        screen.print_markdown("[the docs](https://docs.example)")
+        assert ("\x1b]8;" in written.getvalue()) != is_whole

@@ -1,7 +1,8 @@
 """Links in an answer: the screen shows the target of a link unless its text already does.
 
 A terminal hides the target of a link behind its text, so `[bank.example](https://other.example)` would look
-like the bank. The target is shown in ASCII: a host in another script appears in its `xn--` form.
+like the bank. The target is shown in ASCII: a host in another script appears in its `xn--` form. A terminal in
+which nobody can click a link (no OSC 8) shows the whole address, to be copied.
 """
 
 from __future__ import annotations
@@ -31,15 +32,18 @@ def is_misleading(text: str, target: str) -> bool:
     return (there["scheme"] or "").lower() not in schemes or _normalize_place(here) != _normalize_place(there)
 
 
-def show_target(target: str) -> str:
-    """Format a target: printable ASCII, without a user name, and always with its host."""
+def show_target(target: str, *, is_whole: bool = False) -> str:
+    """Format a target: printable ASCII, without a user name, and always with its host. Without `is_whole`, a long
+    target is shortened."""
     plain = "".join(char if "!" <= char <= "~" else quote(char, errors="replace") for char in target)
     found = _PARTS.fullmatch(plain)
     assert found is not None
     host = found["host"] if found["slashes"] else f"{found['user'] or ''}{found['host']}"
-    if len(host) > LONGEST_HOST:  # the end of a host name identifies it
+    rest = found["rest"]
+    if not is_whole and len(host) > LONGEST_HOST:  # the end of a host name identifies it
         host = f"…{host[1 - LONGEST_HOST :]}"
-    rest = found["rest"] if len(found["rest"]) <= LONGEST_REST else f"{found['rest'][: LONGEST_REST - 1]}…"
+    if not is_whole and len(rest) > LONGEST_REST:
+        rest = f"{rest[: LONGEST_REST - 1]}…"
     return f"{found['scheme'] or ''}{found['slashes'] or ''}{host}{rest}"
 
 
@@ -61,8 +65,10 @@ class LinkParser(MarkdownIt):
         return address
 
 
-def append_targets(tokens: Sequence[Token]) -> Iterator[Token]:
+def append_targets(tokens: Sequence[Token], *, clickable: bool = True) -> Iterator[Token]:
     """Yield the tokens of a line, with the target and the title after each link that does not show them.
+
+    If links are not clickable, the targets are complete, and the links are text.
 
     An image becomes text, because rich would draw it before its paragraph. `meta["target"]` of a token is the
     target as written.
@@ -73,23 +79,27 @@ def append_targets(tokens: Sequence[Token]) -> Iterator[Token]:
     for token in tokens:
         if token.type == "image":
             source = token.attrs.get("src", "")
-            label = f"🌆 {token.content} ({_show(source, token.attrs.get('title'))})"
+            label = f"🌆 {token.content} ({_show(source, token.attrs.get('title'), is_whole=not clickable)})"
             yield Token("text", "", 0, content=label, meta={"target": _get_written(source)})
             text += token.content
             continue
-        yield token
         if token.type == "link_open":
             target, title, text = token.attrs.get("href", ""), token.attrs.get("title"), ""
+            if clickable:
+                yield token
         elif token.type == "link_close":
-            token.meta = {"target": _get_written(target)}
+            end = token if clickable else Token("text", "", 0)
+            end.meta = {"target": _get_written(target)}
+            yield end
             if title or is_misleading(text, str(target)):
-                yield Token("text", "", 0, content=f" ({_show(target, title)})")
+                yield Token("text", "", 0, content=f" ({_show(target, title, is_whole=not clickable)})")
         else:
+            yield token
             text += " " if token.type == "softbreak" else token.content
 
 
-def _show(target: object, title: object) -> str:
-    label = show_target(str(target))
+def _show(target: object, title: object, *, is_whole: bool) -> str:
+    label = show_target(str(target), is_whole=is_whole)
     return f'{label} "{title}"' if title else label
 
 

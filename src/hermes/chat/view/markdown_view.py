@@ -30,13 +30,16 @@ CELLS_PER_COLUMN = 8
 """A table with fewer cells per column is shown row by row."""
 
 
-def make_markdown(text: str) -> Markdown:
-    """Return Markdown for a terminal. Links show their targets. The text must be escaped already."""
+def make_markdown(text: str, *, clickable: bool = True) -> Markdown:
+    """Return Markdown for a terminal. Links show their targets. The text must be escaped already.
+
+    `clickable` is whether the terminal supports links.
+    """
     tokens = make_parser().parse(text)
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     for token in tokens:
         if token.children:
-            token.children = list(_add_breaks(append_targets(token.children)))
+            token.children = list(_add_breaks(append_targets(token.children, clickable=clickable)))
     view = _View("")
     view.parsed = [token for block in _split_blocks(tokens) for token in _keep_source(block, lines)]
     return view

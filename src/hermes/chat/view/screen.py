@@ -28,6 +28,7 @@ from hermes.chat.view.call_view import (
 )
 from hermes.chat.view.calls import Call
 from hermes.chat.view.diff_view import render_diff
+from hermes.chat.view.link_support import can_click
 from hermes.chat.view.live_region import Region
 from hermes.chat.view.markdown_blocks import Blocks
 from hermes.chat.view.recap import Recap
@@ -58,6 +59,7 @@ class Screen:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or _make_console()
         self._live = self.console.is_terminal and not self.console.is_dumb_terminal
+        self._clickable = can_click(os.environ)
         self._region = Region(self.console)
         self._blocks = Blocks()
         self._reasoning = ""
@@ -396,7 +398,7 @@ class Screen:
             return Text(spell_controls(text))
         from hermes.chat.view.markdown_view import make_markdown  # rich's Markdown is a third of all imports
 
-        return make_markdown(spell_controls(text))
+        return make_markdown(spell_controls(text), clickable=self._clickable)
 
 
 def _make_console() -> Console:
