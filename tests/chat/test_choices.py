@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 
 import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.completion import DummyCompleter
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.console import Console
 
 from hermes.agent.components import AgentComponents, ListedModels, ModelChoice
 from hermes.agent.models.endpoints import find_similar, is_listed
 from hermes.agent.models.model import BadRequest
+from hermes.chat import busy_notice
 from hermes.chat.commands.reply_views import format_choices
+from hermes.chat.input.prompt_line import PromptLine
+from hermes.chat.input.question import Option
 from hermes.chat.view.screen import Screen
 from hermes_state import SessionDB
 from tests.chat.conftest import DOWN, ENTER, SEEN, Typing
@@ -156,3 +165,42 @@ def test_aliases_are_known_and_similar_names_begin_with_those_that_contain_the_n
     assert find_similar("gpt-4o", names)[:2] == ["openai/gpt-4o", "openai/gpt-4o-mini"]
     assert find_similar("lama3", names)[0] == "llama3:latest"
     assert find_similar("zzz", names) == []
+
+
+# Notices
+
+
+async def test_a_notice_is_printed_above_an_open_question() -> None:
+    written = io.StringIO()
+    output = Vt100_Output(written, lambda: Size(rows=30, columns=80), term="xterm")
+    with create_pipe_input() as pipe, create_app_session(input=pipe, output=output):
+        prompt_line = PromptLine(DummyCompleter(), lambda: "", incognito=True, keyboard=pipe, output=output)
+        options: list[Option[str | None]] = [Option(name, name) for name in ("first", "second")]
+        asking = asyncio.create_task(prompt_line.choose("Which one?", options))
+        while "2. second" not in written.getvalue():
+            await asyncio.sleep(0)
+        await prompt_line.print_above(lambda: print("THE NOTICE", file=written))
+        async with asyncio.timeout(10):
+            while "2. second" not in written.getvalue().partition("THE NOTICE")[2]:  # it is drawn again
+                await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+
+
+async def test_nobody_is_told_of_a_busy_store_while_a_question_is_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(busy_notice, "BUSY_S", 0.01)
+    shown = asyncio.Event()
+
+    async def show() -> None:
+        shown.set()
+
+    notice = busy_notice.BusyNotice(show)
+    with notice.watch():
+        with notice.pause(), pytest.raises(TimeoutError):
+            await asyncio.wait_for(shown.wait(), 0.1)
+        await shown.wait()  # the store is busy after the question
+    shown.clear()
+    with notice.pause(), pytest.raises(TimeoutError):
+        await asyncio.wait_for(shown.wait(), 0.1)
