@@ -198,6 +198,40 @@ async def test_what_an_endpoint_refuses_is_left_out_from_then_on(
     assert [part in asked.body for asked in model_server.requests] == [True, False, False]
 
 
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (400, "Invalid content type. image_url is only supported by certain models."),
+        (404, "No endpoints found that support image input"),
+        (
+            500,
+            "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
+        ),
+        (400, "text-model is not a multimodal model"),
+        (400, "Failed to deserialize: messages[1]: unknown variant `image_url`, expected `text`"),
+        (400, "'messages.1' : value for 'content' must be a string"),
+    ],
+)
+async def test_an_endpoint_that_takes_no_pictures_gets_the_text(
+    model_server: ModelServer, status: int, message: str
+) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    content = [{"type": "text", "text": "what is it?"}, picture]
+    request = Request([*HELLO.messages, {"role": "user", "content": content}], [TOOL])
+    model = opened(model_server.will(refuses(status, message), says("hi"), says("again")))
+    assert models.takes_pictures(model)
+    first = [piece async for piece in model.stream(request)]
+    assert isinstance(first[0], Retrying)
+    assert "without pictures" in first[0].why
+    assert text_of(await heard(model, request)) == "again"
+    assert [asked.body["messages"][-1]["content"] for asked in model_server.requests] == [
+        content,
+        *["what is it?\n[image]"] * 2,
+    ]
+    assert all("tools" in asked.body for asked in model_server.requests)
+    assert not models.takes_pictures(model)
+
+
 async def test_what_did_not_help_to_leave_out_is_sent_again_the_next_time(model_server: ModelServer) -> None:
     request = Request(HELLO.messages, [TOOL])
     model = opened(model_server.will(*[refuses(400, "tools are not supported here")] * 2, says("hi")))

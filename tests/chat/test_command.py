@@ -174,6 +174,14 @@ def test_in_a_terminal_a_question_opens_the_chat(home: Path) -> None:
         assert row["message_count"] == 4
 
 
+def test_what_is_too_large_for_the_model_is_one_line_and_exit_1(hermes: Run, db: SessionDB) -> None:
+    done = hermes("-q", "sum up", stdin="word " * 150_000)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("hermes: the message is too large: about 187,5")
+    assert db.search_sessions() == []
+
+
 def test_a_pipe_that_says_nothing_is_told_of_and_waited_for(home: Path) -> None:
     with subprocess.Popen(
         [*COMMAND, "-q", "sum up"],

@@ -17,6 +17,7 @@ import hermes
 from hermes import errors
 from hermes.agent.agent import Agent
 from hermes.agent.components import AgentComponents, ModelChoice
+from hermes.agent.context.message_size import MessageTooLarge
 from hermes.agent.events import Done, Event, Failed, Interrupted, Note, Stored, TextDelta
 from hermes.agent.models.model import Model
 from hermes.agent.models.openai import OpenAIModel
@@ -31,7 +32,7 @@ from hermes.store.chats.leases import Lease
 from hermes.store.people import Principal
 from hermes_state import SessionDB
 from tests.agent.openai_server import ModelServer, says
-from tests.chat.echo import PARTS
+from tests.chat.echo import PARTS, make_roomy
 
 KEY = "agent:main:telegram:dm:7"
 
@@ -416,6 +417,25 @@ async def test_without_a_model_a_chat_keeps_the_message_and_a_terminal_gives_it_
     terminal = open_local_conversation(db, parts, cwd=tmp_path)
     with pytest.raises(errors.HermesError, match="there is no model"):
         await hear(terminal, "hello")
+    assert not terminal.exists
+    await terminal.close()
+
+
+async def test_a_message_that_no_request_can_hold_is_stored_nowhere(db: SessionDB, tmp_path: Path) -> None:
+    parts, text = make_roomy(1_000), "word " * 1_000
+    chat = open_in_chat(db, parts)
+    await chat.enter(find_routed(db))
+    (failed,) = await hear(chat, text)
+    assert isinstance(failed, Failed)
+    assert failed.why.startswith(
+        "the message is too large: about 1,260 tokens, and echo takes 500 (its context"
+    )
+    assert await contents(chat) == []
+    assert isinstance((await hear(chat, "hello"))[-1], Done)
+    await chat.close()
+    terminal = open_local_conversation(db, parts, cwd=tmp_path)
+    with pytest.raises(MessageTooLarge):
+        await hear(terminal, text)
     assert not terminal.exists
     await terminal.close()
 

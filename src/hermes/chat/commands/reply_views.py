@@ -107,7 +107,7 @@ async def _compress(chat: Chat, reply: replies.Compressing) -> None:
         chat.screen.print_note("Stopped; nothing is lost.")
     elif not working.result():
         chat.screen.print_note(wording.NOTHING_COMPRESSED)
-    chat.screen.print_note(f"after {monotonic() - began:.1f}s")
+    chat.screen.print_note(f"took {monotonic() - began:.1f}s")
 
 
 async def _show_history(chat: Chat, reply: replies.History) -> None:
@@ -248,7 +248,10 @@ async def _show_help(chat: Chat, reply: replies.Help) -> None:
         return
     chat.screen.print_line()
     chat.screen.print_note(
-        "Enter sends · Esc Enter, Alt-Enter or Ctrl-J: a new line · Tab completes · @file sends a file along"
+        "Enter sends · Esc Enter, Alt-Enter or Ctrl-J: a new line · Tab completes · @file sends a file or picture along"
+    )
+    chat.screen.print_note(
+        "! command runs in your shell; !! command also gives its output to the model · Ctrl-R searches earlier input"
     )
     chat.screen.print_note(
         "Ctrl-O opens folded output · Ctrl-C stops a turn; pressed twice at an empty prompt, it exits"
