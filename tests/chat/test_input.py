@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+
+from hermes.chat.input.completion import ChatCompleter
 from hermes_state import SessionDB
 from tests.chat.conftest import ENTER, INTERRUPT, SEEN, Typing
 from tests.chat.echo import PARTS, EchoModel, make_roomy
@@ -116,3 +120,28 @@ async def test_the_model_gets_an_output_only_if_it_shall(db: SessionDB, typing: 
         "why?\n\n[output of printf '```\\n'; echo two, exit code 0]\n````\n```\ntwo\n````",
         "and now?",
     ]
+
+
+async def test_undo_brings_back_the_text_without_the_files(
+    db: SessionDB, typing: Typing, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text("milk")
+    await typing("see @notes.txt", "/undo", keys=f"{SEEN}y again{ENTER}")
+    assert [text.partition("\n")[0] for text in last_said(db)] == ["see @notes.txt", "see @notes.txt again"]
+
+
+def test_files_are_completed_also_those_with_spaces(db: SessionDB, tmp_path: Path) -> None:
+    for name in ("my notes.txt", "mine.txt", "sub/a b.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    completer = ChatCompleter(db, (), lambda: tmp_path)
+
+    def complete(line: str) -> list[str]:
+        completions = completer.get_completions(Document(line), CompleteEvent())
+        return [line[: len(line) + found.start_position] + found.text for found in completions]
+
+    assert complete("see @m") == ["see @mine.txt", 'see @"my notes.txt"']
+    assert complete('see @"my n') == ['see @"my notes.txt"']
+    assert complete("@sub/") == ['@"sub/a b.txt"']
+    assert complete('@"su') == ['@"sub/']
+    assert complete("mail me@m") == []

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hermes.agent.context import tokens
-from hermes.agent.models.model import ModelError
+from hermes.agent.models.model import ContextOverflow
 from hermes.agent.tool import make_schema
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ LEAST_ANSWER = 1_000
 """The tokens that remain for the answer."""
 
 
-class MessageTooLarge(ModelError):
+class MessageTooLarge(ContextOverflow):
     """The message does not fit into the context of the model. It was neither stored nor sent."""
 
     room = 0

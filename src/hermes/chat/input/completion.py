@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from hermes.db.session_db import SessionDB
 
 MOST_OFFERED = 30
+_MENTION = re.compile(r"(?<!\S)@(?:\"(?P<quoted>[^\"\n]*)|(?P<bare>[^\s\"]*))\Z")
+"""A mention of a file at the end of a line, complete or not."""
 
 
 class ChatCompleter(Completer):
@@ -32,9 +35,9 @@ class ChatCompleter(Completer):
         if document.text.startswith("/") and document.cursor_position_row == 0:
             yield from self._complete_command(line)
             return
-        word = line.rpartition(" ")[2]
-        if word.startswith("@"):
-            yield from self._complete_files(word[1:])
+        mention = _MENTION.search(line)
+        if mention is not None:
+            yield from self._complete_files(mention)
 
     def _complete_command(self, line: str) -> Iterator[Completion]:
         name, space, rest = line.partition(" ")
@@ -54,8 +57,10 @@ class ChatCompleter(Completer):
                         offered, -len(rest), display_meta=make_printable(row["preview"], width_limit=40)
                     )
 
-    def _complete_files(self, begun: str) -> Iterator[Completion]:
-        folder, _, start = begun.rpartition("/")
+    def _complete_files(self, mention: re.Match[str]) -> Iterator[Completion]:
+        """Yield the files that a mention may mean. A name with spaces gets quotation marks."""
+        begun = mention["bare"] if mention["quoted"] is None else mention["quoted"]
+        folder, slash, start = begun.rpartition("/")
         where = self._cwd() / Path(f"{folder}/" if folder or begun.startswith("/") else ".").expanduser()
         try:
             found = sorted(where.iterdir())
@@ -63,6 +68,11 @@ class ChatCompleter(Completer):
             return
         matching = [path for path in found if path.name.startswith(start) and (start or path.name[0] != ".")]
         for path in matching[:MOST_OFFERED]:
-            ending = "/" if path.is_dir() else ""
-            if make_printable(path.name) == path.name and " " not in path.name:
-                yield Completion(f"{path.name}{ending}", -len(start))
+            name = f"{path.name}/" if path.is_dir() else path.name
+            if make_printable(path.name) != path.name or '"' in path.name:
+                continue
+            if mention["quoted"] is None and " " not in path.name:
+                yield Completion(name, -len(start))
+            else:
+                end = "" if path.is_dir() else '"'
+                yield Completion(f'@"{folder}{slash}{name}{end}', -len(mention[0]), display=name)
