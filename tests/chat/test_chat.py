@@ -461,7 +461,7 @@ async def test_the_help_of_an_unknown_command_is_a_suggestion(typing: Typing) ->
 
 async def test_what_only_shows_something(typing: Typing) -> None:
     shown = await typing(
-        *("use shout hi", "/history", "/status", "/usage", "/insights", "/search shout", "/sessions"),
+        *("use shout hi", "/history", "/status", "/usage", "/insights", "/search shout", "/sessions s"),
         *("/memory", "/skills", "/stop", "/handoff telegram", "/compress", "/model"),
     )
     for told in (

@@ -127,7 +127,7 @@ async def test_undo_brings_back_the_text_without_the_files(
 ) -> None:
     (tmp_path / "notes.txt").write_text("milk")
     await typing("see @notes.txt", "/undo", keys=f"{SEEN}y again{ENTER}")
-    assert [text.partition("\n")[0] for text in last_said(db)] == ["see @notes.txt", "see @notes.txt again"]
+    assert last_said(db) == ["see @notes.txt again\n\n[file notes.txt]\n```\nmilk\n```"]
 
 
 def test_files_are_completed_also_those_with_spaces(db: SessionDB, tmp_path: Path) -> None:
