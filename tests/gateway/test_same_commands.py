@@ -7,6 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,12 +15,16 @@ from unittest.mock import patch
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from prompt_toolkit.completion import DummyCompleter
+from prompt_toolkit.input import PipeInput, create_pipe_input
+from prompt_toolkit.output import DummyOutput
 from rich.console import Console
 
 from hermes.agent.components import AgentComponents, ModelChoice
 from hermes.agent.events import Event, Moved
 from hermes.agent.models.model import Model, Used
 from hermes.agent.transcript import Record
+from hermes.chat.input.prompt_line import PromptLine
 from hermes.chat.terminal_loop import Chat
 from hermes.chat.view.screen import Screen
 from hermes.conversation.agents import AgentScope, StandardAgentProvider
@@ -27,6 +32,7 @@ from hermes.conversation.local_conversation import open_local_conversation
 from hermes.gateway.inbound_events import Source
 from hermes.gateway.sessions.session_keys import make_chat, make_principal
 from hermes_state import SessionDB
+from tests.chat.conftest import POSITION
 from tests.chat.echo import PARTS, EchoModel
 from tests.gateway.local_gateway import ANN, BOB, LocalGateway, WithBrain
 from tests.stored_rows import read_rows
@@ -175,6 +181,18 @@ def read_state(db: SessionDB, owner: str, live_id: str | None, queued_title: str
     )
 
 
+class Leaving(DummyOutput):
+    """A terminal at which somebody presses Esc at every question."""
+
+    responds_to_cpr = True
+
+    def __init__(self, pipe: PipeInput) -> None:
+        self._pipe = pipe
+
+    def ask_for_cpr(self) -> None:
+        self._pipe.send_text(f"{POSITION}\x1b")
+
+
 class Person:
     """A person who does the same in a terminal, with its own store, and in a private chat."""
 
@@ -183,6 +201,11 @@ class Person:
         self.db = SessionDB(folder / f"terminal-{source.user_id}.db")
         conversation = open_local_conversation(self.db, COMPONENTS, cwd=folder)
         self.terminal = Chat(conversation, Screen(Console(file=io.StringIO(), width=100)))
+        self.keyboard = ExitStack()
+        pipe = self.keyboard.enter_context(create_pipe_input())
+        self.terminal.prompt_line = PromptLine(
+            DummyCompleter(), lambda: "", incognito=True, keyboard=pipe, output=Leaving(pipe)
+        )
 
     async def types(self, gateway: LocalGateway, text: str) -> None:
         await self.terminal._handle_input(text)
@@ -201,6 +224,7 @@ class Person:
 
     async def close(self) -> None:
         await self.terminal.conversation.leave()
+        self.keyboard.close()
         self.db.close()
 
 
@@ -244,7 +268,7 @@ WORDED = [
     *(SAY, "/title Rome", "/title", "/new Paris", SAY, "/undo", "/undo many", "/redo", "/redo"),
     *("/search", "/search m9 m13", "/search xylophone", "/sessions Berlin", "/agents stop 9", "/agents stop"),
     *("/agents start", "/memory", "/skills", "/insights x", "/rewind 9", "/resend", "/usage"),
-    *("/title \u200b", "/resume nowhere", "/resume", "/branch Naples", "/u", "/undoo", "/compress"),
+    *("/title \u200b", "/resume nowhere", "/sessions m", "/branch Naples", "/u", "/undoo", "/compress"),
     *("/status", "/new " + "x" * 101, "/new"),
 ]
 OF_CHATS = ("Model:", "Since:", "Platform:", "Resets:", "- ", "  ", "1. ", "2. ")
