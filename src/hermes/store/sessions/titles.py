@@ -218,7 +218,7 @@ def move_title(writer: Writer, title: str, holder: tuple[Any, ...], session_id: 
 
 
 def clear_title(writer: Writer, session_id: str) -> bool:
-    """Take the title from a session, inside the caller's transaction; whether there is such a session."""
+    """Remove the title of a session inside the caller's transaction. Return whether the session exists."""
     note_former(writer, session_id, writer.value(GET, session_id), None)
     return writer.run(SET, None, None, session_id) > 0
 
