@@ -61,8 +61,13 @@ def test_each_target_runs_its_tier_and_ci_runs_test_and_full() -> None:
     assert targets.keys() == set(TIERS)
     for tier, target in targets.items():
         assert read_command(target) == f"$(PYTEST) --tier {tier} $(ARGS)"
-    steps = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
-    assert {"make lint", "make test", "make test-full"} <= set(steps)
+    steps = [line.strip() for line in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()]
+    assert {"make lint", "make test", "make test-full"} <= {*steps}
+    # The only other way runs the same tests, with coverage.
+    assert steps[steps.index("make test") - 2 : steps.index("make test") + 2] == [
+        *("make coverage", "else", "make test", "fi")
+    ]
+    assert re.search(r"^coverage: test\b", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def test_every_listed_slow_module_exists() -> None:

@@ -36,7 +36,9 @@ COMMANDS = {
     ),
     "tag": Command(f"{HERE}.tag", "add, remove and list tags of conversations", Access.READS),
     "delete": Command(
-        f"{HERE}.delete", "move conversations to the trash, or delete them permanently", Access.PERSON
+        f"{HERE}.delete:define_delete",
+        "move conversations to the trash, or delete them permanently",
+        Access.PERSON,
     ),
     "trash": Command(
         f"{HERE}.trash", "list, restore or permanently delete conversations in the trash", Access.READS
@@ -88,7 +90,9 @@ COMMANDS = {
     ),
     "restore": Command(f"{HERE}.upkeep:define_restore", "replace the store with a backup", Access.PERSON),
     "rebuild": Command(f"{HERE}.rebuild", "build a new store from the gateway's transcripts", Access.CHANGES),
-    "scrub": Command(f"{HERE}.scrub", "remove a secret from all stored data", Access.PERSON, ("dry_run",)),
+    "scrub": Command(
+        f"{HERE}.delete:define_scrub", "remove a secret from all stored data", Access.PERSON, ("dry_run",)
+    ),
     "doctor": Command(
         "hermes.cli.doctor", "check the store, the home and the sandbox for problems", Access.READS
     ),

@@ -1,17 +1,29 @@
-"""`hermes sessions delete`: move conversations to the trash or, with `--purge`, delete them permanently."""
+"""`hermes sessions delete | scrub`: move conversations to the trash or, with `--purge`, delete them permanently;
+remove a secret from all stored data.
+
+A secret is typed at a prompt without echo or piped in. It is never an argument, because other programs and the
+shell's history would see it.
+"""
 
 from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 from typing import TYPE_CHECKING
 
-from hermes.cli.command import Words, add_store_option, add_yes_option
-from hermes.cli.exit_codes import DONE
+from hermes.cli.command import Words, add_dry_run_option, add_store_option, add_yes_option
+from hermes.cli.exit_codes import DONE, REFUSED, Refused
 from hermes.cli.filters import add_session_arguments
 from hermes.cli.io.output import print_lines
 from hermes.cli.io.prompts import require_consent
-from hermes.cli.store_access import find_session, get_sessions_folder, open_store, read_trash_days
+from hermes.cli.store_access import (
+    find_session,
+    get_sessions_folder,
+    open_store,
+    read_trash_days,
+    require_store,
+)
 from hermes.text import format_count, make_printable
 
 if TYPE_CHECKING:
@@ -19,7 +31,7 @@ if TYPE_CHECKING:
     from hermes.store.sessions.selection import Outline
 
 
-def define(parser: argparse.ArgumentParser, _: Words) -> None:
+def define_delete(parser: argparse.ArgumentParser, _: Words) -> None:
     add_store_option(parser, delete_sessions)
     add_session_arguments(parser)
     add_yes_option(parser)
@@ -80,3 +92,37 @@ def _purge(db: SessionDB, ids: list[str], arguments: argparse.Namespace) -> list
     if not arguments.segment:
         return db.delete_conversations(ids, folder, purge=True)
     return [session_id for session_id in ids if db.delete_session(session_id, folder, purge=True)]
+
+
+def define_scrub(parser: argparse.ArgumentParser, _: Words) -> None:
+    add_store_option(parser, scrub_text)
+    add_dry_run_option(parser)
+    add_yes_option(parser)
+
+
+def scrub_text(arguments: argparse.Namespace) -> int:
+    require_store(arguments)
+    secret = _ask_text()
+    with open_store(arguments) as db:
+        found = db.scrub(secret, dry_run=True)
+        print_lines(make_printable(line) for line in found.lines())
+        if arguments.dry_run or not found.occurrences:
+            return DONE
+        if not arguments.yes and not sys.stdin.isatty():
+            raise Refused("Nothing was removed: a secret from stdin needs --yes.")
+        require_consent("Remove it everywhere? This cannot be undone.", yes=arguments.yes)
+        done = db.scrub(secret)
+    print_lines(make_printable(line) for line in done.lines())
+    return DONE if done.ok else REFUSED
+
+
+def _ask_text() -> str:
+    if sys.stdin.isatty():
+        from getpass import getpass
+
+        secret = getpass("The secret (it is not shown): ")
+    else:
+        secret = sys.stdin.readline().rstrip("\r\n")
+    if not secret:
+        raise Refused("the secret is empty: type it at the prompt, or pipe it in")
+    return secret
