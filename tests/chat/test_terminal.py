@@ -235,10 +235,10 @@ def test_what_was_typed_is_never_lost_in_the_prompt(window: Window, db: SessionD
 def test_a_command_of_the_shell_has_the_terminal_and_is_stopped_by_ctrl_c(window: Window) -> None:
     window.start("one")
     window.sees("one", "❯")
-    window.keys("one", "! read -p 'your name? ' name; echo hello $name; sleep 1000", "Enter")
-    window.sees("one", "your name?")
+    window.keys("one", "! printf '%s are you? ' who; read name; echo hello $name; sleep 1000", "Enter")
+    window.sees("one", "who are you?")
     window.keys("one", "Ann", "Enter")
-    window.sees("one", "your name? Ann", "hello Ann")
+    window.sees("one", "who are you? Ann", "hello Ann")
     window.keys("one", "C-c")
     window.sees("one", "ended by signal 2")
     window.keys("one", "still here", "Enter")
