@@ -386,3 +386,63 @@ def test_what_is_only_near_is_marked_and_comes_after_what_matches(hyphens: Sessi
     assert set(ids(hyphens.search_sessions_ranked(f'"bar foo" {day}'))) >= {"space", "hyphen"}
     several = hyphens.search_sessions_ranked(['"bar foo"', "zebra"])
     assert (ids(several)[0], several.relaxed) == ("zebra", False)
+
+
+def test_names_in_a_question_weigh_more_than_its_other_words(db: SessionDB) -> None:
+    for number in range(40):
+        chat(db, f"danielle{number}", f"Danielle likes tea and cake, number {number}")
+    chat(db, "named", "Danielle was there for an hour, we reviewed the essay line by line in the office")
+    chat(db, "other", "Peter was there, and we reviewed the essay line by line in the office")
+    assert ids(db.search_sessions_ranked("what did danielle say when she reviewed the essay?"))[0] == "other"
+    assert ids(db.search_sessions_ranked("What did Danielle say when she reviewed the essay?"))[0] == "named"
+
+
+def test_words_that_are_together_in_the_question_and_in_a_message_weigh_more(db: SessionDB) -> None:
+    filler = " ".join(f"and then we walked along the river {number}" for number in range(4))
+    chat(db, "close", f"{filler} the garden shed needs new paint, said the neighbour who walked with us")
+    chat(db, "apart", f"shed {filler} paint {filler[:40]} garden")
+    for number in range(8):
+        chat(db, f"other{number}", f"the river {number}")
+    assert ids(db.search_sessions_ranked("What about the garden shed paint?"))[0] == "close"
+    assert db.search_conversations("what about the garden shed paint")[0]["conversation_id"] == "close"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "garden shed paint",
+        "What did we say about the garden shed and its paint?",
+        "shed",
+        ["garden shed", '"no such phrase" garden', "$5.00"],
+        "paint OR gate",
+    ],
+)
+def test_scores_never_rise_down_the_list(db: SessionDB, query: Any) -> None:
+    for number in range(50):
+        said = [f"the garden {number} needs paint", f"the shed costs $5.00 {number}", "gate " * number]
+        chat(db, f"s{number}", *said[number % 3 :], "garden shed" if number % 7 == 0 else "fine")
+        if number % 10 == 0:
+            db.set_session_title(f"s{number}", f"the shed and the garden paint {number}")
+    found = [db.search_sessions_ranked(query, limit=50)]
+    if isinstance(query, str):
+        found.append(db.search_conversations(query, limit=50))
+    for rows in found:
+        scores = [row["score"] for row in rows]
+        assert scores
+        assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "我曾经和你推荐过一部科幻电影，它的名字是？",
+        "我喜欢的科幻电影,名字叫什么",
+        "你推荐过《科幻》电影吗",
+        "我用Python,你推荐了科幻电影",
+    ],
+)
+def test_a_sentence_without_spaces_is_a_question_and_not_a_name(db: SessionDB, question: str) -> None:
+    chat(db, "film", "我想看科幻电影", "推荐你看流浪地球")
+    (row,) = found = db.search_sessions_ranked(question)
+    assert not found.relaxed
+    assert "nothing matches exactly" not in row["why"]

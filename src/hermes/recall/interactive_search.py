@@ -24,7 +24,7 @@ from hermes.recall.ranking import question_words
 from hermes.recall.ranking.matched_terms import find_matched_terms
 from hermes.recall.ranking.question_words import Question
 from hermes.recall.ranking.ranked_search import RankedSearch
-from hermes.recall.ranking.result_rows import Found, explain_match, make_result_row, make_row
+from hermes.recall.ranking.result_rows import Found, explain_match, format_score, make_result_row, make_row
 from hermes.store.arguments import check_integer
 from hermes.store.engine import Access, Reader
 from hermes.store.query_tree import EVERYTHING, And, Node, Word
@@ -150,7 +150,7 @@ class InteractiveSearch:
                 row = self._make_row(reader, root, parsed, exact.get(root), ranked.get(root))
                 if row is not None:
                     matches = root in exact or root in titled
-                    row |= {"score": float(f"{score:.4g}"), "exact": matches}
+                    row |= {"score": format_score(score), "exact": matches}
                     results.append(row | {"partial": matches and results.partial})
                 if len(results) == limit:
                     break

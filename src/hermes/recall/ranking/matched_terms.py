@@ -64,8 +64,8 @@ def _match_words(words: str, terms: Sequence[str]) -> list[str]:
             found.append(term)
         elif len(term) == 1 and is_spaceless(term):
             found += [term] if any(other.startswith(term) for other in known) else []
-        elif (stem := _get_stem(term)) is not None:
-            found += [other for other in known if other.startswith(stem) and _get_stem(other) == stem][:1]
+        elif (stem := get_stem(term)) is not None:
+            found += [other for other in known if other.startswith(stem) and get_stem(other) == stem][:1]
     return list(dict.fromkeys(found))
 
 
@@ -75,9 +75,9 @@ def _find_form(lower: str, term: str) -> str | None:
         return term if term in lower else None
     if any(word == term for word in _find_words(lower, term)):
         return term
-    stem = _get_stem(term)
+    stem = get_stem(term)
     forms = iter(()) if stem is None else _find_words(lower, stem)
-    return next((word for word in forms if _get_stem(word) == stem), None)
+    return next((word for word in forms if get_stem(word) == stem), None)
 
 
 def _find_words(lower: str, beginning: str) -> Iterator[str]:
@@ -93,9 +93,9 @@ def _find_words(lower: str, beginning: str) -> Iterator[str]:
             yield beginning + (rest[0] if rest is not None else "")
 
 
-def _get_stem(term: str) -> str | None:
-    """Return the approximate stem of an English word, or None. It is used only to mark matches that the index
-    found."""
+def get_stem(term: str) -> str | None:
+    """Return the approximate stem of an English word, or None for other words. It serves to compare words of
+    matches that the index found."""
     if not term.isascii() or not term.isalpha():
         return None
     for ending in ENDINGS:

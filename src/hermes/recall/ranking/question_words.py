@@ -9,6 +9,7 @@ order or a list. If no other words would remain, nothing is left out.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -35,6 +36,9 @@ QUESTION_MARK = re.compile(r"[?？؟](?=\s|$)|？")
 LEAST_WORDS, LEAST_ASKING = 6, 2
 SENTENCE = ".,;:!?…。，？！、；：\"'"
 """Punctuation that can surround a word without being part of it."""
+COMMAS = frozenset(",;!?，。、；：！？…")
+"""Punctuation that separates sentences and their parts, also without a space after it."""
+SENTENCE_END = re.compile(r"[.:!?…\n]")
 
 
 class Question(NamedTuple):
@@ -45,6 +49,8 @@ class Question(NamedTuple):
     days: tuple[Stretch, ...]
     months: tuple[Stretch, ...]
     asks_agent: bool
+    names: tuple[str, ...] = ()
+    """Index terms of words that are capitalised inside a sentence."""
     fields: MessageFilter | None = None
     """The message filter, if the query names fields."""
     tree: Node | None = None
@@ -73,10 +79,19 @@ def parse_question(text: str, now: float) -> Question:
 def _is_name(tree: Node | None) -> bool:
     """Return whether the query is a single word with meaningful punctuation, such as `$5` or
     `src/main.py:42`."""
-    if not isinstance(tree, Word) or tree.literal is None:
+    if not isinstance(tree, Word) or tree.literal is None or _is_sentence(tree.text):
         return False
     bare = make_word(tree.text.strip(SENTENCE))
     return isinstance(bare, Word) and bare.literal is not None
+
+
+def _is_sentence(text: str) -> bool:
+    """Return whether a text without spaces is a sentence of a script that has no spaces."""
+    for (start, end), (next_start, next_end) in pairwise(find_token_spans(text)):
+        sides = (is_spaceless(text[start:end]), is_spaceless(text[next_start:next_end]))
+        if end < next_start and (all(sides) or (any(sides) and set(text[end:next_start]) & COMMAS)):
+            return True
+    return False
 
 
 def read_question(text: str) -> Question:
@@ -91,7 +106,19 @@ def read_question(text: str) -> Question:
         find_days(folded),
         find_months(plain),
         bool(_compile(ASKS_AGENT).search(folded)),
+        tuple(dict.fromkeys(_find_names(plain)))[:MOST_TERMS],
     )
+
+
+def _find_names(text: str) -> Iterator[str]:
+    """Yield the words that are capitalised inside a sentence."""
+    last = None
+    for start, end in find_token_spans(text):
+        between = "." if last is None else text[last:start]
+        word = fold(text[start:end])
+        if text[start].isupper() and not SENTENCE_END.search(between) and word not in STOP:
+            yield word[:MAX_TERM]
+        last = end
 
 
 def is_question(text: str) -> bool:

@@ -4,13 +4,13 @@ The score of a conversation is the score of its best message plus the score of i
 influence, so very long conversations, logs and repetitions do not rank higher. Messages of people and of the
 agent weigh more than tool output. Chats weigh more than jobs and subagents. If the question names a day, the
 score of that day's conversations is doubled, and conversations of that day are included even if they match no
-word.
+word. The best conversations are then ranked again by the text of their best messages (`reranking`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from math import log
 from typing import NamedTuple
 
@@ -21,7 +21,8 @@ from hermes.recall.query.search_arguments import exclude_hidden, intersect_filte
 from hermes.recall.query.substring_fallback import find_partial
 from hermes.recall.ranking import question_words
 from hermes.recall.ranking.question_words import Question
-from hermes.recall.ranking.result_rows import Found, make_result_row
+from hermes.recall.ranking.reranking import rerank
+from hermes.recall.ranking.result_rows import Found, format_score, make_result_row
 from hermes.store.engine import Access, Reader
 from hermes.store.query_tree import EVERYTHING, Node
 from hermes.store.sessions.lineage import ROOT
@@ -106,6 +107,8 @@ class RankedSearch:
                 for conversation in _select_best(reader, found.values(), order)
             )
             results.extend(islice((row for row in rows if row is not None), limit))
+            if order == "relevance":
+                _lower_scores(results)
             returned = [found[row["conversation_id"]] for row in results]
             results.relaxed = bool(results) and all(conversation.near for conversation in returned)
             results.parts = tuple(
@@ -163,9 +166,11 @@ class RankedSearch:
         days, months = self._resolve_stretches(question.days), self._resolve_stretches(question.months)
         candidates = self._engine.candidates(question.terms, message_filter, must=question.must, days=days)
         ranked = _combine(question, candidates, months)
-        for root_id, conversation in ranked.conversations.items():
-            ranked.conversations[root_id] = conversation._replace(message_filter=message_filter, near=near)
-        return ranked
+        with self._engine.read() as reader:
+            conversations = rerank(reader, question, ranked.conversations, ranked.messages, KIND_WEIGHT)
+        for root_id, conversation in conversations.items():
+            conversations[root_id] = conversation._replace(message_filter=message_filter, near=near)
+        return ranked._replace(conversations=conversations)
 
     def _resolve_stretches(self, stretches: Sequence[Stretch]) -> list[tuple[float, float]]:
         """Return the start and end of each day or month, in every year that it can mean."""
@@ -252,14 +257,14 @@ def _is_better(found: Found, other: Found) -> bool:
 
 
 def _select_best(reader: Reader, found: Iterable[Found], order: Order) -> list[Found]:
-    """Return the conversations to show, in the requested order. With equal scores, the newest message comes
-    first."""
+    """Return the conversations to show, in the requested order. If the shown scores are equal, the newest
+    message comes first."""
     ordered = sorted(
         found,
         key=lambda candidate: (
             not candidate.near,
             candidate.order == "relevance",
-            round(candidate.score, 6) if candidate.order == "relevance" else 0.0,
+            format_score(candidate.score) if candidate.order == "relevance" else 0.0,
             candidate.message_id or (candidate.block.last_id if candidate.block else 0),
         ),
         reverse=True,
@@ -272,6 +277,13 @@ def _select_best(reader: Reader, found: Iterable[Found], order: Order) -> list[F
         key=lambda candidate: reader.value(LAST_ACTIVE, candidate.root_id) or 0.0,
         reverse=order == "newest",
     )
+
+
+def _lower_scores(results: SearchResults) -> None:
+    """Lower each score to the one before it. Of several phrasings, a conversation that matches one exactly can
+    come before a conversation with a higher score that is only near another."""
+    for before, row in pairwise(results):
+        row["score"] = min(row["score"], before["score"])
 
 
 def _note_indexing(results: SearchResults, candidates: Candidates) -> None:

@@ -80,7 +80,7 @@ def make_row(
         "session_id": session_id,
         "conversation_id": found.root_id,
         "tip_id": live,
-        "score": float(f"{found.score:.4g}"),
+        "score": format_score(found.score),
         "message_id": message_id,
         "role": role,
         "snippet": excerpt,
@@ -92,6 +92,11 @@ def make_row(
         "last_active": last_active,
         "order": found.order,
     }
+
+
+def format_score(score: float) -> float:
+    """Return a score with four significant digits."""
+    return float(f"{score:.4g}")
 
 
 def _find_best_message(

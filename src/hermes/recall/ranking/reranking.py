@@ -1,0 +1,123 @@
+"""Second ranking of the best conversations, by the text of their best messages.
+
+The first ranking counts words. This one reads the beginning of a few messages and adds to the score if they
+contain the names of the question, and if words that are neighbours in the question are close together in one
+message. It is for questions in scripts with spaces: terms of other scripts are pairs of characters, which
+are neighbours already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from hermes.message_content import read_text
+from hermes.recall.ranking.matched_terms import get_stem
+from hermes.recall.ranking.question_words import Question
+from hermes.recall.ranking.result_rows import Found
+from hermes.store.content import decode
+from hermes.store.engine import Reader
+from hermes.store.values import RankedMessage
+from hermes.terms import index_text, is_spaceless
+
+MOST_CONVERSATIONS, MOST_MESSAGES = 30, 4
+"""The number of conversations that are ranked again, and of messages that are read of each."""
+ROLES = ("user", "assistant")
+"""Whose messages are read. Tool output repeats the words of a question without being about it."""
+LENGTH = 600
+"""The number of characters that are read of a message."""
+OF_NAMES, OF_NEIGHBOURS = 0.1, 0.2
+"""The highest additions to a score, as shares of the best score."""
+WITHOUT_NAMES = 0.5
+"""The share of names found, if the question has none."""
+CLOSE = 4
+"""The distance in words up to which two words are close together."""
+HEAD = 3
+"""The number of letters by which a word is compared before it is stemmed."""
+
+# The beginning of a message. Reasoning at the beginning of an answer is removed afterwards, so more than
+# `LENGTH` characters are read. Structured content cannot be cut, and a very long one is not worth reading.
+BEGINNING = """SELECT role, content_kind,
+    CASE WHEN content_kind = 'json' AND length(content) < 100000 THEN content ELSE substr(content, 1, 4000) END
+    FROM messages WHERE id = ?"""
+
+
+class _Wanted(NamedTuple):
+    """The words of a question, as stems."""
+
+    names: frozenset[str]
+    neighbours: tuple[tuple[str, str], ...]
+    heads: frozenset[str]
+    """The first letters of all these words."""
+
+
+def rerank(
+    reader: Reader,
+    question: Question,
+    conversations: dict[str, Found],
+    messages: Sequence[tuple[float, RankedMessage]],
+    weights: Mapping[str, float],
+) -> dict[str, Found]:
+    """Return the conversations with the scores of the best raised. A conversation that is not ranked again
+    stays below those that are. `weights` are the weights of kinds of conversations."""
+    wanted = _make_wanted(question)
+    if wanted is None:
+        return conversations
+    best = sorted(conversations.values(), key=lambda found: -found.score)[:MOST_CONVERSATIONS]
+    read: dict[str, list[RankedMessage]] = {found.root_id: [] for found in best if found.order == "relevance"}
+    for _, message in sorted(messages, key=lambda ranked: -ranked[0]):
+        chosen = read.get(message.root_id)
+        if chosen is not None and len(chosen) < MOST_MESSAGES and message.role in ROLES:
+            chosen.append(message)
+    reranked = dict(conversations)
+    for root_id, chosen in read.items():
+        found = conversations[root_id]
+        share = _compute_share(wanted, [_locate_words(reader, message.id, wanted) for message in chosen])
+        weight = weights.get(chosen[0].kind, 1.0) if chosen else 1.0
+        reranked[root_id] = found._replace(score=found.score + share * weight * best[0].score)
+    return reranked
+
+
+def _make_wanted(question: Question) -> _Wanted | None:
+    """Return the words of the question, or None if the question has nothing to rank by."""
+    if any(map(is_spaceless, question.terms)):
+        return None
+    names = frozenset(map(_stem, question.names))
+    neighbours = tuple(pairwise(map(_stem, question.terms)))
+    if not names and not neighbours:
+        return None
+    words = {*names, *(stem for pair in neighbours for stem in pair)}
+    return _Wanted(names, neighbours, frozenset(word[:HEAD] for word in words))
+
+
+def _locate_words(reader: Reader, message_id: int, wanted: _Wanted) -> dict[str, list[int]]:
+    """Return the places of the question's words at the beginning of a message, by stem."""
+    places: dict[str, list[int]] = {}
+    row = reader.row(BEGINNING, message_id)
+    if row is not None:
+        role, kind, content = row
+        text = read_text(decode(content, kind), role)[:LENGTH]
+        for place, term in enumerate(index_text(text)[0].split()):
+            if term[:HEAD] in wanted.heads:
+                places.setdefault(_stem(term), []).append(place)
+    return places
+
+
+def _compute_share(wanted: _Wanted, messages: Sequence[dict[str, list[int]]]) -> float:
+    known = {word for places in messages for word in places}
+    names = len(wanted.names & known) / len(wanted.names) if wanted.names else WITHOUT_NAMES
+    close = max((sum(_find_close(wanted, places)) for places in messages), default=0)
+    return OF_NAMES * names + OF_NEIGHBOURS * (close / len(wanted.neighbours) if wanted.neighbours else 0.0)
+
+
+def _find_close(wanted: _Wanted, places: dict[str, list[int]]) -> Iterator[bool]:
+    """Yield for each pair of neighbours in the question whether they are close together in a message."""
+    for first, second in wanted.neighbours:
+        yield any(
+            abs(place - other) <= CLOSE for place in places.get(first, ()) for other in places.get(second, ())
+        )
+
+
+def _stem(term: str) -> str:
+    return get_stem(term) or term
