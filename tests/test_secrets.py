@@ -15,7 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.secrets import MADE_UP, SECRETS, SecretPattern, find_secrets, redact, redact_value
+from hermes.secrets import (
+    MADE_UP,
+    SECRETS,
+    SecretPattern,
+    find_secrets,
+    list_names,
+    redact,
+    redact_value,
+)
 
 by_name = pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: secret.name)
 AROUND = (
@@ -53,6 +61,111 @@ def test_a_secret_in_json_is_found_and_the_json_stays_valid(secret: SecretPatter
     text = redact(document)
     assert the_secret_in(secret.example).splitlines()[0] not in text or "-----" in secret.example
     assert f"[redacted {secret.name}]" in json.loads(json.loads(text)["arguments"])["text"]
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("my password is hunter2.", "hunter2"),
+        ("My password is: hunter2", "hunter2"),
+        ("My password is swordfish.", "swordfish"),
+        ("hi, our wifi password was swordfish, thanks", "swordfish"),
+        ("the password for the router at home is Blue-Horse-42, ok?", "Blue-Horse-42"),
+        ("I changed my password to P@$$w0rd!", "P@$$w0rd!"),
+        ('my passphrase is "correct-horse-battery"', "correct-horse-battery"),
+        ("My PIN is 4821.", "4821"),
+        ("the pin code is 4821", "4821"),
+        ("mein Passwort ist geheim123", "geheim123"),
+        ("Das Kennwort lautet „geheim“.", "geheim"),
+        ("mon mot de passe est Soleil2024", "Soleil2024"),
+        ("mi contraseña es Gato#99", "Gato#99"),
+        ("minha senha é abc12345", "abc12345"),
+        ("mijn wachtwoord is fiets2000", "fiets2000"),
+        ("мой пароль: qwerty12", "qwerty12"),
+        ("我的密码是hunter2谢谢", "hunter2"),
+        ("密码：123456，谢谢", "123456"),
+        ("パスワードはsakura99です", "sakura99"),
+        ("비밀번호는 abcd1234", "abcd1234"),
+    ],
+)
+def test_a_password_in_a_sentence_is_found(text: str, secret: str) -> None:
+    assert redact(text) == text.replace(secret, "[redacted password]")
+
+
+DETERMINERS = ["my", "My", "the", "your", "Our", "a", "her new", "my wifi"]
+NOUNS = ["password", "Password", "passphrase", "PIN", "passcode", "password for the router", "Passwort"]
+REMARKS = """
+    wrong; required; not working; in 1Password; stored in /etc/app2/secrets; SHA256-hashed; base64; hashed with bcrypt;
+    12-character; 8-64 characters long; too short; case-sensitive; expired 3 days ago; the same as before; "required";
+    reset by ann@x.example; set in config.py; ${DB_PASSWORD}; <your password>; xxxx; changing every 90 days;
+    already taken; null; required by RFC2617; safe; weak; leaked; `null`; 2FA-protected; utf-8; at https://example.org/a1;
+    really bad; encrypted; something that 4 people know; known to 2 of us; what I forgot
+""".split(";")
+
+
+@given(
+    st.sampled_from(DETERMINERS),
+    st.sampled_from(NOUNS),
+    st.sampled_from([" is", " was", " is now", " is still"]),
+    st.sampled_from(REMARKS),
+    st.sampled_from(["", ".", "!", ", sorry", "\n", " and 12 more"]),
+)
+def test_a_remark_about_a_password_stays(
+    determiner: str, noun: str, verb: str, remark: str, end: str
+) -> None:
+    text = f"{determiner} {noun}{verb} {remark.strip()}{end}"
+    assert redact(text) == text
+
+
+PREFIXES = ["4", "51", "55", "2221", "2720", "6011", "65", "34", "37", "36", "3530", "62"]
+LENGTHS = {"34": 15, "37": 15, "36": 14}
+
+
+def check_digit(digits: str) -> str:
+    values = [int(digit) * (2 - place % 2) for place, digit in enumerate(reversed(digits))]
+    return str(-sum(value - 9 if value > 9 else value for value in values) % 10)
+
+
+def group(digits: str, gap: str) -> str:
+    sizes = [4, 4, 4, 4] if len(digits) == 16 else [4, 6, len(digits) - 10]
+    parts = [digits[sum(sizes[:place]) : sum(sizes[: place + 1])] for place in range(len(sizes))]
+    return gap.join(parts)
+
+
+@given(
+    st.sampled_from(PREFIXES),
+    st.text("0123456789", min_size=16, max_size=16),
+    st.sampled_from(["", " ", "-"]),
+    st.sampled_from(
+        ["card {} 12/28 123", "{}", "pay with {}, please", "Kartennummer: {}.", "卡号{}谢谢", "({})"]
+    ),
+)
+def test_a_card_number_is_found_and_a_mistyped_one_is_not(
+    prefix: str, rest: str, gap: str, around: str
+) -> None:
+    first = (prefix + rest)[: LENGTHS.get(prefix, 16) - 1]
+    right = first + check_digit(first)
+    assert redact(around.format(group(right, gap))) == around.format("[redacted card number]")
+    wrong = first + str((int(right[-1]) + 1) % 10)
+    text = around.format(group(wrong, gap))
+    assert redact(text) == text
+
+
+@given(
+    st.integers(10**12, 10**20),
+    st.sampled_from(["", "id: ", "order number ", '{"n": ', "/status/", "msg_", "1."]),
+)
+def test_other_long_numbers_stay(number: int, before: str) -> None:
+    """Times in nanoseconds, ids of messages, numbers in JSON. Only a bare number can look like a card number."""
+    text = f"{before}{number}{'}' if before.startswith('{') else ''}"
+    looks_like_a_card = not before and check_digit(str(number)[:-1]) == str(number)[-1]
+    assert looks_like_a_card or redact(text) == text
+
+
+def test_the_documentation_lists_every_kind() -> None:
+    page = (Path(__file__).parent.parent / "docs/cli.md").read_text(encoding="utf-8")
+    section = page.partition("### What redaction masks")[2].partition("\n## ")[0]
+    assert [name for name in list_names() if name not in section] == []
 
 
 def test_the_examples_can_stand_in_a_public_repository() -> None:
@@ -151,6 +264,10 @@ HOSTILE = [
 HOSTILE += [
     "password=",
     "password: ",
+    "my password is ",
+    "password for a ",
+    "密码",
+    "4111 ",
     "token=a",
     "token=a_",
     "TOKEN=",

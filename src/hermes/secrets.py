@@ -11,6 +11,8 @@ The table is compiled at its first use, so that importing this module is fast.
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -19,6 +21,8 @@ class SecretPattern(NamedTuple):
     name: str
     pattern: str
     example: str
+    check: Callable[[re.Match[str]], bool] | None = None
+    """Decides about a match, if the pattern alone cannot."""
 
 
 class Found(NamedTuple):
@@ -77,6 +81,80 @@ _BARE = r"[^\s\"'`,;&<>(){}\[\]$*|\\]"
 # A path or a name in a program is not a value: letters only, or words joined by dots or underscores.
 _NO_NAME = r"(?![/~.]|(?>[A-Za-z]\w*?[._][\w.]*+|[A-Za-z_]++)(?![^\s,;)]))"
 _LETTER_AND_DIGIT = rf"(?={_BARE}{{0,200}}?[0-9])(?={_BARE}{{0,200}}?[A-Za-z])"
+
+# A sentence that states a password: `my password is …`, `changed the password to …`, `密码是…`. The value decides,
+# because "the password is wrong" contains no secret. It is quoted, or has a digit, or a symbol between letters. After
+# "my password is", one word at the end of a clause is a value too, unless people say it about passwords.
+_STATED = "|".join(
+    (
+        _spell_words("password", "passphrase", "passcode", "passwort", "kennwort", "wachtwoord", "senha"),
+        _spell_words("contraseña", "пароль", "pin code", "pin number"),
+        "PIN|pwd|[Mm]ot de passe|密码|密碼|口令|パスワード|暗証番号|비밀번호",
+    )
+)
+_MINE = r"\b(?:my|our)[ \t]+(?:[\w-]{1,20}[ \t]+)?$"
+_CHANGED = r"\b(?:change|set|reset|update)d?[ \t]+\w{2,6}[ \t]+(?:[\w-]{1,20}[ \t]+)?$"
+_ABOUT = r"[ \t]+(?:for|of|on|für|pour|de|du|para|do|da|voor|для|от)(?:[ \t]+[^\s:=]{1,30}){1,6}?"
+_IS = (
+    r"(?:[ \t]+(?:is|was|ist|war|lautet|est|es|é|è|(?P<to>to))(?:[ \t]+(?:now|still|jetzt))?[ \t]*:?[ \t]+"
+    r"|[ \t]*(?:[:：]|是|为|為|は|는|은)[ \t]*[:：]?[ \t]*|[ \t]+[—–-][ \t]+)"
+)
+_VALUE = r"[^\s\"'`“”„«»‘’<>(){}\[\],;\\\u2e80-\uffff]"
+_SYMBOL = r"[A-Za-z0-9][@#%^&*$!?=+][A-Za-z0-9]"
+_NO_TERM = (
+    r"(?!(?i:sha|md[45]|base|b64|utf|bcrypt|scrypt|argon|pbkdf|aes|rsa|hmac|rot1|x509|oauth|ldap|ntlm|[12]fa|1pass"
+    r"|https?:|[0-9]{1,4}[- ]?(?:char|bit|byte|digit|letter|word|day|hour|min|month|year|st|nd|rd|th|x)))(?![/~.])"
+)
+_SAID_OF_PASSWORDS = """
+    about above again already also always another awful back based below blank certainly case correct default different
+    easy empty enough exactly expired fine four gone good great hard here hidden history important impossible incorrect
+    insecure invalid known leaked like long longer lost mandatory missing more much never next none nothing obvious okay
+    old only optional over personal private public quite rather really right safe same secret secure sensitive seven
+    short shown similar simple somewhere stale still strange strong stupid super terrible that there this today tomorrow
+    unique unknown unsafe useless valid very visible weak weird what wrong yesterday yours
+"""
+_WORD_AT_END = (
+    rf"(?!(?i:{'|'.join(_SAID_OF_PASSWORDS.split())})\b|[A-Za-z]+(?:ing|ed|ly|able|ible|less)\b)[A-Za-z]{{5,40}}"
+    r"(?=[.!,)]?(?:[ \t]*(?:\n|\\n|\Z))|[.!,)] )"
+)
+_STATED_VALUE = (
+    rf"(?={_VALUE}{{0,60}}?[0-9])(?={_VALUE}{{0,60}}?[A-Za-z]){_VALUE}{{4,128}}(?<![.:])"
+    rf"|(?={_VALUE}{{0,60}}?{_SYMBOL}){_VALUE}{{4,128}}(?<![.:])"
+    r"|[0-9]{4,12}(?![A-Za-z0-9_%/:-]|[.][0-9])"
+    rf"|(?P<word>{_WORD_AT_END})"
+)
+
+
+def _is_stated(match: re.Match[str]) -> bool:
+    """Return whether the words before a match allow its form."""
+    before = match.string[max(0, match.start() - 40) : match.start()]
+    if match["word"] and not re.search(_MINE, before, re.IGNORECASE):
+        return False
+    return not match["to"] or re.search(_CHANGED, before, re.IGNORECASE) is not None
+
+
+_CARD = r"[0-9]{4}(?P<gap>[ -]?)(?:[0-9]{4}(?P=gap)[0-9]{4}(?P=gap)[0-9]{4}|[0-9]{6}(?P=gap)[0-9]{4,5})"
+_ISSUER = r"(?:4|5[1-5]|222[1-9]|22[3-9]|2[3-6]|27[01]|2720|6011|64[4-9]|65|62|35[2-8])"
+_OTHER_NUMBER = (
+    r"\b(?:ids?|order|invoice|ticket|ref|serial|phone)\W{0,3}(?:no|nr|number)?\W{0,3}$|[\"']\s?:\s?\[?$"
+)
+"""Matches the text before a number that is called something else, or that is a number in JSON."""
+
+
+def _is_card(match: re.Match[str]) -> bool:
+    """Return whether digits are a card number: an issuer, its number of digits, and the check digit (Luhn)."""
+    digits = re.sub("[ -]", "", match[0])
+    before = match.string[max(0, match.start() - 16) : match.start()]
+    is_issued = (
+        (len(digits) == 16 and re.match(_ISSUER, digits))
+        or (len(digits) == 15 and digits.startswith(("34", "37")))
+        or (len(digits) == 14 and digits.startswith(("36", "38")))
+    )
+    if not is_issued or (not match["gap"] and re.search(_OTHER_NUMBER, before, re.IGNORECASE)):
+        return False
+    doubled = (int(digit) * (1 + place % 2) for place, digit in enumerate(reversed(digits)))
+    return sum(value - 9 if value > 9 else value for value in doubled) % 10 == 0
+
 
 SECRETS: tuple[SecretPattern, ...] = (
     SecretPattern(
@@ -257,25 +335,49 @@ SECRETS: tuple[SecretPattern, ...] = (
         rf"(?P<secret>{_BARE}{{6,1024}}+)(?![(\[{{])",
         join_example("password=", MADE_UP),
     ),
+    SecretPattern(
+        "password",
+        rf"(?:{_STATED})(?:{_ABOUT})?{_IS}(?P<quote>\\{{0,3}}[\"'`]|[“„«‘])?"
+        rf"{_NO_PLACEHOLDER}{_NO_TERM}"
+        rf"(?P<secret>(?(quote)[^\s\"'`“”»’\\]{{4,128}}+(?=\\{{0,3}}[\"'`“”»’])|(?:{_STATED_VALUE})))",
+        join_example("my password is ", MADE_UP),
+        _is_stated,
+    ),
+    SecretPattern(
+        "card number",
+        rf"(?:(?<![A-Za-z0-9_./#@+-])|(?<=\\[nrt])){_CARD}(?![A-Za-z0-9_@]|[.-][0-9])",
+        join_example("4539 5787 ", "6362 1486"),
+        _is_card,
+    ),
 )
 
 
 def find_secrets(text: str) -> list[Found]:
     """Return every secret in the text, in order. If two patterns overlap, the first in the table wins."""
     found: list[Found] = []
-    for name, pattern in _compile_patterns():
-        here = [Found(name, *_get_span(match)) for match in pattern.finditer(text)]
+    for secret, pattern in _compile_patterns():
+        here = [
+            Found(secret.name, *_get_span(match))
+            for match in pattern.finditer(text)
+            if secret.check is None or secret.check(match)
+        ]
         if here:
             found += here
-            text = _replace_spans(
-                text, [(*secret[1:], "\n" * (secret.end - secret.start)) for secret in here]
-            )
-    return sorted(found, key=lambda secret: secret.start)
+            text = _replace_spans(text, [(start, end, "\n" * (end - start)) for _, start, end in here])
+    return sorted(found, key=lambda place: place.start)
 
 
-def redact(text: str) -> str:
-    """Return the text with `[redacted <name>]` in place of each secret."""
+def list_names() -> list[str]:
+    """Return the names of all kinds of secrets that `redact` knows, in the order of the table."""
+    return list(dict.fromkeys(secret.name for secret in SECRETS))
+
+
+def redact(text: str, counts: Counter[str] | None = None) -> str:
+    """Return the text with `[redacted <name>]` in place of each secret. The secrets are added to `counts`, by
+    name."""
     while found := find_secrets(text):  # a secret may be recognised only after its neighbour was replaced
+        if counts is not None:
+            counts.update(secret.name for secret in found)
         text = _replace_spans(text, [(start, end, f"[redacted {name}]") for name, start, end in found])
     return text
 
@@ -287,30 +389,33 @@ def redact_line(text: str, longest: int = 300) -> str:
     return redact(_FOLDERS.sub("", first))[:longest]
 
 
-def redact_value(value: Any) -> Any:
+def redact_value(value: Any, counts: Counter[str] | None = None) -> Any:
     """Redact content, tool calls and other nested values. A string under a key such as `api_key` is treated
-    as its value."""
+    as its value. The secrets are added to `counts`, by name."""
     if isinstance(value, str):
-        return redact(value)
+        return redact(value, counts)
     if isinstance(value, dict):
-        return {key: _redact_field(key, item) for key, item in value.items()}
+        return {key: _redact_field(key, item, counts) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [redact_value(item) for item in value]
+        return [redact_value(item, counts) for item in value]
     return value
 
 
-def _redact_field(key: object, item: Any) -> Any:
+def _redact_field(key: object, item: Any, counts: Counter[str] | None) -> Any:
     if isinstance(key, str) and isinstance(item, str):
         before, after = f'{key}="', '"'
-        redacted = redact(f"{before}{item}{after}")
+        found: Counter[str] = Counter()
+        redacted = redact(f"{before}{item}{after}", found)
         if redacted.startswith(before) and redacted.endswith(after):
+            if counts is not None:
+                counts.update(found)
             return redacted[len(before) : -len(after)]
-    return redact_value(item)
+    return redact_value(item, counts)
 
 
 @cache
-def _compile_patterns() -> list[tuple[str, re.Pattern[str]]]:
-    return [(secret.name, re.compile(secret.pattern)) for secret in SECRETS]
+def _compile_patterns() -> list[tuple[SecretPattern, re.Pattern[str]]]:
+    return [(secret, re.compile(secret.pattern)) for secret in SECRETS]
 
 
 def _get_span(match: re.Match[str]) -> tuple[int, int]:

@@ -141,6 +141,25 @@ class TestWhat:
             assert "hello 2" in result.stdout
             assert "the summary" not in result.stdout
 
+    def test_redact_says_what_it_knows_and_what_it_masked(self, hermes: Hermes, tmp_path: Path) -> None:
+        said = {
+            "cards": "my password is hunter2, the card is 4539 5787 6362 1486",
+            "none": "my password is wrong",
+        }
+        with SessionDB() as db:
+            for name, text in said.items():
+                db.create_session(name, "cli")
+                db.append_message(name, "user", text)
+        file = tmp_path / "out.md"
+        done = hermes("sessions", "export", str(file), "--session-id", "cards", "--redact")
+        assert done.stdout.splitlines()[1] == "Masked 2 secrets: 1 × card number, 1 × password"
+        assert "my password is [redacted password], the card is [redacted card number]" in file.read_text()
+        done = hermes("sessions", "export", str(file), "--session-id", "none", "--redact")
+        assert done.stdout.splitlines()[-1] == "Masked no secrets: none of the known kinds was found"
+        known = " ".join(hermes("sessions", "export", "--help").stdout.split())
+        assert "--redact knows: private key," in known
+        assert "card number." in known
+
     @pytest.mark.parametrize("form", ["jsonl", "md", "html", "trace"])
     def test_secrets_are_masked_when_asked(self, hermes: Hermes, form: str) -> None:
         with SessionDB() as db:

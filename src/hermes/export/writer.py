@@ -7,7 +7,8 @@ an interrupt or a cancellation, every file is in its previous state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -55,6 +56,8 @@ class Result(NamedTuple):
     files: tuple[Path, ...] = ()
     backups: tuple[Path, ...] = ()
     """Earlier exports that were replaced, with their new names."""
+    redacted: Mapping[str, int] = {}
+    """The number of secrets that were masked in messages, by name."""
 
 
 class Target(NamedTuple):
@@ -80,6 +83,7 @@ class Export:
         self._total = plan.total
         self._done = self._pending = self._sessions = self._messages = self._bytes = 0
         self._missing: list[str] = []
+        self._redacted: Counter[str] = Counter()
 
     def iterate_chunks(self) -> Iterator[bytes]:
         return self._render(self._conversations)
@@ -162,7 +166,8 @@ class Export:
         if self._options.redact:
             from hermes.secrets import redact_value
 
-            session = redact_value(session)
+            messages = redact_value(session["messages"], self._redacted)
+            session = {**redact_value({**session, "messages": []}), "messages": messages}
         exported = keep_prompts(session) if self._options.prompts_only else session
         if exported is None:
             return None
@@ -184,7 +189,9 @@ class Export:
             raise ExportCancelled("the export was cancelled; nothing was written")
 
     def _make_result(self) -> Result:
-        return Result(self._sessions, self._messages, self._bytes, tuple(self._missing))
+        return Result(
+            self._sessions, self._messages, self._bytes, tuple(self._missing), redacted=dict(self._redacted)
+        )
 
 
 def _apply_options(conversations: list[Conversation], options: Options) -> list[Conversation]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -27,6 +27,7 @@ from hermes.export.formats import FORMATS, choose_format
 from hermes.export.output_file import Replace, is_stream, refuse_store_files
 from hermes.export.plan import Plan, plan_conversation, plan_selection, plan_session
 from hermes.export.writer import Destination, Export, Options, Result
+from hermes.secrets import list_names
 from hermes.text import format_count, format_size, make_printable
 
 if TYPE_CHECKING:
@@ -77,7 +78,12 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
     )
     add_time_options(parser)
     parser.add_argument("--only", choices=["user-prompts"], help="only messages of people")
-    parser.add_argument("--redact", action="store_true", help="mask keys, passwords and other secrets")
+    parser.add_argument(
+        "--redact",
+        action="store_true",
+        help="mask the secrets listed below; other secrets stay, so read the export before you share it",
+    )
+    parser.epilog = f"--redact knows: {', '.join(list_names())}."
     parser.add_argument(
         "--remote-images",
         action="store_true",
@@ -108,6 +114,8 @@ def export_sessions(arguments: argparse.Namespace) -> int:
             f"Exported {format_count(result.sessions, 'session')} to {_describe_place(result, arguments)}"
         )
         print_lines([exported, *_format_backups(result.backups)])
+    if arguments.redact and arguments.output != STDOUT:
+        print_lines([_format_redacted(result.redacted)])
     return DONE
 
 
@@ -204,6 +212,13 @@ def _format_backups(backups: Sequence[Path]) -> list[str]:
     if len(backups) == 1:
         return [f"Kept the previous export as {make_printable(backups[0].name)}"]
     return [f"Kept {len(backups)} previous exports, with ~ after their names"] if backups else []
+
+
+def _format_redacted(counts: Mapping[str, int]) -> str:
+    if not counts:
+        return "Masked no secrets: none of the known kinds was found"
+    kinds = ", ".join(f"{count} × {name}" for name, count in sorted(counts.items()))
+    return f"Masked {format_count(sum(counts.values()), 'secret')}: {kinds}"
 
 
 def _describe_dry_run(count: int, result: Result, arguments: argparse.Namespace) -> str:
