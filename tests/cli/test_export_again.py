@@ -18,13 +18,13 @@ from tests.cli.conftest import COMMAND, Hermes, Told
 
 NAMES = {
     "jsonl": ["a.jsonl"],
-    "json": ["a.json"],
+    "json": ["a.json", "--format", "jsonl"],
     "md": ["a.md"],
     "html": ["a.html"],
     "trace": ["a.jsonl", "--format", "trace"],
     "prompts": ["a.jsonl", "--only", "user-prompts"],
     "redacted": ["a.jsonl", "--redact"],
-    "segment": ["a.bak", "--session-id", "first", "--segment"],
+    "segment": ["a.bak", "--format", "jsonl", "--session-id", "first", "--segment"],
 }
 
 

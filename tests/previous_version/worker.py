@@ -78,8 +78,16 @@ class Worker:
             "messages": {name: db.get_messages(name) for name in sessions},
             "contexts": {name: db.get_context(name) for name in sessions},
             "tips": {name: db.get_compression_tip(name) for name in sessions},
-            "conversations": db.list_conversations(limit=1_000, include_hidden=True),
-            "rich": db.list_sessions_rich(limit=1_000),
+            "conversations": [
+                [self.drop(row, "message_count", "tool_call_count") for row in page]
+                if isinstance(page, list)
+                else page
+                for page in db.list_conversations(limit=1_000, include_hidden=True)
+            ],
+            "rich": [
+                self.drop(row, "conversation_message_count", "conversation_tool_call_count")
+                for row in db.list_sessions_rich(limit=1_000)
+            ],
             "tags": sorted(db.all_tags()),
             "trash": db.list_trash(),
             "thrown": db.get_messages("thrown", include_trashed=True),
@@ -92,6 +100,11 @@ class Worker:
             "ranked": sorted(row["conversation_id"] for row in db.search_conversations("marten heron")),
             "counts": [db.session_count(), db.message_count()],
         }
+
+    @staticmethod
+    def drop(row: dict[str, Any], *counts: str) -> dict[str, Any]:
+        """Return a row of a list without counts of conversations: the previous version counted one segment."""
+        return {name: value for name, value in row.items() if name not in counts}
 
     def find(self, query: str) -> list[dict[str, Any]]:
         """Search, in order of ids, because relevance depends on how much of the store is indexed."""

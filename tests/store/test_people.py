@@ -176,6 +176,8 @@ VERBS: dict[str, Any] = {
     "resolve_title": lambda s, i: s.resolve_session_by_title("secret title"),
     "compression_tip": lambda s, i: s.get_compression_tip(i),
     "root": lambda s, i: s.get_conversation_root(i),
+    "get_conversation": lambda s, i: s.get_conversation(i),
+    "drop_partial": lambda s, i: s.drop_partial(i, 1),
     "resume": lambda s, i: s.resolve_resume_session_id(i),
     "tip": lambda s, i: s.tip(i),
     "get_context": lambda s, i: s.get_context(i),

@@ -129,7 +129,13 @@ class Recount:
         expected_rows = []
         for row in sorted(listed, key=place, reverse=True):
             tip = self.tip(row)
-            expected_rows.append((tip["id"], row["id"], tip["last_active"], tip["preview"]))
+            segments = [other for other in self.sessions.values() if roots[other["id"]] == row["id"]]
+            newest_first = sorted(
+                segments, key=lambda other: (other["started_at"], other["id"]), reverse=True
+            )
+            previews = [tip["preview"], *(other["preview"] for other in newest_first if tip is not row)]
+            shown = next(filter(None, previews), "")
+            expected_rows.append((tip["id"], row["id"], tip["last_active"], shown))
         return expected_rows
 
     def every(self, *, by_activity: bool) -> list[tuple[str, float, str]]:

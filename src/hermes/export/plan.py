@@ -48,9 +48,9 @@ class Conversation(NamedTuple):
 
     @property
     def last_active(self) -> float:
-        return max(
-            clock.filter_times(segment.last_active for segment in self.segments), default=self.started_at
-        )
+        """The time of the newest message. 0 if another program stored values that are not times."""
+        times = clock.filter_times(segment.last_active for segment in self.segments)
+        return max(times or clock.filter_times([self.started_at]), default=0.0)
 
     @property
     def messages(self) -> int:

@@ -36,11 +36,8 @@ CLOSE = 4
 HEAD = 3
 """The number of letters by which a word is compared before it is stemmed."""
 
-# The beginning of a message. Reasoning at the beginning of an answer is removed afterwards, so more than
-# `LENGTH` characters are read. Structured content cannot be cut, and a very long one is not worth reading.
-BEGINNING = """SELECT role, content_kind,
-    CASE WHEN content_kind = 'json' AND length(content) < 100000 THEN content ELSE substr(content, 1, 4000) END
-    FROM messages WHERE id = ?"""
+# A very long message is not worth reading. SQL counts no characters of structured content, so that is always read.
+CONTENT = "SELECT role, content_kind, content FROM messages WHERE id = ? AND length(content) < 100000"
 
 
 class _Wanted(NamedTuple):
@@ -94,7 +91,7 @@ def _make_wanted(question: Question) -> _Wanted | None:
 def _locate_words(reader: Reader, message_id: int, wanted: _Wanted) -> dict[str, list[int]]:
     """Return the places of the question's words at the beginning of a message, by stem."""
     places: dict[str, list[int]] = {}
-    row = reader.row(BEGINNING, message_id)
+    row = reader.row(CONTENT, message_id)
     if row is not None:
         role, kind, content = row
         text = read_text(decode(content, kind), role)[:LENGTH]
