@@ -33,6 +33,9 @@ LEFT_ALONE: Row = {"imported": True}
 
 
 class Record(Protocol):
+    keeps_partial: bool
+    """Whether `keep_partial` stores anything. A cancelled answer is then stored as interrupted."""
+
     @property
     def session_id(self) -> str: ...
 
@@ -102,7 +105,7 @@ class StoredRecord:
         self._source, self._surface, self._new = source, surface, new
         self._make_session, self._choose_title = make_session, choose_title
         self.previous_id = previous_id
-        self._keeps_partial = keeps_partial
+        self.keeps_partial = keeps_partial
         self._partial_id: int | None = None
         """The row of the answer that is being streamed."""
         self._turn_rows: list[Row] = []
@@ -149,7 +152,7 @@ class StoredRecord:
         return Stored(message_id, role)
 
     async def keep_partial(self, **fields: Any) -> None:
-        if not (self._keeps_partial and self._exists) or self._unsaved:
+        if not (self.keeps_partial and self._exists) or self._unsaved:
             return
         row = {"role": "assistant", **fields, "finish_reason": PARTIAL, "replaces": self._partial_id}
         with suppress(errors.StoreError):  # storing the whole answer reports the error
@@ -323,6 +326,7 @@ class IncognitoRecord:
     """A conversation that is never written to disk. It has no lease."""
 
     exists = False
+    keeps_partial = False
     epoch: int | None = None
     lease: Lease | None = None
     previous_id: str | None = None

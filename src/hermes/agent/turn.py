@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import nullcontext
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
@@ -220,7 +221,8 @@ class Turn:
         tools = [] if last else [make_schema(tool) for tool in self._tools.values()]
         streamed = StreamedAnswer()
         stream = self._model.stream(Request(messages, tools))
-        async with PartialSaver(self._record, streamed):
+        saver = PartialSaver(self._record, streamed) if self._record.keeps_partial else nullcontext()
+        async with saver:
             await self._run_until_stopped(self._consume(stream, streamed.add))
         await self._emit(*streamed.end())
         return streamed.build(stopped=self._stop.is_set())
