@@ -121,7 +121,7 @@ async def test_a_cancelled_turn_keeps_all_that_was_streamed(db: SessionDB, monke
     assert [(row["content"], row["finish_reason"]) for row in rows[1:]] == [("one two", "interrupted")]
 
 
-async def test_a_void_answer_leaves_nothing(db: SessionDB) -> None:
+async def test_the_beginning_of_an_answer_that_fails_is_kept(db: SessionDB) -> None:
     record, end = StoredRecord(db, keeps_partial=True), asyncio.Event()
     running = asyncio.create_task(
         collect(make_turn(record, [Text("one"), end, ModelError("it broke")]).events("count"))
@@ -129,11 +129,11 @@ async def test_a_void_answer_leaves_nothing(db: SessionDB) -> None:
     await wait_for(record, has_text("one"))
     end.set()
     assert isinstance((await running)[-1], Failed)
-    assert [row["role"] for row in await list_rows(record)] == ["user"]
+    rows = await list_rows(record)
+    assert [(row["content"], row["finish_reason"]) for row in rows[1:]] == [("one", "interrupted")]
     session = db.get_session(record.session_id)
     assert session is not None
-    assert session["message_count"] == 1
-    assert db.search_messages("one") == []
+    assert session["message_count"] == 2
 
 
 async def test_a_discarded_beginning_is_removed_before_the_next_one(db: SessionDB) -> None:

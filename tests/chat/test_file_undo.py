@@ -83,6 +83,26 @@ async def test_a_file_that_was_changed_since_is_left_alone(
     assert not (folder / "made").exists()
 
 
+async def test_nothing_is_deleted_through_a_link(typing: Typing, folder: Path, db: SessionDB) -> None:
+    await typing(EDITS, parts=with_tools())
+    elsewhere = folder / "elsewhere"
+    (folder / "made").rename(elsewhere)
+    (folder / "made").symlink_to(elsewhere)
+    (row,) = db.list_sessions_rich()
+    shown = await typing("/undo", keys=f"{SEEN}y{CLEAR}", parts=with_tools(), resuming=row["id"])
+    assert "(changed since)" in " ".join(shown.split())
+    assert (elsewhere / "here.txt").read_text() == "made\n"
+    assert (folder / "old.txt").read_text() == "old\n"
+
+
+async def test_a_mode_that_was_changed_since_is_kept(typing: Typing, folder: Path, db: SessionDB) -> None:
+    await typing(EDITS, parts=with_tools())
+    (folder / "old.txt").chmod(0o755)
+    (row,) = db.list_sessions_rich()
+    await typing("/undo", keys=f"{SEEN}y{CLEAR}", parts=with_tools(), resuming=row["id"])
+    assert list_states(folder)["old.txt"] == ("old\n", 0o755)
+
+
 async def test_a_change_between_two_edits_is_not_lost(typing: Typing, folder: Path, db: SessionDB) -> None:
     await typing(EDITS, parts=with_tools())
     (row,) = db.list_sessions_rich()

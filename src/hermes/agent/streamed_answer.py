@@ -151,7 +151,7 @@ class PartialSaver:
     """Saves the text of an answer while it is streamed, so that it survives the death of the process.
 
     The text is saved about once a second, always to the same message. The whole answer replaces it. If the
-    streaming fails, the saved text is removed. If the turn is cancelled, the text so far is stored as interrupted.
+    streaming fails or the turn is cancelled, the text so far is stored as interrupted.
     """
 
     def __init__(self, record: Record, streamed: StreamedAnswer) -> None:
@@ -165,11 +165,10 @@ class PartialSaver:
     async def __aexit__(self, error: type[BaseException] | None, *_: object) -> None:
         self._ended.set()
         await self._saving
-        if error is not None and issubclass(error, asyncio.CancelledError):
-            message = self._streamed.build(stopped=True).to_message()
-            if message is not None:
-                await self._record.say("assistant", **message)
-        elif error is not None or not self._streamed.text.strip():
+        message = None if error is None else self._streamed.build(stopped=True).to_message()
+        if message is not None:
+            await self._record.say("assistant", **message)
+        elif not self._streamed.text.strip():
             await self._record.drop_partial()
 
     async def _save_until_end(self) -> None:

@@ -6,8 +6,7 @@ has changed since, or between the edits, is left alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -118,7 +117,7 @@ class FileRestorer:
     def _plan_file(self, edits: Sequence[Edit]) -> FileChange | Refusal | None:
         """Plan the restoration of a file. Return None if the file is as it was before the edits."""
         first, current = edits[0], read_state(edits[0].path)
-        if current.digest == first.before and current.mode == first.mode:
+        if current.digest == first.before:
             return None
         known = {first.before}
         for edit in edits:
@@ -133,7 +132,7 @@ class FileRestorer:
         return FileChange(first.path, is_deletion, first, current.digest)
 
     def _restore_file(self, change: FileChange, undoes: int | None) -> Refusal | None:
-        from hermes.agent.tools.files import EDITING, replace_content
+        from hermes.agent.tools.files import EDITING, delete_file, replace_content
 
         edit = change.edit
         content = None if change.is_deletion else self._journal.read_before(self._folder, edit)
@@ -147,17 +146,9 @@ class FileRestorer:
                     conversation = find_conversation_root(self._store, self._session_id)
                     self._journal.add(self._folder, conversation, change.path, content, undoes)
                 if content is None:
-                    change.path.unlink()
-                    _remove_folders(edit.folders)
-                else:
-                    replace_content(change.path, content, edit.mode)
+                    delete_file(change.path, edit.folders)
+                else:  # the mode of an existing file is kept: the edits did not change it
+                    replace_content(change.path, content, edit.mode if change.current == NO_FILE else None)
             except (OSError, ToolFailed):
                 return Refusal.FAILED
         return None
-
-
-def _remove_folders(folders: Iterable[str]) -> None:
-    """Remove the folders that an edit created, if they are empty."""
-    for folder in folders:
-        with suppress(OSError):
-            Path(folder).rmdir()

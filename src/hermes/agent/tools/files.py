@@ -6,7 +6,7 @@ import fcntl
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -140,14 +140,34 @@ def replace_content(path: Path, content: bytes, mode: int | None = None) -> None
         raise ToolFailed(f"{path} could not be written: {problem.strerror or problem}") from problem
 
 
-def _open_folder(path: Path) -> int:
-    """Return a descriptor of a folder by its real path. Create missing folders."""
+def delete_file(path: Path, folders: Iterable[str] = ()) -> None:
+    """Delete a file, and then those of `folders` that are empty, deepest first. Links are not followed."""
+    try:
+        _remove_entry(path, os.unlink)
+    except OSError as problem:
+        raise ToolFailed(f"{path} could not be deleted: {problem.strerror or problem}") from problem
+    for folder in folders:
+        with suppress(OSError, ToolFailed):
+            _remove_entry(Path(folder), os.rmdir)
+
+
+def _remove_entry(path: Path, remove: Callable[..., None]) -> None:
+    folder = _open_folder(path.parent, create=False)
+    try:
+        remove(path.name, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _open_folder(path: Path, *, create: bool = True) -> int:
+    """Return a descriptor of a folder by its real path. With `create`, create missing folders."""
     flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     opened = os.open(path.anchor, flags)
     for name in path.parts[1:]:
         try:
-            with suppress(OSError):  # the open below reports the error
-                os.mkdir(name, dir_fd=opened)
+            if create:
+                with suppress(OSError):  # the open below reports the error
+                    os.mkdir(name, dir_fd=opened)
             below = os.open(name, flags, dir_fd=opened)
         except OSError as problem:
             if _is_link(name, opened):
