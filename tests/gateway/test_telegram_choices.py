@@ -202,7 +202,7 @@ async def test_the_owner_taps_and_it_is_done(server: TelegramServer, tmp_path: P
         assert "<pre>rm -rf `ls` &lt;b&gt;&amp;amp;&lt;/b&gt;</pre>" in sent.source
         server.press(gateway.ann, sent, sent.buttons[0][1])
         await gateway.until_shown(gateway.ann, "the tool said: done rm -rf")
-        await gateway.until_shown(gateway.ann, "it is not done.\n\n✓ Approved, once.")
+        await gateway.until_shown(gateway.ann, "it is refused.\n\n✓ Approved, once.")
         assert not any(one.buttons for one in server.sent)
         assert len(server.chosen) == 1
 

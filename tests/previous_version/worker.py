@@ -103,8 +103,10 @@ class Worker:
 
     @staticmethod
     def drop(row: dict[str, Any], *counts: str) -> dict[str, Any]:
-        """Return a row of a list without counts of conversations: the previous version counted one segment."""
-        return {name: value for name, value in row.items() if name not in counts}
+        """Return a row of a list without what the previous version took from the last segment alone: counts of
+        conversations, and the title and preview of a continued one."""
+        names = (*counts, "title", "preview") if "_lineage_root_id" in row else counts
+        return {name: value for name, value in row.items() if name not in names}
 
     def find(self, query: str) -> list[dict[str, Any]]:
         """Search, in order of ids, because relevance depends on how much of the store is indexed."""
