@@ -308,3 +308,22 @@ def test_a_word_after_json_is_a_field_only_where_it_is_no_query(
     parsed = make_parser(["search"]).parse_args(["search", *words])
     assert parsed.query == query
     assert parsed.json == (False if fields is None else JsonFields(fields))
+
+
+def test_a_workspace_that_no_conversation_has_is_reported(hermes: Hermes, told: Told) -> None:
+    told("s", "hello")
+    result = hermes("sessions", "list", "--workspace", "nowhere")
+    assert (result.returncode, result.stdout) == (0, "No sessions found.\n")
+    assert result.stderr == "hermes: no conversation has the workspace 'nowhere'\n"
+
+
+def test_a_name_that_is_no_folder_does_not_mean_the_repository_around(
+    hermes: Hermes, db: SessionDB, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = tmp_path / "ours"
+    (ours / ".git").mkdir(parents=True)
+    db.create_session("here", "cli", workspace=str(ours))
+    db.append_message("here", "user", "hello")
+    monkeypatch.chdir(ours)
+    assert "here" in hermes("sessions", "list", "--workspace", "ours").stdout
+    assert "here" not in hermes("sessions", "list", "--workspace", "theirs").stdout

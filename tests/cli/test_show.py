@@ -178,3 +178,11 @@ def test_an_answer_is_shown_without_its_reasoning_unless_that_is_all(
     assert "  Use a list.\n" in shown
     assert "  ∴ reasoning, without an answer\n  only this\n" in shown
     assert "  ∴ reasoning\n  a plan\n" in hermes("sessions", "show", "thinking", "--reasoning").stdout
+
+
+def test_latest_is_the_last_conversation_of_the_terminal(hermes: Hermes, told: Told) -> None:
+    told("older", "first words", age=2)
+    told("newer", "last words", age=1)
+    assert "last words" in hermes("sessions", "show", "latest").stdout
+    refused = hermes("sessions", "delete", "latest", "--yes")
+    assert (refused.returncode, refused.stderr) == (1, "hermes: Session 'latest' not found.\n")

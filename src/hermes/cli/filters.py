@@ -10,8 +10,11 @@ from hermes import clock
 from hermes.cli.command import parse_row_count, parse_source, parse_text
 from hermes.cli.exit_codes import WrongUsage
 from hermes.cli.io.output import print_error
+from hermes.text import make_printable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hermes.db.session_db import SessionDB
     from hermes.store.sessions.selection import Selection
 
@@ -124,8 +127,16 @@ def parse_times(arguments: argparse.Namespace) -> tuple[float | None, float | No
     return since, until
 
 
-def report_unknown(db: SessionDB, sources: Iterable[str] | None, tags: Iterable[str] | None = None) -> None:
-    """Print a line for each source or tag that no conversation of the store has and that is not documented."""
+def report_unknown(
+    db: SessionDB,
+    sources: Iterable[str] | None,
+    tags: Iterable[str] | None = None,
+    workspace: Path | str | None = None,
+) -> None:
+    """Print a line for each source, tag or workspace that no conversation of the store has. Documented sources
+    are known."""
+    if workspace is not None and not _has_workspace(db, workspace):
+        print_error(f"no conversation has the workspace '{make_printable(str(workspace))}'")
     for source in dict.fromkeys(sources or ()):
         if not db.session_count(source) and (known := _list_known_sources()) and source not in known:
             print_error(f"no conversation has the source '{source}'{_suggest(source, known)}")
@@ -133,6 +144,11 @@ def report_unknown(db: SessionDB, sources: Iterable[str] | None, tags: Iterable[
     for tag in dict.fromkeys(tags or ()):
         if tag.casefold() not in used:
             print_error(f"no conversation has the tag '{tag}'{_suggest(tag, used)}")
+
+
+def _has_workspace(db: SessionDB, workspace: Path | str) -> bool:
+    page = db.list_conversations(workspace=workspace, include_hidden=True, limit=1)
+    return bool(page.total or page.hidden)
 
 
 def _list_known_sources() -> tuple[str, ...]:

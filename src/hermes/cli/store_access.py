@@ -102,7 +102,8 @@ def describe_trashed(db: SessionDB, name: str) -> list[str]:
 def find_session(
     db: SessionDB, words: str | Sequence[str], *, segment: bool = False, in_full: bool = False
 ) -> str:
-    """Return the id of a session named by its id, the beginning of its id, or a title.
+    """Return the id of a session named by its id, the beginning of its id, or a title. `latest` is the last
+    conversation of the terminal, unless `in_full`.
 
     A title means the last session of its conversation or, with `segment`, the session that has the title.
     With `in_full`, part of a title is not enough: in a script, the same part could name another session after
@@ -119,10 +120,12 @@ def find_session(
             raise Refused(f"'{name}' is only a part of the title of {named.id}; type the full title")
         titled = db.get_session_by_title(name) if segment and named.id != name else None
         return named.id if titled is None else str(titled["id"])
+    from hermes.chat.conversation_lookup import describe_candidates, find_latest_id
+
+    if name == "latest" and not in_full and (latest := find_latest_id(db)) is not None:
+        return latest
     if not named.candidates:
         raise Refused(f"Session '{name}' not found.", describe_trashed(db, name))
-    from hermes.chat.conversation_lookup import describe_candidates
-
     candidates = describe_candidates(named.candidates)
     raise Refused(
         f"'{name}' could be any of these:", [*candidates, "and more"] if named.are_more else candidates

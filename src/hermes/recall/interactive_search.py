@@ -302,12 +302,14 @@ def _is_allowed(message_filter: MessageFilter, row: Sequence[Any]) -> bool:
 def _find_contradiction(message_filter: MessageFilter) -> str | None:
     """Return why the filter allows no message, or None if it may allow some."""
     after, before = message_filter.after, message_filter.before
+    if message_filter.sources == ():
+        return "a role or a flag is required and excluded"
     if after is not None and before is not None and after >= before:
         return f"no time is after {clock.format_iso(after)} and before {clock.format_iso(before)}"
     if message_filter.sources is not None and set(message_filter.sources) <= set(
         message_filter.exclude_sources
     ):
-        return "no source or role is left"
+        return "no source is left"
     if message_filter.kinds == ():
         return "no kind is left"
     if tags := set(message_filter.tags).intersection(message_filter.exclude_tags):

@@ -60,7 +60,10 @@ def parse_workspace(named: Path | str | WorkspaceName | None) -> WorkspaceName:
         return named or WorkspaceName()
     parts = [part for part in str(named).replace("\\", "/").split("/") if part]
     is_end = isinstance(named, str) and not named.startswith("/") and not {".", "..", "~"}.intersection(parts)
-    return WorkspaceName(str(find_workspace(named)), "/".join(parts) if is_end else None)
+    if not is_end:
+        return WorkspaceName(str(find_workspace(named)))
+    # A name that is no folder here must not mean the repository that the person is in.
+    return WorkspaceName(str(find_workspace(named) if Path(str(named)).exists() else named), "/".join(parts))
 
 
 def check_directory(name: str, value: object) -> Path:

@@ -98,7 +98,7 @@ def export_sessions(arguments: argparse.Namespace) -> int:
     options = _make_options(arguments, store)
     destination = _make_destination(arguments, store)
     with open_store(arguments) as db, suggest_force():
-        report_unknown(db, arguments.source)
+        report_unknown(db, arguments.source, workspace=arguments.workspace)
         plan = _make_plan(db, arguments)
         is_visible = arguments.output != STDOUT or not sys.stdout.isatty()
         with Progress("Exporting", plan.total, is_visible=is_visible) as progress:

@@ -88,7 +88,7 @@ def list_sessions(arguments: argparse.Namespace) -> int:
             pinned_only=arguments.pinned,
             include_hidden=arguments.all,
         )
-        report_unknown(db, arguments.source, arguments.tag and [arguments.tag])
+        report_unknown(db, arguments.source, arguments.tag and [arguments.tag], arguments.workspace)
     if arguments.json:
         print_json([make_json_row(row) for row in page.rows], arguments.json)
         return DONE

@@ -41,7 +41,7 @@ def define_prune(parser: argparse.ArgumentParser, _: Words) -> None:
 def prune_sessions(arguments: argparse.Namespace) -> int:
     only = make_selection(arguments)
     with open_store(arguments) as db:
-        report_unknown(db, arguments.source)
+        report_unknown(db, arguments.source, workspace=arguments.workspace)
         rows = db.list_prune_candidates(arguments.older_than, only=only)
         if not rows:
             unused = format_count(arguments.older_than, "day")

@@ -188,8 +188,12 @@ def _format_notes(found: FoundConversations, are_more: bool) -> Iterator[str]:
         yield f"only the most frequent words with {parts} were searched for; add a word for an exact result"
     if found.indexing:
         yield f"still indexing: {found.indexing[0]:,} of {found.indexing[1]:,} messages"
+    from hermes.recall.query.prompt_language import FIELDS
+
     for typed in found.reading.ignored:
-        yield f"searched for '{make_printable(typed)}' as text: it is not a known field"
+        name = typed.lstrip("-").partition(":")[0]
+        reason = f"'{name}' cannot be used like this" if name in FIELDS else f"there is no field '{name}'"
+        yield f"searched for '{make_printable(typed)}' as text: {make_printable(reason)}"
     if hidden := describe_hidden(found.hidden):
         at_least = "at least " if found.hidden_at_least else ""
         yield from fold_line(f"{at_least}{hidden} hidden · --all")

@@ -7,7 +7,8 @@
 
 The fields are source, role, tool, title, model, workspace, kind, tag, before, after, on, has:error, has:tool,
 is:pinned, is:archived and is:trashed. If source, role or kind is repeated, each of the values is allowed. If tag
-is repeated, all of the tags are required. These four, is:pinned and is:archived can follow NOT.
+is repeated, all of the tags are required. These four, is:pinned and is:archived can follow NOT or a minus:
+`-tag:work` is `NOT tag:work`.
 Every string is a valid query. An unknown field, an invalid date or a parenthesis without its partner is
 searched for as text. As in the documented language, NOT has no effect on the first word of a query.
 """
@@ -176,7 +177,7 @@ SHORTEST_PART = 3
 LONGEST_DATE = 4
 """Maximum number of words of an unquoted date: `2 May 2025`, `2 weeks ago`."""
 
-_FIELD = re.compile(r"([a-z]{2,}):(.*)", re.DOTALL)
+_FIELD = re.compile(r"(-?)([a-z]{2,}):(.*)", re.DOTALL)
 
 
 class Reading(NamedTuple):
@@ -382,17 +383,18 @@ class _Reader:
         looks = _FIELD.fullmatch(token.text)
         if looks is None:
             return 0
-        name, value = looks.groups()
+        minus, name, value = looks.groups()
+        negated = self._negated or bool(minus)
         first = following[0] if following else None
         if not value:
             if isinstance(first, _Token) and first.quoted and first.glued and name in FIELDS:
-                return 2 * self._fields.take(name, first.text, f'{name}:"{first.text}"', self._negated)
+                return 2 * self._fields.take(name, first.text, f'{minus}{name}:"{first.text}"', negated)
             return 0
         if name in DATES:
             for words in _list_date_candidates(value, following):
-                if self._fields.take_date(name, " ".join(words), self._negated):
+                if self._fields.take_date(name, " ".join(words), negated):
                     return len(words)
-        return int(self._fields.take(name, value, token.text, self._negated))
+        return int(self._fields.take(name, value, token.text, negated))
 
 
 def _list_date_candidates(first: str, following: list[_Unit]) -> Iterator[list[str]]:
