@@ -96,7 +96,10 @@ def finish_file(file: Path, torn: bool) -> None:
     if torn:
         aside = file.with_name(file.name + TORN)
         file.rename(aside)
-        log.warning("%s ends in a line that a crash cut off; all the others are stored", aside)
+        log.warning(
+            "the last line of %s was cut off by a crash and could not be stored; all other lines were stored",
+            aside,
+        )
     else:
         file.unlink()
     sync_folder(file.parent)

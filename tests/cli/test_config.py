@@ -168,7 +168,8 @@ def test_what_was_written_is_kept_if_it_is_not_edited_again(
 def test_without_a_terminal_no_editor_waits_for_keys(hermes: Hermes, home: Path) -> None:
     done = hermes("config", "edit", EDITOR="", VISUAL="")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert done.stderr.startswith("hermes: vi needs a terminal; use `hermes config set`")
+    expected = "hermes: no editor is set, and the default (vi) needs a terminal; use `hermes config set`"
+    assert done.stderr.startswith(expected)
     assert not home.exists()
     reads_all = [*COMMAND, "config", "edit"]
     named = {**os.environ, "EDITOR": "sh -c 'cat >/dev/null'", "VISUAL": ""}

@@ -92,7 +92,7 @@ def test_those_of_a_person_of_the_gateway(hermes: Hermes) -> None:
         (("memory", "show", "--person", "nobody"), "there is no folder 'nobody'"),
         (("skills", "show", "absent"), "there is no skill 'absent'"),
         (("skills", "edit", "absent"), "there is no skill 'absent'"),
-        (("memory", "edit", "user"), "vi needs a terminal"),
+        (("memory", "edit", "user"), "no editor is set, and the default (vi) needs a terminal"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(hermes: Hermes, words: tuple[str, ...], why: str) -> None:

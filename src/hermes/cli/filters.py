@@ -29,7 +29,7 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=parse_text,
         metavar="ID",
-        help="ids, beginnings of ids, or titles (in quotes); each names its whole conversation",
+        help="the conversations: ids, id prefixes or titles (in quotes)",
     )
     parser.add_argument(
         "--segment", action="store_true", help="only these sessions, not the conversations they are part of"

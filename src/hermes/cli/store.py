@@ -42,16 +42,19 @@ def define_encrypt(parser: argparse.ArgumentParser, _: Words) -> None:
     add_store_option(parser, encrypt)
     place = parser.add_mutually_exclusive_group()
     place.add_argument(
-        "--key-file", type=Path, metavar="F", help="the key is in this file, which only you can read"
+        "--key-file",
+        type=Path,
+        metavar="F",
+        help="keep the key in this file; it must be readable only by you",
     )
-    place.add_argument("--keyring", action="store_true", help="the key is in the system's keyring")
+    place.add_argument("--keyring", action="store_true", help="keep the key in the keyring of the system")
     place.add_argument(
-        "--env", action="store_true", help="the key is in HERMES_STORE_KEY or HERMES_STORE_KEY_FILE"
+        "--env", action="store_true", help="read the key from HERMES_STORE_KEY or HERMES_STORE_KEY_FILE"
     )
     parser.add_argument(
         "--generate",
         action="store_true",
-        help="make a new key, in the keyring unless --key-file names a file",
+        help="generate a new key; it is kept in the keyring, or in the file of --key-file",
     )
     parser.add_argument("--keep-plain-backups", action="store_true", help="do not encrypt existing backups")
     parser.add_argument(

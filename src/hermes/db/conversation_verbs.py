@@ -105,7 +105,7 @@ class ConversationVerbs(Handle):
     # ---------------------------------------------------------------- titles and lineage
 
     def tip(self, name: str) -> str | None:
-        """Return the newest session of the conversation that an id, the beginning of one, or a title belongs to."""
+        """Return the newest session of a conversation, which is named by an id, an id prefix or a title."""
         from hermes.store.sessions.sessions import Sessions
         from hermes.store.sessions.titles import Titles
 

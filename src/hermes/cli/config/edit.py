@@ -25,7 +25,7 @@ def edit_config(_: argparse.Namespace) -> int:
     from hermes import home
     from hermes.atomic_files import replace_file
 
-    named = find_editor("use `hermes config set`, or set EDITOR to a program that needs none")
+    named = find_editor("use `hermes config set`, or set EDITOR to a program that works without one")
     file = config_file.get_path().resolve()
     copy = file.with_name(f"{file.name}.edited")
     home.make_private_folder(file.parent)

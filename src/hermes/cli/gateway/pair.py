@@ -99,7 +99,7 @@ def find_platform(name: str) -> str:
         names = ", ".join(known_name for known_name, platform in PLATFORMS.items() if not platform.by_secret)
         raise Refused(f"there is no platform '{name}'; there are {names}")
     if PLATFORMS[platform_name].by_secret:
-        raise Refused(f"{platform_name} needs no pairing: everyone who knows its secret may talk")
+        raise Refused(f"{platform_name} needs no pairing: everyone who knows its secret can use it")
     return platform_name
 
 

@@ -18,7 +18,7 @@ def find_editor(otherwise: str) -> str:
     """Return the user's editor. Without a terminal, raise Refused with the alternative in `otherwise`."""
     named = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if not named and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise Refused(f"{USUAL} needs a terminal; {otherwise}")
+        raise Refused(f"no editor is set, and the default ({USUAL}) needs a terminal; {otherwise}")
     return named or USUAL
 
 
@@ -49,7 +49,7 @@ def edit_file(file: Path, folder: Path) -> bool:
     from hermes.store.engine_choice import sealed_files
     from hermes.store.sealing.plain_files import EDITING
 
-    named, sealed = find_editor("set EDITOR to a program that needs none"), sealed_files()
+    named, sealed = find_editor("set EDITOR to a program that works without one"), sealed_files()
     before = sealed.read(file) if file.exists() else b""
     copy = home.get_hermes_home() / f"{EDITING}{os.urandom(6).hex()}" / file.name
     home.make_private_folder(copy.parent)

@@ -59,7 +59,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         "--session-id",
         type=parse_text,
         metavar="ID",
-        help="only this conversation: an id, the beginning of one, or a title",
+        help="only this conversation: an id, an id prefix or a title",
     )
     parser.add_argument(
         "--segment", action="store_true", help="with --session-id: only this session, not its conversation"

@@ -23,7 +23,7 @@ Change = Callable[["SessionDB", str, bool], bool]
 def define_rename(parser: argparse.ArgumentParser, _: Words) -> None:
     add_store_option(parser, rename_session)
     parser.add_argument(
-        "session", type=parse_text, metavar="ID", help="its id, the beginning of one, or its title"
+        "session", type=parse_text, metavar="ID", help="the conversation: an id, an id prefix or a title"
     )
     parser.add_argument(
         "title", nargs="+", type=parse_text, metavar="TITLE", help="the new title; needs no quotes"

@@ -36,7 +36,7 @@ def define(parser: argparse.ArgumentParser, _: Words) -> None:
         nargs="+",
         type=parse_text,
         metavar="ID|TITLE",
-        help="an id, the beginning of one, or a title",
+        help="the conversation: an id, an id prefix or a title",
     )
     parser.add_argument("--tools", action="store_true", help="also show tool arguments and output")
     parser.add_argument("--reasoning", action="store_true", help="also show the model's reasoning")

@@ -55,7 +55,7 @@ def define_list(parser: argparse.ArgumentParser, _: Words) -> None:
 
 def _add_arguments(parser: argparse.ArgumentParser, help_text: str) -> None:
     parser.add_argument(
-        "session", type=parse_text, metavar="ID", help="its id, the beginning of one, or its title"
+        "session", type=parse_text, metavar="ID", help="the conversation: an id, an id prefix or a title"
     )
     parser.add_argument("tags", nargs="+", type=parse_text, metavar="TAG", help=help_text)
 

@@ -54,7 +54,11 @@ def define_list(parser: argparse.ArgumentParser, _: Words) -> None:
 def define_restore(parser: argparse.ArgumentParser, _: Words) -> None:
     add_store_option(parser, restore_sessions)
     parser.add_argument(
-        "trashed", nargs="+", type=parse_text, metavar="ID", help="ids, beginnings of ids, or former titles"
+        "trashed",
+        nargs="+",
+        type=parse_text,
+        metavar="ID",
+        help="the conversations: ids, id prefixes or former titles",
     )
 
 

@@ -141,7 +141,7 @@ class Purge:
         for note in notes.values():
             remove_saved(note.folder, note.saved)
         for line in dict.fromkeys(line for note in notes.values() for line in note.left):
-            log.warning("%s: while purging %s session(s): %s", self._engine.path, len(deleted), line)
+            log.warning("purge of %s session(s) in %s: %s", len(deleted), self._engine.path, line)
         held_up = self._erase_from_spool(nameless)
         self._engine.erase_deleted(deleted)
         if held_up is not None:

@@ -350,7 +350,7 @@ class SqliteEngine:
 
         done, left, unfinished = CopyEraser(self.path, gone).erase()
         for line in (*done, *left):
-            log.warning("%s: while purging %s session(s): %s", self.path, len(gone), line)
+            log.warning("purge of %s session(s) in %s: %s", len(gone), self.path, line)
         if not self._rewrite_file():
             unfinished = (f"{self.path} (another program is reading it)", *unfinished)
         if unfinished:
