@@ -1,5 +1,5 @@
-"""`python -m hermes`: run the command of this interpreter, independent of the `hermes` that the shell would
-find."""
+"""`python -m hermes`: run the `hermes` command with this Python interpreter, whichever `hermes` the shell
+would find."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from hermes.logs import get_logger
 log = get_logger(__name__)
 
 TORN = ".torn"
-"""Suffix of a file whose last line was truncated by a crash. All other lines are stored; the file is kept for
-inspection."""
+"""Suffix for a file whose last line was truncated by a crash. All complete lines have been stored. The file
+is kept for inspection."""
 
 
 def list_files(folder: Path) -> list[Path]:

@@ -1,7 +1,7 @@
 """Atomic file writes: a file is written under a private, locked, temporary name until it is complete.
 
-The lock shows whether the writer still lives. The next writer in the folder removes the files of killed
-processes.
+The lock shows whether the writer is still running. The next writer in the folder removes the partial files of
+killed processes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from hermes import errors, home
 PARTIAL = ".hermes-partial"
 LOCK = ".lock"
 KEY_NOTE = ".key.json"
-"""Suffix of the file beside an encrypted file that names the key, without containing it."""
+"""Suffix of a file beside an encrypted file. It names the key of the encrypted file, but does not contain the
+key."""
 DAMAGE_MARK = ".damaged"
 """Suffix of the file that marks a store as damaged. Nobody writes to the store until it is repaired or
 restored."""
@@ -28,16 +29,17 @@ BACKUPS = ".backups"
 """Suffix of the folder beside a store that contains its backups."""
 
 LONGEST_NAME = 50
-"""Maximum number of characters of a file's name in the name of its partial file, which must not become too
-long."""
+"""The name of a partial file contains at most this many characters of the final file name, to stay within the
+length limit of file names."""
 
 
 @contextmanager
 def open_partial_file(folder: Path, name: str, beside: Sequence[str] = ()) -> Iterator[tuple[Path, int]]:
-    """Create a private file for writing. It is locked while its writer lives, and removed afterwards unless
-    it was published.
+    """Create a private file for writing. The file is locked until the context ends, and is then removed
+    unless it was published.
 
-    `beside` lists the suffixes of files that the writer creates beside it. They are removed too.
+    `beside` lists the suffixes of other files that the writer creates with the same name. They are removed
+    too.
     """
     partial = folder / f".{name}.{os.urandom(6).hex()}{PARTIAL}"
     descriptor = -1
@@ -77,7 +79,8 @@ def replace_file(file: Path, data: bytes, *, unless: Callable[[], bool] = bool) 
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a folder, for reading and then replacing one of its files."""
+    """Hold an exclusive lock on a folder, so that a file in the folder can be read and then replaced without
+    interference."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):  # the file system has no such locks
@@ -89,8 +92,8 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def write_new_file(file: Path, *, replace: bool) -> Iterator[BinaryIO]:
-    """Write a private file that gets its name when it is complete. Without `replace`, it never replaces
-    another file."""
+    """Write a private file under a temporary name, and rename it when it is complete. Without `replace`,
+    raise FileExistsError if `file` exists."""
     with write_published_file(file, os.replace if replace else link_or_rename) as fresh:
         yield fresh
 
@@ -151,8 +154,8 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def lock_private_folder(folder: Path, seconds: float = 10.0) -> Iterator[None]:
-    """Hold an exclusive lock on a private folder, among all threads and processes. Raise HermesError if the
-    lock or the folder is not available."""
+    """Hold an exclusive lock on a private folder, against all other threads and processes. Raise HermesError
+    if the lock or the folder is not available."""
     try:
         home.make_private_folder(folder)
         descriptor = home.open_private_file(folder / LOCK, os.O_RDWR | os.O_CREAT)

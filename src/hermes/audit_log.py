@@ -19,7 +19,8 @@ from hermes.logs import get_logger
 NAME = "audit.log"
 OLDER = "audit.log.1"
 LARGEST = 5_000_000
-"""Maximum size in bytes. A full file is renamed to `audit.log.1` and replaces the previous one."""
+"""Maximum size of the log in bytes. A full log is renamed to `audit.log.1`, replacing an older file of that
+name."""
 LONGEST_VALUE = 2_000
 
 _log = get_logger(__name__)
@@ -56,7 +57,8 @@ def record(action: str, **details: str | int | bool | None) -> None:
 
 
 def read(limit: int | None = None) -> list[dict[str, Any]]:
-    """Return the last `limit` entries, or all, oldest first. Invalid lines are skipped."""
+    """Return the last `limit` entries, oldest first, or all entries if `limit` is None. Invalid lines are
+    skipped."""
     files = [get_path().with_name(OLDER), get_path()]
     entries = [entry for file in files for entry in _read_entries(file)]
     return entries if limit is None else entries[-limit:]
@@ -69,7 +71,8 @@ def _shorten(value: str | int | bool | None) -> str | int | bool | None:
 
 
 def _open_for_append(file: Path) -> int:
-    """Open the file for appending. If it is full, exactly one process renames it first."""
+    """Open the file for appending. If the file is full, it is renamed first, by exactly one process, and a
+    new one is opened."""
     while True:
         descriptor = home.open_private_file(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         if os.fstat(descriptor).st_size < LARGEST:

@@ -24,7 +24,8 @@ def is_started_by_tool() -> bool:
 
 
 def refuse_tool(what: str) -> None:
-    """Raise `StartedByTool` with this sentence if a tool started this process."""
+    """Raise `StartedByTool` if a tool of the agent started this process. The error message begins with
+    `what`."""
     if is_started_by_tool():
         raise errors.StartedByTool(f"{what}; a tool of the agent started this process")
 
@@ -41,8 +42,8 @@ def get_terminal() -> str | None:
 
 
 def _list_ancestors() -> list[int]:
-    """Return the ids of the ancestor processes, nearest first. Ancestors above an unreadable process are
-    unknown."""
+    """Return the ids of the ancestor processes, nearest first. The list ends at the first process whose
+    parent cannot be read."""
     found: list[int] = []
     pid = os.getppid()
     while pid > 1 and pid not in found and len(found) < MOST_ANCESTORS:

@@ -85,7 +85,8 @@ def make_uid() -> str:
 
 
 MOST_REMEMBERED = 10_000
-"""The default number of people whose events are remembered. The least recently active are forgotten first."""
+"""The default number of people whose events are remembered. The least recently active people are forgotten
+first."""
 
 
 class RecentEvents:

@@ -15,17 +15,17 @@
         ├── UnknownSession         (sqlite3.IntegrityError)  the session or its parent does not exist
         ├── ConstraintFailed       (sqlite3.IntegrityError)  plain SQL violated a constraint of the schema
         │   └── SessionInTrash     (sqlite3.IntegrityError)  the trash has a session with this id
-        ├── AlreadyContinued                                 another process compressed the session before
+        ├── AlreadyContinued                                 another process has compressed the session
         ├── LeaseLost                                        another process has taken over the conversation
         ├── LeaseHeld                                        another process holds the conversation's lease
         ├── StoreBusy              (sqlite3.OperationalError)  the store was locked until the deadline
         ├── SearchTimeout          (sqlite3.OperationalError)  too many unindexed messages to read in time
         ├── StoreFull              (sqlite3.OperationalError)  the disk is full
-        ├── StoreReadOnly          (sqlite3.OperationalError)  the store is or was opened read-only
-        │   └── StoreTooOld        (sqlite3.OperationalError)  and is not migrated yet
+        ├── StoreReadOnly          (sqlite3.OperationalError)  the store is read-only, or was opened read-only
+        │   └── StoreTooOld        (sqlite3.OperationalError)  read-only, and not migrated yet
         ├── StoreDamaged           (sqlite3.DatabaseError)   the file is damaged; the message says what to do
-        │   └── IndexDamaged       (sqlite3.DatabaseError)   only the search index is; it is rebuilt
-        ├── StoreLocked            (sqlite3.DatabaseError)   encrypted, without a key or a cipher library
+        │   └── IndexDamaged       (sqlite3.DatabaseError)   only the search index is damaged; it is rebuilt
+        ├── StoreLocked            (sqlite3.DatabaseError)   encrypted; the key or the cipher is missing
         │   └── WrongKey           (sqlite3.DatabaseError)   the key is wrong
         ├── StoreTooNew            (sqlite3.DatabaseError)   written by a newer version
         ├── StoreClosed            (sqlite3.ProgrammingError)
@@ -53,8 +53,8 @@ class HermesError(Exception):
     """Name of the `sqlite3` class that the documented interface promises, if any."""
 
     spooled: Path | None = None
-    """The spool file with the data that could not be written, which is stored later; None if there is no such
-    file."""
+    """The spool file that contains the data that could not be written; the data is stored later. None if
+    nothing was spooled."""
 
 
 class InvalidArgument(HermesError, ValueError):
@@ -110,7 +110,7 @@ class ConstraintFailed(StoreError):
 
 
 class SessionInTrash(ConstraintFailed):
-    """The trash contains a session with this id, so no other session can use it."""
+    """The trash contains a session with this id, so the id cannot be used for another session."""
 
 
 class AlreadyContinued(StoreError):
@@ -125,7 +125,7 @@ class LeaseHeld(StoreError):
     def __init__(self, message: str, holder: Any = None) -> None:
         super().__init__(message)
         self.holder = holder
-        """The `Lease` of the current holder, for the person who decides what to do."""
+        """The `Lease` of the current holder, to be shown to the person who decides what to do."""
 
 
 class StoreBusy(StoreError):
@@ -133,8 +133,8 @@ class StoreBusy(StoreError):
 
 
 class SearchTimeout(StoreError):
-    """A search could not read all unindexed messages in time. A search never returns incomplete results
-    instead."""
+    """A search could not read all unindexed messages in time. This error is raised so that a search never
+    returns incomplete results."""
 
     documented = "OperationalError"
 

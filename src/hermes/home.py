@@ -33,12 +33,13 @@ def get_hermes_home() -> Path:
 
 @cache
 def _make_absolute(chosen: str) -> Path:
-    """Return the same object each time. It caches its parts, which makes comparisons faster."""
+    """Return `chosen` as a Path. Each text always gives the same object: a `Path` caches its parts, so
+    comparisons become faster."""
     return Path(chosen)
 
 
 def get_default_hermes_root() -> Path:
-    """Return the folder above all profiles: the home without a profile."""
+    """Return the folder that contains all profiles. It is the home that is used without a profile."""
     standard = Path.home() / ".hermes"
     home = get_hermes_home()
     if home == standard or standard in home.parents:
@@ -91,7 +92,8 @@ def is_loose(path: str) -> bool:
 
 
 def tighten(path: str, mode: int) -> bool:
-    """Make a file or folder private. Return True if it was changed. Files of other users are not changed."""
+    """Make a file or folder private. Return True if its mode was changed. Files of other users are left
+    unchanged."""
     if not is_loose(path):
         return False
     try:
@@ -109,11 +111,11 @@ def create_private_file(path: Path) -> int:
 
 
 def open_private_file(path: Path | str, flags: int, owners: Collection[int] = ()) -> int:
-    """Open an own file for writing and set its mode to 0600. Symbolic links and files of other users are
-    refused.
+    """Open a file of this user for writing and set its mode to 0600. Symbolic links and files of other users
+    are refused.
 
     `flags` are those of `os.open`. The file is truncated only after these checks. `owners` are other users
-    whose files are trusted.
+    whose files are accepted too.
     """
     truncates = flags & os.O_TRUNC
     safe = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # do not block on a named pipe
@@ -137,7 +139,7 @@ def open_private_file(path: Path | str, flags: int, owners: Collection[int] = ()
 
 
 def get_owners(*paths: Path) -> set[int]:
-    """Return the owners of the existing files and folders."""
+    """Return the user ids that own the `paths`. Paths that do not exist are skipped."""
     owners = set()
     for path in paths:
         try:

@@ -20,8 +20,8 @@ OTHERS_WRITE, GROUP_WRITES = 0o002, 0o020
 
 
 def check_home() -> None:
-    """Raise `UnsafeHome` with a remedy if the home is not safe. A missing home is judged by the folder above
-    it."""
+    """Raise `UnsafeHome` with a remedy if the home is not safe. If the home does not exist, the folder above
+    it is checked instead."""
     folder = home.get_hermes_home().absolute()
     for parent, name, found in _walk_entries(folder):
         _check_entry(folder, parent, name, found)
@@ -55,7 +55,7 @@ def _check_owner(folder: Path, found: os.stat_result) -> None:
 
 
 def _check_entry(folder: Path, parent: Path, name: str, found: os.stat_result | None) -> None:
-    """Refuse a folder above the home, or a link on its path, that another user can replace."""
+    """Refuse a folder above the home, or a link on the path to the home, that another user can replace."""
     above = os.stat(parent)
     trusted = _list_trusted_users(folder)
     if above.st_uid not in trusted:
@@ -75,8 +75,8 @@ def _check_entry(folder: Path, parent: Path, name: str, found: os.stat_result | 
 
 
 def _list_trusted_users(folder: Path) -> set[int]:
-    """Return who may own the folders above the home: root, this user and, for root with a foreign home, the
-    home's owner."""
+    """Return the users who may own the folders above the home: root, this user and, if root uses a foreign
+    home, the owner of that home."""
     users = {0, os.geteuid(), *_find_unmapped_user()}
     if os.geteuid() == 0 and os.environ.get(FOREIGN, "").strip() == "1":
         try:
@@ -119,8 +119,8 @@ def _walk_entries(folder: Path) -> Iterator[tuple[Path, str, os.stat_result | No
 
 
 def _is_writable_by_others(found: os.stat_result) -> bool:
-    """Return whether anyone except the owner can write there. A group with only the owner in it does not
-    count."""
+    """Return whether anyone except the owner can write to the folder. A group whose only member is the owner
+    is ignored."""
     if found.st_mode & OTHERS_WRITE:
         return True
     return bool(found.st_mode & GROUP_WRITES) and not _is_private_group(found)
@@ -140,8 +140,8 @@ def _is_private_group(found: os.stat_result) -> bool:
 
 
 def _find_unmapped_user() -> set[int]:
-    """Return the user id that stands for unmapped users inside a user namespace. Nobody inside can act as
-    that user."""
+    """Return the user id that stands for unmapped users inside a user namespace. No process inside the
+    namespace can act as that user."""
     try:
         first = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
         if first == ["0", "0", "4294967295"]:

@@ -20,8 +20,8 @@ def get_logger(name: str) -> Logger:
 
 
 def use_last_resort(make_formatter: Callable[[], Formatter]) -> None:
-    """Set the formatter, created on demand, of messages that Python prints to stderr when there is no
-    handler."""
+    """Set the formatter of the messages that Python prints to stderr when no logging handler is configured.
+    `make_formatter` is called at the first log call."""
     global _make_formatter
     _make_formatter = make_formatter
 

@@ -14,14 +14,15 @@ from hermes.reasoning import strip_reasoning
 from hermes.text import decode_json, extract_searchable_text, extract_tool_call_text, to_text
 
 Detail = Literal["everything", "words", "words and pictures"]
-"""Which text of structured content is read: all strings except type tags and files, the texts of its parts,
-or these with `[image]` for pictures."""
+"""Which text of structured content is read. `everything`: all strings except type tags and embedded files.
+`words`: the text parts. `words and pictures`: the text parts, and `[image]` for each picture."""
 
 INTERRUPTED, PARTIAL = "interrupted", "partial"
-"""Finish reasons of cut answers: a person stopped the answer, or it was saved while it was streamed. The second
-stays if the process died before the answer was complete."""
+"""Finish reasons of incomplete answers. `interrupted`: a person stopped the answer. `partial`: the answer was
+saved while it was streamed. `partial` remains only if the process died before the answer was complete."""
 SELF_EXPLAINING = ("command", "path", "query", "text", "url", "action", "pattern", "goal")
-"""Arguments of tools that are readable without their names."""
+"""Names of tool arguments that are shown as the value alone, without the name, because the value explains
+itself."""
 PICTURE = "[image]"
 PICTURE_TYPES = ("image", "image_url", "input_image")
 

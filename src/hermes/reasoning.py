@@ -23,7 +23,7 @@ _FENCE = re.compile(r"(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*(`{3,}|~{3,})([^\n]
 _BLANK_LINE = re.compile(r"\n[ \t]*\n")
 _TICKS = re.compile("`+")
 _BEFORE_A_MENTION = frozenset("\"'`\\([{<|*_~=/«»‹›„‚“‘»「『（［")
-"""Characters directly before a tag that is only mentioned."""
+"""If one of these characters is directly before a tag, the text only mentions the tag."""
 _MOST_TAGS = 16
 _NEAR = 4_000
 """Number of characters before and after a tag in which backticks of inline code are searched for."""
@@ -32,7 +32,7 @@ _DEEPEST = 3
 
 
 class _Place(NamedTuple):
-    """The context of a position."""
+    """The context of a position in the text."""
 
     is_in_fence: bool
     paragraph: int
@@ -66,7 +66,8 @@ class _EndFinder:
         self._is_over = False
 
     def find(self, more: str, *, is_end: bool = False) -> _Found | None:
-        """Add more text. Return None if no end was found, or if the following text must decide."""
+        """Add more text. Return None if no end was found, or if the decision depends on text that has not
+        arrived yet."""
         if self._is_over:
             return None
         self._text += more
@@ -110,7 +111,8 @@ def _is_reasoning_end(text: str, at: int) -> bool:
 
 
 def _is_code(text: str, at: int, place: _Place, *, is_end: bool) -> bool | None:
-    """Return whether a position is in code, or None if the following text must decide."""
+    """Return whether the position `at` is in code, or None if that depends on text that has not arrived
+    yet."""
     if place.is_in_fence:
         return True
     start, limit = max(place.paragraph, at - _NEAR), at + _NEAR
@@ -184,7 +186,8 @@ class Piece(NamedTuple):
 
 
 class Recast(NamedTuple):
-    """All text emitted as the answer so far is reasoning: this text, without the closing tag."""
+    """Reports that all text emitted as the answer so far was reasoning. `text` is that reasoning, without the
+    closing tag."""
 
     text: str
 
@@ -224,7 +227,8 @@ class ReasoningSplitter:
         return [*made, Piece(rest, False)] if rest else made
 
     def _add_to_answer(self, text: str, *, is_end: bool = False) -> list[Piece | Recast]:
-        """Add more of the answer. If it contains the end of reasoning, the following text is split again."""
+        """Add more text of the answer. If it ends reasoning that had no opening tag, return a `Recast` and
+        split the rest as new text."""
         found = None if self._blocks else self._ends.find(text, is_end=is_end)
         if found is None:
             return [Piece(text, False)] if text else []
@@ -236,7 +240,8 @@ class ReasoningSplitter:
         return made
 
     def _take_part(self, made: list[Piece | Recast]) -> bool:
-        """Take one part of the held text. Return False if more text is needed."""
+        """Take one part of the held text and append its pieces to `made`. Return False if more text is
+        needed."""
         return self._take_reasoning(made) if self._closing is not None else self._take_opening(made)
 
     def _take_opening(self, made: list[Piece | Recast]) -> bool:

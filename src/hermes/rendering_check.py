@@ -44,9 +44,10 @@ def iterate_visible_texts(tokens: Sequence[Token]) -> Iterator[str]:
 
 
 def keep_indentation(parser: MarkdownIt, space: str = " ") -> None:
-    """Make a parser keep the leading spaces of the further lines of a paragraph, so that XML stays readable.
+    """Make a parser keep the leading spaces of the second and later lines of a paragraph, so that XML stays
+    readable.
 
-    `space` replaces a leading space if the rendering would drop a plain one.
+    `space` is put in place of each leading space, for a rendering that drops plain leading spaces.
     """
     from markdown_it.rules_inline import newline
 

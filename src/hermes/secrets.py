@@ -1,9 +1,9 @@
 """Detection and redaction of secrets in text, by a table of (name, pattern, example).
 
-The tests use the examples. The secret is the whole match, or its group `secret` if only a value is secret.
-Precision is more important than recall: a redacted git hash makes a transcript useless, and `scrub` removes
-keys in unknown formats. Every pattern takes linear time on hostile text, because unbounded repetitions either
-cannot restart in the middle or are possessive (`++`).
+The tests use the examples. The secret is the whole match, or the group `secret` if the pattern has one.
+Precision is more important than recall, because a redacted git hash makes a transcript useless. A key in an
+unknown format can be removed with `scrub`. Every pattern takes linear time on hostile text, because unbounded
+repetitions either cannot restart in the middle or are possessive (`++`).
 
 The table is compiled at its first use, so that importing this module is fast.
 """
@@ -22,7 +22,7 @@ class SecretPattern(NamedTuple):
     pattern: str
     example: str
     check: Callable[[re.Match[str]], bool] | None = None
-    """Decides about a match, if the pattern alone cannot."""
+    """Returns whether a match is a secret. None if every match is one."""
 
 
 class Found(NamedTuple):
@@ -44,8 +44,8 @@ def join_example(*parts: str) -> str:
 
 
 def _make_key_pattern(prefix: str, rest: str) -> str:
-    r"""Return the pattern of a key with this prefix that is a separate word, also after an escaped line end
-    (`\nsk-…` in JSON).
+    r"""Return the pattern of a key that begins with `prefix` and is a separate word. An escaped line end
+    directly before the key is allowed (`\nsk-…` in JSON).
 
     The lookbehind is after the prefix, so that the search can skip from one prefix to the next.
     """
@@ -53,13 +53,13 @@ def _make_key_pattern(prefix: str, rest: str) -> str:
 
 
 def _spell_words(*words: str, rest: str = "") -> str:
-    """Return alternatives for the usual spellings of the words. One flat list of alternatives is searched ten
-    times as fast."""
+    """Return a pattern with the lower-case, capitalised and upper-case form of each word. A flat list of
+    alternatives makes the search ten times as fast."""
     return "|".join(form + rest for word in words for form in (word, word.capitalize(), word.upper()))
 
 
 MADE_UP = join_example("Tr0ub4dor", "-and-3")
-"""The value in the examples of settings."""
+"""The invented password in the examples of settings."""
 _HEX = "0123456789abcdef"
 _WORD = "MadeUpForThisTable0123456789abcdefABCDEF"
 _LONG = _WORD * 3
@@ -126,7 +126,8 @@ _STATED_VALUE = (
 
 
 def _is_stated(match: re.Match[str]) -> bool:
-    """Return whether the words before a match allow its form."""
+    """Return whether a match is a stated password. A plain word counts only after "my" or "our", and a value
+    after "to" only after a verb such as "changed"."""
     before = match.string[max(0, match.start() - 40) : match.start()]
     if match["word"] and not re.search(_MINE, before, re.IGNORECASE):
         return False
@@ -138,11 +139,13 @@ _ISSUER = r"(?:4|5[1-5]|222[1-9]|22[3-9]|2[3-6]|27[01]|2720|6011|64[4-9]|65|62|3
 _OTHER_NUMBER = (
     r"\b(?:ids?|order|invoice|ticket|ref|serial|phone)\W{0,3}(?:no|nr|number)?\W{0,3}$|[\"']\s?:\s?\[?$"
 )
-"""Matches the text before a number that is called something else, or that is a number in JSON."""
+"""Matches text before a number that shows that it is no card number: a word such as `order` or `phone`, or a
+JSON key."""
 
 
 def _is_card(match: re.Match[str]) -> bool:
-    """Return whether digits are a card number: an issuer, its number of digits, and the check digit (Luhn)."""
+    """Return whether the digits are a card number: the prefix and the length are those of an issuer, and the
+    check digit (Luhn) is right."""
     digits = re.sub("[ -]", "", match[0])
     before = match.string[max(0, match.start() - 16) : match.start()]
     is_issued = (
@@ -383,15 +386,15 @@ def redact(text: str, counts: Counter[str] | None = None) -> str:
 
 
 def redact_line(text: str, longest: int = 300) -> str:
-    """Return the first line of an error for users elsewhere, without secrets and without folders of this
-    machine."""
+    """Return the first line of an error message, at most `longest` characters, without secrets and folder
+    names. It is then safe to show to users on other machines."""
     first = next(iter(text.strip().splitlines()), "")
     return redact(_FOLDERS.sub("", first))[:longest]
 
 
 def redact_value(value: Any, counts: Counter[str] | None = None) -> Any:
-    """Redact content, tool calls and other nested values. A string under a key such as `api_key` is treated
-    as its value. The secrets are added to `counts`, by name."""
+    """Redact content, tool calls and other nested values. A string in a mapping is checked together with its
+    key, so that any value of `api_key` is redacted. The secrets are added to `counts`, by name."""
     if isinstance(value, str):
         return redact(value, counts)
     if isinstance(value, dict):

@@ -14,11 +14,11 @@ REQUEST = "\x1b[6n"
 SILENCE_S = 0.4
 """Seconds for which keys do not count if the terminal does not reply."""
 SLOW_S = 3.0
-"""The same for a terminal that has replied before, where a slow connection is more likely than a missing
-reply."""
+"""The same limit for a terminal that has replied before. It is longer, because a slow connection is then more
+likely than a missing reply."""
 ANSWER = re.compile(r"\x1b\[(?!1;(?:[2-9]|1[0-6])R)\d{1,5};\d{1,5}R\Z")
-"""F3 with Shift, Alt or Ctrl sends `1;2` to `1;16` in the same format. These are treated as the key, not as a
-reply."""
+"""Matches the reply to a cursor-position request. F3 with Shift, Alt or Ctrl sends `1;2` to `1;16` in the
+same format; these are treated as the key, not as a reply."""
 LONGEST_ANSWER = len("\x1b[12345;12345R")
 
 

@@ -22,8 +22,8 @@ FILE_NAMES = ("media_type", "mime_type", "mimeType", "format")
 INLINE_NAMES = ("inlineData", "inline_data")
 BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_="
 SHORTEST_FILE = 48
-"""Minimum number of base64 characters of an embedded file, where a format expects one. A shorter string may
-be a word."""
+"""Minimum number of base64 characters of an embedded file. A shorter string may be a word, even where a
+format expects a file."""
 
 
 # Input
@@ -79,7 +79,7 @@ def extract_tool_call_text(calls: object) -> str:
 
 def make_preview(content: object, length: int = PREVIEW_SHOWN) -> str | None:
     """Return the first words of a message on one line, or None if it has no content. The cost does not depend
-    on its size."""
+    on the size of the content."""
     if content is None:
         return None
     fetched = length + 3
@@ -115,11 +115,11 @@ def _iterate_strings(value: object) -> Iterator[str]:
 
 
 def is_file_place(holder: Mapping[Any, object], key: object, inline: bool) -> bool:
-    """Return whether provider formats put a file under this key, as base64 or as an object with `data`
-    (`inline`).
+    """Return whether `holder[key]` is a place where provider formats put a file.
 
-    These are `data` beside a media type (Anthropic, OpenAI, MCP) and Google's inline data. A plain-text
-    document also has a media type, but its `type` is `text`.
+    Such a place is the string `data` beside a media type (Anthropic, OpenAI, MCP), or Google's inline data:
+    an object under `inlineData`, and the string `data` in it (`inline` is true there). A plain-text document
+    has a media type too, but its `type` is `text`.
     """
     if isinstance(holder[key], dict):
         return key in INLINE_NAMES
@@ -131,8 +131,8 @@ def is_file_place(holder: Mapping[Any, object], key: object, inline: bool) -> bo
 
 
 def get_data_url_head(text: str) -> str:
-    """Return the part of a data URL before the data, including its comma. Return an empty text if it is not a
-    data URL."""
+    """Return the part of a data URL before the data, including the comma. Return an empty text if `text` is
+    not a data URL."""
     if not text.startswith("data:"):
         return ""
     head = text[: text.find(",", 0, LONGEST_URL_HEAD) + 1]
@@ -140,15 +140,15 @@ def get_data_url_head(text: str) -> str:
 
 
 def _is_embedded(text: str) -> bool:
-    """Return whether a text is a data URL or refers to an attachment. Text that only starts with `data:`
-    contains spaces."""
+    """Return whether a text is a data URL or refers to an attachment. Ordinary text that starts with `data:`
+    is recognised by its spaces."""
     if not text.startswith("data:"):
         return text.startswith(REFERENCE)
     return get_data_url_head(text) != "" or len(text[:LONGEST_URL_HEAD].split()) == 1
 
 
 def _is_encoded(text: str) -> bool:
-    """Return whether a text begins like base64. Checking all of it would be too slow for a preview."""
+    """Return whether a text begins like base64. Checking the whole text would be too slow for a preview."""
     return len(text) >= SHORTEST_FILE and not text[:SHORTEST_FILE].strip(BASE64)
 
 
@@ -338,7 +338,7 @@ def clean_replay(text: str) -> str:
 
 
 def _strip_fences(text: str) -> str:
-    """Remove every fenced block, and tags without a partner, in one pass."""
+    """Remove every `<memory-context>` block, and every such tag without a partner, in one pass."""
     drops: list[tuple[int, int]] = []
     opened: list[tuple[int, int]] = []
     for tag in re.finditer(_FENCE, text):
