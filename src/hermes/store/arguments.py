@@ -29,7 +29,7 @@ def check_optional_text(name: str, value: object) -> str | None:
 
 
 def check_optional_id(name: str, value: object) -> str | None:
-    """Check an id of another system. Platforms also use integers, which are converted to text."""
+    """Check an id of another system. Some platforms use integers, which are converted to text."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return check_optional_text(name, value)
@@ -106,8 +106,8 @@ def check_names(name: str, values: object) -> tuple[str, ...]:
 def join_names(values: Iterable[str]) -> str:
     r"""Join names to one parameter, separated by a character that names do not contain.
 
-    A statement looks a name up with `replace(?, '\x1f' || name || '\x1f', '') <> ?`, because every engine has
-    `replace`.
+    A statement tests whether `name` is among them with `replace(?, '\x1f' || name || '\x1f', '') <> ?`,
+    because every engine has `replace`.
     """
     return "\x1f".join(("", *values, ""))
 

@@ -13,8 +13,8 @@ Kind = Literal["text", "id", "json", "mapping", "integer", "number", "counter"]
 """The type of a column. An `id` can be passed as an integer, a `mapping` is stored as JSON, a `counter` is
 never NULL."""
 Setter = Literal["caller", "store", "derived"]
-"""The origin of a value: the caller of `create_session` or `append_message`, another operation of the store,
-or `store.derived`."""
+"""The origin of a value. `caller`: the caller of `create_session` or `append_message`. `store`: another
+operation of the store. `derived`: the module `store.derived`."""
 
 
 class SessionColumn(NamedTuple):
@@ -27,16 +27,19 @@ class SessionColumn(NamedTuple):
     is_inherited: bool = False
     """Whether a continuation, a branch, a reset or a subagent gets the value of its parent."""
     is_imported: bool = True
-    """False for values that each store computes itself. An export contains every column."""
+    """Whether an import stores the value. False for values that each store computes itself. An export
+    contains them anyway."""
     steers: str = ""
-    """The report name of a value that controls behaviour. Only a trusted import accepts it. Empty for data.
-    """
+    """For a value that controls behaviour, its name in import reports. Only a trusted import accepts such a
+    value. Empty if the column is only data."""
     merge: Literal["here", "newer", "higher"] = "here"
-    """The value to keep if an import contains another copy of the session. Labels have separate rules."""
+    """Which value a merge keeps if an import contains another copy of the session. Labels have separate
+    rules."""
     in_branch: bool = True
     """Whether a branch that a merge creates gets the value of the imported session."""
     is_scrubbed: bool = True
-    """False for keys of rows, and for words that control programs."""
+    """Whether `scrub` removes a secret from the column. False for keys of rows, and for words that control
+    programs."""
 
 
 class MessageColumn(NamedTuple):
@@ -48,9 +51,9 @@ class MessageColumn(NamedTuple):
     "completed" columns get the caller's values. A "cleared" column is set to NULL if another message
     overwrites the row. An "own" column belongs to the row."""
     of_answers: bool = False
-    """Whether `replace_messages` accepts it only in answers of the model."""
+    """Whether `replace_messages` accepts the column only in answers of the model."""
     replay: Literal["never", "always", "answers", "answers, also empty"] = "never"
-    """The messages in which it is sent back to a model."""
+    """The messages whose value of this column is sent back to a model."""
     steers: str = ""
     is_scrubbed: bool = True
 
@@ -128,7 +131,7 @@ SESSIONS: tuple[SessionColumn, ...] = (
 )
 
 PROVIDER_ITEM = "provider item"
-"""A column that a provider reads instead of the text. People never see it."""
+"""The `steers` name of columns that a provider reads instead of the text. People never see such a column."""
 
 MESSAGES: tuple[MessageColumn, ...] = (
     MessageColumn("id", "integer", is_scrubbed=False),

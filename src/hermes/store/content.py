@@ -82,7 +82,8 @@ def encode(content: object) -> tuple[Any, str]:
 
 
 def decode(content: Any, kind: str | None) -> Any:
-    """Decode the content of a message. Rows of other programs have no kind, so the prefix decides."""
+    """Decode the content of a message. A row of another program has no `kind`; its prefix shows whether it is
+    structured."""
     if isinstance(content, bytes):
         return to_text(content)
     if kind == "text" or not isinstance(content, str) or not content.startswith(JSON_PREFIX):
@@ -117,20 +118,21 @@ def encode_document(name: str, value: object) -> str:
 
 
 def decode_document(text: str) -> dict[str, Any]:
-    """Decode a stored mapping. Return an empty one if another program replaced it by something else."""
+    """Decode a stored mapping. Return an empty mapping if another program has stored something else."""
     value = from_json(text, None)
     return value if isinstance(value, dict) else {}
 
 
 def format_uid(stored: Any) -> str | None:
-    """Return the uid of a message as text. Layout 1 stored 16 bytes. None for a row of another program."""
+    """Return the uid of a message as text. Layout 1 stored it as 16 bytes. Return None for a row of another
+    program, which has no uid."""
     if isinstance(stored, bytes):
         return stored.hex()
     return stored if isinstance(stored, str) and not stored.strip(HEX_DIGITS) else None
 
 
 def parse_uid(stored: Any) -> str | None:
-    """Return the uid of a row from a damaged file. None if it is invalid."""
+    """Return the uid of a row that was read from a damaged file, or None if it is invalid."""
     uid = format_uid(stored)
     return uid if uid is not None and len(uid) == UID_DIGITS else None
 

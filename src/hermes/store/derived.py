@@ -1,8 +1,9 @@
-"""Derived columns: values that lists read, so that they need no aggregation.
+"""Derived columns: values that are stored on each session row, so that lists need no aggregation.
 
-Each operation updates them in its own transaction. If another program changes a row, triggers note the
-session in `changed_sessions`, and `refresh` recomputes it. A recorded relation is never inferred again, even
-if timestamps or the end reason of the parent change later.
+Each operation of the store updates them in its own transaction. If another program changes a row, triggers
+note the session in `changed_sessions`, and `refresh` recomputes its derived columns. Once the relation of a
+session to its parent is recorded, it is never inferred again, even if timestamps or the end reason of the
+parent change later.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from hermes.store.engine import Reader, Writer
 from hermes.text import make_preview
 
 AT_ONCE = 1000
-"""The most noted sessions that one transaction recomputes, and the most further sessions that depend on them.
-"""
+"""Maximum number of noted sessions that one transaction recomputes. The same limit applies to the further
+sessions that depend on them."""
 
 NOTED = "SELECT session_id FROM changed_sessions LIMIT ?"
 ANY_NOTED = "SELECT 1 FROM changed_sessions LIMIT 1"
@@ -68,7 +69,8 @@ SET_CONVERSATION = """UPDATE sessions SET conversation_active =
 
 
 def settle(writer: Writer) -> None:
-    """Apply all changes that other programs have made. Used by operations that depend on derived columns."""
+    """Recompute the derived columns for all changes that other programs have made. Used by operations that
+    depend on derived columns."""
     while refresh(writer):
         pass
 
@@ -86,7 +88,8 @@ def refresh(writer: Writer) -> bool:
 
 
 def note_outdated(writer: Writer, sessions: Iterable[str], after: int) -> None:
-    """Note the sessions whose derived columns lag behind their messages above the id `after`."""
+    """Note those of `sessions` whose derived columns do not include their messages with an id above
+    `after`."""
     for session_id in sessions:
         if writer.value(UNTOLD, session_id, after) is not None:
             writer.run(NOTE, session_id)
@@ -95,7 +98,8 @@ def note_outdated(writer: Writer, sessions: Iterable[str], after: int) -> None:
 def find_activity(
     reader: Reader, session_id: str, started_at: Any
 ) -> tuple[float | None, float | None, str | None]:
-    """Compute (last_active, last_person_at, preview) of a session from its messages. None for missing values."""
+    """Compute (last_active, last_person_at, preview) of a session from its messages. A value that is unknown
+    is None."""
     first_prompt = reader.row(FIRST_SAID, session_id)
     newest = reader.value(LAST_MESSAGE, session_id)
     return (
@@ -106,8 +110,8 @@ def find_activity(
 
 
 def infer_relation(parent_end: tuple[Any, Any], started_at: Any) -> str | None:
-    """Infer the relation of a child without a recorded one, by the documented rule: end reason and
-    timestamps."""
+    """Infer the relation of a child that has no recorded relation, by the documented rule: from the end of
+    the parent (`parent_end`) and the start of the child."""
     ended_at, reason = parent_end
     if not clock.is_time(ended_at) or not clock.is_time(started_at) or started_at < ended_at:
         return None
@@ -129,7 +133,8 @@ def iterate_growing(queue: dict[str, None]) -> Iterator[str]:
 
 
 class Family:
-    """Relations and roots of sessions. Each row is read once. Iterative, so depth and cycles are harmless."""
+    """Computes the relations and roots of sessions. Each row is read once. The walks are iterative, so deep
+    families and cycles are harmless."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -138,7 +143,8 @@ class Family:
         self._below: dict[str, bool] = {}
 
     def refresh(self, noted: list[str]) -> None:
-        """Recompute the noted sessions, and the children whose place depends on them."""
+        """Recompute the noted sessions, and all descendants whose relation, root, listing or kind changes
+        with them."""
         conversations: dict[str, None] = {}
         queue = dict.fromkeys(noted)
         for session_id in iterate_growing(queue):
@@ -195,7 +201,8 @@ class Family:
         )
 
     def _is_below(self, session_id: str) -> bool:
-        """Return whether a session has a parent. False for members of a cycle, so that lists show them."""
+        """Return whether a session has a parent. Return False for a member of a cycle, so that lists show
+        it."""
         if session_id not in self._below:
             # A session without children is in no cycle, however many ancestors it has.
             if self._writer.value(ANY_CHILD, session_id) is None:
@@ -217,7 +224,7 @@ class Family:
         return link[1] if link is not None and self._has_parent(session_id) else None
 
     def _is_subagent(self, root: str) -> bool:
-        """Return whether the conversation with this first session is that of a subagent."""
+        """Return whether the conversation whose first session is `root` belongs to a subagent."""
         relation = self._find_relation(root)
         return relation == "delegate" or (relation is None and self._is_below(root))
 

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Secret(Protocol):
-    """A secret in all its spellings, which can be removed from data."""
+    """A secret in all its spellings, with methods that remove it from data."""
 
     @property
     def folded(self) -> Secret:
@@ -43,22 +43,24 @@ class Secret(Protocol):
         """Return the data without the secret, and the number of occurrences."""
 
     def mask_in_bytes(self, data: bytes) -> tuple[bytes, int]:
-        """Overwrite the secret without changing the length. Return the data and the number of occurrences."""
+        """Overwrite the secret without changing the length. Return the new data and the number of
+        occurrences."""
 
     def clean_name(self, name: str) -> str:
         """Return the name without the secret."""
 
 
 class FileReader(Protocol):
-    """A reader for files beside the store, which may be sealed with its key."""
+    """A reader for files beside the store. The files may be sealed with a key derived from the key of the
+    store."""
 
     def read(self, file: Path, most: int | None = None, *, anywhere: bool = False) -> bytes:
-        """Return the plain content, or its first `most` bytes. With `anywhere`, the file may have been sealed
-        in another place."""
+        """Return the plain content of `file`, or its first `most` bytes. With `anywhere`, accept a sealed
+        file that was moved from another place."""
 
 
 class Unreachable(Exception):
-    """Rows exist that no index finds. Engines report this as damage."""
+    """Raised if rows exist that no index finds. Engines report this as damage."""
 
 
 class Reader(Protocol):
@@ -76,7 +78,7 @@ class Reader(Protocol):
 
 class Writer(Reader, Protocol):
     repeating: bool
-    """True if this work is repeated because its first commit may have been lost."""
+    """True if this work runs a second time, because its first commit may have been lost."""
 
     def run(self, sql: LiteralString, *args: object) -> int:
         """Run a change. Return the number of affected rows."""
@@ -94,27 +96,27 @@ class Access(Protocol):
     def read_only(self) -> bool: ...
 
     def read(self, *, settled: bool = False, wait: bool = True) -> AbstractContextManager[Reader]:
-        """Open a snapshot. With `settled`, derived columns are up to date in it.
+        """Open a snapshot. With `settled`, its derived columns are up to date.
 
-        Without `wait`, the update of derived columns is tried once. If another process holds the write lock,
-        they are read without the update.
+        Without `wait`, the update of derived columns is tried only once. If another process then holds the
+        write lock, the snapshot is opened without the update.
         """
 
     def write(self, work: Callable[[Writer], T], *, share: bool = True, repeatable: bool = True) -> T:
-        """Run `work` in one transaction. It is durable when this returns.
+        """Run `work` in one transaction. The transaction is durable when this method returns.
 
-        With `share`, the transaction can join a group commit with short writes of other threads. Long work
-        sets it to False. `repeatable` means that `work` can safely run again after a lost commit.
+        With `share`, the transaction can join a group commit with short writes of other threads; long work
+        passes `share=False`. With `repeatable`, `work` can safely run again after a lost commit.
         """
 
     def share_deadline(self) -> AbstractContextManager[None]:
-        """Return a context in which all searches of this thread share the time limit of one search."""
+        """Return a context in which all searches of this thread together get the time limit of one search."""
 
     def search(self, tree: Node, request: SearchRequest) -> SearchAnswer:
         """Return the requested messages that match the tree."""
 
     def hits_of(self, ids: Sequence[int]) -> list[Hit]:
-        """Return these messages in the form of search hits. Deleted messages are left out."""
+        """Return the messages with these ids in the form of search hits. Deleted messages are left out."""
 
     def candidates(
         self,
@@ -124,16 +126,15 @@ class Access(Protocol):
         must: Node | None = None,
         days: Sequence[tuple[float, float]] = (),
     ) -> Candidates:
-        """Return the best few hundred messages and blocks that contain any of these index terms, and sessions
-        by day.
+        """Return the best few hundred messages and blocks that contain any of these index terms.
 
-        With `must`, only messages and blocks that can match it are returned. `days` are time ranges: sessions
-        with a message in one of them are returned too.
+        With `must`, only messages and blocks that can match that tree are returned. `days` are time ranges:
+        sessions with a message in one of them are returned too.
         """
 
     def delete_messages(self, writer: Writer, session_id: str) -> int:
-        """Delete a session's messages and their index entries, in the caller's transaction. Return their
-        number."""
+        """Delete a session's messages and their index entries, in the caller's transaction. Return the number
+        of messages."""
 
 
 class Engine(Access, Protocol):
@@ -144,7 +145,8 @@ class Engine(Access, Protocol):
         """Whether failed writes may be spooled in plain text beside the store."""
 
     def scoped(self, owners: tuple[str, ...]) -> Scoped:
-        """Return access to the rows of these owners only. All other rows do not exist there."""
+        """Return access to the rows of these owners only. All other rows can be neither read nor written
+        through it."""
 
     def catch_up(self, seconds: float) -> None:
         """Index waiting messages, in short transactions, for about `seconds` at most."""
@@ -159,12 +161,12 @@ class Engine(Access, Protocol):
     def erase_deleted(self, sessions: Mapping[str, Fingerprint | None]) -> None:
         """Rewrite the store and its copies so that no byte of the deleted sessions remains.
 
-        Raise StoreBusy at the end if a part must be done later. Without a fingerprint, only the store's own
-        backups are cleaned.
+        If some of the work must be done later, raise StoreBusy after doing the rest. A session without a
+        fingerprint is removed only from the store and its own backups.
         """
 
     def shrink(self, pages_at_once: int = 500) -> Optimized:
-        """Return free space to the file system, in steps between which other processes can write."""
+        """Return free space to the file system, in steps. Other processes can write between the steps."""
 
     def scrub(self, secret: Secret, *, dry_run: bool) -> ScrubReceipt:
         """Remove a secret from every row, from the index and from the copies beside the store."""
@@ -181,17 +183,18 @@ class Engine(Access, Protocol):
         """Return a separate connection for plain SQL: execute, fetchone, fetchall, rows by index and by name."""
 
     def write_raw(self, work: Callable[[Any], T]) -> T:
-        """Run `work` in one transaction with such a connection, then close the connection."""
+        """Run `work` in one transaction with a connection like that of `raw`, then close the connection."""
 
     def sealed_files(self) -> FileReader:
-        """Return a reader for the files beside the store, which may be sealed with its key."""
+        """Return a reader for the files beside the store. The files may be sealed with a key derived from the
+        key of the store."""
 
     def close(self) -> None: ...
 
 
 class Scoped(Access, Protocol):
-    """Access to the rows of some owners. All other rows do not exist, neither for reading nor for writing."""
+    """Access to the rows of some owners. All other rows can be neither read nor written."""
 
     def owning(self, *session_ids: str) -> Access:
-        """Return access for one write that checks, in its transaction, that these sessions belong to the
+        """Return access for one write. The transaction of that write checks that these sessions belong to the
         owners."""

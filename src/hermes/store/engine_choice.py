@@ -33,7 +33,8 @@ WAL_HINT = (
 def open_engine(path: Path, *, read_only: bool = False, durability: str = "full", **figures: Any) -> Engine:
     """Open the store at `path`. `figures` are the documented constants of the write path.
 
-    A store of another schema version can only be opened read-only. A converted copy is read instead.
+    A store of another schema version can be opened only with `read_only`. A converted copy is then opened in
+    its place.
     """
     if durability not in DURABILITY:
         raise errors.make_error(
@@ -74,7 +75,8 @@ def diagnose_file(path: Path, *, deep: bool = False) -> Diagnosis:
 
 
 def list_store_files(store: Path) -> StoreFiles:
-    """Return the files that belong to the store, so that no other file replaces them."""
+    """Return the files that belong to the store. Callers use this to refuse an output file that would replace
+    one of them."""
     from hermes.store.sqlite.copies.store_files import StoreFiles
 
     return StoreFiles(store)
@@ -91,8 +93,8 @@ def has_log(path: Path) -> bool:
 
 
 def list_own_files(path: Path) -> list[Path]:
-    """Return the paths of the store file and of the files that its engine creates beside it. They may not
-    exist."""
+    """Return the paths of the store file and of the files that its engine creates beside it, whether or not
+    they exist."""
     return [path.with_name(f"{path.name}{ending}") for ending in ("", *sidecars.SIDECARS)]
 
 
@@ -103,15 +105,15 @@ def is_store(path: Path) -> bool:
 
 
 def explain_open_failure(cause: str) -> str:
-    """Return a hint for an engine error with a known reason, in parentheses after a space. Empty if there is
-    none."""
+    """Return a hint about an engine error with a known reason, as text in parentheses after a space. Return
+    an empty text for any other error."""
     return WAL_HINT if any(mark in cause.lower() for mark in WAL_MARKS) else ""
 
 
 def is_encrypted(path: Path) -> bool:
-    """Return whether the store is encrypted, or will be when it is created.
+    """Return whether the store is encrypted, or will be encrypted when it is created.
 
-    If so, nothing may be stored beside it in plain text without the user's consent.
+    Nothing may be stored in plain text beside an encrypted store without the user's consent.
     """
     from hermes.store.sqlite.encryption import encryption
 
@@ -119,7 +121,8 @@ def is_encrypted(path: Path) -> bool:
 
 
 def sealed_files(root: Path | None = None) -> SealedFiles:
-    """Return access to the files of a home directory, which are sealed if its store is encrypted.
+    """Return access to the files of the home directory `root`. The files are sealed if the store of that home
+    is encrypted.
 
     The default is the current home directory.
     """
@@ -157,7 +160,8 @@ def choose_encryption_key(
     env: bool = False,
     generate: bool = False,
 ) -> Key:
-    """Return the key for encrypting a store, created if `generate` is set: see `store_keys.choose_key`."""
+    """Return the key for encrypting a store. With `generate`, a new key is created. See
+    `store_keys.choose_key`."""
     from hermes.store.sqlite.encryption import store_keys
 
     return store_keys.choose_key(path, key_file=key_file, keyring=keyring, env=env, generate=generate)

@@ -1,7 +1,8 @@
-"""Bounded search for files below a store's folder. Links and folders of programs are skipped.
+"""Bounded search for files below a store's folder. Links and the folders of tools, such as `.git`, are
+skipped.
 
-The folder of a store can contain a hundred thousand files. The nearest ones come first, and the result shows
-whether the search was complete.
+The folder of a store can contain a hundred thousand files. Files in the nearest folders come first, and the
+result says whether the search was complete.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ PROGRAMS = frozenset({".git", "node_modules", ".venv", "__pycache__"})
 class FoundFiles(NamedTuple):
     files: list[Path]
     open_here: list[Path]
-    """Files that this process has open. They may be databases: opening and closing one as a file would drop
-    the locks that show other processes that it is in use."""
+    """Files that this process has open. They are listed separately because they may be databases. Opening and
+    closing a database as a plain file would drop this process's locks, by which other processes see that it
+    is in use."""
     complete: bool
 
 

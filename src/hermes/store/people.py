@@ -1,7 +1,8 @@
 """Principals, which are users of the store, and owners of sessions.
 
 The owner of a session is the local machine, one person on a platform, or a shared room. A principal can see
-only the sessions of its person and of its room. Titles are unique among the sessions of one owner.
+only the sessions of its own person and of the room in which it writes. Titles are unique among the sessions
+of one owner.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ class Principal(NamedTuple):
 
     @property
     def person(self) -> str:
-        """Return the owner of this person's private sessions. Return "" if no person is known.
+        """Return the owner of this person's private sessions, or "" if no person is known.
 
-        Although `LOCAL` is also "", the result never stands for the local machine.
+        `LOCAL` is "" too, but here "" never means the local machine.
         """
         return _join_owner(canonical_source(self.platform), "person", self.user) if self.user else ""
 
     @property
     def room(self) -> str:
-        """Return the owner of sessions that everybody in the chat shares. "" if no chat is known."""
+        """Return the owner of the sessions that everybody in the chat shares, or "" if no chat is known."""
         return (
             _join_owner(canonical_source(self.platform), "room", self.chat, self.thread or "")
             if self.chat
@@ -47,16 +48,17 @@ class Principal(NamedTuple):
 
 
 def find_person(owner: str) -> str | None:
-    """Return the platform's id of the person that an owner stands for. None for a room and for the local
-    machine."""
+    """Return the platform's id of the person that `owner` stands for, or None if `owner` is a room or the
+    local machine."""
     parts = owner.split(":")
     is_person = len(parts) == 3 and parts[1] == "person"
     return parts[2].replace("%3A", ":").replace("%25", "%") if is_person else None
 
 
 def _join_owner(*parts: str | None) -> str:
-    """Join the parts with colons. Colons within a part are escaped, so different parts give different owners.
+    """Join the parts with colons. Colons within a part are escaped, so that two different lists of parts
+    never give the same owner.
 
-    A person sorts before a room, so that a title lookup finds the person's own session first.
+    Owners that are persons sort before rooms, so that a title lookup finds the person's own session first.
     """
     return ":".join(str(part).replace("%", "%25").replace(":", "%3A") for part in parts)

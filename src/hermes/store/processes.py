@@ -18,7 +18,8 @@ from typing import NamedTuple
 from hermes.store.content import from_json, to_json
 
 MOST_RECORDS = 16
-"""The most processes recorded for one session. There are more only if none of them can be checked."""
+"""Maximum number of processes recorded for one session. Processes known to have ended are removed first, so
+the limit matters only if the others cannot be checked."""
 
 DEAD_STATES = ("Z", "X", "x")
 """States in /proc of a process that has ended, but whose parent has not waited for it yet."""
@@ -42,13 +43,13 @@ def _make_record(pid: int) -> str:
 
 
 def current_record() -> str:
-    """Return this process as JSON for `sessions.process`. A forked child gets its own record."""
+    """Return this process as JSON for `sessions.process`. A forked child process gets its own record."""
     return _make_record(os.getpid())
 
 
 def add_current_record(recorded: str | None) -> str | None:
-    """Return `sessions.process` with this process added and dead ones removed. None if it is already
-    included."""
+    """Return the value of `sessions.process` with this process added and dead processes removed. Return None
+    if this process is already recorded."""
     current = current_record()
     if recorded is not None and current in recorded:
         return None
@@ -59,7 +60,8 @@ def add_current_record(recorded: str | None) -> str | None:
 
 
 def may_be_running(recorded: str | None) -> bool:
-    """Return whether a recorded process is running or cannot be checked. False without a record."""
+    """Return whether one of the recorded processes is running or cannot be checked. Return False if none is
+    recorded."""
     return any(not _is_known_dead(record) for record in _parse_records(recorded))
 
 
@@ -70,7 +72,8 @@ def _parse_records(recorded: str | None) -> list[dict[str, object]]:
 
 
 def _is_known_dead(record: dict[str, object]) -> bool:
-    """Return whether the recorded process has ended. False if it belongs to another host or container."""
+    """Return whether the recorded process is known to have ended. A process of another host or container
+    cannot be checked, so the result is False."""
     boot, same_host = record.get("boot"), record.get("host") == os.uname().nodename
     if boot is not None and boot != _read_boot_id():
         return same_host  # this machine was rebooted since
@@ -82,7 +85,7 @@ def _is_known_dead(record: dict[str, object]) -> bool:
 
 
 def is_running(process: str | None) -> bool:
-    """Return whether the process recorded in this JSON is known to be running."""
+    """Return whether the process recorded in the JSON text `process` is known to be running."""
     decoded = from_json(process, None) if process else None
     if not isinstance(decoded, dict) or decoded.get("host") != os.uname().nodename:
         return False

@@ -1,15 +1,19 @@
-"""Query trees: the meaning of a query, which an engine compiles and `matches` evaluates.
+"""Query trees: the meaning of a query. An engine compiles a tree for its index, and `matches` evaluates it on
+one message.
 
-Invariant: both ways give the same set of messages. A leaf has two parts. `terms` must be in the index:
-adjacent in the words of a message, or all of them in the parts of its identifiers. With `prefix_last`, the
-last term is a prefix. `literal` must then occur in the folded text; it is None if the terms are sufficient.
+Invariant: both ways give the same set of messages. A leaf has up to two conditions:
+
+- `terms` must be in the index: adjacent in the words of a message, or adjacent in the parts of its
+  identifiers. With `prefix_last`, the last term is a prefix.
+- `literal` must occur in the folded text. It is None if the terms are sufficient.
+
 An engine selects candidates by the terms and checks them with `matches`. Rows that are not indexed yet are
 checked with `matches` alone.
 
-Rules for compiling a tree: if `needs_check` is true, the index returns a superset, and every row must be
-checked. Under a `Not` a superset would exclude too much, so a `Not` can use the index only if it needs no
-check itself. A `Part` has no terms when it is parsed; an engine can look them up and add them (`fill_terms`).
-An `And` without nodes matches every message.
+Rules for compiling a tree: if `needs_check` is true, the index returns a superset of the matches, and every
+row must be checked. Under a `Not`, a superset would exclude too much. A `Not` can therefore use the index
+only if the node under it needs no check. A `Part` has no terms when it is parsed; an engine can look them up
+and add them (`fill_terms`). An `And` without nodes matches every message.
 """
 
 from __future__ import annotations
@@ -27,22 +31,22 @@ LONGEST_BEGUN = 2
 
 
 class Word(NamedTuple):
-    """A typed word: its tokens must be adjacent. If it has punctuation, the text must also contain it
-    literally."""
+    """A typed word. Its tokens must be adjacent. If the word has punctuation, the text must also contain the
+    whole word literally."""
 
     text: str
     terms: tuple[str, ...]
     prefix_last: bool = False
     literal: str | None = None
     by_text: bool = False
-    """Whether only the text decides, although the index could be used."""
+    """Whether the word is checked only on the text of each message, although the index has its terms."""
 
 
 class Phrase(NamedTuple):
-    """Quoted words: their tokens must be adjacent. With punctuation, the text must also contain them
-    literally.
+    """Quoted words. Their tokens must be adjacent. If the phrase has punctuation, the text must also contain
+    the whole phrase literally.
 
-    Any whitespace is compared as one space.
+    Any run of whitespace is compared as one space.
     """
 
     text: str
@@ -52,15 +56,15 @@ class Phrase(NamedTuple):
 
 
 class Literal(NamedTuple):
-    """Punctuation alone. The index has no terms for it, so only the text decides."""
+    """Punctuation alone. The index has no terms for it, so each message is checked on its text."""
 
     text: str
     literal: str
 
 
 class Part(NamedTuple):
-    """A part of an identifier: a token must contain `piece`. With punctuation, the text must contain
-    `literal`."""
+    """A part of an identifier. A token must contain `piece`. If punctuation was typed, the text must also
+    contain `literal`."""
 
     text: str
     piece: str
@@ -68,7 +72,7 @@ class Part(NamedTuple):
     terms: tuple[str, ...] | None = None
     """The index terms that contain the piece. None if they have not been looked up."""
     cut: bool = False
-    """Whether there are further terms."""
+    """Whether more index terms contain the piece than `terms` lists."""
 
 
 class And(NamedTuple):
@@ -109,8 +113,8 @@ def make_phrase(text: str) -> Phrase | Literal | None:
 def make_part(text: str) -> Word | Literal | Part | None:
     """Return the leaf for a text between two stars. None if nothing remains after folding.
 
-    The first of several tokens can be the end of a longer one. The index is therefore searched only for the
-    others, and the text for the whole.
+    If the text has several tokens, the first one can be the end of a longer token, which the index does not
+    find. The index is therefore searched only for the other tokens, and the message text for the whole.
     """
     folded = _squeeze(fold(text))
     spans = find_token_spans(folded)
@@ -155,12 +159,13 @@ class MessageText:
 
     @classmethod
     def of(cls, *fields: str | None) -> MessageText:
-        """Create it from content, tool name and tool calls as text. A missing field is None or empty."""
+        """Create an instance from content, tool name and tool calls as text. A missing field is None or
+        empty."""
         return cls(tuple(filter(None, fields)))
 
     @property
     def split(self) -> tuple[str, str]:
-        """Return the words and the parts of identifiers, as in the index."""
+        """Return the words of the message and the parts of its identifiers, as in the index."""
         if self._split is None:  # not a `cached_property`, whose lock would cost time for every message
             self._split = index_texts(*self._fields)
         return self._split
@@ -179,7 +184,7 @@ class MessageText:
         return tuple(_squeeze(text) for text in self._folded)
 
     def has_terms(self, terms: tuple[str, ...], prefix_last: bool) -> bool:
-        """Return whether the terms are adjacent, as in a phrase of FTS5."""
+        """Return whether the message contains the terms next to each other, like a phrase in FTS5."""
         # Splitting is expensive. It is not needed if an ASCII term does not occur in the folded text.
         if any(term.isascii() and not any(term in text for text in self._folded) for term in terms):
             return False
@@ -200,18 +205,20 @@ class MessageText:
         return any(needle in stream for stream in self._streams)
 
     def _has_prefix(self, term: str) -> bool:
-        """Return whether a word in a plain ASCII field starts with the term. False is inconclusive."""
+        """Return True if a word in an ASCII field starts with `term`. False is inconclusive, because other
+        fields and the parts of identifiers are not searched."""
         begins = _compile_prefix(term)
         return any(begins.search(text) is not None for text in self._folded if text.isascii())
 
     def has_part(self, piece: str) -> bool:
-        """Return whether a term contains the piece."""
+        """Return whether an index term of the message contains `piece`."""
         if piece.isascii() and not any(piece in text for text in self._folded):
             return False
         return any(piece in stream for stream in self._streams)
 
     def has_literal(self, literal: str) -> bool:
-        """Return whether a field contains the folded literal. Any whitespace is compared as one space."""
+        """Return whether a field contains the folded literal. Any run of whitespace is compared as one
+        space."""
         return any(literal in text for text in (self._squeezed if " " in literal else self._folded))
 
 
@@ -237,8 +244,8 @@ def matches(tree: Node, text: MessageText) -> bool:
 
 
 def confirms(tree: Node, text: MessageText) -> bool:
-    """Return whether a message that the index found for this tree matches. Conditions that the index decides
-    are not checked again."""
+    """Return whether a message that the index found for this tree matches. Conditions that the index has
+    already decided are not checked again."""
     match tree:
         case _ if not needs_check(tree):
             return True
@@ -316,7 +323,8 @@ def _is_short_prefix(leaf: Node) -> bool:
 
 
 def leave_to_text(tree: Node, is_dense: Callable[[Node], bool]) -> Node:
-    """Return the tree with short, frequent prefixes marked `by_text`, if another node narrows the search."""
+    """Return the tree with short, frequent prefixes marked `by_text`. Nothing is marked unless another node
+    narrows the search."""
     if not isinstance(tree, And) or all(_is_short_prefix(node) or not can_narrow(node) for node in tree.of):
         return tree
     return And(
@@ -330,14 +338,15 @@ def leave_to_text(tree: Node, is_dense: Callable[[Node], bool]) -> Node:
 
 
 LookUp: TypeAlias = Callable[[str], tuple[tuple[str, ...], bool] | None]
-"""Returns the terms that contain a piece, and whether there are more. None if this is unknown."""
+"""Returns the index terms that contain a piece, and whether there are more terms than those. Returns None if
+the terms cannot be looked up."""
 
 
 def fill_terms(tree: Node, look_up: LookUp) -> Node:
     """Return the tree with the terms of each `Part` filled in, where that helps.
 
-    Next to a node that narrows the search, and under a `Not`, a part with truncated terms gets none: the text
-    decides.
+    A `Part` that is contained in too many terms gets none, and is checked on the text alone, if it is under a
+    `Not` or if another node of the same `And` narrows the search.
     """
     match tree:
         case Part(piece=piece):
@@ -360,7 +369,7 @@ def fill_terms(tree: Node, look_up: LookUp) -> Node:
 
 
 def is_cut(tree: Node) -> bool:
-    """Return whether a part has more terms than the search uses."""
+    """Return whether a `Part` in the tree is contained in more terms than the search uses."""
     return any(leaf.cut for leaf in list_parts(tree))
 
 

@@ -11,7 +11,7 @@ def join_columns(names: Iterable[LiteralString]) -> LiteralString:
 
 
 def make_insert(table: LiteralString, names: Sequence[LiteralString]) -> LiteralString:
-    """`INSERT INTO table (a, b) VALUES (?, ?)`"""
+    """Return `INSERT INTO table (a, b) VALUES (?, ?)`."""
     marks = join_columns(["?"] * len(names))
     return "".join(("INSERT INTO ", table, " (", join_columns(names), ") VALUES (", marks, ")"))
 
@@ -19,12 +19,13 @@ def make_insert(table: LiteralString, names: Sequence[LiteralString]) -> Literal
 def make_update(
     table: LiteralString, names: Iterable[LiteralString], clear: Iterable[LiteralString] = ()
 ) -> LiteralString:
-    """`UPDATE table SET a = ?, b = ?, c = NULL WHERE id = ?`, with `c` from `clear`."""
+    """Return `UPDATE table SET a = ?, b = ?, c = NULL WHERE id = ?`, with `a` and `b` from `names` and `c`
+    from `clear`."""
     changes = [*(name + " = ?" for name in names), *(name + " = NULL" for name in clear)]
     return "".join(("UPDATE ", table, " SET ", join_columns(changes), " WHERE id = ?"))
 
 
 def make_completion(table: LiteralString, names: Iterable[LiteralString]) -> LiteralString:
-    """`UPDATE table SET a = coalesce(?, a) WHERE id = ?`: a NULL parameter keeps the stored value."""
+    """Return `UPDATE table SET a = coalesce(?, a) WHERE id = ?`. A NULL parameter keeps the stored value."""
     changes = ["".join((name, " = coalesce(?, ", name, ")")) for name in names]
     return "".join(("UPDATE ", table, " SET ", join_columns(changes), " WHERE id = ?"))

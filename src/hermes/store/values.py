@@ -37,16 +37,16 @@ class MessageFilter(NamedTuple):
     calls_only: bool = False
     """Only messages that call tools, and results of tools."""
     pinned: bool | None = None
-    """Only pinned conversations, or only those that are not."""
+    """True: only pinned conversations. False: only conversations that are not pinned."""
     archived: bool | None = None
-    """Only archived conversations, or only those that are not."""
+    """True: only archived conversations. False: only conversations that are not archived."""
     trashed: bool = False
-    """Only conversations in the trash. By default, only those that are not."""
+    """True: only conversations in the trash. False: only conversations outside the trash."""
     tags: tuple[str, ...] = ()
     """Only conversations with all of these tags."""
     exclude_tags: tuple[str, ...] = ()
     but_conversations: tuple[str, ...] = ()
-    """Roots of conversations to exclude with all their sessions."""
+    """Roots of conversations to exclude. All sessions of these conversations are excluded."""
 
 
 class Hit(NamedTuple):
@@ -64,7 +64,7 @@ class Hit(NamedTuple):
     session_started: float
     before: tuple[str, Any] | None = None
     """The role and content of the previous message in the session. The content may be truncated. None if
-    there is none."""
+    there is no previous message."""
     after: tuple[str, Any] | None = None
 
 
@@ -80,18 +80,19 @@ class SearchRequest(NamedTuple):
     offset: int = 0
     order: Order = "relevance"
     once: bool = False
-    """Return only the first message of each conversation, among the first few thousand messages. The offset
-    is ignored."""
+    """Return only the first message of each conversation, chosen from the first few thousand messages. The
+    offset is ignored."""
 
 
 class SearchAnswer(NamedTuple):
     hits: list[Hit]
     cut: tuple[str, ...] = ()
-    """Parts (`*part*`) contained in too many terms. Only the most frequent of these were searched."""
+    """Parts (`*part*`) that are contained in too many terms. Only the most frequent of these terms were
+    searched."""
     order: Order = "relevance"
     """The order of the hits: the requested one, or `newest` if ranking was impossible."""
     capped: bool = False
-    """Whether more messages match than the hits."""
+    """Whether more messages match than are in `hits`."""
 
 
 class RankedMessage(NamedTuple):
@@ -105,7 +106,7 @@ class RankedMessage(NamedTuple):
     length: int
     timestamp: float
     score: float
-    """The relevance, 0 or more. Scores of different answers are not exactly comparable."""
+    """The relevance, 0 or more. Scores from different searches are only roughly comparable."""
 
 
 class RankedBlock(NamedTuple):
@@ -127,7 +128,7 @@ class DayOf(NamedTuple):
     root_id: str
     kind: str
     message_id: int
-    """The first message of that day."""
+    """The session's first message on that day."""
     timestamp: float
 
 
@@ -150,18 +151,21 @@ class SearchResults(list[dict[str, Any]]):
     """(done, total) while many messages are not indexed yet. The results are still complete, but the ranking
     of conversations is less precise."""
     cut: tuple[str, ...] = ()
-    """Parts (`*part*`) contained in too many terms. Only the most frequent of these were searched."""
+    """Parts (`*part*`) that are contained in too many terms. Only the most frequent of these terms were
+    searched."""
     order: Order = "relevance"
-    """The order of the results. It is also `newest` if all words are too frequent for ranking."""
+    """The order of the results. If all words are too frequent for ranking, it is `newest`, even if relevance
+    was requested."""
     capped: bool = False
-    """Whether more messages match than the limit allows. `offset` returns the next ones."""
+    """Whether more messages match than the limit allows. A search with a higher `offset` returns the next
+    ones."""
     partial: bool = False
-    """Whether no message contains all words, so that some were searched as parts of longer words (see
-    `parts`)."""
+    """True if no message contains all words as typed, so that some words were searched as parts of longer
+    words. `parts` lists those."""
     parts: tuple[str, ...] = ()
     """The words that were found as parts of longer words."""
     relaxed: bool = False
-    """Whether nothing matches the whole query, so that these are the nearest results, best first."""
+    """True if nothing matches the whole query. The results are then the nearest matches, best first."""
 
 
 class Health(NamedTuple):
@@ -197,7 +201,7 @@ class Health(NamedTuple):
 
 
 class Repair(NamedTuple):
-    """The result of `repair`, or with `check_only` what it would do."""
+    """The result of `repair`. With `check_only`, what `repair` would do."""
 
     path: Path
     done: tuple[str, ...] = ()
@@ -237,7 +241,7 @@ class Converted(NamedTuple):
 
     path: Path
     changed: bool
-    """False if the store was already encrypted or decrypted."""
+    """False if the store was already in the requested form."""
     sessions: int
     messages: int
     backups: tuple[Path, ...]
@@ -245,7 +249,7 @@ class Converted(NamedTuple):
     left: tuple[str, ...]
     """Files that were not converted, one line each."""
     files: tuple[Path, ...] = ()
-    """Files beside the store that were sealed or unsealed with it."""
+    """Files beside the store that were sealed or unsealed together with it."""
     removed: tuple[Path, ...] = ()
     """Plain copies that were removed on request."""
     plain: tuple[PlainFiles, ...] = ()
@@ -258,7 +262,7 @@ class PlainFiles(NamedTuple):
     what: str
     files: tuple[Path, ...]
     tells: bool
-    """Whether they can contain text of conversations."""
+    """Whether the files can contain text of conversations."""
     advice: str = ""
 
 
@@ -292,11 +296,11 @@ class Imported(NamedTuple):
     """Sessions whose parent is neither in this store nor in the import."""
     messages: int
     incomplete: tuple[str, ...] = ()
-    """Sessions that carry messages which are neither in this store nor in the import. A later import can
-    complete them."""
+    """Sessions that carry messages missing from both this store and the import. A later import can complete
+    them."""
     taken_over: Mapping[str, int] = MappingProxyType({})
-    """Imported values that control behaviour, counted by name: `system prompt`, `directory`, `chat key`. Only
-    for a trusted import."""
+    """Imported values that control behaviour, counted by name: `system prompt`, `directory`, `chat key`.
+    Always empty for an untrusted import."""
     left_out: Mapping[str, int] = MappingProxyType({})
     """Values that control behaviour and that an untrusted import left out, counted by name."""
     grown: Mapping[str, int] = MappingProxyType({})
@@ -304,7 +308,8 @@ class Imported(NamedTuple):
     branched: Mapping[str, str] = MappingProxyType({})
     """Sessions that diverged, with the branch that contains the messages of the import."""
     newer_here: Mapping[str, int] = MappingProxyType({})
-    """Sessions that are complete in this store, with the number of messages that the import lacks."""
+    """Sessions of which this store has all messages of the import and more, with the number of messages that
+    the import lacks."""
     updated: tuple[str, ...] = ()
     """Existing sessions whose title, tags, end, rewinds or counters changed."""
     in_use: tuple[str, ...] = ()
@@ -325,8 +330,8 @@ class Fingerprint(NamedTuple):
         return Fingerprint(self.session | other.session, self.messages | other.messages)
 
     def is_proof_of(self, other: Fingerprint) -> bool:
-        """Return whether `other`, from another file, is certainly this session and not another with the same
-        id."""
+        """Return whether `other`, from another file, is certainly this session and not a different session
+        with the same id."""
         if other.messages:
             return bool(self.messages & other.messages)
         return bool(self.session & other.session)
@@ -345,7 +350,7 @@ class Erased(NamedTuple):
 
     done: tuple[str, ...]
     left: tuple[str, ...]
-    """Files that were left because they are personal or may not be a copy."""
+    """Files that were not changed because they are personal or may not be copies of the store."""
     unfinished: tuple[str, ...]
     """Copies that could not be processed now."""
 

@@ -12,8 +12,8 @@ from hermes.store.arguments import require_text
 
 
 def find_workspace(directory: Path | str) -> Path:
-    """Return the nearest folder that contains `.git`, from `directory` upwards, or `directory` if there is
-    none.
+    """Return the nearest folder that contains `.git`, from `directory` upwards. If there is none, return
+    `directory`.
 
     `.git` is a file in a worktree or submodule, otherwise a folder.
     """
@@ -32,7 +32,7 @@ IN_WORKSPACE = (
 
 
 class WorkspaceName(NamedTuple):
-    """A workspace as a filter names it."""
+    """A workspace as named in a filter: by a path, and possibly by the end of a path."""
 
     path: str | None = None
     end: str | None = None
@@ -44,7 +44,8 @@ class WorkspaceName(NamedTuple):
         return (self.path, self.path, end and f"%/{end}", end and f"%\\{end}")
 
     def is_of(self, workspace: str | None) -> bool:
-        """Return whether the name means a stored workspace, as IN_WORKSPACE decides."""
+        """Return whether the stored `workspace` is the one that is named. IN_WORKSPACE gives the same result
+        in SQL."""
         ends = () if self.end is None else (f"/{self.end}".lower(), f"\\{self.end}".lower())
         return workspace is not None and (workspace == self.path or workspace.lower().endswith(ends))
 
@@ -55,7 +56,8 @@ class WorkspaceName(NamedTuple):
 
 
 def parse_workspace(named: Path | str | WorkspaceName | None) -> WorkspaceName:
-    """Return the workspace of a directory. A relative name that is not a `Path` also matches the end of a path."""
+    """Return the workspace that `named` refers to. A relative name given as text matches the end of a path,
+    too."""
     if isinstance(named, WorkspaceName) or named is None:
         return named or WorkspaceName()
     parts = [part for part in str(named).replace("\\", "/").split("/") if part]
