@@ -55,8 +55,8 @@ class Handoffs:
         return self._engine.write(lambda writer: writer.run(FAIL, reason, session_id)) > 0
 
     def get_state(self, session_id: str) -> dict[str, Any] | None:
-        """Return state, platform and error of the handoff. None if the session does not exist, or, with a log
-        line, if the store cannot be read."""
+        """Return the state, platform and error of the handoff. Return None if the session does not exist. If
+        the store cannot be read, log the error and return None."""
         try:
             with self._engine.read() as reader:
                 row = reader.row(STATE, session_id)
@@ -66,8 +66,8 @@ class Handoffs:
         return None if row is None else {"state": row[0], "platform": row[1], "error": row[2]}
 
     def list_pending(self) -> list[dict[str, Any]]:
-        """Return the sessions with a pending handoff, oldest start first. Empty, with a log line, if the
-        store cannot be read."""
+        """Return the sessions with a pending handoff, in order of their start. If the store cannot be read,
+        log the error and return an empty list."""
         try:
             with self._engine.read(settled=True) as reader:
                 return reader.dicts(PENDING)

@@ -1,10 +1,10 @@
 """The inbox: messages that a platform has delivered and the gateway has not processed yet.
 
-A message is durable before the gateway acknowledges it to the platform, and it is stored once. The messages
+A message is stored durably, and only once, before the gateway acknowledges it to the platform. The messages
 of one chat are processed one at a time, in order; chats are independent of each other. An entry records the
-lease epoch of the process that works on it, so an entry that a crash interrupted is processed again. Of a
-finished entry only the ids are kept, to reject duplicates. Its text is in the conversation and must not
-outlive the conversation here.
+lease epoch of the process that works on it, so that an entry interrupted by a crash is processed again. Of a
+finished entry only the ids are kept, to reject duplicates. The text is in the conversation, and the inbox
+must not keep it longer than the conversation exists.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hermes.store.sessions.sessions import check_new_source
 
 LONGEST_ERROR = 500
 WHY = "hermes:error"
-"""The key under which the event of a failed entry holds the error."""
+"""The key in the event of a failed entry under which the error is stored."""
 
 ENTRIES = """SELECT id, session_key, session_id, platform, platform_message_id, event_json, state, epoch, received_at,
     changed_at FROM inbox"""
@@ -71,7 +71,7 @@ class InboxEntry(NamedTuple):
     changed_at: float
     error: str | None
     again: bool = False
-    """Whether another process began the entry and ended before it was done."""
+    """Whether another process started work on the entry and ended before the entry was done."""
 
 
 class Inbox:
@@ -86,7 +86,7 @@ class Inbox:
         platform_message_id: str | int | None = None,
         session_id: str | None = None,
     ) -> InboxEntry | None:
-        """Store a message durably. Return None if it was stored before."""
+        """Store a message durably. Return None if the message is already stored."""
         key, source = require_text("session_key", session_key), check_new_source(platform, "platform")
         message = check_optional_id("platform_message_id", platform_message_id)
         text, at = encode_document("event", event), clock.now()
@@ -107,10 +107,11 @@ class Inbox:
         *,
         alongside: bool = False,
     ) -> InboxEntry | None:
-        """Claim the next message of a chat. Return None while another process works on one.
+        """Claim the next message of a chat. Return None if there is none, or while another process works on a
+        message of the chat.
 
         An entry that was begun under a lease that has ended comes before newer entries. With `alongside`, a
-        process that already works on an entry under this lease gets the next one as well.
+        process that already works on an entry under this lease can claim the next entry in addition.
         """
         key, epoch = (
             require_text("session_key", session_key),
@@ -136,7 +137,7 @@ class Inbox:
         return self._engine.write(work, repeatable=False)
 
     def complete(self, entry_id: int, lease_epoch: int | None = None) -> bool:
-        """Mark an entry as done. Return False if it does not exist or was not claimed."""
+        """Mark an entry as done. Return False if the entry does not exist or was not claimed."""
         return self._finish(entry_id, "done", None, lease_epoch)
 
     def fail(self, entry_id: int, error: str, lease_epoch: int | None = None) -> bool:
@@ -154,7 +155,8 @@ class Inbox:
             return int(reader.value(COUNT_WAITING))
 
     def forget_done(self, older_than_seconds: float) -> int:
-        """Delete finished and failed entries. If a platform delivers such a message again, it counts as new."""
+        """Delete finished and failed entries that are older than `older_than_seconds`. If a platform delivers
+        one of these messages again, it counts as new."""
         before = clock.now() - check_time("older_than_seconds", older_than_seconds)
         return self._engine.write(lambda writer: writer.run(FORGET, before))
 
@@ -181,9 +183,11 @@ class Inbox:
 
 
 def _is_at_work(reader: Reader, entry: InboxEntry, session: str | None, epoch: int | None) -> bool:
-    """Return whether the process that claimed an entry still works on it.
+    """Return whether the process that claimed an entry still works on it. `session` and `epoch` belong to the
+    caller's lease.
 
-    A process without a lease counts as working until a process with a lease claims the next entry.
+    If the entry was claimed without a lease, its process cannot be checked. It then counts as working, unless
+    the caller has a lease.
     """
     if entry.epoch is None or entry.session_id is None:
         return epoch is None
@@ -194,7 +198,8 @@ def _is_at_work(reader: Reader, entry: InboxEntry, session: str | None, epoch: i
 
 
 def _is_of_lease(reader: Reader, entry: InboxEntry, session: str | None, epoch: int | None) -> bool:
-    """Return whether an entry was claimed under this lease. Leases of two conversations can have the same epoch."""
+    """Return whether an entry was claimed under the lease of `session` with this epoch. The epoch alone is
+    not enough, because leases of two conversations can have the same epoch."""
     return entry.epoch == epoch and reader.value(ROOT, entry.session_id) == reader.value(ROOT, session)
 
 

@@ -2,9 +2,9 @@
 
 The key of a lease is the first session of the conversation, so continuations share the lease. Each new holder
 gets a higher epoch. The epoch is a fencing token: it is written to every session of the conversation in the
-same transaction, and a write with an older epoch is refused in its own transaction, however long that writer
-was paused. Expiry and process liveness only decide when another process may take the lease without a
-take-over; the epoch keeps two writers apart.
+same transaction. A write with an older epoch is refused in its own transaction, however long that writer was
+paused. The epoch alone prevents two processes from writing. Expiry, and whether the holder is running, only
+decide when another process may take the lease without `take_over`.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class Leases:
         self._engine = engine
 
     def acquire(self, session_id: str, surface: str, seconds: float = 60.0) -> Lease:
-        """Take the lease of a conversation, or renew the caller's own. Raise `LeaseHeld`, with the holder, if
-        it is taken.
+        """Take the lease of a conversation, or renew it if the caller holds it. If another process holds it,
+        raise `LeaseHeld` with the holder.
 
-        After a compression, call this again for the new session: the lease is the same.
+        After a compression, call this again for the new session; the lease stays the same.
         """
         return self._take(session_id, surface, seconds, ask=True)
 
@@ -81,7 +81,7 @@ class Leases:
         return self._take(session_id, surface, seconds, ask=False)
 
     def renew(self, lease: Lease, seconds: float = 60.0) -> Lease:
-        """Extend the lease. Raise `LeaseLost` if another process holds it or if it was released."""
+        """Extend the lease. Raise `LeaseLost` if another process has taken it or if it was released."""
         span = _check_span(seconds)
 
         def work(writer: Writer) -> Lease:
@@ -106,14 +106,14 @@ class Leases:
         return self._engine.write(work)
 
     def find_holder(self, session_id: str) -> Lease | None:
-        """Return the lease of a conversation. None if nobody holds it, if it has expired or if its holder has
-        died."""
+        """Return the lease of a conversation. None if nobody holds it, if it has expired or if its holder is
+        known to be dead."""
         with self._engine.read(settled=True) as reader:
             return find_live_lease(reader, session_id)
 
     def follow(self, session_id: str, after_message_id: int = 0) -> list[dict[str, Any]]:
-        """Return the messages of the conversation with an id above `after_message_id`, from all its sessions.
-        Used by observers."""
+        """Return the messages with an id above `after_message_id` from all sessions of the conversation.
+        Programs that only watch a conversation use this."""
         after = check_integer("after_message_id", after_message_id)
         with self._engine.read(settled=True) as reader:
             root = reader.value(ROOT, session_id)
@@ -153,13 +153,14 @@ def find_live_lease(reader: Reader, session_id: str) -> Lease | None:
 
 
 def find_epoch(reader: Reader, session_id: str) -> int | None:
-    """Return the epoch that a writer of this conversation needs now. None if the session does not exist."""
+    """Return the epoch that a write to this conversation must have now. None if the session does not
+    exist."""
     root = reader.value(ROOT, session_id)
     return None if root is None else _find_highest_epoch(reader, root)
 
 
 def require_epoch(reader: Reader, session_id: str | None, epoch: int) -> None:
-    """Raise `LeaseLost` unless the epoch is still the current one of the conversation."""
+    """Raise `LeaseLost` unless `epoch` is still the current epoch of the conversation."""
     if session_id is None:
         raise errors.make_error(errors.InvalidArgument, "epoch is allowed only together with a session")
     if find_epoch(reader, session_id) != epoch:
@@ -174,14 +175,16 @@ def build_lease_lost(session_id: str | None) -> errors.HermesError:
 
 
 def hand_on_lease(writer: Writer, session_id: str, going: Collection[str]) -> None:
-    """Move the lease to the continuation before the first session of a conversation is deleted."""
+    """Move the lease of a conversation from its first session, which is about to be deleted, to the
+    continuation. Nothing moves if the continuation is in `going`, the sessions that are deleted too."""
     following = writer.value(FOLLOWING, session_id)
     if following is not None and following not in going:
         writer.run(MOVE, following, session_id)
 
 
 def _find_settled_root(writer: Writer, session_id: str) -> str | None:
-    """Return the root of the conversation after derived columns include the latest changes of other programs."""
+    """Apply the latest changes of other programs to derived columns, and return the root of the session's
+    conversation."""
     derived.settle(writer)
     root = writer.value(ROOT, session_id)
     return None if root is None else str(root)

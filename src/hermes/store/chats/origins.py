@@ -1,8 +1,8 @@
 """Origins: the chat that a session was created for, stored on the session row.
 
-If the routing row of a chat is lost, its session is found from the origins. The result is never a session
-that the chat did not have before: it is not older than the chat's last reset and does not belong to another
-participant.
+If the routing row of a chat is lost, the chat's session is found from the origins. The result is never a
+session that the chat could not have been in: it was used after the chat's last reset, and does not belong to
+another participant.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ def assign_chat(writer: Writer, session_id: str, session_key: str) -> None:
 
 
 def inherit_chat(writer: Writer, from_session: str, to_session: str) -> None:
-    """Copy the origin to a session that replaces another."""
+    """Copy the origin of `from_session` to `to_session`, which replaces it."""
     writer.run(INHERIT, to_session, from_session)
 
 
 def find_last_used(reader: Reader, chat: Chat, session_key: str | None) -> str | None:
-    """Return the session that a chat was in. None if there is none since the chat's last reset.
+    """Return the session that a chat was in. None if the chat had no session since its last reset.
 
-    Open sessions come before ended ones, then the one used last is chosen.
+    An open session is preferred to an ended one, then the most recently used one.
     """
     session_ids = [row[0] for row in reader.rows(MADE_FOR, *chat[:4]) if _is_of_chat(row, chat, session_key)]
     ends = [
@@ -99,7 +99,7 @@ def find_last_used(reader: Reader, chat: Chat, session_key: str | None) -> str |
 
 
 class _Candidate(NamedTuple):
-    """The live session of a conversation that the chat may have been in."""
+    """The live session of a conversation. The chat may have been in that conversation."""
 
     session_id: str
     active: Any
@@ -108,21 +108,22 @@ class _Candidate(NamedTuple):
     end_reason: str | None
     trashed_at: float | None
     reset_at: Any
-    """When a reset replaced this session by another."""
+    """The time at which a reset replaced this session by another. None if that did not happen."""
 
     @property
     def was_reset(self) -> bool:
-        """Return whether a reset ended this session. An open session was returned to after its reset."""
+        """Return whether a reset ended this session. False if the session is open: the reset was then undone,
+        and the session was resumed."""
         ended = self.ended_at is not None
         return ended and (self.reset_at is not None or self.end_reason in RESET_REASONS)
 
 
 def _is_of_chat(row: Row, chat: Chat, session_key: str | None) -> bool:
-    """Return whether a session of this chat belongs to the participant, or to everybody if there is no
-    participant.
+    """Return whether a session of this chat belongs to the chat's participant, or is shared if the chat names
+    no participant.
 
-    The session of a shared room can name the person who wrote first. Its owner or key identifies it as
-    shared.
+    The session of a shared room can have a user, the person who wrote first. Its owner or key then shows that
+    it is shared.
     """
     _, user, owner, known_key = row
     if session_key is not None and known_key == session_key:
@@ -135,5 +136,6 @@ def _is_of_chat(row: Row, chat: Chat, session_key: str | None) -> bool:
 
 
 def _read_time(value: object) -> float:
-    """Return a stored time. A value of another type, written by another program, counts as long ago."""
+    """Return a stored time. If another program stored a value that is not a number, return a time long
+    ago."""
     return float(value) if isinstance(value, int | float) else _LONG_AGO

@@ -1,9 +1,9 @@
 """The outbox: messages for a platform that are not confirmed as delivered.
 
 The entries of one chat are delivered one at a time, in order. An entry records the process that delivers it,
-so entries that a crash interrupted can be found. Such an entry is delivered again only if a duplicate cannot
-become visible; otherwise its state becomes `unknown`. Of a delivered entry only the ids are kept. Its text is
-in the conversation and must not outlive the conversation here.
+so that entries interrupted by a crash can be found. Such an entry is delivered again only if a duplicate
+cannot become visible; otherwise its state becomes `unknown`. Of a delivered entry only the ids are kept. The
+text is in the conversation, and the outbox must not keep it longer than the conversation exists.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from hermes.store.processes import identify_process, is_gone
 from hermes.store.sessions.sessions import check_new_source, check_source
 
 ELSEWHERE_S = 10 * clock.MINUTE
-"""How long a delivery by a process on another host counts as in progress. That process cannot be checked from
-here."""
+"""How long a delivery by a process on another host counts as in progress. This host cannot check whether that
+process is running."""
 
 ENTRIES = """SELECT id, session_key, session_id, platform, idempotency_key, payload_json, state, epoch,
     platform_message_id, error, created_at, changed_at FROM outbox"""
@@ -95,7 +95,7 @@ class Outbox:
         session_id: str | None = None,
         lease_epoch: int | None = None,
     ) -> OutboxEntry:
-        """Add an entry. For an idempotency key that exists, return the existing entry."""
+        """Add an entry. If an entry with this idempotency key exists, return that entry instead."""
         key, source = require_text("session_key", session_key), check_new_source(platform, "platform")
         once = require_text("idempotency_key", idempotency_key)
         session, epoch = (
@@ -114,7 +114,8 @@ class Outbox:
         return self._engine.write(work)
 
     def claim(self, session_key: str | None = None) -> OutboxEntry | None:
-        """Claim the next entry, of one chat or of any. A chat with a delivery in progress has no next entry."""
+        """Claim the next entry of the chat `session_key`, or of any chat. Chats with a delivery in progress
+        are skipped."""
         key, me = check_optional_text("session_key", session_key), _identify_sender()
 
         def work(writer: Writer) -> OutboxEntry | None:
@@ -128,7 +129,7 @@ class Outbox:
         return self._engine.write(work, repeatable=False)
 
     def mark_sent(self, entry_id: int, platform_message_id: str | int | None = None) -> bool:
-        """Mark an entry as delivered. This also applies to an entry whose state was unknown."""
+        """Mark an entry as delivered, even if its state is `unknown`."""
         message, at = check_optional_id("platform_message_id", platform_message_id), clock.now()
 
         def work(writer: Writer) -> bool:
@@ -138,15 +139,15 @@ class Outbox:
         return self._engine.write(work)
 
     def mark_failed(self, entry_id: int, error: str, retry: bool) -> bool:
-        """Record that an entry was not delivered: queue it again in its place, or give it up. Only its sender
-        can do so."""
+        """Record that an entry was not delivered. With `retry`, it is queued again at its old position;
+        otherwise it is given up. Only the process that sends the entry can do so."""
         why = require_text("error", error)[:LONGEST_ERROR]
         values = ("queued" if retry else "failed", why, clock.now(), entry_id, _identify_sender())
         return self._engine.write(lambda writer: writer.run(NOT_SENT, *values) > 0 or writer.repeating)
 
     def mark_doubtful(self, entry_id: int) -> bool:
-        """Record that the platform did not respond, so that the state is unknown. Only the sender of the
-        entry can do so."""
+        """Set the state of an entry to `unknown`, because the platform did not respond. Only the process that
+        sends the entry can do so."""
         values = ("unknown", "no answer came", clock.now(), entry_id, _identify_sender())
         return self._engine.write(lambda writer: writer.run(NOT_SENT, *values) > 0 or writer.repeating)
 
@@ -158,8 +159,8 @@ class Outbox:
         """Decide the state of entries whose sending process has ended. Return those whose state is now
         `unknown`.
 
-        An entry is queued again if its platform recognises the idempotency key, or if `repeatable` says that
-        a second delivery is not visible, as for an edit of a message.
+        An entry is queued again if its platform recognises the idempotency key, or if `repeatable(payload)`
+        is true. That is so if a second delivery is not visible, for example an edit of a message.
         """
         safe = {check_source(name) for name in check_names("idempotent_platforms", idempotent_platforms)}
         doubtful: dict[int, OutboxEntry] = {}
@@ -189,7 +190,8 @@ class Outbox:
             return int(reader.value(COUNT_WAITING))
 
     def forget_sent(self, older_than_seconds: float) -> int:
-        """Delete entries that were sent, given up or are unknown. Their idempotency keys are free again."""
+        """Delete old entries that were sent or given up, or whose state is unknown. Their idempotency keys
+        can then be used again."""
         before = clock.now() - check_time("older_than_seconds", older_than_seconds)
         return self._engine.write(lambda writer: writer.run(FORGET, before))
 

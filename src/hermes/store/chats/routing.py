@@ -1,7 +1,7 @@
 """Routing: the current session of each chat.
 
-A chat is identified by platform, type, chat, thread and participant. The session key is only a name for it.
-If the key of a chat changes, its row is updated.
+A chat is identified by platform, type, chat, thread and participant. The session key is only a name for the
+chat. If a chat gets another key, its row is updated.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Routing:
         session_id: str,
         entry: Mapping[str, Any] | None = None,
     ) -> Route:
-        """Assign a chat to a session. Without `entry`, an existing entry is kept."""
+        """Assign a chat to a session. If `entry` is None, the existing entry is kept."""
         key, session = require_text("session_key", session_key), require_text("session_id", session_id)
         chat = Chat.of(platform, chat_type, chat_id, thread_id, participant)
         entry_json, at = None if entry is None else encode_document("entry", entry), clock.now()
@@ -152,7 +152,7 @@ class Routing:
             return _make_optional_route(reader.row(BY_KEY, session_key))
 
     def find_chat(self, session_key: str) -> Chat | None:
-        """Return the chat with this key, even if its session is deleted or in the trash."""
+        """Return the chat with this key, even if the chat's session is deleted or in the trash."""
         with self._engine.read() as reader:
             row = reader.row(CHAT_OF, session_key)
         return None if row is None else Chat._make(row)
@@ -170,7 +170,7 @@ class Routing:
         thread_id: str | int | None = "",
         participant: str | int | None = "",
     ) -> Route | None:
-        """Return the route of a chat, whatever its key is."""
+        """Return the route of a chat. Its session key need not be known."""
         chat = Chat.of(platform, chat_type, chat_id, thread_id, participant)
         with self._engine.read() as reader:
             return _make_optional_route(reader.row(BY_CHAT, *chat))
@@ -182,8 +182,8 @@ class Routing:
         thread_id: str | int | None = None,
         participant: str | int | None = None,
     ) -> Route | None:
-        """Return the chat that a message was delivered to: the participant's, or the only one. None if it is
-        ambiguous."""
+        """Return the route of the chat that a message was delivered to. If several participants have a route
+        there, the route of `participant` is returned, or None if `participant` has none."""
         thread, person = (
             check_optional_id("thread_id", thread_id),
             check_optional_id("participant", participant),
@@ -214,10 +214,12 @@ class Routing:
             return [ChatClock._make(row) for row in reader.rows(CLOCKS)]
 
     def switch(self, session_key: str, session_id: str, *, lease_epoch: int | None = None) -> Route | None:
-        """Switch a chat to another session. End the old session and reopen the live end of the other.
+        """Switch a chat to another conversation: end the chat's old session, and reopen the live session of
+        the conversation of `session_id`.
 
-        The former session stays open if another chat is in it. If it is empty, its title is removed. Return None if
-        there is no such chat. `lease_epoch` is the epoch of the conversation that the chat leaves.
+        The old session stays open if another chat is in it. If it ends and is empty, its title is removed.
+        Return None if the chat does not exist. `lease_epoch` is the epoch of the conversation that the chat
+        leaves.
         """
         key, target_id, at = session_key, require_text("session_id", session_id), clock.now()
         epoch = check_optional_integer("lease_epoch", lease_epoch)
@@ -252,9 +254,11 @@ class Routing:
         session_id: str,
         owner: str,
     ) -> Route:
-        """Assign a conversation to an owner and continue it in their chat. The chat's previous session ends.
+        """Assign a conversation to `owner` and continue it in the given chat. The chat's previous session
+        ends.
 
-        The chats of former owners lose their routes. Their next message starts a new conversation.
+        Chats of former owners lose their routes to the conversation. The next message in such a chat starts a
+        new conversation.
         """
         key, target_id = require_text("session_key", session_key), require_text("session_id", session_id)
         theirs = require_text("owner", owner)
@@ -291,7 +295,7 @@ class Routing:
         return self._engine.write(lambda writer: writer.run(REMOVE, session_key)) > 0
 
     def find_live_session(self, session_key: str) -> str | None:
-        """Return the live session of a chat, and correct its routing row if it is out of date."""
+        """Return the live session of a chat. If the routing row of the chat is out of date, correct it."""
         with self._engine.read(settled=True) as reader:
             live, lags = _locate_session(reader, session_key)
         if not lags or self._engine.read_only:
@@ -310,8 +314,9 @@ class Routing:
     ) -> str | None:
         """Find the session of a chat from the origins of sessions, for a chat whose routing row was lost.
 
-        Open sessions come before ended ones, then the one used last is chosen. Sessions before the chat's
-        last reset are ignored. If there is no other, return None, and the caller starts a new session.
+        An open session is preferred to an ended one, then the most recently used one. Sessions last used
+        before the chat's last reset are ignored. If no session remains, return None; the caller then starts a
+        new session.
         """
         chat = Chat.of(platform, chat_type, chat_id, thread_id, participant)
         with self._engine.read(settled=True) as reader:
@@ -319,15 +324,16 @@ class Routing:
 
 
 def move_chats_back(writer: Writer, session_id: str, going: Collection[str]) -> None:
-    """Route the chats of a session that is deleted to the session before it in the conversation, if that one
-    stays."""
+    """Route the chats of a session that is about to be deleted to the session before it in the conversation.
+    Nothing changes if that session is deleted too, that is, if it is in `going`."""
     before = writer.value(CONTINUES, session_id)
     if before is not None and before not in going:
         writer.run(POINT_BACK, before, session_id)
 
 
 def move_chats(writer: Writer, from_session: str, to_session: str, at: float) -> int:
-    """Route every chat of one session to another, in the caller's transaction. Return the number of chats.
+    """Route every chat of `from_session` to `to_session`, in the caller's transaction. Return the number of
+    chats.
 
     Used when a session replaces another: continuation, branch, reset.
     """
@@ -337,12 +343,13 @@ def move_chats(writer: Writer, from_session: str, to_session: str, at: float) ->
 
 
 def is_in_other_chat(reader: Reader, session_id: str, session_key: str) -> bool:
-    """Return whether another chat than this one is routed to the session."""
+    """Return whether a chat other than `session_key` is routed to the session."""
     return bool(reader.value(ELSEWHERE, session_id, session_key))
 
 
 def move_chat(writer: Writer, session_key: str, from_session: str, to_session: str, at: float) -> None:
-    """Route one chat from a session to a new one, and set the origin of the new session to that chat."""
+    """Route one chat from `from_session` to the new session `to_session`, and set the origin of the new
+    session to that chat."""
     writer.run(MOVE_ONE, to_session, at, from_session, session_key)
     origins.assign_chat(writer, to_session, session_key)
 

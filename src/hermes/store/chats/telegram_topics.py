@@ -1,8 +1,8 @@
 """Telegram topics: the private chats that use them, and the session of each topic.
 
 The two tables are created when topics are first enabled. Readers never create them; a row in `state_meta`
-tells whether they exist. If another program created the tables, they are rebuilt before the first write,
-whatever columns they have. Rows whose session exists are kept.
+says whether they exist. If another program created the tables, they are rebuilt before the first write,
+whatever columns they have. Rows whose session no longer exists are dropped.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from hermes.store.sessions.sessions import EXISTS, LIVE, SELECT_ROW
 
 VERSION_KEY, VERSION = "telegram_dm_topic_schema_version", "2"
 COMPLETE_KEY = "telegram_dm_topic_columns"
-"""The key in `state_meta` that is set once the tables have every column below. Version 2 of another program
-may have fewer."""
+"""The key in `state_meta` that is set once the tables have every column below. Tables of version 2 that
+another program created may have fewer."""
 
 CREATE_MODE = """CREATE TABLE IF NOT EXISTS telegram_dm_topic_mode (
     chat_id TEXT PRIMARY KEY,
@@ -144,7 +144,8 @@ class TelegramTopics:
         session_id: str,
         managed_mode: str = "auto",
     ) -> None:
-        """Bind a topic to a session, replacing its former session. A session can be bound to one topic only."""
+        """Bind a topic to a session. This replaces the topic's former session. A session can be bound to one
+        topic only."""
         at = clock.now()
         topic = (_check_id("chat_id", chat_id), _check_id("thread_id", thread_id))
         session = require_text("session_id", session_id)
@@ -171,7 +172,8 @@ class TelegramTopics:
     def list_unlinked_telegram_sessions_for_user(
         self, *, chat_id: str | int, user_id: str | int, limit: int = 10
     ) -> list[dict[str, Any]]:
-        """Return a person's conversations that are bound to no topic of any chat, newest activity first."""
+        """Return a person's conversations that are not bound to a topic in any chat, newest activity
+        first."""
         bindings: list[dict[str, Any]] = []
         most = max(0, check_integer("limit", limit))
         with self._engine.read(settled=True) as reader:
@@ -194,7 +196,8 @@ def list_linked_conversations(reader: Reader) -> set[str]:
 
 
 def unbind_session(writer: Writer, session_id: str) -> None:
-    """Delete the binding of a session that is deleted. Tables of version 1 have no cascade."""
+    """Delete the binding of a session that is about to be deleted. In tables of version 1, the database does
+    not do so by itself (no cascade)."""
     if has_tables(writer):
         writer.run(UNBIND_SESSION, session_id)
 
@@ -205,7 +208,8 @@ def _ensure_tables(writer: Writer) -> None:
 
 
 def create_tables(writer: Writer) -> None:
-    """Rebuild the tables with every column and the existing rows."""
+    """Create the tables, or rebuild existing ones, with every column. Existing rows are kept, except bindings
+    of deleted sessions."""
     writer.run(CREATE_MODE)
     writer.run(CREATE_BINDINGS)
     modes, bindings = writer.dicts(ALL_MODES), writer.dicts(ALL_BINDINGS)

@@ -1,8 +1,8 @@
 """Deletion: single sessions, whole conversations, pruning of unused conversations, and cleanup after crashes.
 
-A message that a remaining session carries is not deleted with its own session: it moves to the session that
-carries it. Pruning checks each conversation again inside the transaction that deletes it, so a conversation
-that was used in the meantime is kept.
+If a session is deleted but another session carries one of its messages, the message moves to that other
+session. Pruning checks each conversation again inside the transaction that deletes it, so that a conversation
+used in the meantime is kept.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MESSAGES_AT_ONCE, CONVERSATIONS_AT_ONCE = 2_000, 200
-"""The most that one transaction of a prune deletes. This keeps commits few and waits for the write lock
-short."""
+"""The most messages and conversations that one transaction of a prune deletes. The limits are high enough to
+keep commits few, and low enough to keep waits for the write lock short."""
 
 GHOST_AGE = clock.DAY
 ORPHAN_AGE = 7 * clock.DAY
@@ -93,8 +93,8 @@ IDLE_CLI = """SELECT s.id, s.root_id, s.process FROM sessions s WHERE s.source =
 FOR_EVER_DAYS = 1e9
 
 Units = Callable[[Writer], Iterable[list[str]]]
-"""Returns groups of sessions to delete. It is called inside the transaction. Each group is deleted together.
-"""
+"""Returns groups of sessions to delete. It is called inside the deleting transaction. The sessions of a group
+are deleted together."""
 
 
 class Retention:
@@ -102,7 +102,7 @@ class Retention:
         self._engine = engine
 
     def delete(self, session_id: str, sessions_dir: Path | str | None = None, purge: bool = False) -> bool:
-        """Delete one session. Its children stay. Return whether it existed.
+        """Delete one session. Its children stay. Return whether the session existed.
 
         With `purge`, also remove every byte of its text from the store and its copies.
         """
@@ -179,8 +179,8 @@ class Retention:
     def prune_empty_ghost_sessions(
         self, sessions_dir: Path | str | None = None, *, ended_by: float | None = None
     ) -> int:
-        """Delete untitled sessions of the text interface that are older than a day and ended without a
-        message."""
+        """Delete sessions of the text interface that have no title, are older than a day and ended without a
+        message. Return their number."""
         now, folder = clock.now(), check_optional_path("sessions_dir", sessions_dir)
         values = (now - GHOST_AGE, inf if ended_by is None else ended_by, now)
         removed = self.remove_units(lambda writer: [[row[0]] for row in writer.rows(GHOSTS, *values)])
@@ -203,9 +203,9 @@ class Retention:
 
     def close_orphaned_cli(self, idle_days: float = 7) -> int:
         """End terminal sessions whose process has ended and that were idle for `idle_days`, so that they can
-        be pruned.
+        be pruned. Return their number.
 
-        A process of another host or container cannot be checked, so its session stays open.
+        A process on another host or in another container cannot be checked, so its session stays open.
         """
         now = clock.now()
 
@@ -237,7 +237,7 @@ class Retention:
         return self.remove_units(find_units)
 
     def begin_purge(self, session_ids: Collection[str], sessions_dir: Path | None) -> Purge:
-        """Prepare a purge of these sessions. Pass it to `remove_units`, then call its `finish`."""
+        """Prepare a purge of these sessions. Pass the result to `remove_units`, then call its `finish`."""
         from hermes.store.retention.purge import Purge
 
         purging = Purge(self._engine, sessions_dir)
@@ -311,7 +311,7 @@ def _find_unit(
     """Return the sessions to delete together: a conversation and its subagents. None if the conversation is
     kept.
 
-    A subagent that is still used or kept is left out.
+    A subagent that was used recently, or that is kept for another reason, is left out.
     """
 
     def can_go(family_root: str) -> bool:
@@ -332,8 +332,8 @@ def _find_unit(
 
 
 def _is_kept(reader: Reader, root: str, linked: Collection[str]) -> bool:
-    """Return whether a conversation is pinned, open, routed to a chat or leased, and so kept whatever its
-    age."""
+    """Return whether a conversation is kept whatever its age, because it is pinned, open, bound to a chat or
+    leased."""
     return root in linked or bool(reader.value(KEPT, root) or reader.value(LEASED, root, clock.now()))
 
 
@@ -368,8 +368,8 @@ def make_batches(sizes: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
 
 
 def compute_cutoff(days: object) -> float:
-    """Return the time of the latest activity to delete. For 0 days it is infinite, to include times in the
-    future."""
+    """Return the time up to which unused data is deleted: `days` ago. For 0 days it is infinite, so that even
+    times in the future are included."""
     if isinstance(days, bool) or not isinstance(days, int | float) or not days >= 0:
         raise errors.make_error(
             errors.InvalidArgument, f"older_than_days must be a number of 0 or more, got {days!r:.40}"

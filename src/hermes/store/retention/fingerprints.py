@@ -1,8 +1,8 @@
 """Fingerprints: recognition of a deleted session in a copy of the store.
 
-A session id is not enough, because programs use ids such as `main` in every store. A message of this program
-has a unique uid. For a message of another program, a digest of the session, the message and its content is
-used.
+The session id alone is not enough, because programs use ids such as `main` in every store. A message that
+this program wrote is recognised by its unique uid. A message of another program has no uid, so a digest of
+the session, the message and its content is used.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from hermes.store.engine import Row
 from hermes.store.values import Fingerprint
 
 MOST_MESSAGES = 200
-"""The most messages in a fingerprint. These are the first of the session, which the oldest copies contain
-too."""
+"""The maximum number of messages in a fingerprint. The first messages of the session are used, because even
+the oldest copies contain them."""
 
 
 def decode_fingerprint(record: Mapping[str, Any]) -> Fingerprint:
@@ -27,7 +27,7 @@ def decode_fingerprint(record: Mapping[str, Any]) -> Fingerprint:
 def make_fingerprint(session_id: str, session: Row | None, messages: Iterable[Row]) -> Fingerprint:
     """Compute the fingerprint of a session from its `started_at` and its messages.
 
-    A message row is uid, id, role, timestamp and content as bytes.
+    Each row of `messages` is (uid, id, role, timestamp, content as bytes).
     """
     return Fingerprint(
         frozenset() if session is None else frozenset([_digest_values([session_id, *session])]),

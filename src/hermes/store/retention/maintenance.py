@@ -34,10 +34,11 @@ class Maintenance:
         trash_days: float = KEPT_DAYS,
         thin_days: float | None = None,
     ) -> dict[str, Any]:
-        """Run the maintenance if it is due. Never raise: `error` in the result describes a failure.
+        """Run the maintenance if it is due. Never raise an exception: `error` in the result describes a
+        failure.
 
-        Old tool output is thinned only with `thin_days`. A session that is open when this starts is not
-        deleted. A session that this closes ages from now on.
+        Old tool output is thinned only if `thin_days` is given. A session that is open when the maintenance
+        starts is not deleted. If the maintenance closes a session, its retention time begins then.
 
         The result contains `emptied` (sessions deleted from the trash) and `thinned` (bytes) only if they are
         not zero.
@@ -74,8 +75,8 @@ class Maintenance:
         return result
 
     def _claim_run(self, interval: float) -> bool:
-        """Return whether this process should run now. The check and the note are one transaction, so only one
-        process runs."""
+        """Return whether this process should run the maintenance now. The check and the record of the run are
+        one transaction, so that only one process runs it."""
         stamps: list[str] = []
 
         def work(writer: Writer) -> bool:

@@ -1,9 +1,9 @@
 """Purge: removal of every byte of deleted sessions from the store, its files and its copies.
 
-The transaction that deletes the sessions also writes a note with the remaining work: the fingerprints that
+The transaction that deletes the sessions also writes a note about the remaining work: the fingerprints that
 identify the sessions in copies, the names of their saved conversations, and the personal files that contain
-words of them. The notes are processed by this purge, by the next one, by `optimize` or by maintenance. A note
-is deleted when all its work is done, so an interrupted purge is completed later.
+words from them. The notes are processed by this purge, by the next one, by `optimize` or by maintenance. A
+note is deleted only when all its work is done, so that an interrupted purge is completed later.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ WAIT_S = 30.0
 MOST_READ, MOST_READ_OF_ONE = 100_000_000, 20_000_000
 MOST_TOLD = 20
 RECORDS = ("sessions", "spool")
-"""Folders whose files belong to single sessions. The files are deleted or rewritten with their sessions."""
+"""Folders in which each file belongs to one session. When the session is purged, its files are deleted or
+rewritten."""
 
 WORD_RUN = re.compile(r"[^\W_]+(?: [^\W_]+)*")
 WORD = re.compile(r"[^\W_]+")
 ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
 SHORTEST_RUN, LONGEST_RUN = 16, 60
 WORD_HEAD = 10
-"""The length of the lookup key, in characters. A match is then compared in full. Single words must have this
-length."""
+"""Texts are looked up by this many first characters, and are then compared in full. A single word is used
+only if it has at least this length."""
 
 KEY = "purging:"
 NOTES = "SELECT key, value FROM state_meta WHERE key >= 'purging:' AND key < 'purging;' ORDER BY key"
@@ -48,14 +49,14 @@ FORGET = "DELETE FROM state_meta WHERE key = ?"
 
 
 class Note(NamedTuple):
-    """The remaining work for deleted sessions."""
+    """The remaining work of a purge."""
 
     sessions: dict[str, Fingerprint]
     folder: Path
     saved: tuple[str, ...]
     """File names of the sessions' saved conversations."""
     left: tuple[str, ...]
-    """Messages about personal files that contain words of the sessions."""
+    """Log messages about personal files that contain words of the sessions. These files are not changed."""
 
 
 class Purge:
@@ -68,7 +69,8 @@ class Purge:
     # ---------------------------------------------------------------- before and while the rows go
 
     def scan_files(self, session_ids: Collection[str]) -> None:
-        """Search the home directory for texts of these sessions. Call this before the sessions are deleted."""
+        """Search the home directory for texts of these sessions. Call this before the sessions are
+        deleted."""
         words = MessageWords()
         with self._engine.read() as reader:
             for session_id in session_ids:
@@ -78,7 +80,8 @@ class Purge:
         self._left = list(self._find_files_with(words)) if words else []
 
     def write_note(self, writer: Writer, session_ids: Collection[str]) -> None:
-        """Write the note. Call this in the transaction that deletes the sessions, before it deletes them."""
+        """Write the note about the remaining work. Call this in the transaction that deletes the sessions,
+        before the rows are deleted."""
         note = {
             "sessions": {
                 session_id: self._engine.fingerprint(writer, session_id).encode()
@@ -114,10 +117,10 @@ class Purge:
     # ---------------------------------------------------------------- afterwards, as often as need be
 
     def finish(self, named: Collection[str] = ()) -> None:
-        """Do the work of all notes. Also clean the store's copies of `named` sessions that were deleted
-        without a note.
+        """Do the work of all notes. Also remove those sessions of `named` that were deleted without a note
+        from the store's copies.
 
-        Raise StoreBusy if a part could not be done yet. Its notes are kept, and all other work is done.
+        If some work cannot be done yet, raise StoreBusy after doing the rest. The notes are then kept.
         """
         with self._engine.read() as reader:
             notes = {key: _parse_note(text, self._folder) for key, text in reader.rows(NOTES)}
@@ -192,9 +195,10 @@ def _read_text(file: Path, sealed: FileReader) -> bytes:
 class MessageWords:
     """Recognises words of messages in files that people keep.
 
-    Two kinds of text identify a message in any file format: its longest run of words that are separated by
-    single spaces, and words that mix letters and digits, such as keys and passwords. A file that contains one
-    of them contains the message. Shorter phrases occur in every conversation and prove nothing.
+    Two kinds of text identify a message in any file format: the longest run of words in it that are separated
+    by single spaces, and single words that mix letters and digits, such as keys and passwords. If a file
+    contains such a text, it is taken to contain the message. Shorter phrases occur in every conversation and
+    prove nothing.
     """
 
     def __init__(self) -> None:
@@ -227,8 +231,8 @@ def _has_letters_and_digits(word: str) -> bool:
 
 
 def _decode_escapes(text: str) -> str:
-    r"""Replace JSON escapes by their characters, or by a space. Otherwise the `n` of `\n` would join the next
-    word."""
+    r"""Replace each JSON escape by its character, or by a space. If `\n` stayed in the text, its `n` would be
+    joined to the next word."""
     if "\\" not in text:
         return text
     return ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else " ", text)

@@ -1,9 +1,9 @@
 """Scrub: removal of one secret from the whole home directory. Everything else stays unchanged.
 
 The store is scrubbed first, in short transactions, then its copies, then the files beside it: transcripts,
-dumps, saved conversations and the spool. Each file is replaced atomically, so the next scrub completes one
-that was killed. Files that are no records of conversations, such as a configuration that needs the key, are
-reported but not changed. `secret_spellings` defines the forms of the secret.
+dumps, saved conversations and the spool. Each file is replaced atomically. If a scrub is killed, the next
+scrub completes it. Files that are not records of conversations, such as a configuration that needs the key,
+are reported but not changed. `secret_spellings` defines the spellings of the secret that are found.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ class Scrubber:
         self._engine = engine
 
     def scrub(self, secret: str, *, dry_run: bool = False) -> ScrubReceipt:
-        """Remove a secret everywhere. Return the counts by place. With `dry_run`, only count.
+        """Remove a secret everywhere. Return the number of occurrences by place. With `dry_run`, only count
+        them.
 
-        Ids, order, counts and times do not change. A file that another process is writing may need a second
-        run.
+        Ids, order, counters and times in the store do not change. If another process is writing to a file, a
+        second run may be needed.
         """
         spellings = Spellings(secret)
         if self._engine.read_only and not dry_run:
@@ -80,8 +81,8 @@ class _FileScrubber:
         self._note_left(file, "another program keeps writing to it")
 
     def _rewrite(self, file: Path) -> int | None:
-        """Remove the secret from a file. Return how often the file contained it, or None if the file changed
-        meanwhile."""
+        """Remove the secret from a file. Return the number of occurrences, or None if the file was changed by
+        another program in the meantime."""
         before = _read_state(file)
         cleaned, count = self._secret.remove_from_bytes(file.read_bytes())
         if not count:
@@ -110,6 +111,6 @@ def _list_files(folder: Path, *, tidy: bool) -> Iterator[Path]:
 
 
 def _read_state(file: Path) -> tuple[int, int, int]:
-    """Return the inode, size and modification time, which change when a file is written."""
+    """Return the inode, size and modification time. One of them changes when the file is written."""
     status = file.stat()
     return status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,14 +1,14 @@
 r"""Detection and removal of one secret in every spelling in which programs write it.
 
-These spellings are covered, also mixed and nested:
+These spellings are covered, including mixtures and nesting of them:
 
 - the secret itself, with each line end as LF or CR LF;
-- JSON escapes: `\"`, `\/`, `\n`, `\u00e9`, also escaped a second time, as in arguments of tool calls;
+- JSON escapes: `\"`, `\/`, `\n`, `\u00e9`, even if escaped twice, as in arguments of tool calls;
 - percent-encoding of any of its characters, and `+` for a space;
 - the Base64 of the whole secret as a separate word, in both alphabets.
 
-Not covered are forms from which the secret cannot be derived by a rule: a part of it, an encoding of it
-together with other text (the Base64 of `name:password`), a hash. Valid JSON stays valid JSON.
+These forms are not covered: a part of the secret, an encoding of the secret together with other text (the
+Base64 of `name:password`), a hash. Valid JSON stays valid JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?[0-9][0-9.eE+-]*+', re.DOTAL
 
 
 class Spellings:
-    """Finds and removes a secret. Its repr does not contain the secret."""
+    """Finds and removes a secret. The `repr` of this object does not contain the secret."""
 
     def __init__(self, secret: object) -> None:
         self._secret = _check_secret(secret)
@@ -54,8 +54,8 @@ class Spellings:
     def remove_from_bytes(self, data: bytes) -> tuple[bytes, int]:
         """Return the data without the secret, and the number of occurrences.
 
-        In binary data (a picture, a damaged database) the secret is overwritten, so that all offsets stay the
-        same.
+        In binary data (a picture, a damaged database), the secret is overwritten with the same number of
+        bytes, so that all offsets stay the same.
         """
         if not any(pattern.search(data) for pattern in self._in_bytes):
             return data, 0
@@ -67,8 +67,8 @@ class Spellings:
         return cleaned.encode(), count
 
     def mask_in_bytes(self, data: bytes) -> tuple[bytes, int]:
-        """Overwrite contiguous occurrences of the secret. The length does not change. Return the data and the
-        count."""
+        """Overwrite the secret wherever it is contiguous, without changing the length of the data. Return the
+        new data and the number of occurrences."""
         count = 0
         for pattern in self._in_bytes:
             data, replaced = pattern.subn(lambda match: b"*" * len(match[0]), data)
@@ -103,7 +103,8 @@ class Spellings:
         return self.remove_from_text(name)[0]
 
     def _remove_from_json(self, document: str) -> tuple[str, int]:
-        """Remove the secret from valid JSON. Only strings and numbers that contain it are rewritten."""
+        """Remove the secret from valid JSON. Only the strings and numbers that contain the secret are
+        rewritten."""
         count = 0
 
         def clean_token(match: re.Match[str]) -> str:
@@ -129,7 +130,7 @@ class Spellings:
 
 
 def _check_secret(secret: object) -> str:
-    """Check and normalise the secret. Error messages do not repeat it."""
+    """Check and normalise the secret. Error messages do not contain the secret."""
     if not isinstance(secret, str):
         raise errors.make_error(errors.InvalidArgument, f"a secret must be text, got {type(secret).__name__}")
     text = replace_surrogates(secret).replace("\r\n", "\n").strip()
@@ -153,7 +154,8 @@ def _check_secret(secret: object) -> str:
 def _build_pattern(secret: str) -> str:
     """Build a pattern with alternatives for each character. Matching takes linear time.
 
-    A run of backslashes is matched possessively and only from its start, so it is never tried twice.
+    A run of backslashes is matched possessively, and only from its start, so that each run is tried only
+    once.
     """
     parts: list[str] = []
     backslashes = 0
@@ -169,9 +171,10 @@ def _build_pattern(secret: str) -> str:
 
 
 def _build_char_pattern(char: str, *, after: int, first: bool) -> str:
-    """Build the pattern of one character that follows `after` backslashes of the secret.
+    """Build the pattern of the character `char`. In the secret, it comes directly after `after` backslashes.
 
-    Escaping may have doubled the backslashes several times.
+    The text may contain more backslashes than the secret, because each escaping doubles them. `first` is true
+    for the first character of the secret.
     """
     units = [int.from_bytes(pair) for pair in _split_pairs(char.encode("utf-16-be"))]
     escaped = r"\\++".join(f"u{_build_hex_pattern(f'{unit:04x}')}" for unit in units)
@@ -221,7 +224,7 @@ def _is_json(text: str) -> bool:
 
 
 def _escape_all(value: str) -> str:
-    """Encode a JSON string in which every character but ASCII letters and digits is escaped."""
+    """Encode a JSON string. Every character except ASCII letters and digits is escaped."""
     units = _split_pairs(value.encode("utf-16-be", "surrogatepass"))
     chars = [(int.from_bytes(unit), unit.decode("utf-16-be", "replace")) for unit in units]
     return (

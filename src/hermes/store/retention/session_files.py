@@ -1,5 +1,5 @@
-"""Files of single sessions beside a store: transcripts, request dumps, saved conversations and old contents of
-edited files."""
+"""Files beside a store that belong to single sessions: transcripts, request dumps, saved conversations, and
+the old contents of files that an agent edited."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hermes.store.sessions.sessions import EXISTS
 SAVED = "saved"
 """The folder of conversations that a person saved from a chat."""
 EDITS = "edits"
-"""The folder of old contents of files that an agent edited, with a folder for each conversation."""
+"""The folder for the old contents of files that an agent edited. It has a folder for each conversation."""
 
 
 def locate_edits(folder: Path, conversation: str) -> Path:
@@ -25,7 +25,8 @@ def locate_edits(folder: Path, conversation: str) -> Path:
 
 
 def remove_files(engine: Access, folder: Path, session_ids: Collection[str]) -> None:
-    """Remove the transcripts, request dumps and edits of deleted sessions. Ids are never used as paths or patterns."""
+    """Remove the transcripts, request dumps and edits of deleted sessions. An id is never used as a path or a
+    pattern."""
     if not session_ids:
         return
     for session_id in session_ids:
@@ -41,9 +42,9 @@ def remove_files(engine: Access, folder: Path, session_ids: Collection[str]) -> 
 
 
 def _is_of_other_session(engine: Access, name: str) -> bool:
-    """Return whether the file belongs to another, existing session.
+    """Return whether the file belongs to another session, which exists.
 
-    `session_a.json` can be the file of the session `a` or of the session `session_a`.
+    For example, `session_a.json` can be the file of the session `a` or of the session `session_a`.
     """
     other = name.removeprefix("session_").removesuffix(".json")
     if f"session_{other}.json" != name:
@@ -59,9 +60,10 @@ def remove_saved(folder: Path, names: Iterable[str]) -> None:
 
 
 def find_saved(folder: Path, session_ids: Collection[str]) -> list[str]:
-    """Return the names of saved conversations that contain one of these session ids.
+    """Return the file names of the saved conversations that name one of these session ids as their own.
 
-    Other files are left out, because the same words can come from another conversation.
+    Other files are left out, even if they contain the same words, because the words can come from another
+    conversation.
     """
     return [
         file.name
@@ -80,7 +82,8 @@ def _read_session_id(file: Path) -> str | None:
 
 
 def _is_dump_of(engine: Access, name: str, session_ids: Collection[str]) -> bool:
-    """Return whether a dump belongs to a deleted session. The longest known id in its name decides."""
+    """Return whether the request dump `name` belongs to one of the deleted `session_ids`. If the name fits
+    several known ids, the longest one counts."""
     rest = name.removeprefix("request_dump_")
     while "_" in rest:
         rest = rest.rpartition("_")[0]

@@ -19,9 +19,10 @@ from hermes.store.retention.deletion import IS_UNUSED, LEASED, compute_cutoff, i
 from hermes.store.sessions import blobs
 
 KEPT_CHARACTERS = 400
-"""The number of characters kept at each end."""
+"""The number of characters that are kept at the beginning, and at the end, of a shortened output."""
 BODIES_AT_ONCE, BYTES_AT_ONCE = 100, 4_000_000
-"""The most that one transaction rewrites. This keeps waits for the write lock short."""
+"""The most messages and bytes that one transaction rewrites. The limits keep waits for the write lock
+short."""
 
 UNUSED = """SELECT id FROM sessions WHERE root_id = id AND coalesce(conversation_active, started_at) <= ?
     ORDER BY conversation_active NULLS FIRST, id"""
@@ -46,7 +47,7 @@ REWRITE = "UPDATE messages SET content = ?, content_kind = 'text', thinned_bytes
 class Thinned(NamedTuple):
     messages: int
     bytes: int
-    """Bytes removed from the messages. The notes that replace them are not subtracted."""
+    """Bytes removed from the messages. The notes that were inserted in their place are not subtracted."""
     sessions: int
 
 
@@ -82,10 +83,10 @@ class Thinner:
         *,
         spare_running: bool = False,
     ) -> Thinned:
-        """Shorten tool output of more than `larger_than` bytes. With `dry_run`, change nothing and return the
-        expected result.
+        """Shorten tool output of more than `larger_than` bytes in conversations that were not used for
+        `older_than_days`. With `dry_run`, change nothing and return the expected result.
 
-        With `spare_running`, open terminal sessions whose process may be running are skipped.
+        With `spare_running`, skip conversations with an open terminal session whose process may be running.
         """
         run = _Run(
             compute_cutoff(older_than_days),
@@ -161,7 +162,7 @@ def _find_cuts(reader: Reader, batch: Batch, run: _Run) -> Iterator[_Cut]:
 
 
 def _make_cut(reader: Reader, message_id: int, octets: int, run: _Run) -> _Cut | None:
-    """Return the shortened message. None if it would not be smaller."""
+    """Return the shortened message. None if the message would not become smaller."""
     row = reader.row(BODY, message_id)
     assert row is not None
     session_id, content, kind = row

@@ -2,10 +2,11 @@
 
 A session in the trash (`trashed_at`) is in no list, count, search, title lookup, export or prune. It is not
 found by its id either, unless the caller includes the trash, and it cannot be written to. Sessions that were
-trashed together have the same time and are restored together. Their titles become free for other sessions.
-The trash keeps a title in `state_meta` as `trashed_title:<id>`. If a single session of a conversation is
-trashed, its continuations are detached and become a conversation of their own. `trashed_next:<id>` lists
-them.
+trashed together have the same time and are restored together.
+
+The title of a trashed session can be used by other sessions; it is kept in `state_meta` as
+`trashed_title:<id>`. If only one session of a conversation is trashed, its continuations are detached and
+become a separate conversation. `trashed_next:<id>` lists these continuations.
 """
 
 from __future__ import annotations
@@ -71,10 +72,10 @@ class Trash:
         self._engine = engine
 
     def trash_session(self, session_id: str, segment: bool = False) -> list[str]:
-        """Move a conversation and its subagents to the trash. Return the moved ids. Its chats start a new
-        session.
+        """Move a conversation and its subagents to the trash. Return the moved ids. The chats of the
+        conversation lose their routes, so their next message starts a new session.
 
-        With `segment`, move only that session. If the session does not exist, return an empty list.
+        With `segment`, move only this session. If the session does not exist, return an empty list.
         """
         now = clock.now()
         went: list[str] = []
@@ -114,8 +115,8 @@ class Trash:
         return self._engine.write(work, share=False)
 
     def list_contents(self, trash_days: float = KEPT_DAYS) -> list[dict[str, Any]]:
-        """Return the trash, newest first: one row per group that was trashed together, with its time of
-        deletion."""
+        """Return the contents of the trash, newest first. Each row is a group of sessions that were trashed
+        together, with the time of deletion."""
         with self._engine.read(settled=True) as reader:
             rows = reader.rows(IN_TRASH)
         thrown = (list(group) for _at, group in groupby(rows, key=lambda row: row[7]))
@@ -128,8 +129,8 @@ class Trash:
         purge: bool = False,
         sessions_dir: Path | str | None = None,
     ) -> int:
-        """Delete the sessions that have been in the trash for `older_than_days`. 0 deletes all. Return their
-        number."""
+        """Delete the sessions that have been in the trash for `older_than_days`, or all sessions in the trash
+        if it is 0. Return the number of deleted sessions."""
         cutoff, folder = compute_cutoff(older_than_days), check_optional_path("sessions_dir", sessions_dir)
         with self._engine.read() as reader:
             rows = reader.rows(LAIN_LONG, cutoff)
@@ -148,8 +149,8 @@ class Trash:
 
 
 def restore_group(writer: Writer, session_id: str) -> list[str]:
-    """Restore a session and the sessions trashed with it. Return the restored ids, or an empty list if it was
-    not in the trash."""
+    """Restore a session and the sessions that were trashed with it. Return the restored ids, or an empty list
+    if the session was not in the trash."""
     at = writer.value(WHEN, session_id)
     together = [] if at is None else _list_group(writer, at)
     for member in together:
@@ -160,8 +161,8 @@ def restore_group(writer: Writer, session_id: str) -> list[str]:
 
 
 def restore_session(writer: Writer, session_id: str) -> bool:
-    """Take a session out of the trash, with its title and continuations. Return False if it was not in the
-    trash.
+    """Take a session out of the trash. Restore its title and attach its continuations again. Return False if
+    the session was not in the trash.
 
     The caller must refresh the derived columns.
     """
@@ -205,8 +206,8 @@ def _list_group(reader: Reader, at: float) -> list[str]:
 
 
 def _select_still_trashed(thrown: list[tuple[float, list[str]]]) -> Units:
-    """Return a function that selects, inside the deleting transaction, the sessions that are still in the
-    trash."""
+    """Return a function for `remove_units`. It selects those of the sessions that are still in the trash when
+    the deleting transaction runs."""
 
     def units(writer: Writer) -> Iterator[list[str]]:
         for at, members in thrown:
@@ -216,7 +217,8 @@ def _select_still_trashed(thrown: list[tuple[float, list[str]]]) -> Units:
 
 
 def _make_row(group: list[Row], trash_days: float) -> dict[str, Any]:
-    """Return one row for a trashed group: its first session, its newest title and the sum of its messages."""
+    """Return one row for a trashed group: its first session, its newest title and its total number of
+    messages."""
     members = {row[0] for row in group}
     heads = [row for row in group if row[8] not in members]
     first = heads[0] if heads else group[0]
