@@ -1,8 +1,8 @@
 """Activity since a time, for reports: sessions with their cost, messages and tool calls.
 
 All figures come from one snapshot. Rows are streamed and counted in SQL where possible, and message texts are
-not read, so a large store takes time but little memory. A session belongs to the window if it starts in it.
-Sessions in the trash are not counted.
+not read. A large store therefore takes time but little memory. The window begins at the given time, and a
+session belongs to it if the session started in it. Sessions in the trash are not counted.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class Spent(NamedTuple):
 class SessionActivity(NamedTuple):
     id: str
     conversation: str
-    """The first session of the conversation. For a subagent, that of the conversation it worked for."""
+    """The first session of the conversation. For a subagent, the first session of the conversation that it
+    worked for."""
     source: str
     model: str | None
     title: str | None
@@ -111,12 +112,13 @@ class SessionActivity(NamedTuple):
     messages: int
     tool_calls: int
     used: UsageLine
-    """The usage in the columns of the session. `spent` combines the columns with the usage rows."""
+    """The usage in the columns of the session. `spent` contains the usage rows, and what the columns have in
+    excess of them."""
     spent: tuple[Spent, ...]
 
 
 class MessageCounts(NamedTuple):
-    """Numbers of messages by role, and of tool messages by the name of the tool."""
+    """The number of messages by role, and the number of tool messages by name of the tool."""
 
     roles: dict[str, int]
     tools: dict[str, int]
@@ -131,7 +133,8 @@ class WholeConversation(NamedTuple):
 
 
 class Activity:
-    """The activity since a time, read from one snapshot. It is valid inside the `with` block of `open_since`."""
+    """The activity since a time, read from one snapshot. It can be used only inside the `with` block of
+    `open_since`."""
 
     def __init__(self, reader: Reader, since: float, sources: str | None) -> None:
         self._reader = reader
@@ -166,8 +169,8 @@ class Activity:
         return self._reader.each(TIMES, *self._window)
 
     def read_whole(self, conversation: str) -> WholeConversation:
-        """Return the name and cost of a conversation from `list_sessions`, including its cost before the
-        window."""
+        """Return the name, source and usage of a conversation, including its usage before the window.
+        `conversation` is a value from `list_sessions`."""
         rows = self._reader.rows(NAMES, conversation)
         names = [row[0] for row in rows if row[0]] or [row[1] for row in reversed(rows) if row[1]]
         spent: list[Spent] = []
@@ -214,8 +217,8 @@ class Activities:
 
     @contextmanager
     def open_since(self, since: float, sources: Sequence[str] | None = None) -> Iterator[Activity]:
-        """Open a snapshot of the activity in sessions that started at `since` or later, optionally of some
-        sources."""
+        """Open a snapshot of the activity in sessions that started at `since` or later. With `sources`, only
+        sessions of these sources are included."""
         start = check_time("since", since)
         source_names = (
             None if sources is None else [check_source(source) for source in check_names("sources", sources)]
@@ -230,7 +233,8 @@ def _make_spent(row: Row) -> Spent:
 
 
 def _classify_cost(used: UsageLine, status: str | None) -> str:
-    """Classify the cost in a session's columns. A column is also zero if no cost was recorded."""
+    """Classify the cost in a session's columns. An estimated cost of zero can mean that no cost was recorded,
+    so `status` decides then."""
     if used.actual_cost_usd is not None:
         return ACTUAL
     if status == INCLUDED:

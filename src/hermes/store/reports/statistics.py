@@ -30,10 +30,10 @@ class Statistics(NamedTuple):
     by_source: list[tuple[str, int]]
     in_trash: int
     text: int
-    """Text of messages by people and the agent."""
+    """Bytes of text in messages of people and the agent."""
     tool_output: int
     prompts: int
-    """System prompts of all sessions."""
+    """Bytes of the system prompts of all sessions."""
     files: dict[str, int]
     """Bytes on disk by purpose: `rows`, `index`, `attachments`, `free`, `log`."""
     last_write: tuple[int, str, float] | None

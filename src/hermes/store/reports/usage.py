@@ -1,9 +1,9 @@
 """Usage: one row per model call, and the sums in the documented columns of the session.
 
 The columns contain the total cost of a session, including auxiliary calls (titles, summaries). The rows add
-the model and the purpose. A caller that only uses `update_token_counts` writes no rows. The excess of the
-columns over the rows is attributed to the session's own model, at the session's start. A value that a
-provider did not report is NULL in the row and counts as zero in the sums.
+the model and the purpose. A caller that uses only `update_token_counts` writes no rows. If the columns
+contain more than the sum of the rows, the difference is attributed to the session's own model, at the
+session's start. A value that a provider did not report is NULL in the row and counts as zero in the sums.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from hermes.store.sessions.sessions import ADD_USAGE, LIVE, Usage
 
 PURPOSES = ("main", "auxiliary")
 MOST_TOKENS = 2**40
-"""The highest token count accepted. No call uses more, and sums stay exact integers."""
+"""The highest token count that is accepted. No call uses more, and with this limit sums stay exact
+integers."""
 ROUNDING = 1e-9
-"""In dollars. Smaller differences between sums of costs come from the order of addition."""
+"""Differences between sums of costs below this number of dollars are ignored. They come from the order of
+addition."""
 
 INSERT = """INSERT INTO model_usage (session_id, at, model, provider, base_url, purpose, input_tokens, output_tokens,
         cache_read_tokens, cache_write_tokens, reasoning_tokens, estimated_cost_usd, actual_cost_usd, cost_status,
@@ -113,7 +115,7 @@ class ModelCall(NamedTuple):
 
 
 class UsageLine(NamedTuple):
-    """The sum of several calls. `actual_cost_usd` is None if no call has one."""
+    """The sum of several calls. `actual_cost_usd` is None if no call has an actual cost."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -129,7 +131,7 @@ class UsageLine(NamedTuple):
         return UsageLine._make((*map(add, self[:-1], other[:-1]), sum(costs) if costs else None))
 
     def subtract(self, other: UsageLine) -> UsageLine:
-        """Return the usage in this line that is not in `other`. No count is below zero."""
+        """Return this line minus `other`. A count that would be negative becomes zero."""
         *counts, estimated = (max(0, more) for more in map(sub, self[:-1], other[:-1]))
         actual = (self.actual_cost_usd or 0.0) - (other.actual_cost_usd or 0.0)
         is_known_here_only = self.actual_cost_usd is not None and other.actual_cost_usd is None
@@ -180,7 +182,8 @@ class UsageRecords:
         return self._engine.write(work)
 
     def read(self, session_id: str, family: bool = False) -> UsageTotals:
-        """Return the usage of a session, or with `family` of its whole conversation and its subagents.
+        """Return the usage of a session. With `family`, return the usage of its whole conversation and of its
+        subagents.
 
         Branches are separate conversations. Sessions in the trash are not counted.
         """
@@ -221,7 +224,7 @@ def _make_line(row: Row) -> ModelUsage:
 
 
 def _find_unrecorded(columns: Row, recorded: UsageLine) -> ModelUsage:
-    """Return the usage in a session's columns that is in no row."""
+    """Return the usage in a session's columns that is not recorded in a usage row."""
     _id, model, provider, *sums = columns
     return ModelUsage(model, provider, "main", UsageLine(*sums).subtract(recorded))
 

@@ -1,4 +1,5 @@
 """Files beside an encrypted store: sealed with keys derived from the key of the store.
 
-Owns the sealed format, sealing and opening a whole home, and the list of what stays readable. Imports no engine.
+Owns the sealed format, the sealing and opening of a whole home, and the list of the files that stay readable.
+Imports no engine.
 """

@@ -1,4 +1,5 @@
-"""Files that remain readable in a home whose store is encrypted. Lists them and, on request, removes copies."""
+"""Files that remain readable in a home whose store is encrypted. Lists them and, on request, removes copies
+of stored data."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from hermes.store.values import PlainFiles
 MIRRORS, INDEX, MARKS = "sessions", "sessions.json", ".transcripts.json"
 """The folder with the gateway's mirror files, and the names of two of these files."""
 ROUTING_TAKEN_OVER = "gateway:older_routing"
-"""The key in `state_meta` that is set once `sessions.json` is a copy of the routing and not an older source of it."""
+"""The key in `state_meta` that is set once the gateway has read an older `sessions.json` as a source. From
+then on, the file is only a copy of the routing in the store."""
 EDITING = ".editing-"
 """The prefix of the folder in which a person edits a sealed file."""
 FOLDERS = {"spool": "spool", "gateway": "gateway", "whatsapp": "gateway", "logs": "logs"}
@@ -28,7 +30,7 @@ Is = Callable[[Path], bool]
 class Kind(NamedTuple):
     name: str
     tells: bool
-    """Whether they can contain text of conversations."""
+    """Whether files of this kind can contain text of conversations."""
     advice: str = ""
 
 
@@ -126,8 +128,11 @@ def _is_empty(file: Path) -> bool:
 def remove_mirrors(
     root: Path, is_stored: Callable[[str], bool], *, routing_stored: bool
 ) -> tuple[list[Path], list[str]]:
-    """Remove transcripts of stored sessions and `sessions.json`. Return (removed files, reasons why others
-    remain)."""
+    """Remove `sessions.json` and the transcripts of stored sessions. Return (removed files, reasons why the
+    others remain).
+
+    Without `routing_stored`, `sessions.json` is kept.
+    """
     removed: list[Path] = []
     left: list[str] = []
     files = sorted(find_files(root / MIRRORS).files)

@@ -1,9 +1,9 @@
 """Encrypted files beside an encrypted store ("sealed" files). Their keys are derived from the key of the
 store.
 
-A sealed file begins with a mark and a line of JSON, which holds the name of the file below the home and the
-id of its key. Both lines are authenticated, so a sealed file cannot be exchanged for another one. The rest is
-either one ciphertext (`file`), or one Base64 ciphertext per line (`log`), to which entries are appended
+A sealed file begins with two lines: a mark, and JSON with the path of the file below the home and the id of
+its key. Both lines are authenticated, so a sealed file cannot be exchanged for another one. The rest is
+either one ciphertext (`file`) or one Base64 ciphertext per line (`log`). Entries can be appended to a log
 without rewriting the file.
 
 The cipher is ChaCha20-Poly1305, as in the store, with a random nonce for each ciphertext. HKDF-SHA256 derives
@@ -33,7 +33,7 @@ MARK = b"\x89hermes-sealed 1\n"
 """The first byte is invalid in UTF-8, so a text file cannot be mistaken for a sealed file."""
 NONCE_BYTES, TAG_BYTES, KEY_ID_BYTES = 12, 16, 8
 LONGEST_HEADER = 40_000
-"""In bytes: a path of 4,096 characters, all escaped, plus the other fields."""
+"""Maximum length of the header in bytes: a path of 4,096 characters, all escaped, plus the other fields."""
 ZEROS = bytes(1 << 20)
 
 Form = Literal["file", "log"]
@@ -45,8 +45,8 @@ class KeySource(Protocol):
         available."""
 
     def key_with_id(self, key_id: str, file: Path) -> bytes:
-        """Return the key with this id. Raise `StoreLocked` if no key is available, `WrongKey` if the
-        available key has another id."""
+        """Return the key with the id `key_id`. Raise `StoreLocked` if no key is available, or `WrongKey` if
+        the available key has another id."""
 
 
 class Header(NamedTuple):
@@ -76,8 +76,8 @@ class SealedFiles:
         self.root, self._keys = root, keys
 
     def find_name(self, file: Path) -> str | None:
-        """Return the name under which a file is sealed. None for a file outside the home; such files are
-        never sealed."""
+        """Return the name under which a file is sealed, or None if the file is outside the home. Files
+        outside the home are never sealed."""
         try:
             return file.absolute().relative_to(self.root.absolute()).as_posix()
         except ValueError:
@@ -88,8 +88,8 @@ class SealedFiles:
     def read(self, file: Path, most: int | None = None, *, anywhere: bool = False) -> bytes:
         """Return the content of a sealed or plain file, or its first `most` bytes.
 
-        Raise `SealBroken` if a sealed file was modified, or was moved here from another place; `anywhere`
-        allows the latter. For a log, return the entries that can be decrypted.
+        Raise `SealBroken` if a sealed file was modified or moved. With `anywhere`, a moved file is accepted.
+        For a log, return the entries that can be decrypted.
         """
         with file.open("rb") as opened:
             data = opened.read(len(MARK))
@@ -119,14 +119,15 @@ class SealedFiles:
     # ---------------------------------------------------------------- writing
 
     def write(self, file: Path, content: bytes) -> None:
-        """Write a file atomically, readable only by its owner. The content is encrypted if the store is."""
+        """Write a file atomically, readable only by its owner. The content is encrypted if the store is
+        encrypted."""
         name = self.find_name(file)
         key = self._keys.key_for_writing() if name is not None else None
         replace_file(file, content if name is None or key is None else _seal_content(key, name, content))
 
     def append(self, file: Path, content: bytes) -> None:
-        """Append to a log, which is created if it is missing. If the store is encrypted, a plain log is
-        sealed first."""
+        """Append to a log. A missing log is created. If the store is encrypted, a plain log is sealed
+        first."""
         with lock_folder(file.parent):
             if not file.exists():
                 os.close(home.create_private_file(file))
@@ -143,7 +144,8 @@ class SealedFiles:
             _append_data(file, _seal_line(key, data[: header.length], content), whole_lines=True)
 
     def _seal_log(self, key: bytes, file: Path) -> bytes:
-        """Return a plain log as a sealed one. Its present content becomes the first entry."""
+        """Return the content of a plain log in the sealed format. The present content becomes the first
+        entry."""
         head = _make_head(key, self.find_name(file) or file.name, "log")
         content = file.read_bytes()
         return head + (_seal_line(key, head, content) if content else b"")
@@ -153,7 +155,7 @@ class SealedFiles:
     def seal_in_place(self, file: Path, form: Form = "file") -> Sealing:
         """Seal an existing file and overwrite its plain content with zeros.
 
-        A sealed file that was moved here or has an older key is sealed again.
+        A sealed file that was moved to this path, or that has an older key, is sealed again.
         """
         name, key = self.find_name(file), self._keys.key_for_writing()
         if name is None or key is None:
@@ -178,16 +180,16 @@ class SealedFiles:
         )
 
     def open_in_place(self, file: Path) -> bool:
-        """Decrypt a sealed file in place. Return False if it was plain. Raise `SealBroken` and change nothing
-        if any part of it is damaged."""
+        """Decrypt a sealed file in place. Return False if the file was plain. If any part of the file is
+        damaged, raise `SealBroken` and change nothing."""
         if not is_sealed(_read_beginning(file)):
             return False
         replace_file(file, self.read_opened(file))
         return True
 
     def read_opened(self, file: Path) -> bytes:
-        """Return the content of a sealed file, wherever it belongs. Raise `SealBroken` if any part of it is
-        damaged."""
+        """Return the content of a sealed file, even if it was moved. Raise `SealBroken` if any part of the
+        file is damaged."""
         data = file.read_bytes()
         header = _parse_header(data, file)
         key = self._keys.key_with_id(header.key_id, file)
@@ -203,12 +205,12 @@ class SealedFiles:
 
 
 def is_sealed(data: bytes) -> bool:
-    """Return whether a file with this beginning is sealed."""
+    """Return whether `data` is the beginning of a sealed file."""
     return data.startswith(MARK)
 
 
 def is_sealed_file(file: Path) -> bool:
-    """Return whether a file is sealed. False if it cannot be read."""
+    """Return whether a file is sealed. Return False if the file cannot be read."""
     try:
         with file.open("rb") as opened:
             return is_sealed(opened.read(len(MARK)))
@@ -222,7 +224,7 @@ def require_cipher() -> None:
 
 
 def key_id(key: bytes) -> str:
-    """Return the id of a key. It reveals nothing else about the key."""
+    """Return the id of a key. The id reveals nothing about the key."""
     return _derive_key(key, "key id", KEY_ID_BYTES).hex()
 
 
@@ -308,7 +310,8 @@ def _read_beginning(file: Path) -> bytes:
 
 
 def _append_data(file: Path, data: bytes, *, whole_lines: bool = False) -> None:
-    """Append to a file, completely or not at all. With `whole_lines`, begin after the last complete line."""
+    """Append to a file, completely or not at all. With `whole_lines`, begin on a new line if the last line is
+    incomplete."""
     descriptor = home.open_private_file(file, os.O_RDWR | os.O_APPEND)
     with os.fdopen(descriptor, "a+b", buffering=0) as opened:
         end = opened.seek(0, os.SEEK_END)
@@ -325,8 +328,8 @@ def _append_data(file: Path, data: bytes, *, whole_lines: bool = False) -> None:
 
 
 def _replace_and_wipe(file: Path, data: bytes) -> str | None:
-    """Replace the content of a file, and overwrite the old content with zeros unless the old file has another
-    name."""
+    """Replace the content of a file, and overwrite the old content with zeros. If the old file has another
+    hard link, it is not overwritten, and a note says so."""
     home.tighten(str(file), home.PRIVATE_FILE)
     with file.open("r+b", buffering=0) as old:
         replace_file(file, data)
@@ -334,8 +337,8 @@ def _replace_and_wipe(file: Path, data: bytes) -> str | None:
 
 
 def wipe(descriptor: int, *, start: int = 0) -> bool:
-    """Overwrite a file that has lost its name with zeros. Return False and change nothing if it has another
-    name."""
+    """Overwrite a file with zeros after its last name was removed. If the file still has a name, change
+    nothing and return False."""
     status = os.fstat(descriptor)
     if status.st_nlink:
         return False

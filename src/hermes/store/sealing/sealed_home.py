@@ -1,7 +1,7 @@
 """Seals and opens all files of a home that are encrypted together with the store.
 
-Each file is replaced completely or not at all. After a crash, every file is either plain or sealed. Both can
-be read, and the next call continues with the rest.
+Each file is replaced completely or not at all. After a crash, every file is either plain or sealed, and can
+be read in both cases. The next call continues with the remaining files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HISTORY = "chat_history"
 INCOMING = "gateway/incoming"
 SEALED_FOLDERS = ("memories", "skills", "people", INCOMING, "sessions/edits")
 LOCKED_FOLDERS = ("memories", "skills")
-"""Writers below one of these folders hold its lock."""
+"""Folders with a lock. A process that writes below such a folder holds the folder's lock."""
 
 Act = Callable[[Path, Form], tuple[bool, str | None]]
 """Processes one file. Returns whether the file changed, and a note for the person or None."""
@@ -31,7 +31,7 @@ Act = Callable[[Path, Form], tuple[bool, str | None]]
 class Changed(NamedTuple):
     files: tuple[Path, ...]
     left: tuple[str, ...]
-    """Files that were not changed and other notes, one line each."""
+    """Notes, one line each: files that were not changed, with the reason, and other remarks."""
 
 
 def seal_files(sealed: SealedFiles) -> Changed:
@@ -70,7 +70,7 @@ def find_broken_files(sealed: SealedFiles) -> list[str]:
 
 
 def find_links(root: Path) -> list[Path]:
-    """Return the symbolic links in folders that are sealed. Their targets are used, but not sealed."""
+    """Return the symbolic links in folders that are sealed. The targets of links are read, but not sealed."""
     return _list_entries(root, link=True)
 
 
@@ -106,8 +106,8 @@ def _change_file(file: Path, root: Path, act: Act, failed: str, changed: list[Pa
 
 
 def _list_entries(root: Path, *, link: bool) -> list[Path]:
-    """Return the files, or with `link` the symbolic links, in folders that are sealed. Entries with the same
-    lock are adjacent."""
+    """Return the files in folders that are sealed, or with `link` the symbolic links there. Entries that need
+    the same lock are adjacent."""
     places = [root / name for name in (HISTORY, *SEALED_FOLDERS)]
     paths = [place for place in places if place.is_symlink() or place.is_file()]
     for place in places:
@@ -127,7 +127,8 @@ def _list_entries(root: Path, *, link: bool) -> list[Path]:
 
 
 def _lock_folder(root: Path, file: Path) -> Path | None:
-    """Return the folder whose lock the writers of a file hold: `memories` or `skills`, of the home or of a person."""
+    """Return the folder whose lock must be held to write the file: `memories` or `skills`, of the home or of
+    a person. None for other files."""
     parts = file.relative_to(root).parts[:-1]
     start = 2 if parts[:1] == ("people",) else 0
     if len(parts) > start and parts[start] in LOCKED_FOLDERS:

@@ -17,11 +17,11 @@ from hermes.store.content import encode as encode_column
 from hermes.text import FILE_NAMES, REFERENCE, get_data_url_head, is_file_place, replace_surrogates
 
 THRESHOLD = 4096
-"""Shorter content stays in the message row, in characters."""
+"""Attachments of at most this many characters stay in the message row."""
 
 KIND = "blobs"
 MENTION = '"\\u0000' + REFERENCE[1:]
-"""The first characters of a reference in JSON."""
+"""The first characters of a reference in stored JSON."""
 HASH_LENGTH = 64
 
 
@@ -68,8 +68,10 @@ def extract_attachments(content: object) -> tuple[Any, list[Attachment]]:
 
 def restore_attachments(content: Any, load: Callable[[bytes], bytes | None], *, foreign: bool = False) -> Any:
     """Replace the references in decoded content by their attachments, in place, and return the content.
+    `load` returns the bytes for a hash.
 
-    A missing attachment becomes a note. In `foreign` content, a reference to an unknown hash stays as it is.
+    A missing attachment becomes a note. In `foreign` content, which another program stored, a reference to an
+    unknown hash stays as it is.
     """
     whole = [content]
     stack: list[Any] = [whole]
@@ -85,7 +87,8 @@ def restore_attachments(content: Any, load: Callable[[bytes], bytes | None], *, 
 
 
 def has_references(stored: object, kind: str | None) -> bool:
-    """Return whether a row can contain references: its kind is "blobs", or another program copied such a row."""
+    """Return whether a row can contain references: its kind is "blobs", or another program has copied a row
+    of that kind."""
     return kind == KIND or (kind is None and isinstance(stored, str) and MENTION in stored)
 
 
@@ -152,7 +155,8 @@ def _restore_text(text: str, load: Callable[[bytes], bytes | None], foreign: boo
 
 
 def _parse_hash(text: str) -> bytes | None:
-    """Parse the hash that follows the reference mark. Return None if there is none."""
+    """Parse the hash of a reference. `text` is the reference after its prefix. Return None if it does not
+    begin with a hash."""
     digits = text[:HASH_LENGTH]
     if (
         len(digits) < HASH_LENGTH

@@ -1,9 +1,10 @@
-"""Blobs: the bytes of large attachments. Each is stored once, by its hash, while a message refers to it.
+"""Blobs: the bytes of large attachments. Each blob is stored once, by its hash, as long as a message refers
+to it.
 
-A message, its blobs and its references are written in one transaction. The last reference and its blob are
-deleted in one transaction. Other programs do not maintain references. A message that they delete can leave a
-blob without a reference; `collect` removes it. A message that they copy is noted by the triggers and gets its
-references before any blob is deleted.
+A message, its blobs and its references are written in one transaction. When the last reference to a blob is
+deleted, the blob is deleted in the same transaction. Other programs do not maintain references. If they
+delete a message, its blob can be left without a reference; `collect` removes such blobs. If they copy a
+message, triggers note the copy, and its references are added before any blob is deleted.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from hermes.store.values import Collected
 
 AT_ONCE = 64
-"""The most blobs collected per transaction. Blobs can be large, and other writers wait for the transaction.
-"""
+"""The maximum number of blobs that one transaction deletes. Blobs can be large, and other writers wait for
+the transaction."""
 LAST_ID = 2**63 - 1
 MOST_TOLD = 20
 
@@ -88,7 +89,7 @@ class Blobs:
 
 
 def decode(reader: Reader, stored: Any, kind: str | None) -> Any:
-    """Decode stored content with its attachments. A note replaces an attachment that is lost."""
+    """Decode stored content with its attachments. A lost attachment is replaced by a note."""
     value = content.decode(stored, kind)
     if not has_references(stored, kind):
         return value
@@ -108,8 +109,8 @@ def detach_blobs(writer: Writer, message_id: int) -> None:
 
 
 def list_hashes(reader: Reader, session_id: str) -> list[bytes]:
-    """Return the hashes that a session's messages refer to. Read them before deleting messages, for
-    `drop_unused`."""
+    """Return the hashes of the blobs that a session's messages refer to. Call this before the messages are
+    deleted, and pass the hashes to `drop_unused` afterwards."""
     return [row[0] for row in reader.rows(HELD_BY, session_id)]
 
 
@@ -125,8 +126,8 @@ def drop_unused(writer: Writer, hashes: Iterable[bytes]) -> None:
 
 
 def adopt_references(writer: Writer, up_to: int = LAST_ID) -> None:
-    """Add the references of noted messages, which other programs copied or moved, so that their blobs are
-    kept."""
+    """Add the missing references of messages that other programs copied or moved, so that their blobs are
+    kept. Triggers have noted these messages."""
     _add_references(writer, writer.rows(NOTED, up_to))
 
 
@@ -180,7 +181,7 @@ def find_drift(reader: Reader) -> list[str]:
 
 
 def _format_hash(hash_: object) -> str:
-    """Return the first digits of a hash. A damaged page can return any type of value."""
+    """Return the first digits of a hash. In a damaged database, the value can have any type."""
     return hash_.hex()[:12] if isinstance(hash_, bytes) else repr(hash_)[:12]
 
 

@@ -1,9 +1,11 @@
 """Carried context: messages of earlier sessions in a session's context, as ranges of message ids.
 
 Messages are not copied. The ranges are in the order in which the model receives the messages. Every id in a
-range is carried: a range never spans messages that other sessions wrote in between. A range with a negative
-position was set aside by a rewind and can be restored. Its position is the negated time of the rewind in
-microseconds. Small negative positions, from earlier versions and imports, have no time.
+range is carried: a range never includes messages that other sessions wrote in between.
+
+A range with a negative position was set aside by a rewind and can be restored. Its position is the time of
+the rewind in microseconds, negated. Negative positions close to zero, from earlier versions and imports,
+encode no time.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ LOWEST = "SELECT min(position) FROM carried_context WHERE session_id = ?"
 SET_ASIDE_SINCE = """SELECT position, first_message_id, last_message_id FROM carried_context
     WHERE session_id = ?1 AND position < 0 AND (position <= ?2 OR position > ?3) ORDER BY position"""
 UNTIMED = -(10**12)
-"""Negative positions above this value have no time."""
+"""Negative positions above this value encode no time."""
 
 SPAN = "SELECT min(id), max(id) FROM messages WHERE session_id = ?"
 # Order of the heirs: sessions with the message in their live context, by start time, then sessions that only
@@ -53,7 +55,8 @@ SET_COUNTS = "UPDATE sessions SET message_count = ?, tool_call_count = ? WHERE i
 
 
 def list_live_ids(reader: Reader, session_id: str) -> list[int]:
-    """Return the ids of a session's live context, in the order in which the model receives the messages."""
+    """Return the message ids of a session's live context, in the order in which the model receives the
+    messages."""
     carried = [row[0] for row in reader.rows(LIVE, session_id)]
     seen = set(carried)
     return carried + [row[0] for row in reader.rows(OWN, session_id) if row[0] not in seen]
@@ -80,11 +83,11 @@ def carry_messages(writer: Writer, session_id: str, ids: Sequence[int]) -> None:
 def set_aside_messages(
     writer: Writer, session_id: str, ids: Sequence[int], rewound_at: float | None = None
 ) -> None:
-    """Store the messages that a rewind takes out of the carried context, with the rewind's time if it is
-    known.
+    """Set aside the messages `ids`, which a rewind takes out of the carried context. `rewound_at` is the time
+    of the rewind, if it is known.
 
-    A later rewind takes out earlier messages of the context and gets lower positions, so the order of
-    positions is the order of the context.
+    Each later rewind takes out messages that come earlier in the context, and their ranges get lower
+    positions. The order of positions is therefore the order of the context.
     """
     runs = make_ranges(ids)
     highest = 0 if rewound_at is None else encode_rewind_time(rewound_at)
@@ -103,12 +106,13 @@ def _decode_rewind_time(position: int) -> float | None:
 
 
 def list_rewind_times(reader: Reader, session_id: str) -> list[float | None]:
-    """Return the time at which each range was set aside, latest first. None means unknown."""
+    """Return the time at which each range was set aside, latest first. An unknown time is None."""
     return [_decode_rewind_time(position) for position, _first, _last in reader.rows(REWOUND, session_id)]
 
 
 def restore_set_aside_since(writer: Writer, session_id: str, rewound_at: float) -> list[int]:
-    """Delete the ranges set aside at or after `rewound_at`, or at an unknown time. Return their message ids."""
+    """Delete the ranges that were set aside at or after `rewound_at`, or at an unknown time. Return their
+    message ids; the caller carries them again."""
     back: list[int] = []
     rows = writer.rows(SET_ASIDE_SINCE, session_id, encode_rewind_time(rewound_at), UNTIMED)
     for position, first, last in rows:
@@ -118,7 +122,8 @@ def restore_set_aside_since(writer: Writer, session_id: str, rewound_at: float) 
 
 
 def restore_set_aside(writer: Writer, session_id: str, since_id: int) -> list[int]:
-    """Delete the set-aside ranges from the id `since_id` on. Return their message ids."""
+    """Delete the set-aside ranges, as far as their message ids are `since_id` or higher. Return these ids;
+    the caller carries them again."""
     back: list[int] = []
     for position, first, last in writer.rows(REWOUND, session_id):
         if last >= since_id:
@@ -139,7 +144,8 @@ def rehome_messages(
 ) -> None:
     """Move messages of a session to the sessions that carry them, before the session's own rows are deleted.
 
-    `going` are sessions that are deleted too and get nothing. `span` limits the move to a range of ids.
+    `going` are other sessions that are deleted too; no message moves to them. `span` limits the move to a
+    range of ids.
     """
     first, last = span or writer.row(SPAN, session_id) or (None, None)
     if first is None or last is None:
@@ -157,7 +163,7 @@ def rehome_messages(
 
 
 def recount_messages(writer: Writer, session_id: str) -> None:
-    """Set the documented counters from the session's own live messages."""
+    """Set the documented counters of a session from its own live messages."""
     rows = writer.rows(CALLS_OF, session_id)
     calls = sum(count_calls(role, from_json(text, text)) for role, text in rows)
     writer.run(SET_COUNTS, writer.value(COUNT_OF, session_id), calls, session_id)

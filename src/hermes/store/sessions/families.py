@@ -75,7 +75,7 @@ END_UNDONE = "UPDATE sessions SET ended_at = ?, end_reason = 'reset_undone' WHER
 
 
 class Child(NamedTuple):
-    """The values that a caller can set on a child session. The child inherits all others from its parent."""
+    """The values that a caller can set on a child session. All other values are inherited from the parent."""
 
     session_id: str
     title: str | None
@@ -107,7 +107,8 @@ class Child(NamedTuple):
 class ChatRouting(Protocol):
     """The routes from chats to sessions, implemented by `store.chats.routing`.
 
-    The chats folder imports this one, not the reverse.
+    This protocol exists because `store.chats` imports this folder, so that this folder cannot import
+    `store.chats`.
     """
 
     def move_chats(self, writer: Writer, from_session: str, to_session: str, at: float) -> int: ...
@@ -133,8 +134,8 @@ class Families:
         child: Child,
         lease_epoch: int | None,
     ) -> str:
-        """End a session by compression. Return the id of a child that carries its summary and some of its
-        messages."""
+        """End a session by compression. Return the id of the child, which carries the summary and some
+        messages of the parent."""
         text = require_text("summary", summary)
         if not text.strip():
             raise errors.make_error(errors.InvalidArgument, "summary must not be empty")
@@ -174,8 +175,8 @@ class Families:
         lease_epoch: int | None,
         session_key: str | None = None,
     ) -> str:
-        """Start a separate conversation from a session's context, up to the message `at_message`. Return its
-        id.
+        """Start a separate conversation that carries a session's context, up to the message `at_message`.
+        Return the id of the new session.
 
         With a `session_key`, only that chat moves to the new conversation.
         """
@@ -196,10 +197,10 @@ class Families:
     def reset(
         self, parent: str, reason: str, child: Child, lease_epoch: int | None, session_key: str | None = None
     ) -> str:
-        """Start a new, empty conversation that is linked to the old one. Return its id.
+        """Start a new, empty conversation that is linked to the old one. Return the id of its session.
 
-        The chats of the old conversation move to the new one. With a `session_key`, only that chat moves. The
-        old conversation then stays open if other chats use it.
+        The chats of the old conversation move to the new one. With a `session_key`, only that chat moves, and
+        the old conversation stays open if other chats use it.
         """
         key = check_optional_text("session_key", session_key)
         return self._begin(parent, child, lease_epoch, "reset", require_text("reason", reason), only=key)
@@ -253,8 +254,8 @@ class Families:
         return self._engine.write(work, share=False)
 
     def undo_reset(self, session_id: str, lease_epoch: int | None) -> str:
-        """Resume the conversation that preceded a reset. Return its id. Fail if a person has written since
-        the reset."""
+        """Undo a reset: resume the conversation before it. Return the id of its live session. Raise an error
+        if a person has written since the reset."""
         at, epoch = clock.now(), check_optional_integer("lease_epoch", lease_epoch)
 
         def work(writer: Writer) -> str:
@@ -285,8 +286,8 @@ class Families:
 def _choose_title(
     writer: Writer, child: Child, relation: str, above: dict[str, Any]
 ) -> tuple[str | None, str | None]:
-    """Return (title, title_by) of a child: numbered for a continuation, with ` (2)` for a branch, otherwise
-    none."""
+    """Return (title, title_by) of a child. A title that the caller passes is used first. Otherwise a
+    continuation gets the parent's title with the next number, and a branch the parent's title with ` (2)`."""
     if child.title is not None:
         return find_free_title(writer, child.title, above["owner"], child.session_id), "person"
     old, by = above["title"], above["title_by"]
@@ -298,8 +299,8 @@ def _choose_title(
 
 
 def _choose_prompt(child: Child, relation: str, above: dict[str, Any]) -> str | None:
-    """Return the child's prompt. A branch keeps its parent's, so that the provider's prefix cache stays
-    valid."""
+    """Return the system prompt of a child. A branch inherits the prompt of its parent, so that the provider's
+    prefix cache stays valid."""
     return child.system_prompt or (above["system_prompt"] if relation == "branch" else None)
 
 

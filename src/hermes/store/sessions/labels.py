@@ -1,9 +1,9 @@
 """Labels of conversations: pins, archive, tags and workspace.
 
 Pinning and archiving apply to the whole conversation, or with `segment` to one session. Tags belong to the
-conversation. They are stored on its first session and read from all its sessions, so they remain when the
-family changes. Tags are stored in lower case. Tags are therefore case-insensitive, and their spelling does
-not reveal that another person uses the same tag.
+conversation. They are stored on its first session and read from all its sessions, so that they remain when
+the family changes. Tags are stored in lower case. They are therefore case-insensitive, and the spelling of a
+tag does not reveal that another person uses the same tag.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class SessionLabels:
         self._engine = engine
 
     def pin(self, session_id: str, pinned: bool = True, segment: bool = False) -> bool:
-        """Pin a conversation, so that it is never pruned, or unpin it. Return whether it exists."""
+        """Pin a conversation, so that it is never pruned. With `pinned=False`, unpin it. Return whether the
+        conversation exists."""
         at = (clock.now(),) if pinned else ()
 
         def work(writer: Writer) -> bool:
@@ -62,8 +63,8 @@ class SessionLabels:
         return self._engine.write(work, share=False)
 
     def archive(self, session_id: str, archived: bool, segment: bool = False) -> bool:
-        """Archive a conversation, which hides it from lists for people, or unarchive it. Return whether it
-        exists."""
+        """Archive a conversation, which hides it from lists for people. With `archived=False`, unarchive it.
+        Return whether the conversation exists."""
         flag = int(bool(archived))
 
         def work(writer: Writer) -> bool:
@@ -116,7 +117,7 @@ class SessionLabels:
             return [] if root is None else _read_tags(reader, root)
 
     def count_tags(self) -> list[tuple[str, int]]:
-        """Return each tag with the number of its conversations, most used first."""
+        """Return each tag with the number of conversations that have it, most used first."""
         with self._engine.read(settled=True) as reader:
             return [(tag, count) for tag, count in reader.rows(ALL_TAGS)]
 
@@ -137,7 +138,7 @@ def _read_tags(reader: Reader, root: str) -> list[str]:
 
 
 def _find_root(writer: Writer, session_id: str) -> str | None:
-    """Return the root of a session's conversation, after applying changes that other programs made."""
+    """Apply the changes that other programs made, and return the root of a session's conversation."""
     derived.settle(writer)
     root: str | None = writer.value(LIVE_ROOT, session_id)
     return root

@@ -1,8 +1,8 @@
 """Lineage: the parent and child relations of sessions.
 
 A continuation is recorded on the child (`relation = 'compression'`). The live session of a conversation is
-its last continuation. Every walk records the sessions it has visited, so a cycle ends it. There is no limit
-on the length of a chain.
+its last continuation. Every walk along the relations remembers the sessions it has visited, and ends if it
+meets one of them again (a cycle). There is no limit on the length of a chain.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Relative(NamedTuple):
     def walk(self) -> Iterator[tuple[int, Relative]]:
         """Yield (depth, session) for this session and its descendants, parents first.
 
-        Iterative, because chains can be deeper than the stack allows.
+        The walk is iterative, because chains can be deeper than the stack allows.
         """
         waiting = [(0, self)]
         while waiting:
@@ -74,7 +74,7 @@ def find_tip(reader: Reader, session_id: str) -> str:
 
 
 def is_ancestor(reader: Reader, candidate: str, session_id: str) -> bool:
-    """Return whether this session continues `candidate`, directly or through other sessions."""
+    """Return whether `session_id` continues `candidate`, directly or through other sessions."""
     seen: set[str] = set()
     at: str | None = session_id
     while at is not None and at not in seen:
@@ -111,14 +111,15 @@ class Lineage:
             return find_tip(reader, session_id)
 
     def find_root(self, session_id: str) -> str | None:
-        """Return the permanent id of the session's conversation. None if the session does not exist."""
+        """Return the permanent id of the session's conversation, which is the id of its first session. None
+        if the session does not exist."""
         with self._engine.read(settled=True) as reader:
             ancestor = None if reader.value(IS_TRASHED, session_id) else reader.value(ROOT, session_id)
             return None if ancestor is None else str(ancestor)
 
     def find_resume_target(self, session_id: str) -> str:
-        """Return the session to resume: this one, or its first descendant with messages if it has none
-        itself."""
+        """Return the session to resume. This is the session itself if it has messages, or else its first
+        descendant that has some."""
         if not session_id:
             return session_id
         with self._engine.read(settled=True) as reader:

@@ -2,7 +2,7 @@
 
 `preview`, `last_active` and the place in the family are stored on the session row; `derived` maintains them.
 The documented lists hide nothing. The list for people (`list_conversations`) hides jobs, subagents, tool
-sessions and archived conversations. It counts the hidden conversations by reason, with one query.
+sessions and archived conversations, and counts the hidden conversations by reason with one query.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ COUNT = "SELECT kind, archived, source, count(*) FROM sessions"
 BY_KIND = "GROUP BY kind, archived, source"
 COUNTED = " ".join((COUNT, WITH_SUBAGENTS, NAMED, OTHERS, BY_KIND))
 COUNTED_IN_INDEX = " ".join((COUNT, WITH_SUBAGENTS, NAMED, BY_KIND))
-"""The usual count. An index alone answers it."""
+"""The count without the filters of OTHERS, which is the usual case. An index alone answers it."""
 # A list shows the newest title of a conversation.
 TITLE = """(SELECT m.title FROM sessions m WHERE m.root_id = sessions.id AND m.trashed_at IS NULL
     AND m.title IS NOT NULL ORDER BY m.started_at DESC, m.id DESC LIMIT 1)"""
@@ -110,14 +110,14 @@ KINDS = ("chat", *HIDDEN_KINDS)
 
 
 COUNTED_MESSAGES, COUNTED_CALLS = "conversation_message_count", "conversation_tool_call_count"
-"""The counts of all segments in a row of `list_rich`. The documented `message_count` and `tool_call_count` are
-those of the live session."""
+"""Names of the counts over all segments in a row of `list_rich`. The documented `message_count` and
+`tool_call_count` count only the live session."""
 PROJECTED = (
     *("id", "ended_at", "end_reason", "message_count", "tool_call_count", "title"),
     *("last_active", "preview", "model", "system_prompt"),
 )
-"""The values that a conversation's row takes from its live session. All others are those of its first
-session."""
+"""The columns whose values in a conversation's row come from its live session. All other values come from its
+first session."""
 # The segments of a conversation, newest first. Only listed conversations are read.
 SEGMENTS = """SELECT title, preview, coalesce(message_count, 0), coalesce(tool_call_count, 0) FROM sessions
     WHERE root_id = ? AND trashed_at IS NULL ORDER BY started_at DESC, id DESC"""
@@ -127,7 +127,8 @@ ONE = " ".join((ROWS, "WHERE id = ?"))
 
 
 class ConversationFilter(NamedTuple):
-    """The filters of a list for people. None means no restriction. Times refer to the last activity."""
+    """The filters of a list for people. None means no restriction. `since` and `until` refer to the last
+    activity."""
 
     sources: Sequence[str] | None = None
     exclude_sources: Sequence[str] | None = None
@@ -193,11 +194,12 @@ class Listing:
         order: str = "activity",
         pinned_first: bool = False,
     ) -> ConversationPage:
-        """Return a page of conversations, their total number, and the number of hidden ones by reason.
+        """Return a page of conversations, their total number, and the number of hidden conversations by
+        reason.
 
-        Jobs, subagents, tool sessions and archived conversations are hidden by default. A filter by source
-        includes the jobs and tool sessions of the source, but not its subagents. A filter by kind includes
-        subagents.
+        By default, jobs, subagents, tool sessions and archived conversations are hidden. With
+        `filters.sources`, jobs and tool sessions of these sources are shown, but subagents stay hidden. With
+        `filters.kinds`, no kind is hidden.
         """
         page = (row_limit(limit), max(0, check_integer("offset", offset)))
         if order not in ORDERS:
@@ -273,7 +275,7 @@ def _find_hidden_kinds(filters: ConversationFilter, include_hidden: bool) -> tup
 
 
 def _bind_named(filters: ConversationFilter) -> tuple[object, ...]:
-    """Return the parameters of NAMED, each twice, as the statement uses them."""
+    """Return the parameters of NAMED. Each value is repeated, because the statement uses it twice."""
     each = (
         None if filters.sources is None else join_names(_check_sources("sources", filters.sources)),
         join_names(_check_sources("exclude_sources", filters.exclude_sources))
@@ -316,10 +318,10 @@ def _check_kinds(values: Sequence[str]) -> tuple[str, ...]:
 
 
 def project_tip(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a conversation with the values of its live session, and the counts of all segments.
+    """Return the row of a conversation with the values of its live session and the counts of all segments.
 
     A live session that was just created by a compression has no messages of its own. The row then shows the
-    title and the preview of the segment before it.
+    title and preview of an earlier segment.
     """
     row = {**row, COUNTED_MESSAGES: row["message_count"] or 0, COUNTED_CALLS: row["tool_call_count"] or 0}
     live = find_tip(reader, row["id"])
@@ -338,7 +340,7 @@ def project_tip(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _project_tips(reader: Reader, rows: list[Row]) -> list[dict[str, Any]]:
-    """Return the rows as dicts, each with the values of its live session if that is another session."""
+    """Return the rows as dicts. A conversation that was continued gets the values of its live session."""
     projected = _make_rows(rows)
     for at, row in enumerate(rows):
         if row[-1]:

@@ -146,11 +146,12 @@ class NewMessage(NamedTuple):
     """An idempotency key. A message with the same uid and timestamp is stored only once: see `spool_writer`.
     """
     replaces: int | None = None
-    """The id of a partial answer whose row this message takes. If the row was deleted, the message is added."""
+    """The id of a partial answer. This message overwrites the row of that answer. If the row was deleted, the
+    message is added as a new row."""
 
 
 def check_column_names(names: Iterable[str]) -> None:
-    """Raise TypeError unless callers can set columns with these names."""
+    """Raise TypeError if one of the names is not a column that callers can set."""
     for name in names:
         if name not in WRITER_NAMES:
             raise TypeError(f"append_message() got an unexpected keyword argument {name!r}")
@@ -215,7 +216,7 @@ class Messages:
         return self._engine.write(work, share=not attachments and replaces is None)
 
     def drop_partial(self, session_id: str, message_id: int, lease_epoch: int | None = None) -> bool:
-        """Delete a partial answer. Return False if there is none with this id."""
+        """Delete a partial answer. Return False if no partial answer has this id."""
         epoch = check_optional_integer("lease_epoch", lease_epoch)
 
         def work(writer: Writer) -> bool:
@@ -231,8 +232,8 @@ class Messages:
     def replace(
         self, session_id: str, messages: Iterable[Mapping[str, Any]], lease_epoch: int | None = None
     ) -> None:
-        """Make the session contain exactly these messages. Unchanged rows keep their id and time: see
-        `replacement`.
+        """Make the session contain exactly these messages. Unchanged messages keep their row, with its id and
+        time; see `replacement`. An empty list changes nothing.
 
         If a caller passes the whole live context, carried messages are not stored a second time.
         """
@@ -291,8 +292,8 @@ class Messages:
     def read_conversation(
         self, session_id: str, include_ancestors: bool = False, *, include_trashed: bool = False
     ) -> list[dict[str, Any]]:
-        """Return the messages in the format of a model request: the live context, or the whole family without
-        duplicates."""
+        """Return the live context in the format of a model request. With `include_ancestors`, return the
+        messages of the session and all its ancestors, without duplicates."""
         with self._engine.read() as reader:
             if not include_trashed and reader.value(IS_TRASHED, session_id):
                 return []
@@ -301,7 +302,8 @@ class Messages:
             return [_decode_message(reader, row) for row in _read_live(reader, session_id)]
 
     def read_context(self, session_id: str) -> list[dict[str, Any]]:
-        """Return the live context like `read_conversation`, with the `id` of each message."""
+        """Return the live context in the same format as `read_conversation`, and with the `id` of each
+        message."""
         with self._engine.read() as reader:
             if reader.value(IS_TRASHED, session_id):
                 return []
@@ -309,9 +311,9 @@ class Messages:
 
 
 def _replace_partial(writer: Writer, message_id: int, row: Sequence[object], calls: int) -> bool:
-    """Write a message into the row of a partial answer. Return False if the row was deleted.
+    """Overwrite the row of a partial answer with a message. Return False if the row was deleted.
 
-    If the row has another finish reason, the same message was written to it before.
+    A row with another finish reason stays unchanged, because the same message was already written to it.
     """
     session_id, _role, content, kind, at, _uid, *columns = row
     found = writer.row(FINISH_REASON, message_id, session_id)
@@ -323,7 +325,7 @@ def _replace_partial(writer: Writer, message_id: int, row: Sequence[object], cal
 
 
 def _encode_columns(columns: Mapping[str, Any]) -> Sequence[object]:
-    """Return the values of `WRITER_COLUMNS`. Most messages set none of them."""
+    """Return the values of `WRITER_COLUMNS`. Most messages set none of these columns."""
     if [*columns.values()].count(None) == len(columns):
         return NO_VALUES
     return [
@@ -332,7 +334,7 @@ def _encode_columns(columns: Mapping[str, Any]) -> Sequence[object]:
 
 
 def _read_live(reader: Reader, session_id: str) -> list[tuple[Any, ...]]:
-    """Return the carried messages, then the session's own, without duplicates.
+    """Return the carried messages, then the session's own messages, without duplicates.
 
     Messages with a role in `KEPT_FROM_MODELS` are left out.
     """
@@ -347,8 +349,8 @@ def _read_rows(reader: Reader, session_id: str) -> list[tuple[Any, ...]]:
 
 
 def confirm_empty(reader: Reader, session_id: str) -> list[Any]:
-    """Return an empty list, or raise `Unreachable` if the session has messages that a damaged index does not
-    find."""
+    """Return an empty list. Raise `Unreachable` if the session does have messages, but a damaged index does
+    not find them."""
     if reader.value(UNREACHED, session_id):
         raise Unreachable(
             f"the index of the messages table does not find the messages of session {session_id}"
@@ -357,19 +359,21 @@ def confirm_empty(reader: Reader, session_id: str) -> list[Any]:
 
 
 def insert_text(writer: Writer, session_id: str, role: str, text: str, at: float, uid: str) -> int:
-    """Insert a message that consists of text. The caller updates the counters."""
+    """Insert a message whose content is plain text. The caller updates the counters."""
     return writer.insert(INSERT, session_id, role, text, "text", at, uid, *NO_VALUES)
 
 
 def check_fence(reader: Reader, session_id: str, epoch: int | None) -> None:
-    """Raise an error unless the session exists and, if an epoch is given, the caller still holds the lease."""
+    """Raise an error if the session does not exist, or if `epoch` is given and the caller has lost the
+    lease."""
     fence = reader.row(FENCE, session_id)
     if fence is None or (epoch is not None and fence[0] != epoch):
         raise explain_refusal(reader, session_id)
 
 
 def explain_refusal(reader: Reader, session_id: str) -> errors.HermesError:
-    """Return the error for a refused write: the session does not exist, or another process holds its lease."""
+    """Return the error for a refused write: the session does not exist, or another process has taken over its
+    lease."""
     if reader.row(FENCE, session_id) is not None:
         return errors.LeaseLost(
             f"another process has taken over the conversation of session {session_id!r}; nothing was written"
@@ -412,10 +416,11 @@ def _decode_message(reader: Reader, row: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _read_family(reader: Reader, session_id: str) -> list[dict[str, Any]]:
-    """Return every message of the session and its ancestors, by id.
+    """Return every message of the session and its ancestors, in order of id.
 
-    Other programs copy carried messages into a continuation. The copies have no uid. Among messages without a
-    uid, a person's message that is repeated before an answer is therefore returned once, as documented.
+    Other programs copy carried messages into a continuation, and the copies have no uid. A person's message
+    without a uid is therefore left out if the same text already occurred since the last answer, as
+    documented.
     """
     # Carried messages are added: they may have moved to another session, or their session may be in the
     # trash.

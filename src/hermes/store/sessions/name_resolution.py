@@ -11,7 +11,7 @@ from hermes.store.sessions.titles import Titles
 from hermes.text import replace_surrogates
 
 MOST = 10
-"""The most candidates returned. A person cannot choose from a longer list."""
+"""The maximum number of candidates that are returned. A person cannot choose from a longer list."""
 
 CANDIDATES = """SELECT id, title, source, coalesce(last_active, started_at) AS last_active,
     coalesce(preview, '') AS preview, owner, chat_type, chat_id, thread_id, display_name FROM sessions
@@ -24,12 +24,12 @@ BY_TITLE = " ".join((CANDIDATES, "AND title IS NOT NULL AND lower(title) LIKE lo
 
 class ResolvedName(NamedTuple):
     id: str | None
-    """The matching session. None if no session matches, or several do."""
+    """The matching session. None if no session matches, or if several match."""
     candidates: list[dict[str, Any]]
-    """The matching sessions, newest activity first: id, title, source, last_active, preview, owner and chat.
-    """
+    """The matching sessions, newest activity first, if several match. Each has id, title, source,
+    last_active, preview, owner and chat."""
     are_more: bool = False
-    """Whether there are further candidates."""
+    """Whether more sessions match than `candidates` contains."""
 
 
 class NameResolver:
@@ -39,11 +39,12 @@ class NameResolver:
     def resolve(
         self, name: str, *, every_owner: bool = False, preferred_owner: str | None = None
     ) -> ResolvedName:
-        """Find a session by exact id, exact title, unique id prefix, unique title prefix or unique part of a
-        title.
+        """Find a session. Tried in this order: exact id, exact title, unique id prefix, unique title prefix,
+        unique part of a title.
 
         With `every_owner`, a title that several owners use is ambiguous, unless `preferred_owner` is one of
-        them. Otherwise the first owner in alphabetical order is used, so that a person comes before a room.
+        these owners. Without `every_owner`, the first owner in alphabetical order is used, so that a person
+        comes before a room.
         """
         if not name.strip():
             return ResolvedName(None, [])
@@ -77,7 +78,8 @@ class NameResolver:
         return ResolvedName(None, [])
 
     def _resolve_among(self, title: str, owners: Sequence[str]) -> ResolvedName:
-        """Return the sessions of several owners with this title, unless the title is also a unique id prefix."""
+        """Return the sessions that `title` means for each of the owners as candidates. If the title is also
+        the prefix of exactly one id, return the session with that id instead."""
         meant = [Titles(self._engine).resolve(title, owner) for owner in owners]
         with self._engine.read() as reader:
             by_id = reader.dicts(BY_ID, make_prefix_pattern(title), 2)

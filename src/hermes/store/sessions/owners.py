@@ -2,7 +2,7 @@
 
 The local machine can see the sessions of every owner. A conversation that began at a terminal can therefore
 be assigned to a person on a platform and still be continued at the terminal. Sessions of an older
-installation have no owner. A person in their chat continues them only after taking ownership.
+installation have no owner. A person can continue such a session in their chat only after taking ownership.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ class Ownership:
         self._engine = engine
 
     def adopt(self, session_id: str, owner: str) -> list[str]:
-        """Assign the conversation and its subagents to an owner. Return its sessions.
+        """Assign a conversation and its subagents to an owner. Return the ids of their sessions.
 
-        Raise an error if it already belongs to another person or room. Calling this again changes nothing.
+        Raise an error if the conversation already belongs to another person or room. A second call with the
+        same owner changes nothing.
         """
         to = require_text("owner", owner)
 
@@ -57,8 +58,8 @@ def give_conversation(
 ) -> OwnershipChange:
     """Assign the whole conversation and its subagents to an owner, in the caller's transaction.
 
-    `also_from` lists the former owners that are allowed. None allows any. A title that the new owner already
-    uses becomes `title (2)`.
+    `also_from` lists the former owners from whom the conversation may be taken; None allows any. If the new
+    owner already uses one of the titles, it becomes `title (2)`.
     """
     members = list_with_subagents(writer, session_id)
     rows = {member: writer.row(OWNED, member) or (LOCAL, None) for member in members}

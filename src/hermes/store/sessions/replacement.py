@@ -1,8 +1,8 @@
 """Replacement of a session's messages. Unchanged messages keep their rows.
 
 The order of messages is the order of ids, and a new id is always the highest. A changed message therefore
-overwrites the row at its position. If messages are inserted, the rows after them are written again, with
-their old times. The id of a message that another session carries is never reused for another message.
+overwrites the row at its position. If messages are inserted, the rows after them are written again with their
+old times. If another session carries a message, the id of that message is never reused for another message.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DELETE = "DELETE FROM messages WHERE id = ?"
 
 
 def encode_message(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message as column values, before its id is known."""
+    """Return a message as column values. It has no id yet."""
     role = replace_surrogates(str(message.get("role") or "unknown"))
     content, kind, attached = attachments.encode(message.get("content"))
     at = message.get("timestamp")
@@ -108,8 +108,9 @@ def _is_different(had: list[Any], want: list[Any], old: int, new: int | None) ->
 
 
 def _pair_anew(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, int | None]]:
-    """Pair rows so that none is overwritten after the first difference, because another session carries some
-    of them."""
+    """Yield pairs as `_pair_rows` does, but without overwriting a row: from the first difference on, all rows
+    are deleted and all messages are new. Used if another session carries a row that would be overwritten or
+    deleted."""
     same = 0
     while same < min(len(had), len(want)) and had[same] == want[same]:
         same += 1
@@ -121,8 +122,8 @@ def _pair_anew(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, in
 def remove_carried(
     carried: list[dict[str, Any]], own: list[dict[str, Any]], messages: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Remove the carried messages from a context that a caller passes back. Return the session's own
-    messages."""
+    """Return only the session's own messages from a context that a caller passes back. The carried messages
+    at its beginning are removed."""
     at, own_messages = 0, []
     own_ids = {row["id"] for row in own}
     live = carried + [row for row in own if row["id"] not in {row["id"] for row in carried}]
@@ -136,8 +137,8 @@ def remove_carried(
 
 
 def _pair_rows(had: list[Any], want: list[Any]) -> Iterator[tuple[int | None, int | None]]:
-    """Yield (row index, message index) pairs in order. A row without a message is deleted. A message without
-    a row is new."""
+    """Yield (row index, message index) pairs in order. If the message index is None, the row is to be
+    deleted. If the row index is None, the message is new."""
     from difflib import SequenceMatcher
 
     start, end = 0, 0
@@ -166,9 +167,9 @@ def _pair_ranges(rows: range, messages: range) -> Iterator[tuple[int | None, int
 
 
 def _make_comparable(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return a key that is equal for equal messages, however another program formatted the JSON.
+    """Return a key that is equal for equal messages, even if another program formatted the JSON differently.
 
-    Counters and reasons are left out, because callers that pass a conversation back often lack them.
+    Counters and finish reasons are left out, because callers that pass a conversation back often lack them.
     """
     calls = row["tool_calls"]
     return (

@@ -1,8 +1,8 @@
 """Rewind: removal of the last messages from a conversation, and their restoration.
 
 Rewound messages are left out of the context and of search, but they are not deleted. A session's own messages
-are marked inactive. Carried messages belong to another session and stay active there. This session sets their
-ranges aside and can restore them.
+are marked inactive. Carried messages belong to another session and stay active there. The rewound session
+sets their ranges aside and can restore them.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ GIVE_BACK_ONE = """UPDATE messages SET active = 1, rewound_at = NULL
 NOTE_GIVEN_SINCE = """INSERT INTO changed_messages (message_id) SELECT id FROM messages
     WHERE session_id = ? AND active = 0 AND rewound_at >= ? ON CONFLICT DO NOTHING"""
 SHORTEST_S = 0.000_002
-"""The minimum difference between the times of two rewinds of a session, in seconds, whatever the clock
-returns."""
+"""The minimum difference in seconds between the times of two rewinds of a session, even if the clock returns
+the same time twice."""
 COUNT_REWIND = "UPDATE sessions SET rewind_count = rewind_count + 1 WHERE id = ?"
 FROM_PERSON = "SELECT id, content, content_kind, timestamp FROM messages WHERE id = ? AND role = 'user'"
 
@@ -58,7 +58,8 @@ class Rewinds:
     def rewind_to(
         self, session_id: str, user_message_id: int, lease_epoch: int | None = None
     ) -> dict[str, Any]:
-        """Take out a person's message and everything after it, so that the person can write it again."""
+        """Take out a person's message and everything after it, so that the person can write the message
+        again."""
         target, epoch = check_integer("user_message_id", user_message_id), lease_epoch
         check_optional_integer("lease_epoch", epoch)
 
@@ -94,7 +95,8 @@ class Rewinds:
         return self._engine.write(work, share=False, repeatable=False)
 
     def restore(self, session_id: str, since_id: int = 0, lease_epoch: int | None = None) -> int:
-        """Restore rewound messages from an id on. Return the number of messages."""
+        """Restore the rewound messages whose id is `since_id` or higher. Return the number of restored
+        messages."""
         since, epoch = check_integer("since_id", since_id), check_optional_integer("lease_epoch", lease_epoch)
 
         def work(writer: Writer) -> int:
@@ -112,9 +114,11 @@ class Rewinds:
         return self._engine.write(work, share=False, repeatable=False)
 
     def restore_last(self, session_id: str, lease_epoch: int | None = None) -> int:
-        """Undo the last rewind, unless a message was written since. Return the number of restored messages.
+        """Undo the last rewind, unless a message was written after it. Return the number of restored
+        messages.
 
-        Consecutive rewinds with no message between them count as one. Messages of earlier rewinds stay out.
+        Consecutive rewinds with no message between them are undone together. Messages of earlier rewinds stay
+        out.
         """
         epoch = check_optional_integer("lease_epoch", lease_epoch)
 
@@ -154,7 +158,8 @@ class Rewinds:
 
 
 def _choose_rewind_time(writer: Writer, session_id: str) -> float:
-    """Return the current time, or a later one if an earlier rewind of the session has a later time.
+    """Return the current time, or a higher value if an earlier rewind of the session has the same or a later
+    time.
 
     The order of these times determines which rewind is undone first.
     """
@@ -164,10 +169,11 @@ def _choose_rewind_time(writer: Writer, session_id: str) -> float:
 
 
 def _find_last_rewind(reader: Reader, session_id: str) -> float | None:
-    """Return the time of the oldest rewind that `restore_last` undoes. None if there is nothing to restore.
+    """Return the time of the oldest of the rewinds that `restore_last` undoes together. None if there is
+    nothing to restore.
 
     A message was written after a rewind if and only if its id is higher than the ids that the rewind took
-    out. A rewind that reached into the carried context took out every message of the session itself.
+    out. A rewind that reached into the carried context also took out all messages of the session itself.
     """
     own = {at: (first, last) for at, first, last in reader.rows(REWIND_GROUPS, session_id)}
     aside = carried_context.list_rewind_times(reader, session_id)

@@ -1,7 +1,7 @@
 """Selection of conversations: the filters that export, prune and similar commands share.
 
-The filters apply to a conversation as a whole. A title matches if one of its sessions has it. The message
-count is the sum over its sessions.
+The filters apply to a conversation as a whole. A filter by title matches if one session of the conversation
+has the title. The message count is the sum over its sessions.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Outline(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Conditions on a conversation. None means no restriction. `since` and `until` refer to its last
-    activity."""
+    """Conditions on a conversation. None means no restriction. `since` and `until` refer to the last activity
+    of the conversation."""
 
     sources: Sequence[str] | None = None
     title: str | None = None
@@ -78,7 +78,8 @@ class Selection(NamedTuple):
     until: float | None = None
 
     def validate(self) -> Selection:
-        """Return a copy with values as the statements need them. Raise an error if a value is invalid."""
+        """Return a copy with its values converted for the SQL statements. Raise an error if a value is
+        invalid."""
         for name in ("min_messages", "max_messages"):
             if (check_optional_integer(name, getattr(self, name)) or 0) < 0:
                 raise errors.make_error(errors.InvalidArgument, f"{name} must be 0 or more")
@@ -104,11 +105,11 @@ class Selector:
         self._engine = engine
 
     def list_sessions(self, selection: Selection, subagents: bool = False) -> list[str]:
-        """Return the ids of all sessions of the selected conversations, in order of each conversation's last
-        activity.
+        """Return the ids of all sessions of the selected conversations. The conversation with the newest
+        activity comes first.
 
-        The newest conversation comes first. The sessions of a conversation are in order of their start. With
-        `subagents`, the sessions of its subagents are included.
+        The sessions of a conversation are in order of their start. With `subagents`, the sessions of its
+        subagents are included.
         """
         selected = selection.validate()
         with self._engine.read(settled=True) as reader:
@@ -122,8 +123,8 @@ class Selector:
         return list(session_ids)
 
     def list_outlines(self, session_ids: Iterable[str], whole: bool = False) -> list[Outline]:
-        """Return the outlines of these sessions, or with `whole` of their conversations, without duplicates
-        or trash."""
+        """Return the outlines of these sessions, without duplicates and without sessions in the trash. With
+        `whole`, include all sessions of their conversations."""
         sql = OUTLINES_OF_CONVERSATION if whole else OUTLINE_OF
         with self._engine.read(settled=True) as reader:
             rows = [row for session_id in session_ids for row in reader.rows(sql, session_id)]
@@ -131,7 +132,8 @@ class Selector:
 
 
 def is_selected(reader: Reader, root: str, checked: Selection) -> bool:
-    """Return whether the conversation with this first session matches the validated selection."""
+    """Return whether the conversation whose first session is `root` matches the selection. `checked` must be
+    validated."""
     return reader.value(IS_FOUND, root, *_bind_values(checked)) is not None and _is_matching(
         reader, root, checked
     )
@@ -149,7 +151,7 @@ def _bind_values(selected: Selection) -> tuple[object, ...]:
 
 
 def _is_matching(reader: Reader, root: str, selected: Selection) -> bool:
-    """Apply the conditions that SQL cannot compare in every script and on every engine."""
+    """Check the conditions that SQL cannot compare correctly for every script and on every engine."""
     if (selected.title, selected.model, selected.min_messages, selected.max_messages) == (
         None,
         None,

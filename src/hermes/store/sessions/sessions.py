@@ -110,8 +110,8 @@ def check_source(source: str) -> str:
 
 
 def check_new_source(source: str, name: str = "source") -> str:
-    """Check a source or platform for a new row. A blank source is refused, because it would appear in no
-    list."""
+    """Check the source or platform of a new row. A blank source is refused, because the session would appear
+    in no list."""
     text = require_text(name, source)
     if not text.strip():
         raise errors.make_error(errors.InvalidArgument, f"{name} must not be empty, got {text!r:.40}")
@@ -136,8 +136,8 @@ def make_prefix_pattern(text: str) -> str:
 
 
 def record_process(writer: Writer, session_id: str) -> None:
-    """Record that this process uses the session. Maintenance does not close the session while the process
-    runs."""
+    """Record that this process uses the session. Maintenance does not close the session while the process is
+    running."""
     value = add_current_record(writer.value(RECORDED_PROCESS, session_id))
     if value is not None:
         writer.run(RECORD_PROCESS, value, session_id)
@@ -277,7 +277,7 @@ class Sessions:
         self._engine.write(lambda writer: writer.run(SET_PROMPT, prompt, session_id))
 
     def set_model(self, session_id: str, model: str) -> bool:
-        """Set the model of the next turns. The usage rows record which models were used before."""
+        """Set the model for the next turns. The usage rows still show which models were used before."""
         name = require_text("model", model)
         return self._engine.write(lambda writer: writer.run(SET_MODEL, name, session_id) > 0)
 
@@ -295,8 +295,8 @@ class Sessions:
             return int(reader.value(COUNT, name, name))
 
     def resolve_id(self, id_or_prefix: object) -> str | None:
-        """Return the session with this id, or the only one whose id starts with it. None if none or several
-        match."""
+        """Return the id of the session with exactly this id, or of the only session whose id starts with it.
+        None if no session matches, or if several match."""
         if not isinstance(id_or_prefix, str):
             return None
         prefix = replace_surrogates(id_or_prefix)
@@ -309,7 +309,8 @@ class Sessions:
         return str(matches[0][0]) if len(matches) == 1 else None
 
     def update_token_counts(self, session_id: str, usage: Usage, *, absolute: bool = False) -> None:
-        """Add to the counters of a session, or set them. The row is created if it does not exist.
+        """Add `usage` to the counters of a session. With `absolute`, set the counters to these values. The
+        session row is created if it does not exist.
 
         Usage of a session in the trash is ignored.
         """

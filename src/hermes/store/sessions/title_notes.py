@@ -13,22 +13,22 @@ from hermes.store.content import from_json, to_json
 from hermes.store.engine import Reader, Writer
 
 FORMER_KEY, REQUEST_KEY = "former_titles:", "title_request:"
-"""The prefixes of the keys in `state_meta`. The session id follows."""
+"""The prefixes of the keys in `state_meta`. Each key ends with the session id."""
 MOST_FORMER = 50
 BY_STORE = "store"
 """The `title_by` of a title that the store made unique because another session had the requested title.
 
-Such a title has no meaning in another store: a merge never prefers it to the title there.
+The title has no meaning in another store, so a merge never prefers it to the title of the other copy.
 """
 FORGET_FORMER = "DELETE FROM state_meta WHERE key = 'former_titles:' || ?"
 FORGET_REQUEST = "DELETE FROM state_meta WHERE key = 'title_request:' || ?"
 
 
 def note_former(writer: Writer, session_id: str, former: str | None, title: str | None) -> None:
-    """Record that a person replaced or cleared a title.
+    """Record that a person replaced or cleared the title `former`.
 
-    A copy of the session with the former title is then known to be older. Only a digest is stored, so no text
-    of a purged title remains.
+    A copy of the session that still has this title is then known to be older. Only a digest is stored, so
+    that no text of a purged title remains.
     """
     if former is None or former == title:
         return
@@ -39,7 +39,7 @@ def note_former(writer: Writer, session_id: str, former: str | None, title: str 
 
 
 def is_former(reader: Reader, session_id: str, title: str | None) -> bool:
-    """Return whether a person has replaced this title of the session."""
+    """Return whether the session had this title before and a person replaced it."""
     return title is not None and digest_label(title) in _read_former(reader, session_id)
 
 
@@ -49,7 +49,8 @@ def _read_former(reader: Reader, session_id: str) -> list[Any]:
 
 
 def claim_request(writer: Writer, session_id: str, now: float, seconds: float, most_times: int) -> bool:
-    """Claim the generation of a title for `seconds`. Return False while another process holds the claim.
+    """Claim the task of generating a title, for `seconds`. Return False while another process holds the
+    claim.
 
     A session can be claimed at most `most_times` times.
     """
@@ -62,7 +63,7 @@ def claim_request(writer: Writer, session_id: str, now: float, seconds: float, m
 
 
 def digest_label(value: object) -> str | None:
-    """Return a short digest for detecting that a label changed. None for None."""
+    """Return a short digest of a label, to detect later that the label has changed. Return None for None."""
     if value is None:
         return None
     return blake2b(repr(value).encode(errors="replace"), digest_size=4).hexdigest()

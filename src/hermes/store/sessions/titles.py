@@ -44,9 +44,9 @@ CONTINUED = """SELECT 1 FROM sessions WHERE parent_session_id = ? AND relation =
 
 
 def sanitize_title(title: str | None) -> str | None:
-    """Return the title as it is stored: one line without invisible characters. None if it is then empty.
+    """Return the title as it is stored: one line without invisible characters. None if nothing remains.
 
-    Raise `InvalidTitle` if it is not text or too long.
+    Raise `InvalidTitle` if the title is not text or is too long.
     """
     if not title:
         return None
@@ -69,7 +69,7 @@ def make_one_line(text: str) -> str:
 
 
 def _keep_needed_joiners(text: str) -> str:
-    """Remove zero-width joiners, except within an emoji or an Arabic or Indic cluster."""
+    """Remove zero-width joiners, except those within an emoji or within an Arabic or Indic cluster."""
     return "".join(
         char
         for at, char in enumerate(text)
@@ -86,13 +86,13 @@ def _is_joinable(char: str) -> bool:
 
 
 def split_number(title: str) -> tuple[str, int | None]:
-    """`my project #3` → (`my project`, 3)."""
+    """Split a title into base and number: `my project #3` gives (`my project`, 3)."""
     match = re.match(_NUMBERED, title)
     return (match[1], int(match[2])) if match else (title, None)
 
 
 def format_numbered(base: str, number: int) -> str:
-    """Return the base with a continuation number. The base is shortened if the title would be too long."""
+    """Return the base with a continuation number. If the title would be too long, the base is shortened."""
     suffix = f" #{number}"
     return base[: MAX_TITLE_LENGTH - len(suffix)].rstrip() + suffix
 
@@ -116,10 +116,10 @@ class Titles:
         return self._engine.write(work)
 
     def _is_free_for(self, writer: Writer, session_id: str, title: str) -> bool:
-        """Return whether the session exists and can take the title. Raise `InvalidTitle` if another session
-        uses it.
+        """Return whether the session exists. Raise `InvalidTitle` if another session uses the title.
 
-        A title of an earlier session of the same conversation is moved to this one.
+        If that other session is an earlier session of the same conversation, its title is cleared instead, so
+        that this session can have it.
         """
         place = writer.row(OWNER, session_id)
         if place is None:
@@ -134,7 +134,8 @@ class Titles:
         raise errors.InvalidTitle(f"Title '{title}' is already in use by session {holder[0]}")
 
     def set_if_empty(self, session_id: str, title: str) -> str | None:
-        """Set an automatic title if the session has none. Return the title that was set, otherwise None."""
+        """Set an automatic title if the session has no title. Return the title that was set, or None if none
+        was set."""
         clean = sanitize_title(title)
         if clean is None:
             return None
@@ -150,11 +151,11 @@ class Titles:
         return self._engine.write(work)
 
     def claim(self, session_id: str, seconds: float, most_times: int) -> bool:
-        """Claim the generation of a title. Return whether the caller should ask a model for one.
+        """Claim the task of generating a title. Return whether the caller should ask a model for a title.
 
-        Return False if the session has a title, another process holds the claim, or there were `most_times`
-        attempts. The claim expires after `seconds`, so another process can try if this one ends without a
-        title.
+        Return False if the session has a title, if another process holds the claim, or after `most_times`
+        attempts. The claim expires after `seconds`. Another process can then try, if the first one has ended
+        without a title.
         """
         now = clock.now()
 
@@ -175,18 +176,19 @@ class Titles:
             return None if row is None else reader.dict(SELECT_ROW, row)
 
     def list_owners(self, title: str) -> list[str]:
-        """Return the owners of sessions with this title, or if there are none, of sessions titled `title #N`."""
+        """Return the owners of sessions with this title. If there are none, return the owners of sessions
+        titled `title #N`."""
         with self._engine.read(settled=True) as reader:
             exact = [row[0] for row in reader.rows(OWNERS_OF, title)]
             return exact or list(dict.fromkeys(row[3] for row in _list_variants(reader, title)))
 
     def resolve(self, title: object, owner: str | None = None) -> str | None:
-        """Return the session that a title refers to: the newest in the lineage of the titled session.
+        """Return the session that a title refers to: the newest session in the lineage of the titled session.
 
         With `owner`, only the sessions of that owner are considered.
 
-        If the session with exactly this title has a recorded continuation, its live session is returned.
-        Otherwise the sessions titled `title #N` are considered, newest start first, as documented.
+        If the session with exactly this title was continued, the live session of its conversation is
+        returned. Otherwise the sessions titled `title #N` are considered, newest start first, as documented.
         """
         if not isinstance(title, str) or not title:
             return None
@@ -209,8 +211,8 @@ class Titles:
 
 
 def move_title(writer: Writer, title: str, holder: tuple[Any, ...], session_id: str, root: str) -> bool:
-    """Clear the title of its holder if that is an earlier session of the same conversation. Otherwise return
-    False."""
+    """If the holder of the title is an earlier session of the same conversation, clear the holder's title and
+    return True. Otherwise return False."""
     holder_id, holder_root = holder
     if holder_root != root or not is_ancestor(writer, holder_id, session_id):
         return False
@@ -224,7 +226,8 @@ def clear_title(writer: Writer, session_id: str) -> bool:
 
 
 def find_free_title(reader: Reader, title: str, owner: str, session_id: str) -> str:
-    """Return the title, or `title (2)` and so on if another session of the owner uses it."""
+    """Return the title if no other session of the owner uses it, otherwise the first free one of `title (2)`,
+    `title (3)` and so on."""
     chosen, number = title, 1
     while reader.row(HELD_BY, chosen, owner, session_id) is not None:
         number += 1

@@ -1,4 +1,4 @@
-"""Spool: files for writes that the store cannot accept, until it can.
+"""Spool: files for writes that the store cannot accept at the moment.
 
 Owns `spool/*.jsonl` beside the store. May import `store.sessions`; its writer wraps an engine.
 """

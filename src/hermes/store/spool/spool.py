@@ -1,9 +1,10 @@
 """Spool files: writes that the store could not accept, kept beside it until it is available again.
 
 Each handle writes one file, `<folder of the store>/spool/<microseconds>_<pid>_<random>.jsonl`, with one JSON
-object per line. A line is durable before the caller is notified. A file is locked while a line is added and
-while it is removed, so no line is added to a removed file. One process at a time replays the lines into the
-store. A file is removed only after all its lines were stored. `spool_writer` decides what is spooled.
+object per line. A line is durable before the caller is notified. A file is locked both while a line is added
+and while the file is removed, so that no line is added to a removed file. One process at a time replays the
+lines into the store. A file is removed only after all its lines were stored. `spool_writer` decides what is
+spooled.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ log = get_logger(__name__)
 
 FOLDER = "spool"
 REFUSED = "refused"
-"""The folder of entries that can never be stored, one per line, with the reason."""
+"""The folder for entries that can never be stored. Each line is an entry with the reason."""
 
 _NAP_S = 0.01
 
 
 class Entry(NamedTuple):
-    """An accepted write, with everything needed to repeat it later with the same result."""
+    """An accepted write, with everything that is needed to repeat it later with the same result."""
 
     verb: str
     session_id: str
     uid: str
-    """The idempotency key: shows whether the write is already stored."""
+    """The idempotency key. It shows whether the write is already stored."""
     at: float
     store: str
     """The name of the store file. Several stores may share a folder."""
@@ -66,7 +67,8 @@ class SpoolStatus(NamedTuple):
 
 
 class Unstorable(Exception):
-    """An entry can never be stored. Raised by the function that `replay` calls. The message is the reason."""
+    """Raised by the function that `replay` calls, for an entry that can never be stored. The message is the
+    reason."""
 
 
 class Spool:
@@ -81,7 +83,8 @@ class Spool:
     # ---------------------------------------------------------------- adding entries
 
     def keep(self, entry: Entry) -> Path:
-        """Add an entry durably. Return its file. Raise OSError if that fails; then nothing is kept."""
+        """Add an entry durably. Return the file that contains it. Raise OSError if nothing could be
+        written."""
         line = _encode_entry(entry)
         # The interrupted call holds its locks until this returns. A new file needs no lock.
         if self._is_interrupted():
@@ -99,7 +102,8 @@ class Spool:
                 self._own = None  # it was replayed and removed in the meantime
 
     def _create_file(self) -> Path:
-        """Create the next file. The order of names is the order of creation, even if the clock was set back."""
+        """Create the next file. Files sort by name in the order of their creation, even if the clock was set
+        back."""
         new = not self.folder.is_dir()
         home.make_private_folder(self.folder)
         home.tighten(str(self.folder), home.PRIVATE_FOLDER)
@@ -116,10 +120,11 @@ class Spool:
     # ---------------------------------------------------------------- replay
 
     def replay(self, store: Callable[[Entry], object], *, wait: float) -> None:
-        """Call `store` with every entry, in the order of acceptance. An exception from `store` stops the
-        replay; no entry is lost.
+        """Call `store` with every entry, in the order in which the entries were accepted. An exception from
+        `store` stops the replay; no entry is lost.
 
-        After a crash an entry can be replayed a second time, so `store` must be idempotent.
+        After a crash, an entry can be replayed a second time, so `store` must be idempotent. Wait up to
+        `wait` seconds for a replay by another process.
         """
         if not any(list_files(self.folder)):
             return
@@ -173,7 +178,8 @@ class Spool:
 
     @contextmanager
     def _lock_alone(self, wait: float) -> Iterator[None]:
-        """Hold the replay lock, which excludes other processes and threads."""
+        """Hold the replay lock, which excludes other processes and threads. Raise StoreBusy if it is not free
+        within `wait` seconds."""
         descriptor = home.open_private_file(self.folder / "lock", os.O_RDWR | os.O_CREAT)
         try:
             until = time.monotonic() + wait
@@ -189,8 +195,8 @@ class Spool:
             os.close(descriptor)
 
     def _is_interrupted(self) -> bool:
-        """Return whether the caller is a signal handler that interrupted this thread while it used the same
-        folder."""
+        """Return whether the caller is a signal handler that interrupted this thread during another operation
+        on the same folder."""
         frame = sys._getframe(1).f_back
         while frame is not None:
             if frame.f_code in _LOCKING and frame.f_locals["self"].folder == self.folder:
@@ -290,4 +296,4 @@ def _is_of_another(line: bytes, store: str, session_id: str) -> bool:
 
 
 _LOCKING = (Spool.keep.__code__, Spool.replay.__code__)
-"""The functions that hold locks of the folder."""
+"""The functions that hold a lock on the folder or on one of its files."""

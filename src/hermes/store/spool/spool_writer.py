@@ -1,8 +1,8 @@
 """Spooling of writes: a write that the store cannot accept is spooled, reported to the caller, and stored
 later.
 
-A handle must opt in. Its caller immediately gets the same error as without the spool, with the path of the
-spool file. Every later write of the handle waits until the spooled writes are stored, so a conversation keeps
+A handle must opt in. Its caller immediately gets the same error as without the spool, but with the path of
+the spool file. Every later write of the handle first stores the spooled writes, so that a conversation keeps
 its order. A caller that retries failed writes itself must not opt in, because its messages would be stored
 twice.
 """
@@ -42,11 +42,13 @@ ORIGIN = (
     *("owner", "session_key", "chat_id", "chat_type", "thread_id", "display_name", "origin_json"),
     *("workspace", "cwd", "git_branch", "process"),
 )
-"""Columns of a new session that an entry stores as one list, `belonging`. Every version reads this format."""
+"""Columns of a new session that a spool entry stores as one list, `belonging`. All versions of the program
+can read this format."""
 
 
 class SpoolWriter:
-    """The append and create operations of one handle, and an engine for all its other writes."""
+    """Performs the append and create operations of one handle, and spools them if they fail. `engine` is for
+    all other writes of the handle."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -58,7 +60,8 @@ class SpoolWriter:
         self._replayed = 0  # the handle has spooled entries while `kept` is higher
 
     def append(self, message: NewMessage) -> int:
-        """Append a message. Its time and uid are fixed here, so that a later replay stores the same message."""
+        """Append a message. Its time and uid are fixed before the first attempt, so that a later replay
+        stores the same message."""
         return self._append(self._messages, message)
 
     def append_for(self, owners: tuple[str, ...], message: NewMessage) -> int:
@@ -81,8 +84,8 @@ class SpoolWriter:
             raise self._keep_write(problem, "append_message", uid, now, arguments) from problem
 
     def create(self, session: NewSession) -> str:
-        """Create a session. If the session exists, no write is needed, so this succeeds even while the store
-        cannot be written."""
+        """Create a session. If the session already exists, nothing is written, so this succeeds even while
+        the store accepts no writes."""
         uid, now = clock.make_uid(), clock.now()
         process = session.columns.get("process") or current_record()
         session = session._replace(
@@ -123,8 +126,8 @@ class SpoolWriter:
     # ---------------------------------------------------------------- replay
 
     def replay_at_open(self) -> None:
-        """Store all waiting entries, including those of other handles. If this fails, retry before this
-        handle's next write."""
+        """Store all waiting entries, including those of other handles. If this fails, it is tried again
+        before the next write of this handle."""
         try:
             self._spool.replay(self._store_late, wait=WAIT_AT_OPEN_S)
         except (errors.StoreError, OSError) as problem:
@@ -162,7 +165,7 @@ class SpoolWriter:
 
 
 class SpoolFirstEngine:
-    """An engine that stores the spooled entries before each write."""
+    """An engine that first stores the spooled entries before each write."""
 
     def __init__(self, engine: Access, catch_up: Callable[[], None]) -> None:
         self._engine = engine
@@ -183,7 +186,8 @@ class SpoolFirstEngine:
 
 
 def _write_message(message: NewMessage) -> dict[str, Any]:
-    """Return the arguments of an entry. The uid is left out, because the entry has it."""
+    """Return a message as the arguments of a spool entry. The uid is left out, because the entry has it as a
+    field."""
     arguments = message._asdict()
     del arguments["uid"]
     columns = arguments.pop("columns")
@@ -191,7 +195,8 @@ def _write_message(message: NewMessage) -> dict[str, Any]:
 
 
 def _read_message(entry: Entry) -> tuple[NewMessage, list[str] | None]:
-    """Return the message of an entry, and the owners it is limited to. None means no limit."""
+    """Return the message of an entry, and the owners to whose sessions the write is limited. None means no
+    limit."""
     columns = dict(entry.arguments)
     owners = columns.pop("owners", None)
     message = NewMessage(
@@ -222,7 +227,7 @@ def _read_session(entry: Entry) -> NewSession:
 
 
 def _make_plain(name: str, value: object) -> object:
-    """Return the value in a form that JSON can store and that the store encodes in the same way."""
+    """Return the value in a form that JSON can represent and that leads to the same stored value."""
     if name == "content" and isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).decode("utf-8", "replace")
     try:
