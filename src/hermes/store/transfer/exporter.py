@@ -1,8 +1,8 @@
 """Export of sessions, and the entry points of the import.
 
-An export reads one session at a time, in short snapshots. It therefore needs little memory and does not hold
-up the checkpoint of the log. Carried messages are exported as ranges of message ids with the session that
-contains them. `importer` translates the ids.
+An export reads one session at a time, in short snapshots. It therefore needs little memory and does not delay
+the checkpoint of the write-ahead log. Carried messages are exported as ranges of message ids, each with the
+session that contains the messages. `importer` translates the ids.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Transfer:
         self._engine = engine
 
     def export(self, session_id: str, redact: bool = False) -> dict[str, Any] | None:
-        """Export a session with all its messages, including rewound ones, its carried context and its model
+        """Export a session with all its messages (including rewound ones), its carried context and its model
         calls.
 
         The tags of a conversation are exported with its first session. Return None if the session does not
@@ -96,14 +96,15 @@ class Transfer:
                 yield session
 
     def import_sessions(self, sessions: Iterable[Mapping[str, Any]], *, trusted: bool = False) -> Imported:
-        """Import exported sessions. Invalid input raises an error; the sessions before it stay imported."""
+        """Import exported sessions. If a session is invalid, raise an error; the sessions before it stay
+        imported."""
         with self.importing(trusted=trusted) as taking:
             for session in check_iterable("sessions", sessions):
                 taking.take(session)
         return taking.make_result()
 
     def importing(self, dry_run: bool = False, *, trusted: bool = False) -> Import:
-        """Return an import that takes one session at a time and can continue after an invalid one."""
+        """Return an import that accepts one session at a time and can continue after an invalid session."""
         return Import(self._engine, dry_run, trusted=trusted)
 
 
@@ -113,7 +114,8 @@ def _read_page(reader: Reader, session_id: str, after: int, newest: int) -> list
 
 
 def _read_carried(reader: Reader, sql: LiteralString, session_id: str) -> list[dict[str, Any]]:
-    """Return the ranges that a session carries, split so that each contains messages of one session."""
+    """Return the ranges that a session carries. A range is split if it contains messages of several
+    sessions."""
     entries: list[dict[str, Any]] = []
     for first, last in reader.rows(sql, session_id):
         for owner, group in groupby(reader.rows(IN_RANGE, first, last), key=lambda row: row[0]):

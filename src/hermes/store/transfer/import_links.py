@@ -1,7 +1,7 @@
 """Links of imported sessions: their parents and their carried messages.
 
-A parent or carried message can follow in the file after the session that refers to it. Links are therefore
-made at the end of an import, when the ids of all sessions and messages are known.
+In a file, a session can come before its parent, or before the session whose messages it carries. Links are
+therefore made at the end of an import, when the ids of all sessions and messages are known.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BY_ID = "SELECT id FROM messages WHERE session_id = ? AND id = ?"
 
 
 class _PendingLink(NamedTuple):
-    """A session whose parent and carried messages are set at the end."""
+    """A session whose parent and carried messages are set at the end of the import."""
 
     id: str
     id_in_file: str
@@ -55,8 +55,8 @@ class _PendingLink(NamedTuple):
     context: list[Mapping[str, Any]]
     rewound: list[Mapping[str, Any]]
     own: list[int]
-    """All own live messages in order, if other sessions in this store contain some of them. Otherwise empty.
-    """
+    """The ids of all live messages of the session itself, in order, if some of them are stored in other
+    sessions. Otherwise empty."""
     is_new: bool
     is_newer: bool
     """Whether the incoming copy is newer than the stored one."""
@@ -71,14 +71,15 @@ class Links:
         self._new: set[str] = set()
         """The sessions that this import created."""
         self._runs: dict[str, list[Run]] = {}
-        """The positions of the messages of each incoming session, by its id in the file."""
+        """The runs of the messages of each incoming session, by the session's id in the file."""
         self.here: dict[str, str] = {}
-        """The stored id of each incoming session, by its id in the file."""
+        """The stored id of each incoming session, by the session's id in the file."""
         self.joinable: set[str] = set()
-        """The only sessions that an untrusted import can link to parents, children or carried messages."""
+        """The only sessions that an untrusted import may link, as a parent, as a child, or as the session
+        that contains carried messages."""
 
     def add(self, incoming: IncomingSession, outcome: Outcome) -> None:
-        """Record where an incoming session is stored, and queue its links."""
+        """Record the stored id of an incoming session and of its messages, and queue its links."""
         self.here[incoming.id] = outcome.here
         if outcome.kind in ("new", "restored", "branched"):
             self.joinable.add(outcome.here)
@@ -113,7 +114,8 @@ class Links:
         return self._trusted or session_id in self.joinable
 
     def find_parent(self, incoming: IncomingSession) -> str | None:
-        """Return the parent of an incoming session if it was imported before."""
+        """Return the stored id of an incoming session's parent, if the parent was imported before the session
+        and may be linked."""
         parent = None if incoming.parent is None else self.here.get(incoming.parent)
         return parent if parent is not None and self.can_join(parent) else None
 
@@ -137,8 +139,8 @@ class Links:
         return pending.is_new and pending.parent is not None and not is_joined
 
     def _find_parent(self, reader: Reader, pending: _PendingLink) -> str | None:
-        """Return the stored parent of a session. An untrusted import does not link to sessions that it did
-        not add."""
+        """Return the stored parent of a session. An untrusted import links only to the sessions in
+        `joinable`."""
         if pending.parent is None:
             return None
         parent = self.here.get(pending.parent, pending.parent)
@@ -177,8 +179,8 @@ class Links:
         writer.run(SET_PARENT, parent, relation, pending.id)
 
     def _carry(self, writer: Writer, pending: _PendingLink) -> None:
-        """Restore the carried messages of a session, and complete those that an earlier import could not
-        find."""
+        """Restore the carried messages of a session. If an earlier import could not find some of them, they
+        are added now."""
         carried = self._find_ids(writer, pending, pending.context)
         live = [row[0] for row in writer.rows(LIVE, pending.id)]
         is_whole = len(carried) == sum(_count_carried(entry) for entry in pending.context)
@@ -202,16 +204,18 @@ class Links:
     def _find_ids(
         self, reader: Reader, pending: _PendingLink, ranges: Sequence[Mapping[str, Any]]
     ) -> list[int]:
-        """Return the stored ids of carried messages that belong to the same owner as the session."""
+        """Return the stored ids of the carried messages in `ranges`. Messages of another owner are left
+        out."""
         here = _translate_ranges(reader, self._runs, ranges, only_known=not self._trusted)
         ids = (message_id for first, last in here for message_id in range(first, last + 1))
         return [message_id for message_id in ids if reader.value(SAME_OWNER, pending.id, message_id)]
 
 
 def _add_own(reader: Reader, pending: _PendingLink, carried: Sequence[int]) -> list[int]:
-    """Return the carried messages, followed by the session's own.
+    """Return the carried messages, followed by the session's own messages.
 
-    Own messages at the end are left out, because they follow the carried ones anyway.
+    Messages at the end that are stored in the session itself are left out, because a session's own messages
+    come after the carried ones anyway.
     """
     ids = list(dict.fromkeys([*carried, *pending.own]))
     while len(ids) > len(carried) and reader.value(IS_OWN, ids[-1], pending.id):
@@ -223,8 +227,8 @@ def _add_own(reader: Reader, pending: _PendingLink, carried: Sequence[int]) -> l
 
 
 def _make_runs(pairs: Iterable[tuple[Any, int]]) -> list[Run]:
-    """Group pairs of (id in the file, stored id) into runs. A stored id of 0 means that the message is not
-    stored."""
+    """Group pairs of (id in the file, stored id) into runs. Pairs with the stored id 0 are skipped, because
+    these messages are not stored."""
     result: list[Run] = []
     for there, here in pairs:
         if not isinstance(there, int) or not here:
@@ -243,9 +247,10 @@ def _translate_ranges(
     *,
     only_known: bool = False,
 ) -> list[tuple[int, int]]:
-    """Translate carried ranges from the ids of the file to those of this store. Adjacent ranges are joined.
+    """Translate carried ranges from the ids of the file to the ids of this store. Adjacent ranges are joined.
 
-    With `only_known`, messages of stored sessions that are not in `known` are left out.
+    Sessions in `known` are part of the import. Messages of other sessions are looked up in the store, or left
+    out with `only_known`.
     """
     joined: list[tuple[int, int]] = []
     for entry in context:
@@ -269,7 +274,7 @@ def _translate_ranges(
 
 
 def _count_carried(entry: Mapping[str, Any]) -> int:
-    """Return the number of messages in an exported range. Older exports have no count."""
+    """Return the number of messages in an exported range, or 1 for an older export, which has no count."""
     count = entry.get("count")
     return count if isinstance(count, int) else 1
 
@@ -282,7 +287,8 @@ def _translate_range(known: list[Run], first: Any, last: Any) -> list[tuple[int,
 
 
 def _find_message(reader: Reader, session_id: str, message_id: Any, uid: Any) -> int | None:
-    """Return the id of a message in a stored session that is not part of the import. None if it is not found."""
+    """Return the stored id of a message, by its uid or its id in the file. The session is stored, but is not
+    part of the import. None if the message is not found."""
     if isinstance(uid, str):
         try:
             return reader.value(BY_UID, session_id, bytes.fromhex(uid).hex())  # type: ignore[no-any-return]

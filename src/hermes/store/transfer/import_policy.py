@@ -1,9 +1,9 @@
-"""Import policy: the values that an import accepts from any file, and those only from a trusted one.
+"""Import policy: which values an import accepts from any file, and which only from a trusted file.
 
 A file can come from an unknown person. Some columns are data: messages, titles, times, counts. Others control
 the behaviour of this installation: the system prompt, the directory, the model's address, the chat. From an
-untrusted file, a session keeps only its data and belongs to the local owner. Columns in neither list are left
-out too.
+untrusted file, only the data of a session is imported, and the session belongs to the local owner. Columns
+that are in neither list are left out too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hermes.store.sessions.titles import MAX_TITLE_LENGTH
 SESSION_DATA = frozenset(list_session_names(lambda column: column.is_imported and not column.steers))
 BESIDE_SESSION = frozenset(("messages", "context", "rewound_context", "tags", "model_calls"))
 SESSION_STEERING = {column.name: column.steers for column in SESSIONS if column.steers}
-"""Maps a column to its name in the report."""
+"""Maps a column that controls behaviour to its name in the report."""
 MESSAGE_DATA = frozenset(list_message_names(lambda column: not column.steers))
 MESSAGE_STEERING = {column.name: column.steers for column in MESSAGES if column.steers}
 SYSTEM_MESSAGE = "system message"
@@ -40,13 +40,14 @@ PLURALS = {
 UNFINISHED_HANDOFFS = ("pending", "running")
 
 UNTRUSTED_CONFIG = {"imported": True}
-"""The `model_config` of a session from an untrusted file. Its model is only a record and is not used again.
+"""The `model_config` of a session from an untrusted file. The model of such a session is only a record and is
+not used again.
 
 This value also marks the session as untrusted.
 """
 
 LATEST_TIME = 2**63
-"""An import with a later time is refused."""
+"""A time after this is invalid, and its import is refused."""
 
 RESERVED_NAMES = frozenset(("latest",))
 """Names with a special meaning for `--resume`."""
@@ -60,8 +61,8 @@ HIGHEST_CHARACTER = "\U0010ffff"
 
 
 def restrict(session: Any) -> Any:
-    """Return an incoming session with only its data columns. A value that is not a mapping is returned
-    unchanged and refused later."""
+    """Return an incoming session with only its data columns. If `session` is not a mapping, return it
+    unchanged; it is refused later."""
     if not isinstance(session, Mapping):
         return session
     now = clock.now()
@@ -92,8 +93,8 @@ def _restrict_call(call: Mapping[str, Any], now: float) -> dict[str, Any]:
 
 
 def count_steering(session: Mapping[str, Any]) -> Counter[str]:
-    """Count the values of a session that control behaviour. They are imported with trust and left out without
-    it."""
+    """Count the values of a session that control behaviour, by name. A trusted import stores these values,
+    and an untrusted import leaves them out."""
     now = clock.now()
     found = Counter({name: 1 for column, name in SESSION_STEERING.items() if session.get(column)})
     del found["process"]  # every session has one; not worth reporting
@@ -124,7 +125,8 @@ def _is_later(time: Any, now: float) -> bool:
 
 
 def is_misleading_id(reader: Reader, session_id: str) -> bool:
-    """Return whether this text already refers to another session, by its title or as a prefix of its id."""
+    """Return whether `session_id` already refers to another session, because it is that session's title or a
+    prefix of that session's id."""
     return bool(
         reader.value(HAS_TITLE, session_id)
         or reader.value(STARTS_SO, session_id, session_id + HIGHEST_CHARACTER)
@@ -132,9 +134,11 @@ def is_misleading_id(reader: Reader, session_id: str) -> bool:
 
 
 def clear_title(reader: Reader, title: str, added: set[str]) -> str:
-    """Return the title, or a changed one if it would join the lineage of another session's title.
+    """Return the title. If it would join the lineage of another session's title, or is reserved, return a
+    changed title.
 
-    A lookup of `title` also finds `title #2`. `added` are the sessions of the same import.
+    A lookup of `title` also finds `title #2`, so both belong to one lineage. `added` are the sessions of the
+    same import, whose lineages the title may join.
     """
     number, chosen = 1, title
     while chosen.lower() in RESERVED_NAMES or _is_in_lineage(reader, chosen, added):

@@ -21,19 +21,19 @@ class Outcome(NamedTuple):
     added: int
     """The number of added messages."""
     ids: Sequence[int]
-    """The stored id of each message. 0 if unknown."""
+    """The stored id of each incoming message, or 0 if it is unknown."""
     merge: Merge | None = None
     is_changed: bool = False
     """Whether anything except messages changed in a session that already existed."""
     restored: Sequence[str] = ()
     """The sessions that were restored from the trash."""
     has_moved: bool = False
-    """Whether some of its own messages are stored in other sessions."""
+    """Whether some messages of the incoming session are stored in other sessions."""
 
     @property
     def is_itself(self) -> bool:
-        """Return whether the stored session is the incoming one, not a branch or another session with its
-        messages."""
+        """Return whether `here` is the incoming session itself. False if it is a branch, or another session
+        that contains the same messages."""
         return self.merge is None or not (self.merge.is_branched or self.merge.is_alias)
 
 

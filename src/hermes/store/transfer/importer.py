@@ -1,17 +1,17 @@
 """Import of sessions: one transaction per session, idempotent, without loss.
 
-A session of which the store has a copy is merged with that copy; see `merge`. A message is stored only once.
-If it is already in another session, it stays there, and the imported session carries it.
+If the store already has a copy of a session, the two copies are merged; see `merge`. A message is stored only
+once. If a message is already stored in another session, it stays there, and the imported session carries it.
 
-A parent or carried message can follow in the file after the session that refers to it. Such links are made at
-the end; see `import_links`.
+In a file, a session can come before its parent, or before the session whose messages it carries. Such links
+are made at the end; see `import_links`.
 
-The messages of a new session keep their ids if the ids are free and higher than any in the store when the
+The messages of a new session keep their ids if the ids are free and higher than any id in the store when the
 import began. After an import into an empty store, an export therefore gives the same file again. An id that
 another message had before is not reused, because something may still refer to it.
 
-An untrusted import only adds data. It imports the columns that `import_policy` lists as data and links new
-sessions only to each other. It changes no existing session, except the sessions of earlier untrusted imports
+An untrusted import only adds data. It imports the columns that `import_policy` lists as data, and links new
+sessions only to each other. The only existing sessions that it changes are those of earlier untrusted imports
 that nobody has written to since.
 """
 
@@ -55,19 +55,21 @@ IS_TAKEN = "SELECT 1 FROM messages WHERE id = ?"
 NOTE_BELOW = "INSERT INTO changed_messages (message_id) VALUES (?) ON CONFLICT DO NOTHING"
 
 HIGHEST_KEPT = 2**40
-"""The limit for ids kept from a file. A higher id could leave no room for later messages."""
+"""Ids from a file are kept only below this limit. A higher id could leave too few ids for later messages."""
 
 Moved = Mapping[int, Stored]
-"""The messages of an incoming session that another stored session contains, by their position."""
+"""The messages of an incoming session that are stored in another session, by position in the incoming
+session."""
 
 
 class _Place(NamedTuple):
-    """The stored counterpart of an incoming session."""
+    """How an incoming session relates to the sessions in the store."""
 
     merge: Merge | None = None
-    """The merge with the stored copy. None if there is no copy."""
+    """The merge with the stored copy. None if the store has no copy."""
     taken: bool = False
-    """Whether the id belongs to a different stored session."""
+    """Whether the incoming session needs another id, because its id belongs or refers to a different stored
+    session."""
 
 
 class ImportedSession(NamedTuple):
@@ -75,14 +77,14 @@ class ImportedSession(NamedTuple):
 
     id_in_file: str
     here: str
-    """The id in this store. It differs from `id_in_file` if that belonged to a different session."""
+    """The id in this store. It differs from `id_in_file` if that id belonged to a different session."""
     messages: int | None
-    """The number of added messages. None if the session was already complete, 0 if it only came back from the
-    trash."""
+    """The number of added messages. None if the session was already complete or was in use. 0 if it was only
+    restored from the trash."""
 
 
 class Import:
-    """An import in progress. Leaving its context links the imported sessions, also after an error.
+    """An import in progress. When its context is left, even after an error, the imported sessions are linked.
 
     A dry run only reads and reports. With `trusted`, values that control behaviour are imported too.
     """
@@ -97,9 +99,9 @@ class Import:
         self._carried: set[int] = set()
         """Stored ids of messages that an incoming session both contains and carries."""
         self._retitled: dict[str, Retitled] = {}
-        """Sessions that did not get their title because another session has it."""
+        """Sessions that could not get their title, because another session has it."""
         self._would_be_here: dict[str, Transcript] = {}
-        """In a dry run, the messages of the sessions that would be created."""
+        """In a dry run, the messages of the sessions that would be created, by id in the file."""
         with engine.read(settled=True) as reader:
             self._floor: int = reader.value(HIGHEST)
             self._stored.refresh(reader)
@@ -121,8 +123,8 @@ class Import:
         return self._report.in_use
 
     def take(self, session: Mapping[str, Any]) -> ImportedSession:
-        """Import one session atomically. If it is invalid, raise an error; further sessions can still be
-        imported."""
+        """Import one session atomically. If the session is invalid, raise an error; further sessions can
+        still be imported."""
         incoming = self._parse(session)
         spare = new_session_id()
         if self.dry_run:
@@ -158,7 +160,8 @@ class Import:
         )
 
     def _preview(self, incoming: IncomingSession, spare: str) -> Outcome:
-        """Return the result that `_store` would have. The ids of new messages are unknown."""
+        """Return the result that `_store` would have, without changing anything. The ids of new messages are
+        unknown."""
         nowhere = [0] * len(incoming.old_ids)
         earlier = self._would_be_here.get(incoming.id)
         transcript = _compact_transcript(incoming.make_transcript())
@@ -198,10 +201,10 @@ class Import:
         return Outcome(session_id, "new", len(ids) - len(moved), ids, has_moved=bool(moved))
 
     def _find_moved(self, reader: Reader, incoming: IncomingSession) -> Moved:
-        """Return the messages that another stored session contains.
+        """Return the messages of an incoming session that have moved to another stored session.
 
-        A message moves to a session that carries it when its own session is deleted or replaced. All other
-        equal uids come from copies of a file that a person made. They are ignored.
+        A message moves to a session that carries it when its own session is deleted or replaced. In all other
+        cases, an equal uid comes from a copy of a file that a person made, and is ignored.
         """
         self._stored.refresh(reader)
         carried = incoming.find_carried()
@@ -220,7 +223,7 @@ class Import:
         return moved
 
     def _note_messages(self, incoming: IncomingSession, outcome: Outcome) -> None:
-        """Record the messages of an imported session for the sessions that follow."""
+        """Record the messages of an imported session, for the sessions that come after it in the file."""
         self._carried.update(filter(None, (outcome.ids[place] for place in incoming.find_carried())))
         if outcome.kind == "new":
             messages = zip(incoming.messages, outcome.ids, strict=True)
@@ -253,7 +256,7 @@ class Import:
     def _find_kind(
         self, reader: Reader, merge: Merge
     ) -> Literal["restored", "grown", "branched", "unchanged", "in use"]:
-        """Return the kind of result of a merge."""
+        """Return the kind of result that a merge has."""
         if any(copy.row["trashed_at"] is not None for copy in (merge.session, merge.target)):
             if self.trusted:
                 return "restored"
@@ -294,7 +297,7 @@ class Import:
         return ids
 
     def _note_title(self, session_id: str, retitled: Retitled | None) -> None:
-        """Record a title that may become free by the end of the import."""
+        """Record a title that another session has, but that may become free by the end of the import."""
         if retitled is not None and self.trusted:
             self._retitled[session_id] = retitled
 
@@ -327,7 +330,8 @@ class Import:
         return not any(reader.value(IS_TAKEN, message_id) for message_id in ids)
 
     def _retitle(self, writer: Writer) -> None:
-        """Set titles that have become free, because a title moves from a session to its continuation."""
+        """Set the titles that have become free. A title becomes free when it moves from a session to its
+        continuation."""
         for session_id, (labels, incoming) in self._retitled.items():
             place = writer.row(OWNER, session_id)
             if labels.title is None or place is None:
@@ -338,14 +342,15 @@ class Import:
                 note_labels(writer, session_id, labels, incoming)
 
     def _allow_joins(self, merge: Merge) -> None:
-        """Allow links to a session of an earlier untrusted import that nobody has written to since."""
+        """In an untrusted import, allow links to the target of the merge if an earlier untrusted import
+        created it and nobody has written to it since."""
         if not self.trusted and merge.target.is_untrusted and not merge.plan.newer_here:
             self._links.joinable.add(merge.target.id)
 
     def _find_place(self, reader: Reader, incoming: IncomingSession, moved: Moved) -> _Place:
         """Find the stored counterpart of an incoming session.
 
-        A session that was continued since, or that got another id in an earlier import, is recognised by its
+        If the stored session was continued, or got another id in an earlier import, it is recognised by its
         messages. An untrusted session does not get an id that already refers to another session.
         """
         row = reader.row(PLACE, incoming.id)
@@ -373,7 +378,7 @@ class Import:
 
 
 def _compact_transcript(transcript: Transcript) -> Transcript:
-    """Return the transcript with hashes of the contents, to save memory."""
+    """Return the transcript with hashes in place of the contents, to save memory."""
     contents = [hash(content) for content in transcript.read_contents()]
     return transcript._replace(read_contents=lambda: contents)
 

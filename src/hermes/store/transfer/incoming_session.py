@@ -23,17 +23,17 @@ START = (
     *("id", "source", "started_at", "title", "owner", "parent_session_id", "relation"),
     *("message_count", "tool_call_count"),
 )
-"""Columns of `sessions` that the import sets itself."""
+"""Columns of `sessions` that the import sets individually. All other imported columns are in `REST`."""
 REST_COLUMNS = tuple(column for column in SESSIONS if column.is_imported and column.name not in START)
 REST = tuple(column.name for column in REST_COLUMNS)
-"""The columns of `IncomingSession.rest`. Their values are stored unchanged."""
+"""The names of the values in `IncomingSession.rest`. These values are stored unchanged."""
 RELATIONS = ("compression", "branch", "reset", "delegate")
 
 SHAPE = ("role", "content", "content_kind", "tool_call_id", "tool_calls", "tool_name", "timestamp")
 PLACED = ("id", "session_id", "active", "uid")
 MESSAGE_REST = tuple(column for column in MESSAGES if column.name not in (*SHAPE, *PLACED))
 MESSAGE_ROW = (*SHAPE, *(column.name for column in MESSAGE_REST), "active", "uid")
-"""The columns of the message rows of `IncomingSession`."""
+"""The columns of each row in `IncomingSession.messages`."""
 
 INSERT_SESSION = make_insert("sessions", (*START, *REST))
 INSERT_MESSAGE = make_insert("messages", ("session_id", *MESSAGE_ROW))
@@ -142,7 +142,7 @@ class IncomingSession(NamedTuple):
         )
 
     def find_carried(self) -> set[int]:
-        """Return the positions of the session's own messages that it also carries."""
+        """Return the positions of those messages of the session that its carried ranges contain too."""
         entries = [entry for entry in (*self.context, *self.rewound) if entry.get("session_id") == self.id]
         spans = [(entry.get("first"), entry.get("last")) for entry in entries]
         whole = [(first, last) for first, last in spans if isinstance(first, int) and isinstance(last, int)]
@@ -164,16 +164,18 @@ class IncomingSession(NamedTuple):
         )
 
     def list_note_keys(self) -> list[str]:
-        """Return the keys in `state_meta` that can contain the stored id of this session.
+        """Return the keys in `state_meta` under which an earlier import may have stored the id that this
+        session got.
 
         The first is the current key. It depends on the first message, so it does not change when the session
-        grows. The second is for a session that was empty then. The last is the key of earlier releases.
+        grows. The second is the key if the session was empty at that import. The last is the key that earlier
+        releases used.
         """
         first = [format_uid(self.messages[0][-1]) or self.likes[0]] if self.messages else []
         return [self._make_key(first), self._make_key([]), self.make_note_key()]
 
     def make_note_key(self) -> str:
-        """Return a key for this session with exactly these messages."""
+        """Return a key that depends on all messages of this session."""
         return self._make_key(self.likes)
 
     def _make_key(self, parts: Sequence[Any]) -> str:
@@ -185,7 +187,7 @@ class IncomingSession(NamedTuple):
 
 
 class _Columns:
-    """The values of one object of an import, converted for their columns."""
+    """Reads the values of one object of an import and converts them for their columns."""
 
     def __init__(self, name: str, value: object) -> None:
         if not isinstance(value, Mapping):
@@ -209,7 +211,8 @@ class _Columns:
         raise _build_error(f"{name} of {self.name} must be text, got {type(value).__name__}")
 
     def read_json(self, name: str) -> str | None:
-        """Return JSON text unchanged, and any other value as JSON."""
+        """Return a text value unchanged, because it is JSON already. Return any other value encoded as
+        JSON."""
         value = self.values.get(name)
         if isinstance(value, str):
             return replace_surrogates(value)
@@ -253,8 +256,8 @@ def _read_call(column: _Columns, started_at: float) -> tuple[Any, ...]:
 
 
 def _read_shape(row: _Columns) -> tuple[tuple[Any, ...], Iterable[Attachment], int, int]:
-    """Return the columns in `SHAPE` except the timestamp, the attachments, the number of tool calls, and 1 if
-    active."""
+    """Return (columns of `SHAPE` without the timestamp, attachments, number of tool calls, 1 if the message
+    is active or else 0)."""
     role = row.read_text("role") or "unknown"
     calls = row.values.get("tool_calls")
     if isinstance(calls, str):  # stored JSON, or a value that is a string
@@ -281,7 +284,8 @@ def _read_tail(row: _Columns, active: int) -> tuple[Any, ...]:
 def make_comparable(
     role: Any, content: Any, kind: Any, call_id: Any, calls: Any, tool: Any
 ) -> tuple[Any, ...]:
-    """Return a key that is equal for equal messages, whatever the JSON formatting and the trust in the file."""
+    """Return a key that is equal for equal messages, even if their JSON is formatted differently or an
+    untrusted import has renamed their role."""
     called = from_json(calls, None) if calls else None
     return (
         FILE_ROLES.get(role, role),

@@ -4,8 +4,8 @@
 caller's transaction.
 
 If the copies have diverged, the incoming messages become a branch. This is a separate session that contains
-only the messages that are new here and carries the others. If the branch already exists, the remaining
-messages are merged into it in the same way.
+only the messages that are new in this store, and carries the others. If the branch already exists, the
+remaining messages are merged into it in the same way.
 """
 
 from __future__ import annotations
@@ -67,14 +67,16 @@ COSTS = ("estimated_cost_usd", "actual_cost_usd")
 NOT_OF_A_BRANCH = {
     column.name: 0 if column.kind == "counter" else None for column in SESSIONS if not column.in_branch
 }
-"""Columns that a branch does not copy from its session, with the values it gets instead."""
+"""Columns that a branch does not take from the incoming session, with the values that the branch gets
+instead."""
 
 BASE_KEY = "merged:"
-"""The prefix of the key in `state_meta` with the labels at the last merge. The session id follows."""
+"""The prefix of a key in `state_meta`, followed by the session id. Its value is the state of the labels at
+the last merge."""
 
 
 class Retitled(NamedTuple):
-    """A session that did not get its merged title because another session has it."""
+    """A session that did not get its merged title, because another session has that title."""
 
     chosen: Labels
     """The merged labels, with the title that was not available."""
@@ -96,8 +98,8 @@ def apply_merge(
 ) -> Applied:
     """Apply a merge in the caller's transaction.
 
-    `added` are the sessions of this import. In an untrusted import, titles avoid the lineages of all other
-    sessions.
+    `added` are the sessions of this import. In an untrusted import, a title never joins the lineage of any
+    other session.
     """
     ids, retitled = list(merge.ids), None
     is_rewound = bool(merge.plan.to_rewind or merge.plan.to_restore)
@@ -126,7 +128,7 @@ def apply_merge(
 
 
 def note_labels(writer: Writer, session_id: str, here: Labels, incoming: Labels) -> None:
-    """Store the labels of both copies for the next merge."""
+    """Store the labels of both copies as digests, for comparison at the next merge."""
     marks = [mark_labels(here), mark_labels(incoming)]
     text = to_json(marks[:1] if marks[0] == marks[1] else marks)
     if writer.value(meta.GET, BASE_KEY + session_id) != text:
@@ -193,7 +195,7 @@ def _make_branch(
 
 
 def _find_carried(reader: Reader, merge: Merge, incoming: IncomingSession, ids: Sequence[int]) -> list[int]:
-    """Return the messages that a branch carries, so that its context equals that of the incoming copy."""
+    """Return the messages that a branch must carry to have the same context as the incoming copy."""
     target, known = merge.target, set(merge.ids)
     matched = [match for match in merge.plan.matches if match is not None]
     before = target.ids[: min(matched, default=0)]
@@ -240,7 +242,7 @@ def _find_missing_calls(
 
 
 def _sum_calls(calls: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-    """Return the counters of a session with these model calls."""
+    """Return the counters of a session that has exactly these model calls."""
     first = 5
     sums: dict[str, Any] = {"api_call_count": len(calls)}
     for place, name in enumerate((*TOKENS, *COSTS), start=first):
@@ -250,8 +252,8 @@ def _sum_calls(calls: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
 
 
 def _take_usage(writer: Writer, merge: Merge, incoming: IncomingSession, *, trusted: bool) -> bool:
-    """Record missing model calls, and set each counter to the higher value of both copies. Return whether any
-    changed."""
+    """Record missing model calls, and set each counter to the higher value of both copies. Return whether
+    anything changed."""
     calls = _find_missing_calls(writer, merge, incoming, trusted=trusted)
     for call in calls:
         writer.insert(RECORD_CALL, merge.target.id, *call)
@@ -288,7 +290,8 @@ def _take_labels(
 ) -> tuple[bool, Retitled | None]:
     """Apply newer titles, ends, tags, archive flags, pins and model settings to the session.
 
-    Return whether any label changed, and the title that was not available, if any.
+    Return whether any label changed, and the labels whose title was not available, or None if it was
+    available.
     """
     session, here, labels = merge.session, read_labels(writer, merge.session), incoming.make_labels()
     if not trusted:  # an untrusted file neither adds nor removes a pin
@@ -325,7 +328,8 @@ def _take_labels(
 
 
 def _rename_branch(writer: Writer, session: Copy, title: str) -> None:
-    """If a branch of the session that a merge created has the title, give the branch another one."""
+    """If the title is used by a branch that a merge created from this session, give the branch another title.
+    A title that a person gave to the branch is kept."""
     holder = writer.value(HELD_BY, title, session.row["owner"], session.id)
     if holder is None or find_branch_origin(holder) != session.id:
         return

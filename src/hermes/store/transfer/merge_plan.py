@@ -1,18 +1,18 @@
 """Plan for merging two copies of a session. These functions are pure: they do not access a store.
 
-Two messages are the same if their uids are equal. If one of them has no uid, because another program wrote
-it, they are the same if role, content and tool call are equal and they are in the same order.
+Two messages are the same if their uids are equal. A message that another program wrote has no uid. It is the
+same as another message if role, content and tool call are equal, and if the order of the messages agrees.
 
-The stored copy can lack messages of the incoming one, have additional ones, or both:
+The stored copy can lack messages of the incoming copy, have additional messages, or both:
 
 - Only the incoming copy has more: the missing messages are appended.
 - Only the stored copy has more: nothing changes.
 - Both have more: the copies diverged. The incoming messages become a branch.
 
-A title, a tag or an end has no modification time. `Base` contains the values of both copies at their last
-merge: a value that differs from it was changed since. Without a base, the copy with the newer messages
-decides. For the end of a session it always decides, because a message after the end means that the session
-was reopened.
+A title, a tag or an end has no modification time. `Base` therefore contains the values of both copies at
+their last merge; a value that differs from its base has changed since. Without a base, the copy with the
+newer messages decides. That copy always decides about the end of a session, because a message after the end
+means that the session was reopened.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Transcript(NamedTuple):
     is_live: Sequence[bool]
     """False for messages that a rewind took out of the conversation."""
     read_contents: Callable[[], Sequence[Any]]
-    """Returns the comparison keys of all messages. It is called only if a uid is missing, because it may read
-    every content."""
+    """Returns the comparison keys of all messages. It may have to read all contents, so it is called only if
+    a uid is missing."""
     rewinds: int = 0
     is_continued: bool = False
     """Whether the conversation continues in a later session."""
@@ -50,7 +50,7 @@ class Transcript(NamedTuple):
         )
 
     def identify(self, place: int) -> str:
-        """Return a text that identifies a message."""
+        """Return a text that identifies the message at position `place`."""
         return self.uids[place] or repr(self.read_contents()[place])
 
 
@@ -59,30 +59,34 @@ class Plan(NamedTuple):
 
     action: Action
     matches: list[int | None]
-    """The position in the stored copy of each incoming message. None if it is missing there."""
+    """For each incoming message, its position in the stored copy. None if the stored copy lacks the
+    message."""
     missing: list[int]
     """The positions of the incoming messages that are missing in the stored copy."""
     newer_here: int
-    """The number of messages that only the stored copy has."""
+    """The number of messages after the first common one that only the stored copy has."""
     to_rewind: Sequence[int] = ()
-    """Positions of stored messages that were rewound in the incoming copy since."""
+    """Positions of stored messages that are live in the stored copy and rewound in the newer incoming
+    copy."""
     to_restore: Sequence[int] = ()
-    """Positions of stored messages that were restored in the incoming copy since."""
+    """Positions of stored messages that are rewound in the stored copy and live in the newer incoming
+    copy."""
     is_rewound_since: bool = False
-    """Whether the incoming copy was rewound since and is otherwise the same. The rewind may affect only
-    carried messages."""
+    """Whether the incoming copy differs only by a later rewind. The rewind may affect only carried
+    messages."""
 
     @property
     def newer_side(self) -> Side | None:
-        """Return the copy that has changed since both were the same. None if neither has or it is unknown."""
+        """Return the copy that has changed since the two were the same. None if neither has changed, or if
+        that is unknown."""
         if self.action == "append" or self.is_rewound_since:
             return "incoming"
         return "here" if self.newer_here or self.action == "branch" else None
 
 
 def plan_messages(here: Transcript, incoming: Transcript, *, may_append: bool = True) -> Plan:
-    """Compare two copies. Without `may_append`, missing messages become a branch and the stored copy does not
-    change."""
+    """Compare two copies. Without `may_append`, the stored copy is not changed, and missing messages become a
+    branch."""
     matches = match_messages(here, incoming)
     missing = [place for place, match in enumerate(matches) if match is None]
     known = {match for match in matches if match is not None}
@@ -107,7 +111,7 @@ def _is_extension(
     first_missing: int,
     known: set[int],
 ) -> bool:
-    """Return whether the incoming copy equals the stored copy with additional messages at its end."""
+    """Return whether the incoming copy is the stored copy with additional messages at its end."""
     if any(match is not None for match in matches[first_missing:]):
         return False  # messages in the middle were removed here or added in the incoming copy
     shared = [match for match in matches if match is not None]
@@ -129,7 +133,8 @@ def _is_extension(
 def _compare_rewinds(
     here: Transcript, incoming: Transcript, matches: Sequence[int | None]
 ) -> tuple[list[int], list[int]]:
-    """Return (messages rewound only in the incoming copy, messages rewound only in the stored copy)."""
+    """Return the positions of (messages rewound only in the incoming copy, messages rewound only in the
+    stored copy)."""
     differing = [
         match
         for match, is_live in zip(matches, incoming.is_live, strict=True)
@@ -142,7 +147,8 @@ def _compare_rewinds(
 
 
 def match_messages(here: Transcript, incoming: Transcript) -> list[int | None]:
-    """Return the position in the stored copy of each incoming message, or None."""
+    """Return, for each incoming message, its position in the stored copy. None if the stored copy lacks the
+    message."""
     by_uid = {uid: place for place, uid in enumerate(here.uids) if uid}
     matches = [by_uid.get(uid) if uid else None for uid in incoming.uids]
     if None not in matches or (all(here.uids) and all(incoming.uids)):
@@ -192,17 +198,18 @@ _DIGEST_SIZE = 6
 
 
 def name_branch(session_id: str, first_message: str) -> str:
-    """Return the id of the branch that starts with this message.
+    """Return the id of the branch of a session whose first new message is `first_message`.
 
-    The id is the same in every store, so the next import finds the branch, and other stores can find its
-    messages.
+    The id is the same in every store. The next import therefore finds the branch, and other stores can find
+    its messages.
     """
     digest = blake2b(first_message.encode(errors="replace"), digest_size=_DIGEST_SIZE).hexdigest()
     return f"{BRANCH_PREFIX}{digest}_{find_branch_origin(session_id) or session_id}"
 
 
 def find_branch_origin(branch_id: str) -> str | None:
-    """Return the session from which a merge created this branch. None if the id is not that of such a branch."""
+    """Return the session from which a merge created this branch. None if `branch_id` is not the id of a
+    branch that a merge created."""
     prefix, _, rest = branch_id.partition("_")
     digest, _, origin = rest.partition("_")
     is_digest = len(digest) == 2 * _DIGEST_SIZE and set(digest) <= set("0123456789abcdef")
@@ -224,8 +231,8 @@ class Labels(NamedTuple):
 
 
 Marks = Mapping[str, Any]
-"""Digests of the labels of one copy. They reveal a change, but contain no text that a purge would have to
-remove."""
+"""Digests of the labels of one copy. A change of a label changes its digest, but a digest contains no text
+that a purge would have to remove."""
 
 
 class Base(NamedTuple):
@@ -249,13 +256,15 @@ def mark_labels(labels: Labels) -> Marks:
 def merge_labels(
     here: Labels, incoming: Labels, base: Base | None, newer: Side | None, *, is_former_title: bool = False
 ) -> Labels:
-    """Return the labels of the merged session. `newer` is the copy with the newer messages, if known.
+    """Return the labels of the merged session. `newer` is the copy with the newer messages, or None if that
+    is unknown.
 
-    With `is_former_title`, a person has replaced the incoming title in the stored copy.
+    `is_former_title` means that the stored copy had the incoming title before, and a person replaced it.
     """
 
     def choose(name: str, decide: Callable[[], bool]) -> bool:
-        """Return whether to use the incoming value."""
+        """Return whether to use the incoming value of the label `name`. If `base` does not settle this,
+        `decide()` does."""
         if base is not None:
             if mark_labels(incoming).get(name) == base.incoming.get(name):
                 return False
@@ -294,6 +303,7 @@ def _has_later_end(here: Labels, incoming: Labels) -> bool:
 
 
 def _merge_tags(here: frozenset[str], incoming: frozenset[str], base: Base | None) -> frozenset[str]:
-    """Return the tags of both copies, without those that one of them has lost since the last merge."""
+    """Return the tags of both copies. A tag that only one copy has is left out if it existed at the last
+    merge, because the other copy has lost it since."""
     before = base.incoming.get("tags", ()) if base is not None else ()
     return here & incoming | {tag for tag in here ^ incoming if digest_label(tag) not in before}

@@ -1,7 +1,8 @@
 """Source of the mirror files: changed sessions, their current state, and the chats.
 
-This module only reads, and it covers the whole store. Changes are not recorded. A session may have changed if
-its outline differs: every operation that affects a mirror file changes the outline.
+This module only reads, and it covers the whole store. Changes are not recorded. Instead, each session has an
+outline, and every operation that affects a mirror file changes the outline. A session may have changed if its
+outline differs from the last one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ COLUMNS = (
     *list_session_names(lambda column: column.is_imported and column.name not in NOT_MIRRORED),
 )
 LARGE = ("system_prompt", *(column.name for column in SESSIONS if column.kind in ("json", "mapping")))
-"""Columns that are too large to read for every session when looking for changes."""
+"""Columns that are too large to be read for every session in the search for changes."""
 SMALL_COLUMNS = join_columns("s." + name for name in COLUMNS if name not in LARGE)
 LARGE_COLUMNS = join_columns("s." + name for name in COLUMNS if name in LARGE)
 # Values that are not mirrored but change when messages are added, deleted or rewound.
@@ -88,7 +89,7 @@ class SessionSnapshot(NamedTuple):
     columns: dict[str, Any]
     outline: Row
     carries: list[list[int]]
-    """The ranges of message ids that it carries, in order."""
+    """The ranges of message ids that the session carries, in order."""
     set_aside: list[list[int]]
     """The carried ranges that a rewind set aside."""
     tags: list[str]
@@ -97,7 +98,7 @@ class SessionSnapshot(NamedTuple):
 
 
 class MirroredChat(NamedTuple):
-    """A chat with columns of its session."""
+    """A chat with some columns of its session."""
 
     route: Route
     user_id: str | None
@@ -122,12 +123,13 @@ class MirrorSource:
         self._engine = engine
 
     def find_highest_id(self) -> int:
-        """Return the id of the newest message, 0 if there is none."""
+        """Return the id of the newest message, or 0 if there are no messages."""
         with self._engine.read() as reader:
             return int(reader.value(HIGHEST))
 
     def list_changed(self, after: int, limit: int, *, everybody: bool) -> tuple[int, list[str]]:
-        """Return (last message id examined, sessions with messages after `after`).
+        """Read up to `limit` messages with an id above `after`. Return (last id read, sessions of these
+        messages).
 
         Only sessions with a chat are returned, unless `everybody` is true.
         """
@@ -140,7 +142,10 @@ class MirrorSource:
         return (rows[-1][0] if rows else after), mirrored
 
     def list_outlines(self, after: str, limit: int, *, everybody: bool) -> list[tuple[str, Row]]:
-        """Return (id, outline) of the sessions with an id greater than `after`, in order of id."""
+        """Return (id, outline) of up to `limit` sessions with an id greater than `after`, in order of id.
+
+        Only sessions with a chat are returned, unless `everybody` is true.
+        """
         with self._engine.read(settled=True) as reader:
             rows = reader.rows(OUTLINES, after, everybody, limit)
             if not rows:
@@ -155,7 +160,7 @@ class MirrorSource:
             return bool(reader.value(EXISTS, session_id))
 
     def list_related(self, session_id: str) -> list[str]:
-        """Return the sessions of the conversation and the parent of its first session."""
+        """Return the sessions of the conversation, and the parent of its first session if there is one."""
         with self._engine.read(settled=True) as reader:
             root = reader.value(ROOT, session_id)
             members = [row[0] for row in reader.rows(MEMBERS, root)]
@@ -163,8 +168,8 @@ class MirrorSource:
         return members if above is None or above in members else [above, *members]
 
     def read_session(self, session_id: str, calls_after: int = 0) -> SessionSnapshot | None:
-        """Return a session and its model calls after the id `calls_after`. None if the session does not
-        exist."""
+        """Return the state of a session, with its model calls whose id is above `calls_after`. None if the
+        session does not exist."""
         with self._engine.read(settled=True) as reader:
             columns, outline = reader.dict(SESSION, session_id), reader.row(OUTLINE_OF, session_id)
             if columns is None or outline is None:
@@ -187,13 +192,13 @@ class MirrorSource:
             return [decode_row(reader, row) for row in rows if row is not None]
 
     def read_chats_state(self) -> Row | None:
-        """Return a value that changes when a message is stored or a chat is added, moved or removed. It is
-        cheap to read."""
+        """Return a value that changes when a message is stored or a chat is added, moved or removed. Reading
+        the value is cheap."""
         with self._engine.read() as reader:
             return reader.row(CHATS_STATE)
 
     def list_chats(self) -> list[Row]:
-        """Return a row for every chat, in order of session key. `MirroredChat.from_row` decodes it."""
+        """Return a row for every chat, in order of session key. `MirroredChat.from_row` decodes a row."""
         with self._engine.read() as reader:
             return reader.rows(CHATS)
 

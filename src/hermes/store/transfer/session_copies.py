@@ -1,7 +1,7 @@
 """Comparison of an incoming session with its stored copies, and the decision how to merge them.
 
-A stored copy is the session with the same id, or a branch that an earlier merge created from it. `merge`
-applies the decision. This module only reads.
+A stored copy is the session with the same id, or a branch that an earlier merge created from that session.
+`merge` applies the decision. This module only reads.
 """
 
 from __future__ import annotations
@@ -57,18 +57,19 @@ class Merge(NamedTuple):
 
     session: Copy
     target: Copy
-    """The session that gets the messages, or from which the branch starts: the session itself or an earlier
-    branch."""
+    """The session to which the messages are appended, or from which the new branch starts. It is `session` or
+    an earlier branch of it."""
     branch: str | None
     """The id of the branch to create. None if messages are appended."""
     plan: Plan
     places: list[int]
     """The positions of the incoming messages that the plan covers."""
     ids: list[int]
-    """The stored id of every incoming message. 0 if it is not stored."""
+    """The stored id of every incoming message, or 0 if the message is not stored."""
     visited: list[str]
     is_alias: bool
-    """Whether the incoming session is a branch of another store whose messages are in this session."""
+    """Whether the incoming session is a branch that another store created, and this session contains its
+    messages."""
 
     @property
     def missing(self) -> list[int]:
@@ -76,8 +77,8 @@ class Merge(NamedTuple):
 
     @property
     def is_branched(self) -> bool:
-        """Return whether the last messages of the incoming copy are in a branch session, or are put into one
-        by this import."""
+        """Return whether the last messages of the incoming copy are in a branch, which may be created by this
+        import."""
         return self.branch is not None or self.target.id != self.session.id
 
     @property
@@ -88,8 +89,8 @@ class Merge(NamedTuple):
 def read_copy(reader: Reader, session_id: str, incoming: Transcript) -> Copy | None:
     """Read a stored session for comparison with an incoming one. None if it does not exist.
 
-    Messages that moved to it from another session were not written in it. They are left out unless the
-    incoming session contains them too.
+    Messages that were written in another session and moved to this one are left out, unless the incoming
+    session contains them too.
     """
     row = reader.dict(SELECT_ROW, session_id)
     if row is None:
@@ -127,9 +128,9 @@ def find_merge(
 ) -> Merge | None:
     """Compare an incoming session with the stored session of this id. Return None if they are unrelated.
 
-    An untrusted import extends only a session that an untrusted import created. For any other session, the
-    new messages become a branch. A session of another owner is not changed. `moved` are incoming messages, by
-    position, that are now in another stored session.
+    An untrusted import appends messages only to a session that an untrusted import created. For any other
+    session, the new messages become a branch. A session of another owner is not changed. `moved` are the
+    incoming messages that are now stored in another session, by position.
     """
     incoming = incoming_session.make_transcript()
     session = target = read_copy(reader, session_id, incoming)
@@ -203,8 +204,8 @@ def _leave_out_elsewhere(reader: Reader, merge: Merge, incoming: Transcript) -> 
 def _find_branch(
     reader: Reader, session_id: str, incoming: Transcript, visited: Sequence[str]
 ) -> tuple[str, Copy | None]:
-    """Return (branch id, branch that contains the beginning of these messages). The branch is None if it is
-    new."""
+    """Return (branch id, the existing branch that contains the beginning of these messages). If there is no
+    such branch, return an unused id and None."""
     first = incoming.identify(0)
     while True:
         branch = name_branch(session_id, first)
@@ -219,8 +220,8 @@ def _find_branch(
 def _find_elsewhere(
     reader: Reader, session_id: str, incoming: Transcript, places: Sequence[int], visited: Sequence[str]
 ) -> dict[int, tuple[str, int]]:
-    """Return (branch, message id) of incoming messages that another branch of the session contains, by
-    position."""
+    """Return the incoming messages that another branch of the session contains: position in the incoming
+    session → (branch, message id)."""
     places_by_uid = {incoming.uids[place]: place for place in places if incoming.uids[place]}
     found: dict[int, tuple[str, int]] = {}
     for member in _find_family(reader, session_id) if places_by_uid else ():
@@ -233,7 +234,8 @@ def _find_elsewhere(
 
 
 def _find_family(reader: Reader, session_id: str) -> list[str]:
-    """Return the session and the branches that merges created from it. Empty if there are no branches."""
+    """Return the session and the branches that merges created from it. Return an empty list if there are no
+    branches."""
     origin = find_branch_origin(session_id) or session_id
     branches = [row[0] for row in reader.rows(BRANCHES) if find_branch_origin(row[0]) == origin]
     return [origin, *branches] if branches else []
@@ -245,10 +247,12 @@ def is_same_family(session_id: str, other: str) -> bool:
 
 
 def find_alias(reader: Reader, incoming_session: IncomingSession, parent: str | None) -> str | None:
-    """Return the stored session that contains the messages of another store's branch. None if there is none.
+    """Return the stored session that contains the messages of an incoming branch, which another store
+    created. None if there is none.
 
-    Two stores that exchange diverged copies each keep their own messages in the session and the other's in a
-    branch.
+    If two stores exchange diverged copies of a session, each store has its own messages in the session, and
+    the messages of the other store in a branch. The branch of the other store is therefore this store's
+    session.
     """
     origin = find_branch_origin(incoming_session.id)
     first = format_uid(incoming_session.messages[0][-1]) if incoming_session.messages else None

@@ -1,9 +1,9 @@
 """Lookup of stored messages by uid, for an import. There is no index on uid.
 
 A message has the same timestamp in every copy. The timestamps of all messages are therefore read once, from a
-covering index, and kept with their ids in sorted arrays (16 bytes per message). The uid of each candidate is
-compared in the store, so a deleted or replaced row is never returned. If many messages have the same
-timestamp, their uids are read once and cached.
+covering index, and kept with their ids in sorted arrays (16 bytes per message). For each message with the
+right timestamp, the uid is read from the store and compared, so that a deleted or replaced row is never
+returned. If many messages have the same timestamp, their uids are read once and cached.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ HOLDER = """SELECT m.uid, m.session_id, s.owner, EXISTS (SELECT 1 FROM carried_c
 
 
 FEW = 8
-"""Up to this number, messages with the same timestamp are compared one by one."""
+"""If at most this many messages have the same timestamp, their uids are compared one by one, without a
+cache."""
 
 
 class Stored(NamedTuple):
@@ -36,8 +37,8 @@ class Stored(NamedTuple):
     session_id: str
     owner: str
     is_carried: bool
-    """Whether its own session also carries it. This is so for a message that moved there from another
-    session."""
+    """Whether the session that contains the message also carries it. This is so if the message moved there
+    from another session."""
 
 
 class _Run(NamedTuple):
@@ -59,15 +60,16 @@ class StoredMessages:
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
-        """Sorted by time within each run. The longest run is first."""
+        """Runs of messages, each sorted by time. The longest run is first."""
         self._crowded: dict[float, _SameTime] = {}
-        """Messages by timestamp, for timestamps that were looked up and that more than `FEW` messages have.
-        """
+        """Messages by timestamp. It contains only timestamps that were looked up and that more than `FEW`
+        messages have."""
         self.highest = 0
-        """All messages up to this id were read, except messages inserted later with a lower id; see `add`."""
+        """The highest id that was read. Messages with a lower id that are inserted later are not read; they
+        must be passed to `add`."""
 
     def refresh(self, reader: Reader) -> None:
-        """Read the messages stored since the last call."""
+        """Read the messages that were stored since the last call."""
         rows = reader.each(TIMES_ABOVE, self.highest) if self.highest else reader.each(ALL_TIMES)
         self.add((time, message_id) for time, message_id in rows)
 
