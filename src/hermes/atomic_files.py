@@ -23,7 +23,7 @@ KEY_NOTE = ".key.json"
 """Suffix of a file beside an encrypted file. It names the key of the encrypted file, but does not contain the
 key."""
 DAMAGE_MARK = ".damaged"
-"""Suffix of the file that marks a store as damaged. Nobody writes to the store until it is repaired or
+"""Suffix of the file that marks a store as damaged. No process writes to the store until it is repaired or
 restored."""
 BACKUPS = ".backups"
 """Suffix of the folder beside a store that contains its backups."""

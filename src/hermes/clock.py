@@ -90,7 +90,7 @@ first."""
 
 
 class RecentEvents:
-    """Times of the events within the last `seconds`, by person."""
+    """Remembers the times of each person's events within the last `seconds`."""
 
     def __init__(self, seconds: float, most: int = MOST_REMEMBERED) -> None:
         self._seconds, self._most = seconds, most

@@ -192,7 +192,8 @@ class StoreFailed(StoreError):
 
 
 def make_error(kind: type[HermesError], message: str) -> HermesError:
-    """Return an instance of `kind` that is also the documented `sqlite3` error: `raise make_error(X, "…")`."""
+    """Return an instance of `kind` that is also an instance of the documented `sqlite3` class: `raise
+    make_error(X, "…")`."""
     return _get_twin(kind)(message)
 
 

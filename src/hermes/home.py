@@ -104,7 +104,7 @@ def tighten(path: str, mode: int) -> bool:
 
 
 def create_private_file(path: Path) -> int:
-    """Create a file with mode 0600 and return its descriptor. Fails if it exists."""
+    """Create a file with mode 0600 and return its descriptor. Raise FileExistsError if the file exists."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
     os.fchmod(descriptor, PRIVATE_FILE)
     return descriptor
@@ -150,8 +150,8 @@ def get_owners(*paths: Path) -> set[int]:
 
 
 def _check_owned(descriptor: int, path: Path | str, owners: Collection[int]) -> bool:
-    """Raise OSError unless this is a regular file of this user or of `owners`. Return whether it belongs to
-    this user."""
+    """Raise OSError unless this is a regular file that belongs to this user or to one of `owners`. Return
+    whether it belongs to this user."""
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EPERM, "it is not a regular file", str(path))

@@ -30,7 +30,7 @@ PICTURE_TYPES = ("image", "image_url", "input_image")
 class Part(NamedTuple):
     kind: Literal["text", "picture", "other"]
     value: Any
-    """The text, or the part unchanged."""
+    """The text of a text part. For any other part, the part unchanged."""
 
 
 class ToolCall(NamedTuple):

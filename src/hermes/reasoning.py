@@ -36,7 +36,7 @@ class _Place(NamedTuple):
 
     is_in_fence: bool
     paragraph: int
-    """The start of the paragraph."""
+    """The position at which the paragraph starts."""
 
 
 class _Found(NamedTuple):
@@ -45,7 +45,7 @@ class _Found(NamedTuple):
 
 
 class _EndFinder:
-    """Finds the end of reasoning without an opening tag, in a text that arrives in pieces.
+    """Finds the end of reasoning that has no opening tag, in a text that arrives in pieces.
 
     A closing tag ends reasoning if it is the first tag of the text and is at the beginning of a line, or
     directly after a character that ends a sentence or a word. These tags are text:

@@ -376,8 +376,8 @@ def list_names() -> list[str]:
 
 
 def redact(text: str, counts: Counter[str] | None = None) -> str:
-    """Return the text with `[redacted <name>]` in place of each secret. The secrets are added to `counts`, by
-    name."""
+    """Return the text with `[redacted <name>]` in place of each secret. The number of secrets with each name
+    is added to `counts`."""
     while found := find_secrets(text):  # a secret may be recognised only after its neighbour was replaced
         if counts is not None:
             counts.update(secret.name for secret in found)
@@ -394,7 +394,8 @@ def redact_line(text: str, longest: int = 300) -> str:
 
 def redact_value(value: Any, counts: Counter[str] | None = None) -> Any:
     """Redact content, tool calls and other nested values. A string in a mapping is checked together with its
-    key, so that any value of `api_key` is redacted. The secrets are added to `counts`, by name."""
+    key, so that any value of `api_key` is redacted. The number of secrets with each name is added to
+    `counts`."""
     if isinstance(value, str):
         return redact(value, counts)
     if isinstance(value, dict):

@@ -24,7 +24,7 @@ PLATFORMS = (
 """The documented platforms on which people talk with the agent."""
 JOB_SOURCES = ("cron", "batch")
 SOURCES = ("cli", *PLATFORMS, "acp", *JOB_SOURCES)
-"""All documented sources. A session may have any other source."""
+"""All documented sources. A session may have another source."""
 CHAT_TYPES = ("dm", "group", "channel", "thread")
 """The documented types of platform chats."""
 SOURCE_ALIASES = {"api_server": "api-server"}

@@ -49,7 +49,8 @@ class MessageColumn(NamedTuple):
     replace: Literal["compared", "completed", "cleared", "own"] = "own"
     """How `replace_messages` treats the column. Rows with equal "compared" columns are kept, and their
     "completed" columns get the caller's values. A "cleared" column is set to NULL if another message
-    overwrites the row. An "own" column belongs to the row."""
+    overwrites the row. An "own" column (id, session, timestamp, uid, active) belongs to the row, and none of
+    these rules applies to it."""
     of_answers: bool = False
     """Whether `replace_messages` accepts the column only in answers of the model."""
     replay: Literal["never", "always", "answers", "answers, also empty"] = "never"

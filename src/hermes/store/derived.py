@@ -53,10 +53,11 @@ FIRST_SAID = """SELECT content, content_kind FROM messages
 # Replaces the names that other programs use for a source by the documented one.
 SET_SOURCE = "UPDATE sessions SET source = ? WHERE id = ? AND source = ?"
 SET_FAMILY = "UPDATE sessions SET relation = ?, root_id = ?, listed = ?, kind = ? WHERE id = ?"
-# A session that joins a conversation gets its fence, so a writer that lost the lease is refused there too.
+# A session that joins a conversation gets the fence of the conversation, so that a writer that lost the lease is
+# refused in this session too.
 JOIN_FENCE = """UPDATE sessions SET lease_epoch = (SELECT r.lease_epoch FROM sessions r WHERE r.id = sessions.root_id)
     WHERE id = ? AND lease_epoch < (SELECT r.lease_epoch FROM sessions r WHERE r.id = sessions.root_id)"""
-# A child gets the owner of its parent, unless that owner already uses its title.
+# A child gets the owner of its parent, unless that owner already uses the title of the child.
 SAME_OWNER = """UPDATE sessions SET owner = (SELECT p.owner FROM sessions p WHERE p.id = sessions.parent_session_id)
     WHERE id = ? AND owner = '' AND EXISTS (SELECT 1 FROM sessions p WHERE p.id = sessions.parent_session_id
         AND p.owner <> '' AND NOT EXISTS

@@ -261,7 +261,7 @@ def confirms(tree: Node, text: MessageText) -> bool:
 
 
 def needs_check(tree: Node) -> bool:
-    """Return whether the rows that the index returns for the tree must be checked."""
+    """Return whether the rows that the index returns for the tree must still be checked with `matches`."""
     match tree:
         case Word():
             return tree.literal is not None or tree.by_text

@@ -286,7 +286,7 @@ class Collected(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """The result of an import for each session."""
+    """The results of an import, by session."""
 
     added: tuple[str, ...]
     skipped: tuple[str, ...]

@@ -23,7 +23,7 @@ CLAIM = """UPDATE sessions SET handoff_state = 'running' WHERE id = ? AND handof
     AND trashed_at IS NULL"""
 COMPLETE = """UPDATE sessions SET handoff_state = 'completed', handoff_error = NULL
     WHERE id = ? AND handoff_state = 'running'"""
-# Also from pending: the requester may give up before a gateway claims the handoff.
+# A pending handoff can fail too: the requester may give up before a gateway claims the handoff.
 FAIL = """UPDATE sessions SET handoff_state = 'failed', handoff_error = ?
     WHERE id = ? AND handoff_state IN ('pending', 'running')"""
 STATE = (

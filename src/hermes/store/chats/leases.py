@@ -34,7 +34,7 @@ HOLD = """INSERT INTO leases (conversation_id, epoch, holder_host, holder_pid, h
         holder_pid = excluded.holder_pid, holder_start = excluded.holder_start,
         holder_surface = excluded.holder_surface, since = excluded.since, expires_at = excluded.expires_at"""
 FENCE = "UPDATE sessions SET lease_epoch = ? WHERE root_id = ? AND lease_epoch <> ?"
-# The row stays, to keep its epoch. An epoch is issued once per conversation.
+# The row of a released lease stays, to keep the epoch, because no epoch is issued twice for a conversation.
 RELEASE = """UPDATE leases SET holder_host = NULL, holder_pid = NULL, holder_start = NULL, holder_surface = NULL,
         since = NULL, expires_at = NULL
     WHERE conversation_id = ? AND epoch = ? AND holder_host IS NOT NULL"""
@@ -46,7 +46,7 @@ NEWER = """SELECT m.* FROM sessions s JOIN messages m ON m.session_id = s.id
 
 
 class Holder(NamedTuple):
-    """A surface (terminal, gateway, editor) in a process."""
+    """The holder of a lease: a surface (terminal, gateway, editor) in a process."""
 
     host: str
     pid: int

@@ -203,7 +203,7 @@ class Routing:
             return [_require_route(row) for row in reader.rows(BY_SESSION, session_id)]
 
     def list_routes(self, active_since: float | None = None) -> list[Route]:
-        """Return all chats, or those used since `active_since`, newest first."""
+        """Return the routes of all chats, or of the chats used since `active_since`, newest first."""
         since = None if active_since is None else check_time("active_since", active_since)
         with self._engine.read() as reader:
             return [_require_route(row) for row in reader.rows(SINCE, since, since)]

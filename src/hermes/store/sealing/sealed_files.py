@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 MARK = b"\x89hermes-sealed 1\n"
-"""The first byte is invalid in UTF-8, so a text file cannot be mistaken for a sealed file."""
+"""The mark at the beginning of a sealed file. Its first byte is invalid in UTF-8, so a text file cannot be
+mistaken for a sealed file."""
 NONCE_BYTES, TAG_BYTES, KEY_ID_BYTES = 12, 16, 8
 LONGEST_HEADER = 40_000
 """Maximum length of the header in bytes: a path of 4,096 characters, all escaped, plus the other fields."""
@@ -55,7 +56,7 @@ class Header(NamedTuple):
     key_id: str
     form: Form
     nonce: bytes
-    """Empty for a log: each of its lines has its own nonce."""
+    """The nonce of the ciphertext. Empty for a log, because each line of a log has its own nonce."""
     length: int
     """The length of the mark and the header in bytes. This part is authenticated."""
 

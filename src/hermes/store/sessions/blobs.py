@@ -97,7 +97,8 @@ def decode(reader: Reader, stored: Any, kind: str | None) -> Any:
 
 
 def attach_blobs(writer: Writer, message_id: int, attachments: Iterable[Attachment]) -> None:
-    """Store the blobs that are new, and a reference from the message to each."""
+    """Store the attachments as blobs, unless they are already stored, and a reference from the message to
+    each of them."""
     for hash_, media_type, data in attachments:
         writer.run(INSERT, hash_, media_type, len(data), data, clock.now())
         writer.run(REFER, message_id, hash_)

@@ -1,8 +1,8 @@
 """Creation of child sessions: continuation after compression, branch, reset and delegated task.
 
-Each operation is one transaction. It ends the parent, inserts the child with its title and place in the
-family, stores the context that the child carries, and moves the chats. After a failure or a crash the family
-is unchanged. No message is copied.
+Each operation is one transaction. It inserts the child with its title and place in the family, and stores the
+context that the child carries. If the child replaces its parent, it also ends the parent and moves the chats.
+After a failure or a crash the family is unchanged. No message is copied.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ class Families:
             writer.run(REOPEN, live)
             record_process(writer, live)
             writer.run(END_UNDONE, at, session_id)
-            clear_title(writer, session_id)  # it is free for another start
+            clear_title(writer, session_id)  # another session can now use the title
             self._routing.move_chats(writer, session_id, live, at)
             derived.refresh(writer)
             return live

@@ -29,7 +29,8 @@ NOTE_TAKEN = "INSERT INTO changed_messages (message_id) VALUES (?) ON CONFLICT D
 NOTE_GIVEN = """INSERT INTO changed_messages (message_id) SELECT id FROM messages
     WHERE session_id = ? AND id >= ? AND active = 0 AND rewound_at IS NOT NULL ON CONFLICT DO NOTHING"""
 NEWEST_REWIND = "SELECT max(rewound_at) FROM messages WHERE session_id = ?"
-# The last message written in the session itself. Carried messages, even its own, are older than all of these.
+# The last message written in the session itself. Messages that it carries are left out, even if they are stored
+# in the session, because they are older than all messages written in it.
 LAST_SAID = """SELECT max(m.id) FROM messages m WHERE m.session_id = ? AND m.active = 1
     AND NOT EXISTS (SELECT 1 FROM carried_context c WHERE c.session_id = m.session_id
         AND m.id BETWEEN c.first_message_id AND c.last_message_id)"""
@@ -132,7 +133,7 @@ class Rewinds:
             if back:
                 carried = [message_id for (message_id,) in writer.rows(carried_context.LIVE, session_id)]
                 carried_context.carry_messages(writer, session_id, carried + back)
-            for message_id in back:  # some are its own: a summary, or messages it inherited
+            for message_id in back:  # some are stored in the session itself: a summary, or moved messages
                 if writer.run(GIVE_BACK_ONE, message_id, session_id):
                     writer.run(NOTE_TAKEN, message_id)
             writer.run(NOTE_GIVEN_SINCE, session_id, since)

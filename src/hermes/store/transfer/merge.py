@@ -104,7 +104,7 @@ def apply_merge(
     ids, retitled = list(merge.ids), None
     is_rewound = bool(merge.plan.to_rewind or merge.plan.to_restore)
     is_changed = is_rewound
-    is_unused = not merge.plan.newer_here  # no message was added to it here
+    is_unused = not merge.plan.newer_here  # no message was added to the stored copy
     is_from_file = merge.session.is_untrusted and is_unused and not merge.is_branched
     # This precedes the creation of the branch: the session gets the title first, and the branch gets another
     # one.
@@ -207,7 +207,7 @@ def _find_carried(reader: Reader, merge: Merge, incoming: IncomingSession, ids: 
     carried += [ids[place] for place, row in enumerate(incoming.messages) if row[ACTIVE]]
     carried = list(dict.fromkeys(carried))
     new = {ids[place] for place in merge.missing}
-    while carried and carried[-1] in new:  # its own messages follow the carried ones anyway
+    while carried and carried[-1] in new:  # its own messages come after the carried ones anyway
         carried.pop()
     return carried
 
