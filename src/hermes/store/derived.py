@@ -53,8 +53,8 @@ FIRST_SAID = """SELECT content, content_kind FROM messages
 # Replaces the names that other programs use for a source by the documented one.
 SET_SOURCE = "UPDATE sessions SET source = ? WHERE id = ? AND source = ?"
 SET_FAMILY = "UPDATE sessions SET relation = ?, root_id = ?, listed = ?, kind = ? WHERE id = ?"
-# A session that joins a conversation gets the fence of the conversation, so that a writer that lost the lease is
-# refused in this session too.
+# A session that joins a conversation gets the fence of the conversation, so that a writer that lost the lease
+# is refused in this session too.
 JOIN_FENCE = """UPDATE sessions SET lease_epoch = (SELECT r.lease_epoch FROM sessions r WHERE r.id = sessions.root_id)
     WHERE id = ? AND lease_epoch < (SELECT r.lease_epoch FROM sessions r WHERE r.id = sessions.root_id)"""
 # A child gets the owner of its parent, unless that owner already uses the title of the child.

@@ -92,8 +92,8 @@ CARRIED_ROWS = """SELECT m.* FROM carried_context c JOIN messages m
     WHERE c.session_id = ? AND c.position >= 0 ORDER BY c.position, m.id"""
 OWN_ROWS = "SELECT * FROM messages WHERE session_id = ? AND active = 1 ORDER BY id"
 # Detects messages that the index does not find. `|| ''` makes an expression that no index covers, in every
-# engine and even behind a view, so the whole table is read. The statement is therefore used only if no message
-# of a session was found, although its counter says that it has some.
+# engine and even behind a view, so the whole table is read. The statement is therefore used only if no
+# message of a session was found, although its counter says that it has some.
 UNREACHED = """SELECT message_count > 0 AND EXISTS
         (SELECT 1 FROM messages m WHERE m.session_id || '' = sessions.id AND m.active = 1)
     FROM sessions WHERE id = ?"""

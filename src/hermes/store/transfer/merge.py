@@ -98,8 +98,8 @@ def apply_merge(
 ) -> Applied:
     """Apply a merge in the caller's transaction.
 
-    `added` are the sessions of this import. In an untrusted import, a title never joins the lineage of any
-    other session.
+    `added` are the sessions of this import. In an untrusted import, a title never joins the lineage of a
+    session that is not in `added`.
     """
     ids, retitled = list(merge.ids), None
     is_rewound = bool(merge.plan.to_rewind or merge.plan.to_restore)
