@@ -1,4 +1,4 @@
-"""Checkpoints on a separate connection and thread, so that no write waits for one."""
+"""Checkpoints on a separate connection and thread, so that no write waits for a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from hermes.store.sqlite.wal.log_lock import LogLock
 log = get_logger(__name__)
 
 LONG_LOG, NEARLY = 4_000, 1_000
-"""In pages.
+"""A log longer than LONG_LOG pages is restarted once fewer than NEARLY pages are left to copy.
 
-A passive checkpoint never restarts the log while other processes always read or write. The log then grows without
-limit: each page lookup searches all of it, and every commit extends the file. So a log longer than LONG_LOG is
-restarted once fewer than NEARLY pages are left to copy.
+A passive checkpoint cannot restart the log while some process is always reading or writing. Without a restart
+the log grows without limit: each page lookup searches all of it, and every commit extends the file.
 """
 RESTART_S = 0.02
 """How long an attempt to restart the log may block other writers before it gives up."""

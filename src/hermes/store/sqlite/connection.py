@@ -33,7 +33,10 @@ _READ_ONLY = apsw.SQLITE_OPEN_READONLY
 _URI = apsw.SQLITE_OPEN_URI
 
 READ_SOMETHING = "PRAGMA schema_version"
-"""Reads the first page only. Parsing the schema is half the cost of opening, and is left to a later statement."""
+"""A statement that reads only the first page.
+
+Parsing the schema is half the cost of opening, so it is left to a later statement.
+"""
 
 WAL_ERRORS = ("locking protocol", "not authorized", "disk i/o error")
 """The messages with which SQLite reports that a file system does not support WAL."""
@@ -69,7 +72,8 @@ def connect(
 ) -> apsw.Connection:
     """Open a connection to an existing file and set the pragmas that apply per connection.
 
-    If the file is encrypted, its key is set. With `uris`, statements may name other files, with their keys, by URI.
+    If the file is encrypted, the key of the connection is set. With `uris`, statements may refer to other
+    files by URI; such a URI may contain the key of the file.
     """
     refuse_subinterpreter(path)
     if immutable:
@@ -109,7 +113,7 @@ def refuse_subinterpreter(path: Path) -> None:
 def _is_main_interpreter() -> bool:
     """Return whether this is the main interpreter.
 
-    In any other, apsw's callbacks block forever in PyGILState_Ensure.
+    In a subinterpreter, apsw's callbacks block forever in PyGILState_Ensure.
     """
     is_main = getattr(_thread, "_is_main_interpreter", None)  # since Python 3.12
     if is_main is not None:
@@ -121,7 +125,7 @@ def _is_main_interpreter() -> bool:
 
 
 def connect_read_only(path: Path, *, deadline: float = DEADLINE_S) -> apsw.Connection:
-    """Open a connection for reading only. This also works if SQLite cannot write to the folder."""
+    """Open a connection for reading only. This works even if SQLite cannot write to the folder."""
     connection = connect(path, read_only=True)
     connection.set_busy_handler(Patience(deadline))
     try:
@@ -141,7 +145,8 @@ def connect_read_only(path: Path, *, deadline: float = DEADLINE_S) -> apsw.Conne
 def is_out_of_descriptors() -> bool:
     """Return whether this process, or the machine, can open only a few more files.
 
-    SQLite does not report why an open failed, and has closed some of its files again by the time of this check.
+    Call this after an open failed, because SQLite does not report the reason. SQLite has then closed some of
+    its files again, so the check needs as many free descriptors as a store does.
     """
     opened: list[int] = []
     try:
@@ -313,7 +318,10 @@ def translate_error(error: apsw.Error, path: Path) -> errors.HermesError:
 
 
 def is_lack_of_room(error: Exception) -> bool:
-    """Return whether a write failed. SQLite reports a file-size limit in this way."""
+    """Return whether `error` is a failed write.
+
+    SQLite reports a file that reached its size limit as a failed write.
+    """
     return getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
 
 
@@ -335,7 +343,9 @@ def damage_error(path: Path, problem: str) -> errors.HermesError:
 
 
 def upkeep_command(path: Path, verb: str) -> str:
-    """Return the command for the upkeep of this store, with `--store` if it is not the default store."""
+    """Return the command `hermes sessions VERB` for this store, with `--store` if it is not the default
+    store.
+    """
     if path == home.get_default_db_path():
         return f"hermes sessions {verb}"
     import shlex  # needed for error messages only

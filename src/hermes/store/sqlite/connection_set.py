@@ -49,17 +49,24 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 LARGE_CACHE = "PRAGMA cache_size=-8000"
-"""Ranking looks up the length of every match. With SQLite's default of 2 MB most pages were read again per search."""
+"""A page cache of 8 MB.
+
+Ranking looks up the length of every match. With SQLite's default of 2 MB, each search read most pages again
+from the file.
+"""
 UNREADABLE = (apsw.IOError, apsw.CorruptError, apsw.NotADBError)
 EXIT_S, EXIT_NAP_S = 2.0, 0.001
-"""How long program exit waits for a write of another thread if a log has to be saved."""
+"""At program exit, how long to wait for a write of another thread before a log is saved, and the pause
+between checks.
+"""
 FOR_READING = "; ".join(("PRAGMA query_only=ON", LARGE_CACHE))
 
 
 class ConnectionSet:
     """Opens, lends and closes the connections of one store, and reopens them after its log was removed.
 
-    The constructor opens nothing. After `open`, other stores of this process may use the queue.
+    The constructor opens nothing. After `open`, other stores of this process may block the commit queue of
+    this store, to recover a removed log.
     """
 
     connection: apsw.Connection
@@ -141,7 +148,9 @@ class ConnectionSet:
             raise self.translate_error(problem) from problem
 
     def _prepare(self, connection: apsw.Connection, how: LiteralString) -> None:
-        """Check the version and run the pragmas of a new connection. Opening leaves the version check to here."""
+        """Check the version, which was not checked when the file was opened, and run the pragmas `how` on a
+        new connection.
+        """
         try:
             check_documented_version(connection, self.path)
             run(connection, how)
@@ -156,7 +165,8 @@ class ConnectionSet:
             self.is_durable = True
 
     def share_log(self, seconds: float) -> bool:
-        """Wait for other processes that are opening the store or saving a removed log.
+        """Acquire the log lock shared. Wait up to `seconds` for processes that open the store or save a
+        removed log.
 
         Return False if this process is saving the log itself.
         """
@@ -178,8 +188,8 @@ class ConnectionSet:
     def settle_log(self, *, reading: bool = False) -> None:
         """If the log was removed, save its content and continue with a new log.
 
-        If that is not possible now, a read continues with the old log, provided that all other processes read the
-        same data.
+        If the content cannot be saved now, a read (`reading`) continues with the old log, provided that all
+        other processes read the same data.
         """
         self.check_loss()
 
@@ -197,7 +207,10 @@ class ConnectionSet:
                 raise
 
     def check_loss(self) -> None:
-        """Raise a new error if changes were lost. Raising the same error again would accumulate tracebacks."""
+        """If changes were lost, raise a new error that says so.
+
+        Raising the same error object again would accumulate tracebacks.
+        """
         if self.loss is not None:
             raise errors.make_error(errors.StoreFailed, str(self.loss))
 
@@ -222,10 +235,10 @@ class ConnectionSet:
             raise descriptor_error(self.path) from problem
 
     def _do_beside_signals(self, work: Callable[[], bool]) -> bool:
-        """Run the work in another thread and wait for it, if this is the main thread.
+        """Run `work`. If this is the main thread, run it in another thread and wait for it.
 
-        A signal handler may raise in the main thread at any point, for example after connections were closed and
-        before they are open again.
+        In the main thread a signal handler may raise at any point, for example after connections were closed
+        and before they are open again.
         """
         if not is_main_thread():
             return work()
@@ -260,7 +273,10 @@ class ConnectionSet:
                 self._recovery = None
 
     def renew_checkpointer(self) -> None:
-        """Replace a stopped checkpointer. `open` creates a new one, so this is needed only without a reopening."""
+        """Replace a stopped checkpointer.
+
+        This is needed only if the store is not reopened, because `open` creates a new one.
+        """
         if not self.is_closed and self.checkpointer.is_stopped:
             self.checkpointer = Checkpointer(self.path, self.guard)
 
@@ -269,7 +285,10 @@ class ConnectionSet:
         return self.readers.hold(until) and all(side.is_idle(until) for side in [*self.raw_connections])
 
     def checkpoint_all(self, seconds: float) -> tuple[int, int, int]:
-        """Empty the log. Return SQLite's busy flag, the number of frames, and how many of them were copied."""
+        """Empty the log.
+
+        Return SQLite's busy flag, the number of frames in the log, and how many of them were copied.
+        """
         self.patience.seconds = seconds
         try:
             busy, frames, moved = run(self.connection, "PRAGMA wal_checkpoint(TRUNCATE)")[0]
@@ -278,7 +297,10 @@ class ConnectionSet:
         return busy, frames, moved
 
     def leave_log_alone(self, alone: bool) -> None:
-        """Set whether closing leaves the log and the file unchanged, or checkpoints and removes the log."""
+        """If `alone`, closing leaves the log and the file unchanged.
+
+        Otherwise, closing checkpoints and removes the log.
+        """
         for connection in (
             *self.readers.get_idle(),
             *(side.connection for side in self.raw_connections),
@@ -321,7 +343,9 @@ class ConnectionSet:
         self.queue.do(Ticket(lambda _: self._shut(), outside=True))
 
     def _close_later(self) -> None:
-        """Close the store in another thread, after the write that a signal handler interrupted."""
+        """Close the store in another thread, as soon as the write that a signal handler interrupted has
+        ended.
+        """
         try:
             start_new_thread(self._close_now, ())
         except RuntimeError:  # no more threads can be started
@@ -385,7 +409,10 @@ class ConnectionSet:
             self._close_now()
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        """Close a store that was left open. Its search index is completed at the next use."""
+        """Close a store that was left open, without completing its search index.
+
+        The index is completed at the next use.
+        """
         try:
             if os.getpid() == self.pid:
                 self._shut()
@@ -420,7 +447,10 @@ class ConnectionSet:
             raise self.damage
 
     def translate_error(self, problem: Exception) -> errors.HermesError:
-        """Return the documented error for an error of SQLite. Damage stops all further writes."""
+        """Return the documented error for an error of SQLite.
+
+        If the error reports damage, stop all further writes.
+        """
         if isinstance(problem, Unreachable):
             return self._stop_writing(damage_error(self.path, str(problem)), problem)
         if not isinstance(problem, apsw.Error):

@@ -1,4 +1,7 @@
-"""The mark beside a database file in which a process has found damage. Nothing is written until it is repaired."""
+"""The mark beside a database file in which a process has found damage.
+
+Until the store is repaired, no process writes to it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ SHORTEST = 100
 
 
 def describe_short_file(size: int) -> str | None:
-    """Describe the problem of a file that is too short for a store. Return None if it is long enough."""
+    """Describe why a file of `size` bytes is too short for a store. Return None if it is long enough."""
     if not size:
         return "the file is empty"
     return f"the file was cut to a length of {size}" if size < SHORTEST else None

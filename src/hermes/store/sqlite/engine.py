@@ -63,7 +63,10 @@ T = TypeVar("T")
 CLOSE_CATCH_UP_S = 0.25
 SEARCH_CATCH_UP_S = 2.0
 RANKING_CATCH_UP_S = 0.25
-"""Blocks can wait. While a store does not have all its blocks yet, its messages are searched instead."""
+"""How long a ranked search may index blocks first.
+
+Longer is not needed: while blocks are missing, messages are searched instead.
+"""
 UPKEEP_S = 3600.0
 TRUNCATE_S = 1.0
 TRUNCATE_NAP_S = 0.01
@@ -81,7 +84,7 @@ class SqliteEngine:
         self._queue = self._transactions.queue
         self._indexer = Indexer(self._transactions)
         self._deadlines: dict[int, Deadline] = {}
-        """The deadline that all searches within `share_deadline` share, by thread."""
+        """By thread: the deadline that all searches within `share_deadline` share."""
 
     @property
     def spool_allowed(self) -> bool:
@@ -120,7 +123,7 @@ class SqliteEngine:
     def _repair_and_write(
         self, problem: Exception, work: Callable[[Writer], T], *, share: bool, repeatable: bool
     ) -> T:
-        """Repair the condition that prevented the write, and repeat the write."""
+        """Repair the condition that caused `problem` and prevented the write, then repeat the write."""
 
         def write() -> T:
             self._connections.check_writable()
@@ -137,7 +140,10 @@ class SqliteEngine:
         return write()
 
     def _make_room_for_ids(self) -> bool:
-        """Move rows to lower ids if another program stored the highest possible one. Return whether it had."""
+        """Move rows to lower ids if another program has used up the ids.
+
+        Return False if that is not the case.
+        """
         from hermes.store.sqlite.upkeep import row_ids
 
         with self.read() as reader:
@@ -245,7 +251,10 @@ class SqliteEngine:
         self._rewrite_file()
 
     def _rewrite_file(self) -> bool:
-        """Rewrite the index and the file. Return False if readers kept old content in the log."""
+        """Rewrite the index and the file.
+
+        Return False if old content is left in the log because other connections read it.
+        """
         from hermes.store.sqlite.search import blocks, index, substring
 
         Blobs(self).collect()
@@ -268,8 +277,8 @@ class SqliteEngine:
     def optimize(self) -> Optimized:
         """Merge the index and return free pages to the file system. Use this when the store is idle.
 
-        ANALYZE is not run: its samples would keep titles of deleted sessions, and every query here fixes its own
-        plan.
+        ANALYZE is not run. Its samples would keep titles of deleted sessions, and it is not needed, because
+        every query here fixes its own plan.
         """
         from hermes.store.sqlite.migrations.runner import shrink
         from hermes.store.sqlite.search import blocks, index, substring
@@ -422,7 +431,10 @@ class SqliteEngine:
             self._connections.settle_log(reading=self.read_only)
 
     def _hold_log(self) -> LogLock:
-        """Return a shared log lock, with the log in place. Until it is closed, no process can start a new log."""
+        """Return a shared log lock, after checking that the log is in place.
+
+        Until the lock is closed, no process can start a new log.
+        """
         until = time.monotonic() + self._connections.deadline
         while True:
             self._settle_removed_log()
@@ -466,7 +478,7 @@ class CopyEngine(SqliteEngine):
             copy_cache.remove_outdated()
 
     def verify(self) -> Health:
-        """Verify the copy. The pages of the original were checked when it was copied."""
+        """Verify the copy. The pages of the original were checked when the copy was made."""
         return super().verify()._replace(path=self._original)
 
     def backup(self, target: Path | None) -> Backup:

@@ -1,12 +1,12 @@
 """Coordination of forks with SQLite: a fork waits until no other thread of this process is inside SQLite.
 
-A fork copies SQLite's state while other threads use it. Everything that these threads hold would stay locked in the
-child forever, because the threads do not exist there: SQLite's mutexes, and the write lock or a reader slot in its
-table of open files, which does not record processes. If the wait takes too long, the child is marked as unable to
-open a store.
+A fork copies SQLite's state while other threads use it. Everything that these threads hold would stay locked
+in the child forever, because the threads do not exist there: SQLite's mutexes, and the write lock or a reader
+slot in its table of open files, which does not record processes. If the wait takes too long, the child is
+marked as unable to open a store.
 
-A child shares the locks on open file descriptions with its parent as long as it has the descriptors open. It closes
-them at once.
+Locks on open file descriptions are shared by parent and child while the child has the descriptors open. So
+the child closes these descriptors at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from _thread import interrupt_main
 
 WAIT_S, NAP_S = 2.0, 0.0005
 ANY = 0
-"""Stands for every thread. No thread has this number."""
+"""The thread number that stands for every thread. No thread has this number."""
 
 _inside: dict[object, int] = {}
 """Each running call into SQLite, and the thread that makes it."""
@@ -26,13 +26,19 @@ _shared: set[int] = set()
 _forking = False
 _one_fork = threading.RLock()
 _forker, _forks = ANY, 0
-"""The forking thread, and its nested forks: a signal handler may interrupt a fork and fork itself."""
+"""The forking thread, and the depth of its nested forks.
+
+A signal handler that interrupts a fork may fork again.
+"""
 _was_torn = False
 _interrupted = False
 
 
 class Inside:
-    """Marks a thread as inside SQLite: `with Inside():`. Uses may be nested, and may end in another thread."""
+    """Marks a thread as inside SQLite: `with Inside():`.
+
+    The blocks may be nested, and a block may end in another thread.
+    """
 
     __slots__ = ()
 
@@ -43,9 +49,10 @@ class Inside:
         self.leave()
 
     def enter(self, thread: int = ANY) -> None:
-        """Mark a thread as inside SQLite. Use `ANY` for a call that another thread may continue.
+        """Mark `thread` as inside SQLite. Use `ANY` for a call that may be continued in another thread.
 
-        A fork waits until all other threads have left SQLite. It also waits for every call of `ANY`.
+        A fork waits until all threads other than the forking one have left SQLite, and until all calls marked
+        `ANY` have ended.
         """
         _inside[self] = thread
         if _forking:
@@ -70,12 +77,15 @@ def _wait_for_fork() -> None:
 
 
 def was_torn() -> bool:
-    """Return whether this process was forked while a thread was inside SQLite. It must not use SQLite then."""
+    """Return whether this process was forked while another thread was inside SQLite.
+
+    If so, it must not use SQLite.
+    """
     return _was_torn
 
 
 def share(descriptor: int) -> None:
-    """Register a descriptor with locks. A forked child closes it."""
+    """Register a descriptor that has locks. A forked child closes it."""
     _shared.add(descriptor)
 
 

@@ -1,19 +1,20 @@
 """Group commit: a leader thread commits the queued writes of the others.
 
 An fsync costs the same for one row as for sixteen. The leader takes the waiting writes, runs each in its own
-savepoint, and commits once. If a single write fails, only that write fails. If the commit fails, all of them fail. A
-thread that finds no leader becomes the leader at once, so that a single writer pays only for a mutex.
+savepoint, and commits once. An error in one write makes only that write fail. An error in the commit makes
+all of them fail. A thread that finds no leader becomes the leader at once, so that a single writer pays only
+for a mutex.
 
-Followers whose writes are done wake each other one after the other. If all were woken at once, they would compete for
-the interpreter's lock.
+When the writes of the followers are done, the followers wake each other one after the other. If all were
+woken at once, they would compete for the interpreter's lock.
 
 A signal handler runs in the main thread, between any two instructions, and may raise any exception: Ctrl-C, a
-timeout. It may raise again while the first exception is handled. So rollback and handover use only the state kept
-here, under the mutex, and run in a thread that receives no signals. The main thread commits only its own write, so
-that an exception of a signal handler cannot be mistaken for an error of another thread's write.
+timeout. It may raise again while the first exception is handled. So rollback and handover use only the state
+kept here, under the mutex, and run in a thread that receives no signals. The main thread commits only its own
+write, so that an exception of a signal handler cannot be mistaken for an error of another thread's write.
 
-A signal handler may also use the store while the interrupted frame holds the mutex or leads. `do` recognises this
-case by the thread. The owner of the queue decides how to make such a write without the queue.
+A signal handler may also use the store while the interrupted frame holds the mutex or leads. `do` recognises
+this case by the thread. The owner of the queue decides how to make such a write without the queue.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ from hermes.store.sqlite.fork_safety import Inside
 MOST_IN_ONE_COMMIT = 64
 
 GATHER_S = 0.0001
-"""Per thread of the last group: how long a new leader waits at most for the same number of threads to return.
+"""How long a new leader waits for followers, multiplied by the number of threads in the last group.
 
-Without this wait the first returning thread leads alone, and delays the threads that arrive during its commit.
+The wait ends as soon as that many threads have arrived. Without the wait, the first thread to arrive would
+lead alone, and the threads that arrive during its commit would be delayed.
 """
 
 
@@ -84,20 +86,24 @@ class Owner(Protocol):
         """Finish every ticket with a result or an error. Raise if the leading thread is interrupted."""
 
     def undo(self, batch: list[Ticket]) -> None:
-        """After an interrupt, mark the committed tickets as finished and roll back the others."""
+        """After an interrupt: if the batch was committed, mark its tickets as finished.
+
+        Otherwise roll it back.
+        """
 
     def find_way_past(self, ticket: Ticket, interrupted: list[Ticket]) -> Callable[[Ticket], Any] | None:
-        """Return a function that makes the write of a signal handler without the queue of the interrupted writes.
+        """Return a function that makes the write `ticket` of a signal handler, bypassing the queue.
 
-        Return None if none of them blocks the write. Raise an error if the write has to wait for one of them to end.
+        `interrupted` are the writes that the handler has interrupted. Return None if none of them blocks the
+        queue. Raise an error if the write would have to wait for one of them to end.
         """
 
 
 writes_at_work: dict[int, Ticket] = {}
 """The running write of each thread, in any store.
 
-Entries that an interrupted write left behind are recognised, because their call of `CommitQueue.do` is not on the
-stack.
+An interrupted write may leave its entry behind. Such an entry is recognised: its call of `CommitQueue.do` is
+no longer on the stack.
 """
 
 os.register_at_fork(after_in_child=writes_at_work.clear)  # these threads do not exist in the child
@@ -106,10 +112,11 @@ _NAP_S, _MOST_NAPS = 0.0002, 200_000
 
 
 def interrupted_writes(thread: int) -> list[Ticket]:
-    """Return the writes of this thread that are on its stack below the caller, the innermost first.
+    """Return the writes of `thread` that a signal handler, the caller, has interrupted, the innermost first.
 
-    A write that an exception has ended may still be running in another thread. Wait for it, so that its outcome is
-    final when the caller checks whether it was stored.
+    These are the writes whose calls are still on the stack. The call of a write may have ended with an
+    exception while the write is still running in another thread. Wait for such a write, so that its outcome
+    is final when the caller checks whether it was stored.
     """
     found: list[Ticket] = []
     ticket = writes_at_work.get(thread)
@@ -212,7 +219,9 @@ class CommitQueue:
         return ticket.result if ticket.error is None else _outcome(ticket)
 
     def _leave(self, ticket: Ticket) -> None:
-        """After an interrupt, undo the transaction of this ticket if it has begun, and remove the ticket."""
+        """After an interrupt, roll back the transaction of `ticket` if it leads one, and remove `ticket` from
+        the queue.
+        """
         try:
             if self._leader is ticket:
                 self.owner.undo([ticket, *ticket.along])
@@ -233,7 +242,7 @@ class CommitQueue:
         self._settle(ticket)
 
     def _gather(self) -> None:
-        """Wait until as many followers as last time have arrived, or until the time is up."""
+        """Wait until there are as many followers as in the last group, or until the time is up."""
         with self._mutex:
             if len(self._waiting) >= self._crowd - 1:
                 return
@@ -244,7 +253,10 @@ class CommitQueue:
             self._all_there.acquire(blocking=False)  # it may have been released just after the timeout
 
     def _settle(self, ticket: Ticket) -> None:
-        """Remove the ticket from the queue, wake its followers, requeue unfinished ones, and choose a leader."""
+        """Remove `ticket` from the queue.
+
+        If it was leading, wake its finished followers, requeue the others, and choose a leader.
+        """
         with self._mutex:
             ticket.gone = True
             _wake(ticket.next)
@@ -334,9 +346,10 @@ os.register_at_fork(after_in_child=_note_main_thread)  # a child has only the th
 
 
 def is_from_signal_handler(problem: BaseException) -> bool:
-    """Return whether a signal handler of the interrupted thread raised the exception, not the running code.
+    """Return whether a signal handler raised the exception, and not the code that it interrupted.
 
-    A handler is called with the frame that it interrupts. The same frame is the caller of its own frame.
+    Python passes the interrupted frame to the handler, and the same frame is the caller of the handler's own
+    frame. A frame in the traceback with these properties is that of a handler.
     """
     trace = problem.__traceback__
     while trace is not None:

@@ -22,10 +22,13 @@ from hermes.store.sqlite.wal.file_identity import NO_DESCRIPTORS
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 LONGEST_WAIT_S = 900.0
-"""The migration of a large store takes minutes. Other openers wait for it."""
+"""How long to wait for the lock.
+
+The migration of a large store takes minutes, and other openers wait for it.
+"""
 
 _holders: dict[str, int] = {}
-"""The thread of this process that holds each lock."""
+"""For each lock that this process holds, the thread that holds it."""
 
 
 @contextmanager

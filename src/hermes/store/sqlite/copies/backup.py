@@ -28,7 +28,10 @@ KEEP = 5
 MOST_BYTES = 8 << 30
 
 DAMAGED = ".damaged"
-"""The ending of a damaged store that was set aside. It is not verified, but may be the only copy of its data."""
+"""The suffix of a damaged store that was set aside.
+
+It is not verified, but may be the only copy of its data.
+"""
 
 _NAME = re.compile(r"state-(\d{8}_\d{6})(?:-(\d+))?-[a-z][a-z0-9-]*\.db(?:\.damaged)?")
 
@@ -45,11 +48,11 @@ def backup_file(path: Path, target: Path | None) -> Backup:
 def make_backup(
     connection: apsw.Connection, path: Path, target: Path | None = None, *, reason: str = "backup"
 ) -> Backup:
-    """Make a verified copy of the store at `path`, read through `connection`, which must not be used in the meantime.
+    """Make a verified copy of the store at `path`, which is read through `connection`.
 
-    Without a target, or with a folder as target, the copy gets a generated name. Without a target, it goes to the
-    store's own folder of backups, and old backups are removed. An existing target is replaced only when the copy is
-    verified.
+    `connection` must not be used in the meantime. If `target` is None or a folder, the copy gets a generated
+    name. If it is None, the copy goes to the store's own backup folder, and old backups there are removed. An
+    existing file at `target` is replaced only after the copy was verified.
     """
     made = write_copy(connection, path, target, reason)
     if target is None:
@@ -95,7 +98,7 @@ def prepare_folder(folder: Path, *, own: bool) -> None:
 
 
 def _publish(partial: Path, folder: Path, name: str | None, reason: str) -> Path:
-    """Give the finished copy its name, atomically."""
+    """Move the finished copy to its final name atomically: `name`, or a generated name if `name` is None."""
     if name is not None:
         encryption.copy_note(partial, folder / name)
         os.replace(partial, folder / name)
@@ -113,7 +116,10 @@ def _publish(partial: Path, folder: Path, name: str | None, reason: str) -> Path
 
 
 def make_name(folder: Path, reason: str) -> str:
-    """Return the next name. Names sort in the order of creation, even if the clock was set back."""
+    """Return the name for a new backup.
+
+    Names sort in the order of creation, even if the clock was set back.
+    """
     stamp, number = clock.format_stamp(), 1
     for file in folder.iterdir():
         if (found := _order_key(file)) and found >= (stamp, number):
@@ -146,10 +152,11 @@ def _order_key(file: Path) -> tuple[str, int] | None:
 def trim_backups(
     path: Path, keep: int = KEEP, most_bytes: int = MOST_BYTES, *, spare: Path | None = None
 ) -> list[Path]:
-    """Remove the oldest backups beyond these limits. Return their paths.
+    """Remove the oldest backups beyond the limits `keep` and `most_bytes`. Return their paths.
 
-    The newest backup and `spare` are kept. A backup from before a migration is kept until a newer one of that kind is
-    known to be intact: it is the only copy in a format that other programs can read.
+    The newest backup and `spare` are always kept. A backup that was made before a migration is the only copy
+    in a format that other programs can read. It is kept until a newer backup of this kind is known to be
+    intact.
     """
     removed: list[Path] = []
     precious: list[Path] = []

@@ -13,7 +13,10 @@ from hermes.store.sqlite.connection import Patience, connect, damage_error, prag
 from hermes.store.sqlite.encryption import encryption
 
 PAGES_AT_ONCE = 2000
-"""About 8 MB. Between two steps other threads can run, and writers too if the store has no write-ahead log."""
+"""How many pages are copied in one step, about 8 MB.
+
+Between steps, other threads can run, and other processes can write even if the store has no write-ahead log.
+"""
 MOST_RESTARTS = 5
 
 # Tables that must be intact in a copy. Search tables are derived, so a copy with a damaged one is as good as the

@@ -17,7 +17,7 @@ from hermes.store.sqlite.wal.sidecars import SIDECARS
 class StoreFiles:
     """The files of one store, looked up once.
 
-    None is opened, because closing the live file would drop SQLite's locks.
+    They are not opened: closing the live file would drop SQLite's locks.
     """
 
     def __init__(self, store: Path) -> None:
@@ -32,10 +32,10 @@ class StoreFiles:
                 self._numbers.setdefault(number, role)
 
     def describe_role(self, file: Path, *, is_copy: bool = False) -> str | None:
-        """Describe what a file is to the store, by any link and even before it exists.
+        """Describe the role of `file` in the store, or return None if it does not belong to the store.
 
-        Return None if the file does not belong to the store. With `is_copy`, the file is a copy of a store, which may
-        be among its backups.
+        The file is recognised through any link, and its name even before it exists. `is_copy` means that the
+        file is a copy of a store. Such a file may be in the backup folder.
         """
         real, number = os.path.realpath(file), identity_of(file)
         role = self._names.get(real) or (None if number is None else self._numbers.get(number))

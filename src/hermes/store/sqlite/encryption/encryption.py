@@ -37,9 +37,12 @@ class Note(NamedTuple):
     account: str
     """The name of the key in the keyring: the resolved path of the store for which it was made."""
     key_file: str | None = None
-    """The path of the key file when the store was encrypted."""
+    """The path of the key file at the time when the store was encrypted."""
     settled: bool = False
-    """If False, the file may be plain and must be tested, as for copies and during a conversion."""
+    """If False, the file may be plain although it has a note, and must be tested.
+
+    This is so for copies, and during a conversion.
+    """
 
 
 def is_encrypted(path: Path) -> bool:
@@ -54,7 +57,10 @@ def is_encrypted(path: Path) -> bool:
 
 
 def is_expected(path: Path) -> bool:
-    """Return whether the environment names a key although this store is plain, so that the user can be warned."""
+    """Return whether the environment names a key although this store has no encryption note.
+
+    The user is then warned.
+    """
     named = os.environ.get("HERMES_STORE_KEY") or os.environ.get("HERMES_STORE_KEY_FILE")
     return bool(named) and not _has_note(path)
 
@@ -65,7 +71,10 @@ def can_encrypt() -> bool:
 
 
 def note_path(path: Path) -> str:
-    """Return the path of the note. If `path` is a symbolic link, the note is beside its target, like SQLite's log."""
+    """Return the path of the note.
+
+    If `path` is a symbolic link, the note is beside the target of the link, like SQLite's log.
+    """
     return (os.path.realpath(path) if os.path.islink(path) else str(path)) + NOTE
 
 
@@ -83,7 +92,10 @@ def unlock(connection: apsw.Connection, path: Path) -> None:
 
 
 def apply(connection: apsw.Connection, key: bytes, *, checked: bool = True) -> None:
-    """Set the key of the connection. Without `checked`, pages that fail authentication are read without an error."""
+    """Set the key of the connection.
+
+    If `checked` is False, pages that fail authentication are read without an error.
+    """
     connection.pragma("cipher", CIPHER)
     if not checked:
         connection.pragma("hmac_check", 0)
@@ -96,7 +108,10 @@ def uri(path: Path) -> str:
 
 
 def target(path: Path, key: bytes | None) -> str:
-    """Return the URI of a file to write, with its key. Without a key the file is plain, even if its source is not."""
+    """Return the URI of a file to write, with its key.
+
+    If `key` is None, the file is written plain, even if its source is encrypted.
+    """
     return uri(path) + ("?key=" if key is None else f"?cipher={CIPHER}&key=raw:{key.hex()}")
 
 
@@ -130,7 +145,10 @@ def list_known_keys() -> tuple[bytes, ...]:
 
 
 def _is_readable_without_key(path: Path) -> bool:
-    """Return whether SQLite can read the file without a key. For an empty file the note decides, so return False."""
+    """Return whether SQLite can read the file without a key.
+
+    Return False for an empty file, for which only the note counts.
+    """
     try:
         if not os.stat(path).st_size:
             return False
@@ -211,7 +229,7 @@ def copy_note(source: Path, copy: Path) -> None:
 
 
 def settle_note(path: Path) -> None:
-    """Make the note match the file, after a conversion or a restore that may have been killed.
+    """Make the note match the file again, after a conversion or a restore that may have been killed.
 
     The caller holds the lock file beside the store.
     """
@@ -230,7 +248,10 @@ def is_settled(path: Path) -> bool:
 
 @contextmanager
 def unsettle_note(path: Path, note: Note | None) -> Iterator[None]:
-    """Mark the note as unreliable while another file replaces this one. `note` is the note of the new file."""
+    """Mark the note at `path` as unreliable while another file replaces the file.
+
+    `note` is the note of the new file.
+    """
     if (unsure := note or read_note(path)) is not None:
         write_note(path, unsure._replace(settled=False))
     yield
@@ -238,7 +259,8 @@ def unsettle_note(path: Path, note: Note | None) -> Iterator[None]:
 
 
 def prepare_new_store(path: Path) -> None:
-    """Write the note of a new store before it is created, so that it is encrypted from its first byte.
+    """Write the note of a new store before the store is created, so that the store is encrypted from its
+    first byte.
 
     Do nothing if no key is configured for new stores.
     """

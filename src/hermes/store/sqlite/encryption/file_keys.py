@@ -39,8 +39,9 @@ class FileKeys:
         raise encryption.wrong_key_error(file, refused) if refused else encryption.no_key_error(file, account)
 
     def _candidates(self) -> Iterator[tuple[bytes, str]]:
-        """Yield the key of the store, then all others, because the store may have been decrypted or may have a new
-        key.
+        """Yield the key of the store, then all other available keys.
+
+        The others are needed if the store was decrypted or got a new key after a file was sealed.
         """
         from hermes.store.sqlite.encryption import store_keys
 

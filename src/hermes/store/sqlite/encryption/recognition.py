@@ -1,7 +1,8 @@
-"""Recognition of encrypted files that SQLite reports as "not a database", by the bytes the cipher leaves readable.
+"""Recognition of encrypted files that SQLite reports as "not a database", by the bytes the cipher leaves
+readable.
 
-It is used only after an error. It keeps an encrypted file from being reported as damaged, and a damaged file from
-being reported as encrypted.
+This module is used only after an error. It prevents that an encrypted file is reported as damaged, or a
+damaged file as encrypted.
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ _ALWAYS_ZERO = slice(72, 92)
 
 
 def adopt_encrypted(path: Path, *, read_only: bool = False) -> bool:
-    """Write the note of an encrypted file that lacks one, if a key opens it. Return False if it is not encrypted."""
+    """Write the missing note of an encrypted file, if one of the available keys opens the file.
+
+    Return False if the file has a note or is not encrypted. Raise `WrongKey` or `StoreLocked` if no key opens
+    it, or if `read_only` forbids writing the note.
+    """
     if encryption.read_note(path) is not None or not is_probably_encrypted(_read_header(path)):
         return False
     if not encryption.can_encrypt():
@@ -61,7 +66,10 @@ def _can_open(path: Path, key: bytes) -> bool:
 
 
 def explain_unreadable(path: Path) -> errors.HermesError | None:
-    """Return why SQLite does not recognise an undamaged file as a database, or None if the file is damaged."""
+    """Return an error that explains why SQLite does not recognise an undamaged file as a database.
+
+    Return None if the file is damaged.
+    """
     header = _read_header(path)
     note = encryption.read_note(path)
     if note is None and is_probably_encrypted(header):
@@ -80,7 +88,7 @@ def explain_unreadable(path: Path) -> errors.HermesError | None:
 def is_database(path: Path) -> bool:
     """Return whether a file begins like a SQLite database, plain or encrypted.
 
-    It must not be open in this process.
+    The file must not be open in this process.
     """
     header = _read_header(path)
     return header.startswith(_PLAIN) or is_probably_encrypted(header)
@@ -89,7 +97,8 @@ def is_database(path: Path) -> bool:
 def _read_header(path: Path) -> bytes:
     """Return the first 100 bytes of a file that could not be read through SQLite.
 
-    Return no bytes if the file is open in this process, because closing it would drop SQLite's locks.
+    Return `b""` if the file is open in this process: it is not read, because closing it would drop SQLite's
+    locks.
     """
     if file_guard.is_open(path):
         return b""
@@ -103,8 +112,8 @@ def _read_header(path: Path) -> bytes:
 def is_probably_encrypted(header: bytes) -> bool:
     """Return whether these bytes are the header of an encrypted database.
 
-    The bytes that the cipher leaves readable must be valid, and the rest must not be. Random bytes match with a
-    probability of one in billions.
+    The bytes that the cipher leaves readable must be valid, and the others must not be those of a plain
+    header. Random bytes match with a probability of one in billions.
     """
     return (
         len(header) == 100

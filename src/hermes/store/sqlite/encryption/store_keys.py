@@ -86,7 +86,10 @@ def read_key_file(path: Path, where: str) -> Key:
 
 
 def read_keyring(account: str) -> Key | None:
-    """Return the key of this account in the keyring. Return None if it has none, or there is no keyring."""
+    """Return the key of this account in the keyring.
+
+    Return None if the keyring does not contain one, or if there is no keyring.
+    """
     try:
         import keyring
     except ImportError:
@@ -107,7 +110,12 @@ def _get_from_keyring(account: str) -> str:
 
 
 def choose_key(path: Path, *, key_file: Path | None, keyring: bool, env: bool, generate: bool) -> Key:
-    """Return the key to encrypt the store at `path` with: a new one, the one in the named place, or the first found."""
+    """Return the key with which to encrypt the store at `path`.
+
+    The key of a store that is already encrypted stays the same. With `generate`, a new key is made and stored
+    in `key_file` or in the keyring. Otherwise the key is read from the named place or, if none is named, from
+    the first place that has one.
+    """
     if not encryption.can_encrypt():
         raise encryption.missing_cipher_error(f"{path} cannot be encrypted")
     require_cipher()
@@ -137,7 +145,7 @@ def choose_key(path: Path, *, key_file: Path | None, keyring: bool, env: bool, g
 
 
 def generate_into_file(path: Path) -> Key:
-    """Write a new key into a new file with mode 0600, and flush it to disk before it is used."""
+    """Write a new key into a new file with mode 0600, and flush the file to disk before the key is used."""
     key = secrets.token_bytes(KEY_BYTES)
     home.make_private_folder(path.parent)
     try:
@@ -153,7 +161,7 @@ def generate_into_file(path: Path) -> Key:
 
 
 def generate_into_keyring(account: str) -> Key:
-    """Store a new key in the keyring, and read it back before it is used."""
+    """Store a new key in the keyring, and read it back before it is used, to be sure that it was stored."""
     try:
         import keyring
         from keyring.errors import KeyringError
@@ -176,7 +184,7 @@ def generate_into_keyring(account: str) -> Key:
 
 
 def describe_places(account: str) -> str:
-    """Describe the places where a key is searched, for a user who has to provide one."""
+    """Describe the places in which a key is looked for. The text is for a user who has to provide a key."""
     return (
         f"set {ENV_KEY} or {ENV_KEY_FILE}, or {SETTING} in {home.get_hermes_home() / 'config.yaml'}, or"
         f" unlock {_get_from_keyring(account)}"

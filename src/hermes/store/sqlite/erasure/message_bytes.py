@@ -1,4 +1,7 @@
-"""Messages read as bytes. Text of other programs may be invalid UTF-8, and must be deletable too."""
+"""Messages read as bytes.
+
+Other programs may have stored text that is not valid UTF-8, and it must be possible to delete such text.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ TEXTS = """SELECT CAST(content AS BLOB), CAST(tool_calls AS BLOB), CAST(reasonin
 
 
 def fingerprint(reader: Reader, session_id: str, *, uids: bool = True) -> Fingerprint:
-    """Return the fingerprint of a session. Pass `uids=False` for a store version without this column."""
+    """Return the fingerprint of a session. Pass `uids=False` for a store version without the column `uid`."""
     messages = reader.rows(MESSAGES if uids else MESSAGES_WITHOUT_UID, session_id, MOST_MESSAGES)
     return make_fingerprint(session_id, reader.row(SESSION, session_id), messages)
 

@@ -1,9 +1,9 @@
 """Purge: remove every byte of a deleted session from all copies of the store below its folder.
 
-A copy that contains the session is replaced atomically by one without it. So all other data stays backed up, and a
-kill leaves either the old or the new copy. Copies that were made only to read another store are removed. A backup, or
-a file that a repair kept, is deleted if it is unreadable. Any other file is changed only if its rows prove that it is
-a copy, and is never deleted.
+A copy that contains the session is replaced atomically by a copy without the session. So all other data stays
+backed up, and if the purge is killed, either the old or the new copy is in place. Copies that were made only
+to read another store are removed. A backup, or a file that a repair kept, is deleted if it is unreadable. Any
+other file is changed only if its rows prove that it is a copy, and is never deleted.
 """
 
 from __future__ import annotations
@@ -106,7 +106,11 @@ class CopyEraser:
         self._unfinished: list[str] = []
 
     def erase(self) -> Erased:
-        """Clean every copy. Return what was changed, what was left and why, and what has to be repeated."""
+        """Clean every copy.
+
+        Return the changed files, the files that were left with the reason, and those to be cleaned again
+        later.
+        """
         for copy in list_backups(self._path):
             self._try(copy, self._clean_backup)
         self._unfinished += [f"{copy} (another program is reading it)" for copy in copy_cache.remove_all()]
@@ -132,7 +136,7 @@ class CopyEraser:
             self._unfinished.append(f"{self._name(file)} ({problem})")
 
     def _clean_backup(self, copy: Path) -> None:
-        """Clean a backup in the store's own folder, with a generated name."""
+        """Clean a backup with a generated name in the store's own backup folder."""
         try:
             with _detect_replacement(copy):
                 connection = connect(copy)  # writable, so that SQLite rolls back a write that was killed
@@ -151,7 +155,7 @@ class CopyEraser:
                 self._remove(copy)
 
     def _clean_other(self, file: Path) -> None:
-        """Clean a database that may belong to any program."""
+        """Clean a database that may be a copy of the store, or may belong to another program."""
         try:
             with _detect_replacement(file):
                 found = _inspect_copy(file, self._gone)
@@ -224,7 +228,9 @@ class CopyEraser:
 
 @contextmanager
 def _detect_replacement(file: Path) -> Iterator[None]:
-    """Raise `BusyError` instead of a damage error if another purge has just replaced the file by a clean copy."""
+    """If a damage error occurs because another purge has just replaced the file by a clean copy, raise
+    `BusyError` instead.
+    """
     before = identity_of(file)
     try:
         yield
@@ -247,7 +253,7 @@ def _inspect_copy(file: Path, gone: Gone) -> dict[str, Fingerprint]:
 
 
 def find_sessions(connection: apsw.Connection, gone: Gone) -> dict[str, Fingerprint]:
-    """Return which of these sessions a database of any version contains, with their fingerprints."""
+    """Return those sessions of `gone` that a database of any version contains, with their fingerprints."""
     columns = {table: read_columns(connection, table).keys() for table in NEEDED}
     if any(not needed <= columns[table] for table, needed in NEEDED.items()):
         return {}
@@ -332,7 +338,7 @@ def _survey(path: Path) -> Survey:
 
 
 def _find_remnants(path: Path) -> Iterator[Path]:
-    """Yield files that repairs and restores kept or did not finish, and sidecars of deleted backups."""
+    """Yield files that repairs and restores set aside or left unfinished, and sidecars of deleted backups."""
     folder, beside = backup_folder(path), path.parent
     yield from folder.glob(f"*{DAMAGED}*")
     for kind in ("damaged-*", "new-*"):

@@ -1,7 +1,7 @@
 """Scrub: remove a secret from the store, its index and its log, and from every copy beside it.
 
-At the end each file is rewritten completely, so that free pages do not contain the secret either. A scrub that was
-killed is therefore completed by the next one, even if that one finds no rows to change.
+At the end each file is rewritten completely, so that free pages do not contain the secret either. So if a
+scrub is killed, the next scrub completes its work, even if it finds no rows to change.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ from hermes.text import format_count
 
 IS_A_STORE = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('sessions', 'messages')"
 ROWS_AT_ONCE = 100
-"""How many rows one transaction rewrites, so that others do not wait long for the write lock."""
+"""How many rows one transaction rewrites.
+
+The number is small, so that other writers do not wait long for the write lock.
+"""
 KEPT = frozenset(
     (
         *list_session_names(lambda column: not column.is_scrubbed),
@@ -48,7 +51,10 @@ KEPT = frozenset(
 )
 """Columns that identify rows or control programs. Changing them would destroy more than the secret."""
 NUMBERED = ("title", "tag")
-"""Columns with unique values. If two values become equal, the second gets ` (2)`."""
+"""Columns with unique values.
+
+If removing the secret makes two values equal, the second one gets the suffix ` (2)`.
+"""
 
 # The Hermes index contains no text and follows the rows. The list of its terms is deleted.
 TABLES = """SELECT name, type = 'virtual', wr FROM pragma_table_list
@@ -113,7 +119,7 @@ def _rewrite(writer: Writer, *, batch: list[Hit], secret: Secret) -> list[str]:
 
 
 class CopyScrubber:
-    """Scrubs backups and other stores in the folder, and files that repairs and restores kept."""
+    """Scrubs backups, other stores in the folder, and files that repairs and restores set aside."""
 
     def __init__(self, path: Path, secret: Secret, dry_run: bool) -> None:
         self._path, self._secret, self._dry_run = path, secret, dry_run
@@ -144,7 +150,9 @@ class CopyScrubber:
             self._leave(file, "another process is writing it; scrub again when it has finished")
 
     def _scrub_cache(self) -> None:
-        """Remove copies that were made to read other stores, and report which of them contained the secret."""
+        """Remove the copies that were made to read other stores, and report which of them contained the
+        secret.
+        """
         copies = [copy.path for copy in copy_cache.list_copies() if copy.path.exists()]
         counting = CopyScrubber(self._path, self._secret, dry_run=True)
         for copy in copies:
@@ -178,9 +186,9 @@ class CopyScrubber:
                 self.places.append(Scrubbed(self._name(copy), found.occurrences, found.sessions))
 
     def _rewritten(self, copy: Path) -> ScrubReceipt:
-        """Remove the secret from a copy of any version, with its index and free pages.
+        """Remove the secret from the rows, index and free pages of a copy of any version.
 
-        Do not change other databases.
+        A database that is not a session store is left unchanged.
         """
         alone = not any(Path(f"{copy}{ending}").exists() for ending in SIDECARS)
         connection = connect(copy, read_only=self._dry_run, immutable=self._dry_run and alone)
@@ -253,7 +261,10 @@ class Hit(NamedTuple):
 
 
 def _find_hits(reader: SqliteReader, secret: Secret) -> Iterator[Hit]:
-    """Yield every row with the secret. Tables come before the search tables that are derived from them."""
+    """Yield every row with the secret.
+
+    The search tables come last, after the tables from which they are derived.
+    """
     for table in list(_list_tables(reader)):
         keys, cells = (
             ", ".join(map(quote_name, table.key)),
@@ -273,7 +284,10 @@ def _find_hits(reader: SqliteReader, secret: Secret) -> Iterator[Hit]:
 
 
 def _take_out(secret: Secret, table: Table, data: bytes) -> tuple[bytes, int]:
-    """Remove the secret from a value. Tags are stored in lower case, so the secret in lower case is removed too."""
+    """Remove the secret from a value.
+
+    In tags, which are stored in lower case, the lower-case form of the secret is removed too.
+    """
     cleaned, count = secret.remove_from_bytes(data)
     if table.name == "tags" and secret.folded is not secret:
         cleaned, more = secret.folded.remove_from_bytes(cleaned)
@@ -297,7 +311,10 @@ def _list_tables(reader: SqliteReader) -> Iterator[Table]:
 
 
 def _rewrite_rows(writer: Writer, hits: Iterable[Hit], secret: Secret) -> list[str]:
-    """Remove the secret from these rows in their current state. Describe the rows that could not be changed."""
+    """Remove the secret from the current content of these rows.
+
+    Return a description of each row that could not be changed.
+    """
     return [line for hit in hits for line in _rewrite_row(writer, hit, secret)]
 
 
@@ -353,7 +370,10 @@ def _set(writer: Writer, hit: Hit, changes: dict[str, bytes], same: str) -> list
 
 
 def _fit_length(data: bytes, number: int) -> bytes:
-    """Return a title of valid length, with a number from the second on."""
+    """Return the title `data`, shortened if necessary.
+
+    From the second equal title on, append `number`, as in ` (2)`.
+    """
     suffix = f" ({number})" if number > 1 else ""
     text = data.decode("utf-8", "replace")
     if len(text) + len(suffix) > MAX_TITLE_LENGTH:
