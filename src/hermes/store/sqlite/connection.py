@@ -343,8 +343,9 @@ def damage_error(path: Path, problem: str) -> errors.HermesError:
 
 
 def upkeep_command(path: Path, verb: str) -> str:
-    """Return the command `hermes sessions VERB` for this store, with `--store` if it is not the default
-    store.
+    """Return the command `hermes sessions VERB` for this store.
+
+    It has `--store` unless this is the default store.
     """
     if path == home.get_default_db_path():
         return f"hermes sessions {verb}"

@@ -56,8 +56,9 @@ from the file.
 """
 UNREADABLE = (apsw.IOError, apsw.CorruptError, apsw.NotADBError)
 EXIT_S, EXIT_NAP_S = 2.0, 0.001
-"""At program exit, how long to wait for a write of another thread before a log is saved, and the pause
-between checks.
+"""How long program exit waits for a write of another thread.
+
+Only then can a removed log be saved. The second value is the pause between checks.
 """
 FOR_READING = "; ".join(("PRAGMA query_only=ON", LARGE_CACHE))
 
@@ -148,8 +149,9 @@ class ConnectionSet:
             raise self.translate_error(problem) from problem
 
     def _prepare(self, connection: apsw.Connection, how: LiteralString) -> None:
-        """Check the version, which was not checked when the file was opened, and run the pragmas `how` on a
-        new connection.
+        """Check the version, and run the pragmas `how` on a new connection.
+
+        Opening the file does not check the version.
         """
         try:
             check_documented_version(connection, self.path)
@@ -343,9 +345,7 @@ class ConnectionSet:
         self.queue.do(Ticket(lambda _: self._shut(), outside=True))
 
     def _close_later(self) -> None:
-        """Close the store in another thread, as soon as the write that a signal handler interrupted has
-        ended.
-        """
+        """Close the store in another thread, once the write that a signal handler interrupted has ended."""
         try:
             start_new_thread(self._close_now, ())
         except RuntimeError:  # no more threads can be started

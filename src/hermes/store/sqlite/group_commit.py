@@ -219,8 +219,9 @@ class CommitQueue:
         return ticket.result if ticket.error is None else _outcome(ticket)
 
     def _leave(self, ticket: Ticket) -> None:
-        """After an interrupt, roll back the transaction of `ticket` if it leads one, and remove `ticket` from
-        the queue.
+        """After an interrupt, remove `ticket` from the queue.
+
+        If it leads a transaction, roll back this transaction.
         """
         try:
             if self._leader is ticket:

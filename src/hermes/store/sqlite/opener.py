@@ -1,7 +1,7 @@
 """Opening of a database by path: create, recognise or migrate it, or refuse it with a clear error.
 
-A new store gets its name only when it is complete, so an empty file in its place is damage. It must not be opened as
-an empty history.
+A new store is created under a temporary name and renamed when complete. An empty file at the path is
+therefore a damaged store, and is refused instead of being opened as an empty history.
 """
 
 from __future__ import annotations
@@ -57,14 +57,20 @@ log = get_logger(__name__)
 
 RETRY_S = 0.005
 JOIN_S = 1.0
-"""How long to wait until no other process writes. After that, a store that others use is opened while they write."""
+"""How long opening waits until no other process writes.
+
+After that, a store that others use is opened while they write.
+"""
 
 BACKSTOP_PAGES = 4000
-"""The log length at which SQLite checkpoints in the writing thread. Reached only if our checkpoints do not run."""
+"""The log length, in pages, at which SQLite itself checkpoints in the writing thread.
+
+The log gets this long only if the `Checkpointer` does not run.
+"""
 
 
 MOST_REPLACEMENTS = 10
-"""How often the file may be replaced while it is opened."""
+"""How many times opening is tried if the file or its log is replaced in the meantime."""
 
 # Search tables of an older form are excluded and made again: they had to be filled with terms, ASCII text too. The
 # query uses only the schema, which is readable even if the tables are not.
@@ -85,8 +91,8 @@ def open_database(
 ) -> Opened:
     """Open the store. Wait for other programs until the deadline, as a write does.
 
-    `lock` is set if this process has just emptied a removed log. It is already acquired exclusively. Other processes
-    may still have the old log open.
+    `lock` is passed if this process has just emptied a removed log; it is the log lock, already acquired
+    exclusively. Other processes may still have the old log open.
     """
 
     def attempt() -> Opened:
@@ -129,9 +135,10 @@ def open_database(
 
 
 def _attempt_in_turn(path: Path, *, read_only: bool, until: float, lock: LogLock | None) -> Opened:
-    """Retry until the deadline.
+    """Try to open the store, again and again until the time `until`.
 
-    Some statements fail without calling the busy handler, such as `PRAGMA journal_mode`.
+    The busy handler is not enough, because SQLite does not call it for some statements, such as `PRAGMA
+    journal_mode`.
     """
     line = None
     open_once = _open_read_only if read_only else _open
@@ -156,11 +163,14 @@ def _attempt_in_turn(path: Path, *, read_only: bool, until: float, lock: LogLock
 
 
 class _Replaced(OSError):
-    """The log that SQLite opened is not the log that is in its place."""
+    """The log that SQLite has opened is not the log that is beside the store now."""
 
 
 def _wait_for_replacement(path: Path, *, read_only: bool) -> None:
-    """Wait for a repair or a conversion that replaced the file during the open, and may replace it again."""
+    """Wait for the end of a repair or conversion that has replaced the file during the open.
+
+    It may replace the file again.
+    """
     if not read_only:
         with lock_file.exclusive(path):
             pass
@@ -260,10 +270,11 @@ def _open_read_only(path: Path, claimed: LogLock | None, *, joins: bool) -> Open
 
 
 def _has_log_to_keep(path: Path) -> bool:
-    """Return whether the file has a log, which must stay unchanged if the store is refused.
+    """Return whether the file has a log. The log must stay unchanged if the store is refused.
 
-    A log that was copied with its file may lack an index. Opening the file would create one. So the version is first
-    checked in exclusive locking mode, in which SQLite needs no index.
+    A log that was copied with its file may lack an index, and opening the file in the usual way would create
+    one. So in this case the version is checked here first, in exclusive locking mode, in which SQLite needs
+    no index.
     """
     if not os.path.exists(f"{path}-wal"):
         return False
@@ -285,7 +296,8 @@ def _has_log_to_keep(path: Path) -> bool:
 def take_log_away(path: Path) -> None:
     """Remove the log that SQLite created beside a store that was only read.
 
-    A read-only connection leaves the log behind. The last connection to close must be a writable one.
+    A read-only connection leaves the log behind when it is closed. So a writable connection is opened and
+    closed after it.
     """
     with suppress(apsw.Error, OSError, errors.StoreError):
         connection = connect(path)
@@ -299,8 +311,9 @@ def take_log_away(path: Path) -> None:
 def _hold(guard: file_guard.Guard, in_use: FoundFiles | None, *, writes: bool) -> None:
     """Acquire the guard's locks and check that SQLite has opened the right log.
 
-    `in_use` are the files that other processes use. SQLite must have set up its shared memory before, which it does at
-    the first read. With a lock on a stale `-shm` from a crash, SQLite would take its content for current.
+    `in_use` are the files that other processes use. Call this after the first read, with which SQLite sets up
+    its shared memory. If the lock were acquired earlier, SQLite would take a `-shm` file left by a crash for
+    current.
     """
     guard.hold()
     guard.observe_log()  # from now on commits must go to this log
@@ -342,7 +355,10 @@ def is_current(connection: apsw.Connection) -> bool:
 
 
 def _read_marks(connection: apsw.Connection) -> tuple[int, int, int]:
-    """Return application id, layout and schema cookie. One transaction acquires the locks only once."""
+    """Return application id, layout and schema cookie.
+
+    They are read in one transaction, so that the locks are acquired only once.
+    """
     (application,), (layout,), (cookie,) = run(connection, _READ_MARKS)
     return application, layout, cookie
 
@@ -358,9 +374,11 @@ def _bring_up_to_date(path: Path, connection: apsw.Connection) -> None:
 
 
 def _check_schema(path: Path, connection: apsw.Connection, identity: tuple[int, int]) -> None:
-    """Undo changes of other programs to the search tables, and add parts of `schema.sql` that the store lacks.
+    """Undo changes of other programs to the search tables, and add parts of `schema.sql` that the store
+    lacks.
 
-    Call this only if the schema has changed. Otherwise the first read or write checks the documented version.
+    This also checks the documented version. Call it only if the schema has changed since the last check. If
+    it has not, the first read or write checks the documented version.
     """
     check_documented_version(connection, path)
     for name in drop_foreign_search(connection):
@@ -413,9 +431,9 @@ def _set_journal(path: Path, connection: apsw.Connection) -> Journal:
 
 
 def _is_wal(connection: apsw.Connection) -> bool:
-    """Return whether the file header, which SQLite has read before, names WAL as the journal mode.
+    """Return whether the file header names WAL as the journal mode. SQLite must have read the header before.
 
-    `PRAGMA journal_mode` would parse the schema first.
+    The header is used, because `PRAGMA journal_mode` would parse the schema first.
     """
     return connection.read("main", 0, JOURNAL_AT, len(IS_WAL)) == (True, IS_WAL)
 
@@ -455,7 +473,10 @@ def _warn_once(path: Path, sentence: str) -> None:
 
 
 def _make_private(path: Path) -> None:
-    """Make files private that an older installation left readable by others, with one notice."""
+    """Remove the access of other users to files that an older installation left readable.
+
+    Log one warning for all of them.
+    """
     names = [str(path), f"{path}-wal", f"{path}-shm", f"{path}.lock", f"{path}{encryption.NOTE}"]
     inside, folders = [f"{path}{BACKUPS}"], []
     folder = path.parent
@@ -474,7 +495,8 @@ def _make_private(path: Path) -> None:
 def _has_file(path: Path) -> bool:
     """Return whether there is a file to open. Raise `StoreDamaged` if it is too short.
 
-    SQLite treats a file of zero or one byte as a new database, so its lost content would not be noticed.
+    SQLite would treat a file of zero or one byte as a new database, and the loss of its content would not be
+    noticed.
     """
     try:
         status = os.stat(path)

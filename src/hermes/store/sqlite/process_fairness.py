@@ -1,14 +1,15 @@
 """Fairness between processes: a process that has waited long for the write lock gets it next.
 
-SQLite's lock goes to the first process that requests it after its release. A process in a busy loop requests it
-sooner than one that wakes from a sleep on a loaded machine: in a test, one of eight writers got a hundredth of its
-share. So a process that has waited too long locks one byte of `<store>.lock`, the queue byte. Other processes check
-this byte before they begin a write, and let the waiting process go first. The lock belongs to the open file
-description, so it ends when its holder ends. The indexing process locks another byte.
+SQLite's lock goes to the first process that requests it after its release. A process in a busy loop requests
+it sooner than one that wakes from a sleep on a loaded machine: in a test, one of eight writers got a
+hundredth of its share. So a process that has waited too long locks one byte of `<store>.lock`, the queue
+byte. Other processes check this byte before they begin a write, and let the waiting process go first. The
+lock belongs to the open file description, so it ends when its holder ends. The indexing process locks another
+byte.
 
-A process that is stopped while it holds the queue byte keeps the lock. For this case, each holder writes a random
-stamp into the file. If others have waited too long for a holder, they recognise it by its stamp, and do not wait for
-it again.
+A process that is stopped while it holds the queue byte keeps the lock. For this case, each holder writes a
+random stamp into the file. A process that has waited too long for a holder remembers its stamp, and does not
+wait for this holder again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from hermes.store.sqlite import fork_safety
 
 WAIT_IN_LINE_S = 0.0005
 PATIENCE_S = 1.0
-"""How long a process waits for the holder of the queue byte to begin its write."""
+"""How long a process waits for the holder of the queue byte to begin its write.
+
+After that, it ignores this holder.
+"""
 _STAMP_AT, _STAMP_BYTES = 0, 8
 
 _F_OFD_GETLK, _F_OFD_SETLK = 36, 37
@@ -42,7 +46,8 @@ _MINE, _NOBODYS, _INDEXER, _NO_INDEXER = (
 class WriterQueue:
     """The queue of processes that wait for the write lock.
 
-    Without these locks (on platforms other than Linux, and on some file systems) the queue is always empty.
+    Where locks on open file descriptions do not exist (on platforms other than Linux, and on some file
+    systems), the queue is always empty.
     """
 
     def __init__(self, path: Path) -> None:
@@ -63,7 +68,10 @@ class WriterQueue:
             return False
 
     def wait_until_free(self, until: float) -> bool:
-        """Wait while another process is in the queue. Return whether the queue became free in time."""
+        """Wait while another process is in the queue, unless it is stuck.
+
+        Return False if the wait lasts until the time `until`.
+        """
         while self.is_occupied():
             if self._is_stuck():
                 return True
@@ -73,7 +81,10 @@ class WriterQueue:
         return True
 
     def join(self, until: float) -> None:
-        """Wait until this process is next in the queue, or until the time is up."""
+        """Wait until this process has the queue byte and is next to write.
+
+        Give up at the time `until`, or if the holder is stuck.
+        """
         while self._usable and self._descriptor >= 0 and time.monotonic() < until:
             try:
                 fcntl.fcntl(self._descriptor, _F_OFD_SETLK, _MINE)
@@ -87,7 +98,10 @@ class WriterQueue:
             return
 
     def _is_stuck(self) -> bool:
-        """Return whether this process has waited long enough for the current holder of the queue byte."""
+        """Return whether this process need not wait longer for the current holder of the queue byte.
+
+        It has then waited for `PATIENCE_S`.
+        """
         try:
             stamp = os.pread(self._descriptor, _STAMP_BYTES, _STAMP_AT)
         except OSError:

@@ -124,10 +124,11 @@ class RawConnection:
         closed: Callable[[RawConnection], None],
         hold_log: Callable[[], LogLock],
     ) -> None:
-        """`settle` checks after a transaction that the write-ahead log is in its place.
+        """Open the connection with `connect`.
 
-        `hold_log` does so before a transaction, and returns a lock that keeps other processes from starting a new
-        log.
+        `hold_log` is called before a transaction. It checks that the write-ahead log is in its place, and
+        returns a lock that keeps other processes from starting a new log. `settle` checks the log again after
+        the transaction. `closed` is called when the connection is closed.
         """
         self._connect = connect
         self._path = path
@@ -168,7 +169,10 @@ class RawConnection:
             lock.close()
 
     def is_idle(self, until: float) -> bool:
-        """Wait for a running statement. Return whether no statement is running and no transaction is open."""
+        """Wait until `until` for a running statement to end.
+
+        Return whether no statement is running and no transaction is open.
+        """
         if not self._mutex.acquire(timeout=max(0.0, until - time.monotonic())):
             return False
         try:

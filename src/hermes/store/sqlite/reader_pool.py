@@ -1,11 +1,12 @@
-"""The pool of reading connections of one store. It is bounded, closes idle connections, and can be closed as a whole.
+"""The pool of reading connections of one store. It is bounded, closes idle connections, and can be closed as
+a whole.
 
-A connection costs two file descriptors. Without a bound, a program with many threads would run out of them. A thread
-waits if every connection is in use. A thread that already holds a connection never waits for a second one, because it
-might wait for itself.
+A connection costs two file descriptors. Without a bound, a program with many threads would run out of them. A
+thread waits if every connection is in use. A thread that already holds a connection gets a second one without
+waiting, because it might otherwise wait for itself.
 
-The main thread has its own connections and uses them without the lock. A signal handler may interrupt it anywhere,
-and may then read or raise. With a lock, the handler could deadlock or leave the lock acquired.
+The main thread has its own connections and uses them without the lock. A signal handler may interrupt it
+anywhere, and may then read or raise. With a lock, the handler could deadlock or leave the lock acquired.
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_OPEN = 16
-"""The limit of connections per store, plain and scoped together. More threads than this share them in turn."""
+"""The maximum number of connections per store, plain and scoped together.
+
+If there are more threads, they take turns.
+"""
 IDLE_S = 5.0
-"""A connection that was idle for this long is closed when another one is given back."""
+"""A connection that was idle for this many seconds is closed when another connection is given back."""
 
 MOST_IDLE_IN_MAIN = 2
 HELD_NAP_S = 0.001
@@ -43,7 +47,10 @@ _UNREFERENCED = 3  # references: the dictionary, the loop variable, the argument
 
 
 class ReaderPool:
-    """Lends connections: `take` one, then `give_back` it. Scoped connections are kept apart from plain ones."""
+    """Lends connections: call `take`, and later `give_back`.
+
+    Scoped connections are kept apart from plain ones.
+    """
 
     def __init__(self, path: Path, deadline: float) -> None:
         self._path = path
@@ -200,7 +207,7 @@ class ReaderPool:
         return False
 
     def _may_go_on(self, generation: int) -> bool:
-        """Return whether the store was neither closed nor reopened since this generation."""
+        """Return whether the store was neither closed nor reopened since the pool had this generation."""
         return self._is_open and generation == self._generation
 
     def _closed(self) -> errors.HermesError:
@@ -209,7 +216,8 @@ class ReaderPool:
     def _make(self, make: Callable[[], T]) -> T | None:
         """Open a connection outside the lock.
 
-        Return None if descriptors are scarce and a connection of the pool will become free. The caller tries again.
+        If too few file descriptors are free, wait until the pool has closed or got back a connection, and
+        return None. The caller then tries again.
         """
         was_scarce = self._is_scarce
         try:
@@ -251,7 +259,10 @@ class ReaderPool:
     def _wait_for_room(
         self, idle: deque[tuple[float, apsw.Connection]] | deque[tuple[float, ScopedConnection]]
     ) -> None:
-        """Wait until there is an idle connection of this kind, or room for a new one. The caller holds the lock."""
+        """Wait until there is a connection in `idle`, or room for a new connection.
+
+        The caller holds the lock.
+        """
         if self._stopped_by is None and (idle or self._count() < MOST_OPEN):
             return
         if threading.get_ident() in self._in_use.values():
@@ -274,20 +285,27 @@ class ReaderPool:
         return len(self._in_use) + self._opening + len(self._plain) + len(self._scoped)
 
     def _close_idle(self) -> bool:
-        """Make room by closing an idle connection. Return False if there is none. Each step is atomic."""
+        """Make room by closing an idle connection.
+
+        Return False if there is none. Each step is atomic, so no lock is needed.
+        """
         for connection in self._pop_idle(time.monotonic(), most=1):
             connection.close(True)
             return True
         return False
 
     def _forget_unreferenced(self) -> None:
-        """Forget connections whose taker was interrupted before it could record them. They are never given back."""
+        """Forget lent connections that no one refers to any more.
+
+        Their borrowers were interrupted, and cannot give them back.
+        """
         for connection in list(self._in_use):
             if sys.getrefcount(connection) <= _UNREFERENCED + 1:  # plus the list
                 del self._in_use[connection]
 
     def _pop_idle(self, since: float, most: int | None = None) -> list[apsw.Connection]:
-        """Remove and return connections that were not used since this time, the oldest first.
+        """Remove and return connections that were not used since the time `since`, the oldest first, at most
+        `most`.
 
         The main thread calls this without the lock.
         """
@@ -328,11 +346,17 @@ class ReaderPool:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Close the pool: connections that are given back are closed, and no more are lent."""
+        """Close the pool.
+
+        From now on no connection is lent, and a connection that is given back is closed.
+        """
         self._is_open = False
 
     def empty(self) -> list[apsw.Connection]:
-        """Remove and return the idle connections, for closing. Those in use are closed when they are given back."""
+        """Remove and return the idle connections, so that the caller can close them.
+
+        Lent connections are closed when they are given back.
+        """
         with self._lock:
             self._generation += 1
             found = self._get_idle()
@@ -351,7 +375,10 @@ class ReaderPool:
         return [*plain, *(scope.connection for scope in scoped)]
 
     def add(self, connection: apsw.Connection) -> None:
-        """Add a connection that was opened elsewhere, for a read-only store."""
+        """Add a connection that was opened elsewhere.
+
+        A read-only store adds the connection with which it was opened.
+        """
         if is_main_thread():
             self._main_plain.append(connection)
         else:

@@ -29,8 +29,10 @@ TOPIC_COLUMNS = {
         ]
     ),
 }
-"""The columns of the tables that `store.chats.telegram_topics` creates when topics are enabled. A store in which topics
-were never enabled does not have them."""
+"""The columns of the tables that `store.chats.telegram_topics` creates when topics are enabled.
+
+A store in which topics were never enabled does not have these tables.
+"""
 HAS_TOPICS = "SELECT 1 FROM state_meta WHERE key = 'telegram_dm_topic_columns'"
 CONSTRAINTS = ("FOREIGN", "PRIMARY", "UNIQUE", "CHECK", "CONSTRAINT")
 """The first words of lines in a table definition that declare no column."""
@@ -52,7 +54,7 @@ class Missing(NamedTuple):
 
     @property
     def unreadable(self) -> list[str]:
-        """The missing tables and columns, described for a message. Statements fail without them."""
+        """The missing tables and columns, described for an error message. Statements that use them fail."""
         return [f"the table {table}" for table in self.tables] + [
             f"the column {table}.{column}" for table, column in self.columns
         ]

@@ -1,8 +1,8 @@
 """The store in the scope of one person: rows of other owners do not exist.
 
-For reads, the scope is part of every statement: on a scoped connection, views replace the tables (see scope.sql), so
-that no query can omit it. For writes, the sessions that a method names are first looked up by their owner, in the same
-transaction. A session of another owner counts as not existing.
+For reads, views replace the tables on a scoped connection (see scope.sql), so that no query can omit the
+scope. For writes, the owner of each session that a method names is first checked, in the same transaction. A
+session of another owner is treated as if it did not exist.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 Owners = tuple[str, ...]
 
 MOST_OWNERS = 2
-"""A person, and the room in which they write."""
+"""The maximum number of owners in a scope: a person, and the room in which they write."""
 
 SET_OWNERS = "UPDATE hermes_scope SET owner = CASE place WHEN 0 THEN ? ELSE ? END"
 OWNED = "SELECT 1 FROM sessions WHERE id = ? AND owner IN (?, ?) AND owner <> ''"

@@ -228,8 +228,9 @@ class CopyEraser:
 
 @contextmanager
 def _detect_replacement(file: Path) -> Iterator[None]:
-    """If a damage error occurs because another purge has just replaced the file by a clean copy, raise
-    `BusyError` instead.
+    """Turn a damage error into `BusyError` if the file was replaced in the meantime.
+
+    Another purge has then put a clean copy in its place.
     """
     before = identity_of(file)
     try:

@@ -150,8 +150,9 @@ class CopyScrubber:
             self._leave(file, "another process is writing it; scrub again when it has finished")
 
     def _scrub_cache(self) -> None:
-        """Remove the copies that were made to read other stores, and report which of them contained the
-        secret.
+        """Remove the copies that were made to read other stores.
+
+        Report which of them contained the secret.
         """
         copies = [copy.path for copy in copy_cache.list_copies() if copy.path.exists()]
         counting = CopyScrubber(self._path, self._secret, dry_run=True)

@@ -1,11 +1,12 @@
 """Migration of an older database to the current layout: recognition, backup, then named steps.
 
-Owns the layouts and the steps between them. A new store is made by `schema.sql`, an old one is changed by the steps.
-A test builds a store in both ways and compares them. "The reference" is the program whose documented schema, version
-11, a Hermes store follows.
+Owns the layouts and the steps between them. A new store is made by `schema.sql`, an old one is changed by the
+steps. A test builds a store in both ways and compares them. "The reference" is the program whose documented
+schema, version 11, a Hermes store follows.
 
-Each step is one transaction, so that a killed migration continues where it stopped. The caller of `migrate` holds the
-lock file beside the store: one process migrates, and the others wait until it is done.
+Each step is one transaction. If a migration is killed, the next one continues after the last complete step.
+The caller of `migrate` holds the lock file beside the store: one process migrates, and the others wait until
+it is done.
 
 This module is imported at every open and stays small. The steps are imported only when they are needed.
 """
@@ -61,7 +62,10 @@ SIGNS = {
 
 
 def check_version(connection: apsw.Connection, path: Path) -> Standing:
-    """Return the kind of this database. Raise an error, without changing it, if it must not be opened."""
+    """Return what kind of database this is.
+
+    If it must not be opened, raise an error and leave it unchanged.
+    """
     marked = pragma(connection, "PRAGMA application_id") == APPLICATION_ID
     layout = pragma(connection, "PRAGMA user_version")
     if marked and layout > LAYOUT:
@@ -96,7 +100,8 @@ def has_former_layout(connection: apsw.Connection) -> bool:
 def check_documented_version(connection: apsw.Connection, path: Path) -> None:
     """Raise `StoreTooNew` if the documented version of a Hermes store is too new.
 
-    This takes one statement, for a connection that has to read the schema anyway.
+    The check is one statement. It makes SQLite parse the schema, so use it on a connection that needs the
+    schema anyway.
     """
     try:
         version = run(connection, DOCUMENTED_VERSION)[0][0]
@@ -118,9 +123,9 @@ def _refuse_newer(version: int | None, path: Path) -> None:
 
 
 def read_documented_version(connection: apsw.Connection, path: Path) -> int | None:
-    """Return the version in `schema_version`.
+    """Return the version in the table `schema_version`.
 
-    Return None if the table is empty, as in a new reference installation.
+    Return None if the table is empty, as in a new installation of the reference.
     """
     if "version" not in {row[0].lower() for row in run(connection, COLUMNS, "schema_version")}:
         return None
@@ -142,8 +147,9 @@ def _has_signs(connection: apsw.Connection, table: str) -> bool:
 def migrate(path: Path, connection: apsw.Connection, *, keep_backup: bool = True) -> MigrationReport | None:
     """Migrate a database to the current layout.
 
-    Return None if it is already a Hermes store, of any layout, or if it is empty. The opener fills an empty one. The
-    caller holds the lock file beside the store. The connection must be writable and not in a transaction.
+    Return None without a migration if the database is already a Hermes store, of any layout, or if it is
+    empty. (The opener fills an empty database.) The caller holds the lock file beside the store. The
+    connection must be writable and not in a transaction.
     """
     if check_version(connection, path) != "older":
         return None

@@ -142,9 +142,9 @@ def _adopt_tables(connection: apsw.Connection, want: Shape, strike: bool, mend: 
 
 
 def mend_text(connection: apsw.Connection) -> int:
-    """Replace each invalid byte in texts that are not valid UTF-8 by U+FFFD. Return the number of changed texts.
+    """Replace invalid bytes by U+FFFD in texts that are not valid UTF-8. Return the number of changed texts.
 
-    Python cannot read such texts.
+    Python cannot read texts with invalid bytes.
     """
     mended = 0
     for table in ("sessions", "messages"):
@@ -164,9 +164,10 @@ def mend_text(connection: apsw.Connection) -> int:
 
 
 def _tell_titles_apart(connection: apsw.Connection) -> dict[Any, bytes | str]:
-    """Make titles unique: the oldest session keeps its title.
+    """Make titles unique: of several sessions with the same title, the oldest keeps it and the others get a
+    number.
 
-    Return the changed sessions with their former titles.
+    Return the renamed sessions with their former titles.
     """
     taken: set[Any] = set()
     was: dict[Any, bytes | str] = {}

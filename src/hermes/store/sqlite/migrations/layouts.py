@@ -41,7 +41,10 @@ def raise_layout(connection: apsw.Connection, path: Path) -> None:
 
 @contextmanager
 def without_triggers(connection: apsw.Connection) -> Iterator[None]:
-    """Disable all triggers, because a change of the layout is not a change of a message."""
+    """Disable all triggers during the block.
+
+    They would record every message as changed, but a new layout changes no message.
+    """
     enabled = connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, -1)
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
     try:
@@ -53,7 +56,7 @@ def without_triggers(connection: apsw.Connection) -> Iterator[None]:
 def store_uids_as_text(connection: apsw.Connection) -> None:
     """Store `messages.uid` as text, within the caller's transaction.
 
-    No index contains the column, so its type can be changed in the table definition.
+    The column is in no index, so its type can be changed by editing the table definition.
     """
     sql = str(run(connection, DEFINITION)[0][0])
     changed = BINARY_UID.sub(r"\1TEXT", sql, count=1)

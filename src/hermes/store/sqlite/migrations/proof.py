@@ -26,7 +26,10 @@ WORKED_OUT = frozenset(list_session_names(lambda column: column.set_by == "deriv
 CELL = "CASE typeof({column}) WHEN 'text' THEN CAST({column} AS BLOB) WHEN 'blob' THEN hex({column}) ELSE {column} END"
 READ = "SELECT {key}, @cells FROM {table} ORDER BY {table}.rowid"
 EXACT = 2
-"""The version of `marshal` that serialises equal values identically: binary numbers, and no references."""
+"""The version of the `marshal` format that is used, because it serialises equal values identically.
+
+Later versions replace repeated values by references; earlier versions write numbers as text.
+"""
 
 
 @dataclass
@@ -56,9 +59,10 @@ def take(
     columns: dict[str, tuple[str, ...]],
     titles: Mapping[Any, bytes | str] | None = None,
 ) -> Proof:
-    """Compute the checksums of both tables.
+    """Compute the checksums of `sessions` and `messages`.
 
-    `titles` are the former titles of sessions that were renamed on purpose.
+    `titles` are the former titles of sessions that the migration has renamed. They are used instead of the
+    new titles.
     """
     proof = Proof(columns)
     proof.sessions, proof.session_count = _digests(
@@ -71,7 +75,10 @@ def take(
 
 
 def list_differences(before: Proof, after: Proof, added: set[Any]) -> list[str]:
-    """Describe all differences. `added` are the sessions that were created for messages without a session."""
+    """Describe all differences.
+
+    `added` are the sessions that the migration created for messages without a session.
+    """
     found = [f"session {key!r} was lost or changed" for key in _differ(before.sessions, after.sessions)]
     found += [
         f"messages of session {key!r} were lost or changed"
@@ -95,7 +102,7 @@ def _differ(before: Mapping[Any, bytes], after: Mapping[Any, bytes]) -> list[Any
 
 
 def cell(value: str | bytes) -> bytes | str:
-    """Return a value in the form that `CELL` returns it."""
+    """Return `value` in the form in which the SQL expression `CELL` returns it."""
     return value.encode() if isinstance(value, str) else value.hex().upper()
 
 

@@ -1,8 +1,9 @@
 """Restoration of missing parts of a Hermes store: columns, tables, indexes and triggers of `schema.sql`.
 
-A column is added with its type and default. Values that can be derived from other rows are computed again. Values
-that exist nowhere else keep the default. A column that has no default and must not be NULL (a key, a reference)
-cannot be restored: an empty table is created again, but a table with rows is damaged.
+A column is added with its type and default. Values that can be derived from other rows are computed again.
+Values that exist nowhere else keep the default. A column that has no default and must not be NULL (a key, a
+reference) cannot be added. If its table is empty, the table is created again. If the table has rows, the
+store counts as damaged.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from hermes.store.sqlite.schema import TOPIC_COLUMNS, Missing, find_schema_gaps,
 from hermes.store.sqlite.search import index
 
 TRUTH = ("sessions", "messages")
-"""Tables that are never created again, because a lost history must not appear as an empty one."""
+"""Tables that are never created again if they are missing.
+
+Otherwise a lost history would look like an empty one.
+"""
 DERIVED = frozenset(f"sessions.{column}" for column in WORKED_OUT)
 COUNTERS = frozenset(("sessions.message_count", "sessions.tool_call_count"))
 SEARCHED = frozenset(("messages.tool_name", "messages.tool_calls", "messages.active"))
@@ -109,7 +113,10 @@ def complete(connection: apsw.Connection, path: Path) -> Missing:
 
 
 def _restore_topics(connection: apsw.Connection, path: Path, lacking: Missing) -> Missing:
-    """Create the tables of Telegram topics again, and keep their rows. Return the other missing parts."""
+    """Restore missing tables and columns of Telegram topics; existing rows are kept.
+
+    Return the other missing parts.
+    """
     columns = [(table, name) for table, name in lacking.columns if table in TOPIC_COLUMNS]
     tables = [table for table in lacking.tables if table in TOPIC_COLUMNS]
     for table, name in columns:
@@ -126,7 +133,10 @@ def _restore_topics(connection: apsw.Connection, path: Path, lacking: Missing) -
 def _drop_unfit_tables(
     connection: apsw.Connection, path: Path, lacking: Missing, want: Shape
 ) -> dict[str, int]:
-    """Drop empty tables to which a column cannot be added. Return the last ids of their sequences."""
+    """Drop empty tables that lack a column which cannot be added.
+
+    Return their last ids from `sqlite_sequence`, by table.
+    """
     sequences: dict[str, int] = {}
     for table, name in lacking.columns:
         essential = name in SIGNS.get(table, ())
@@ -145,7 +155,7 @@ def _can_be_added(column: Column) -> bool:
 
 
 def _add(connection: apsw.Connection, table: str, column: Column) -> None:
-    """Add the column, unless the table was dropped to be created again."""
+    """Add the column. Do nothing if the table was dropped, because it is then created again as a whole."""
     reference = (
         " REFERENCES sessions(id)" if (table, column.name) == ("sessions", "parent_session_id") else ""
     )
@@ -185,7 +195,7 @@ def _compute(writer: SqliteWriter, added: Set[str]) -> None:
 
 
 def recount_messages(writer: SqliteWriter, session_ids: list[str]) -> None:
-    """Compute the documented counters from the messages."""
+    """Compute the documented message counters of these sessions from their messages."""
     for session_id in session_ids:
         messages = writer.rows(CALLS, session_id)
         calls = sum(

@@ -1,9 +1,9 @@
 """Removal of the reference's full-text tables and triggers, by name and without FTS5.
 
-The Hermes index replaces them. They may be damaged or incomplete, or need a tokenizer that is not available; SQLite
-cannot drop such virtual tables. So their names are first deleted from the schema ("struck"). Their shadow tables are
-then plain tables, which can be dropped. If even that fails because of a damaged page, the shadow tables are struck
-too, and the next VACUUM frees their pages.
+The Hermes index replaces these tables. SQLite cannot drop a virtual table that is damaged or incomplete, or
+whose tokenizer is not available. So the names of the virtual tables are first deleted from the schema
+("struck"). Their shadow tables are then plain tables, which can be dropped. If a damaged page prevents even
+this, the shadow tables are struck too, and the next VACUUM frees their pages.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DROP_TRIGGER = "DROP TRIGGER {trigger}"
 def drop_foreign_search(connection: apsw.Connection) -> list[str]:
     """Remove search tables that another program created in a Hermes store. Return their names.
 
-    If there are none, this costs one cheap query.
+    If there are no such tables, this costs one cheap query.
     """
     if not _find_search_objects(connection):
         return []
@@ -62,8 +62,8 @@ def drop_foreign_search(connection: apsw.Connection) -> list[str]:
 def _find_search_objects(connection: apsw.Connection) -> list[tuple[str, str, int]]:
     """Return type, name and root page of the search tables and of all triggers that use them.
 
-    Triggers are included regardless of their names and tables: without the search tables, every statement that fires
-    one would fail.
+    Every such trigger is included, whatever its name and table: once the search tables are removed, every
+    statement that fires it would fail.
     """
     rows = run(connection, FIND)
     return [
@@ -81,7 +81,10 @@ def _is_search_trigger(trigger: str) -> bool:
 
 
 def list_foreign_triggers(connection: apsw.Connection) -> list[str]:
-    """Return triggers on the search tables that the reference did not create, so that the user can be told."""
+    """Return the triggers on the search tables that other programs than the reference created.
+
+    The user is informed about them.
+    """
     return [
         name
         for kind, name, _ in _find_search_objects(connection)
@@ -90,10 +93,12 @@ def list_foreign_triggers(connection: apsw.Connection) -> list[str]:
 
 
 def in_transaction(connection: apsw.Connection, work: Callable[[apsw.Connection, bool], T]) -> tuple[T, bool]:
-    """Run `work(connection, strike)` in one transaction. Return its result, and whether tables had to be struck.
+    """Run `work(connection, strike)` in one transaction. Return its result, and whether tables had to be
+    struck.
 
-    After a damaged page SQLite refuses every further write in the transaction. So the work is rolled back and
-    repeated with `strike`, which does not touch the pages of the search tables.
+    After SQLite has met a damaged page, it refuses every further write in the transaction. So the transaction
+    is rolled back, and `work` is called again with `strike=True`. It must then leave the pages of the search
+    tables untouched.
     """
     try:
         with transaction(connection):
@@ -106,7 +111,8 @@ def in_transaction(connection: apsw.Connection, work: Callable[[apsw.Connection,
 def remove(connection: apsw.Connection, strike: bool) -> list[str]:
     """Remove the search tables and triggers within the caller's transaction.
 
-    Return their names, without shadow tables.
+    With `strike`, delete the tables from the schema only, without reading their pages. Return their names,
+    without shadow tables.
     """
     found = _find_search_objects(connection)
     for kind, name, _ in found:
@@ -131,7 +137,10 @@ def strike_names(connection: apsw.Connection, tables: Collection[str]) -> None:
 
 @contextmanager
 def writable_schema(connection: apsw.Connection) -> Iterator[None]:
-    """Allow statements to change `sqlite_master`. SQLite reads it again afterwards."""
+    """Allow statements in the block to change `sqlite_master`.
+
+    After the block, SQLite reads the schema again.
+    """
     defended = connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, -1)
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
     run(connection, "PRAGMA writable_schema=ON")
@@ -143,7 +152,7 @@ def writable_schema(connection: apsw.Connection) -> Iterator[None]:
 
 
 def _is_behind_another(name: str, tables: Collection[str]) -> bool:
-    """Return whether this is an FTS5 shadow table of another table in the list."""
+    """Return whether `name` is that of an FTS5 shadow table whose main table is in `tables`."""
     main, _, part = name.rpartition("_")
     return main in tables and part in ("data", "idx", "content", "docsize", "config")
 

@@ -103,9 +103,10 @@ def run_course(path: Path, connection: apsw.Connection, *, keep_backup: bool = T
 
 
 def shrink(connection: apsw.Connection) -> str | None:
-    """Rewrite the file without the free pages of the old search tables. Return a note if that was not possible.
+    """Rewrite the file without the free pages of the old search tables. Return a note if that was not
+    possible.
 
-    The rewrite changes no data, so after a full disk or a busy file it can be done later.
+    The rewrite changes no data. If the disk is full or the file is busy, it can be done later.
     """
     try:
         run(connection, "PRAGMA auto_vacuum=INCREMENTAL")
@@ -119,7 +120,7 @@ def shrink(connection: apsw.Connection) -> str | None:
 def _read_version(connection: apsw.Connection, path: Path, have: Shape) -> int:
     """Return the documented version, or 1 if there is none.
 
-    Then every step checks whether it is needed, which is cheap.
+    With 1, all steps are run. That is cheap, because each step first checks whether it is needed.
     """
     return (read_documented_version(connection, path) or 1) if "schema_version" in have.tables else 1
 
@@ -134,9 +135,9 @@ def _has_rows(connection: apsw.Connection, have: Shape) -> bool:
 
 @contextmanager
 def _prepare_connection(connection: apsw.Connection) -> Iterator[None]:
-    """Turn foreign keys off, for old rows with invalid references.
+    """Turn foreign keys off during the migration, because old rows may have invalid references.
 
-    Do not overwrite freed pages: VACUUM drops them.
+    Turn off the overwriting of freed pages, too: VACUUM removes these pages anyway.
     """
     keys, erase = pragma(connection, "PRAGMA foreign_keys"), pragma(connection, "PRAGMA secure_delete")
     run(connection, "PRAGMA foreign_keys=OFF")
@@ -149,7 +150,10 @@ def _prepare_connection(connection: apsw.Connection) -> Iterator[None]:
 
 
 def _migration_error(problem: Exception, path: Path, step: str, backup: Path | None) -> errors.HermesError:
-    """Return the usual error for a locked, full, read-only or damaged store. Anything else is a failed migration."""
+    """Return the usual error for a locked, full, read-only or damaged store.
+
+    Return `MigrationFailed` for any other problem.
+    """
     if isinstance(problem, apsw.Error):
         usual = translate_error(problem, path)
         if isinstance(usual, PASSED_THROUGH):

@@ -39,7 +39,7 @@ class Column(NamedTuple):
     required: bool
     default: str | None
     key: bool
-    """Whether it is part of the primary key or of a UNIQUE constraint."""
+    """Whether the column is part of the primary key or of a UNIQUE constraint."""
 
 
 def fold_name(name: str) -> str:
@@ -52,9 +52,9 @@ class Shape:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self.kinds: dict[str, str] = {}
-        """The kinds of tables, views and indexes, which share one namespace.
+        """The kind of each name: table, view or index. These share one namespace.
 
-        A trigger may have the name of one of them.
+        Triggers are not included, because a trigger may have the same name as one of them.
         """
         self.texts: dict[str, str] = {}
         self.triggers: dict[str, str] = {}
@@ -91,7 +91,10 @@ def _read_sql(name: str) -> str:
 
 
 def expected_shape() -> Shape:
-    """Return the shape of a new store, from one built in memory, with all tables that its index may have."""
+    """Return the shape of a new store, including all tables of the search index.
+
+    It is read from a store built in memory.
+    """
     connection = apsw.Connection(":memory:")
     try:
         for name in ("schema.sql", *INDEX_FILES):
@@ -112,7 +115,10 @@ def refuse_collisions(connection: apsw.Connection, path: Path, want: Shape) -> N
 
 
 def find_collisions(connection: apsw.Connection, want: Shape) -> dict[str, str]:
-    """Return names of the store's schema that another program uses for something else, with the kind of that object."""
+    """Return the names in `want` that another program uses for a different object.
+
+    The values are the kinds of these objects.
+    """
     have = Shape(connection)
     return {
         name: have.kinds[name]
@@ -122,7 +128,7 @@ def find_collisions(connection: apsw.Connection, want: Shape) -> dict[str, str]:
 
 
 def _may_be_ours(name: str, have: Shape, want: Shape) -> bool:
-    """Return whether the object of this name has the expected kind and, if it is a table, the expected columns."""
+    """Return whether the object `name` has the expected kind and, if it is a table, the expected columns."""
     if have.kinds[name] != want.kinds[name] or (name in have.virtual) != (name in want.virtual):
         return False
     if name in want.indexed:
@@ -133,7 +139,10 @@ def _may_be_ours(name: str, have: Shape, want: Shape) -> bool:
 
 
 def find_misspelt(connection: apsw.Connection, want: Shape) -> list[tuple[str, str]]:
-    """Return table and column of each name that SQLite treats as a column of `schema.sql`, in another spelling."""
+    """Return table and column of each column of `schema.sql` that the database spells differently.
+
+    SQLite treats both spellings as equal.
+    """
     return [
         (table, name)
         for table in ("sessions", "messages", "state_meta")
@@ -163,7 +172,10 @@ def add_column(connection: apsw.Connection, table: str, column: Column) -> bool:
 
 
 def find_gaps(connection: apsw.Connection, want: Shape) -> dict[str, list[str]]:
-    """Return the columns that must not be NULL but contain NULL, because another program declared them differently."""
+    """Return, by table, the columns that contain NULL although `schema.sql` forbids it.
+
+    Another program may have declared these columns differently.
+    """
     gaps: dict[str, list[str]] = {}
     for table in ("sessions", "messages"):
         have = read_columns(connection, table)
@@ -184,9 +196,9 @@ def fill_gaps(connection: apsw.Connection, want: Shape, gaps: dict[str, list[str
 
 
 def drop_changed(connection: apsw.Connection, want: Shape) -> None:
-    """Drop all Hermes triggers, and indexes whose SQL differs from the expected one.
+    """Drop all Hermes triggers, and those indexes whose SQL differs from the expected one.
 
-    `schema.sql` creates them again.
+    The caller then creates them again from `schema.sql`.
     """
     have = Shape(connection)
     for name, kind in have.kinds.items():

@@ -1,7 +1,8 @@
 """The documented schema versions: one named step each, with its reason.
 
-The reference adds missing columns at any time and raises the version later, so the version may be lower than the
-columns suggest. Every step checks before it adds a column. The columns are declared once, in `schema.sql`.
+The reference adds missing columns at any time and raises the version only later, so a store may already have
+columns of a higher version. Every step therefore checks whether a column is missing before it adds it. The
+columns are declared once, in `schema.sql`.
 """
 
 from __future__ import annotations
@@ -101,7 +102,10 @@ STEPS = (
 
 
 def run_step(connection: apsw.Connection, step: Step, want: Shape) -> bool:
-    """Run one step in one transaction. Return whether a damaged search table could not be dropped and was struck."""
+    """Run one step in one transaction.
+
+    Return whether search tables had to be struck because they could not be dropped.
+    """
 
     def work(connection: apsw.Connection, strike: bool) -> None:
         for table, names in (("messages", step.messages), ("sessions", step.sessions)):

@@ -1,9 +1,9 @@
 """Access to the bytes of a damaged file and of its log, while SQLite in other processes is locked out.
 
-Of an encrypted store, every page that still authenticates is read. Each page has its own authentication code, so
-damage affects only the pages that it touched. The pages are read through SQLite's file layer, which decrypts them,
-from a copy of the file. SQLite can checkpoint the log into the copy, while the original is locked and stays
-unchanged. Nothing is ever written unencrypted.
+Each page of an encrypted store has its own authentication code, so damage affects only the pages that it
+touched. All other pages are read from a copy of the file, through SQLite's file layer, which decrypts them.
+SQLite can checkpoint the log into the copy, while the original is locked and stays unchanged. Nothing is ever
+written unencrypted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hermes.store.sqlite.upkeep.file_swap import beside, copy_files, get_size, s
 from hermes.store.sqlite.wal.byte_locks import F_OFD_SETLK, pack_lock
 
 LOCKED_RANGE = (0x40000000, 512)
-"""SQLite's lock bytes in the database file: offset and size."""
+"""The bytes of the database file that SQLite locks: offset and size."""
 SHARED_MEMORY_IN_USE = (128, 1)
 """The byte of `-shm` that every connection locks: offset and size."""
 RESERVED = 32
@@ -38,7 +38,10 @@ USUAL_PAGE = 4096
 
 @contextmanager
 def lock_out(path: Path, real: Path) -> Iterator[tuple[int | None, Log | None]]:
-    """Yield the file and its log, opened as bytes, while SQLite in other processes is locked out."""
+    """Yield a descriptor of the file, and its log, while SQLite in other processes is locked out.
+
+    A missing file, and a missing or empty log, is None.
+    """
     opened: list[int] = []
 
     def lock_file(name: Path, first: int, size: int) -> int | None:
@@ -103,7 +106,10 @@ def fold_log(real: Path, descriptor: int | None, image: Image) -> None:
 
 
 class SealedImage(Image):
-    """An image whose pages are decrypted by a connection. A page that does not authenticate counts as missing."""
+    """An image whose pages are read and decrypted through a connection.
+
+    A page that fails authentication counts as missing.
+    """
 
     def __init__(self, connection: apsw.Connection, folded: int, original: int | None) -> None:
         self._connection = connection
@@ -159,7 +165,10 @@ def open_unsealed(real: Path, descriptor: int | None) -> Iterator[Image]:
 
 
 def _fold(copy: Path) -> None:
-    """Let SQLite checkpoint the log into the file. It does so at the latest when the connection is closed."""
+    """Make SQLite checkpoint the log into the file.
+
+    If this fails here, SQLite tries again when the connection is closed.
+    """
     connection = connect(copy)
     try:
         with suppress(apsw.Error):

@@ -1,8 +1,10 @@
-"""A defensive reader of SQLite's file format: it returns the data that a damaged file still contains, page by page.
+"""A defensive reader of SQLite's file format: it returns the data that a damaged file still contains, page by
+page.
 
-Use it only for a file that is not open in this process. It uses plain reads, and closing such a descriptor would drop
-the locks of a SQLite connection in the same process. Invalid data never raises an error: an invalid page, cell or
-overflow chain is skipped and counted. Pages in the committed part of the write-ahead log replace those of the file.
+Use it only for a file that no SQLite connection of this process has open. The reader opens the file itself,
+and closing its descriptor would drop the locks of such a connection. Invalid data never raises an error: an
+invalid page, cell or overflow chain is skipped and counted. Pages in the committed part of the write-ahead
+log replace those of the file.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ PAGE_SIZES = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 MOST_COLUMNS = 2000
 MOST_PAYLOAD = 1 << 30
 GUESSED_FROM_BYTES = 16 << 20
-"""How much of a file without a header is read to guess its page size."""
+"""How many bytes are read to guess the page size of a file whose header is lost."""
 
 ENCODING_AT, ENCODINGS = 56, {2: "utf-16-le", 3: "utf-16-be"}
 """The offset of the text encoding in the header, and the encodings other than UTF-8."""
@@ -31,14 +33,14 @@ _LOG_HEADER, _FRAME_HEADER = struct.Struct(">8I"), struct.Struct(">6I")
 
 class Row(NamedTuple):
     rowid: int
-    """0 in an index, whose entries end with the key of the row instead."""
+    """The rowid. For an entry of an index it is 0, because the entry ends with the key of its row instead."""
     values: list[Any]
     whole: bool
-    """False if overflow pages of the row were missing. Its last values are then cut or missing."""
+    """False if overflow pages of the row were missing. The last values of the row are then cut or missing."""
 
 
 class Log:
-    """The frames of a write-ahead log up to its last commit, validated as SQLite does it."""
+    """The frames of a write-ahead log up to its last commit, validated in the same way as SQLite does it."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -134,7 +136,7 @@ class Image:
         return best
 
     def page(self, number: int) -> bytes:
-        """Return the bytes of a page. Return no bytes if it is missing, unreadable, or all zeros."""
+        """Return the bytes of a page. Return `b""` if the page is missing, unreadable, or all zeros."""
         try:
             if self._log is not None and number in self._log.pages:
                 data = self._log.page(number)
@@ -147,7 +149,11 @@ class Image:
         return data if len(data) == self.page_size and any(data) else b""
 
     def tree(self, root: int, visited: set[int], *, index: bool = False) -> Iterator[tuple[int, bytes]]:
-        """Yield every reachable page of a b-tree once. Invalid pages are added to `unreadable`."""
+        """Yield each page with rows of the b-tree at `root`, except the pages in `visited`.
+
+        Each valid page of the tree is added to `visited`, each invalid one to `unreadable`. With `index`, the
+        tree is an index, which has rows in interior pages too.
+        """
         leaf, interior = (INDEX_LEAF, INDEX_INTERIOR) if index else (LEAF, INTERIOR)
         ahead = [root]
         while ahead:
@@ -263,7 +269,10 @@ class Image:
             return data.decode(self.encoding, errors="replace")
 
     def free_pages(self) -> set[int]:
-        """Return the pages on the free list. Their content was deleted. Return none if the list is damaged."""
+        """Return the pages on the free list, or an empty set if the list is damaged.
+
+        The content of these pages was deleted.
+        """
         header, found = self._header(), set[int]()
         if not header.startswith(MAGIC):
             return found
@@ -275,9 +284,9 @@ class Image:
         return found if len(found) == total else set()
 
     def leaves_outside(self, visited: set[int]) -> Iterator[tuple[int, bytes]]:
-        """Yield table leaf pages that no tree reaches.
+        """Yield the table leaf pages that are not in `visited`, because no tree reaches them.
 
-        An overflow page begins with zeros, so it is never mistaken for one.
+        An overflow page is never mistaken for a leaf page, because it begins with zeros.
         """
         for number in range(1, self.count + 1):
             if number not in visited:
@@ -297,7 +306,11 @@ def _head(number: int) -> int:
 
 
 def _is_plausible_page(page: bytes) -> bool:
-    """Return whether this may be a leaf page of exactly this size: by its type, and by cells within it near its end."""
+    """Return whether `page` may be a leaf page of exactly this length.
+
+    The page must have the type of a leaf page. Its cells must lie within it, and the last cell must begin in
+    its second half, because SQLite fills a page from the end.
+    """
     if page[0] != LEAF:
         return False
     count = int.from_bytes(page[3:5], "big")

@@ -48,7 +48,10 @@ class Layout(NamedTuple):
     name: str
     columns: tuple[Column, ...]
     alias: int | None
-    """The index of the column that is an alias of the rowid. It is NULL in the record."""
+    """The index of the column that is an alias of the rowid.
+
+    In the record, the value of this column is NULL.
+    """
     rowid: bool
     root: int
 
@@ -130,7 +133,7 @@ class RecoveredRows:
                     yield owner, row
 
     def _is_sound(self, number: int, rows: list[Row]) -> bool:
-        """Return whether every cell of the page was readable, and their rowids are in ascending order."""
+        """Return whether every cell of the page was readable, and the rowids of `rows` are ascending."""
         return number not in self.image.unreadable and all(a.rowid < b.rowid for a, b in pairwise(rows))
 
     def _owner(self, row: Row) -> Layout | None:
@@ -186,7 +189,10 @@ def _read_layout(connection: apsw.Connection, name: str, root: int) -> Layout:
 
 
 def _mend_layout(found: Layout, ours: Layout | None) -> Layout:
-    """Return the file's own definition, unless it is obviously the expected one with damaged column names."""
+    """Return the definition in the file.
+
+    If it obviously is the expected one with damaged column names, correct the names.
+    """
     if ours is None or len(ours.columns) != len(found.columns):
         return found
     strange = {column.name for column in found.columns} - {column.name for column in ours.columns}
@@ -220,7 +226,10 @@ _HOLDS: dict[str, tuple[type, ...]] = {
 
 
 def _is_mostly(rows: list[Row], layout: Layout) -> bool:
-    """Return whether most of these rows fit the table. A damaged tree may lead to pages of another table."""
+    """Return whether most of these rows fit the table.
+
+    If not, a damaged tree may have led to pages of another table.
+    """
     return sum(is_row_of(row, layout) for row in rows) * 2 >= len(rows)
 
 

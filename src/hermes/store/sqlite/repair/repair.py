@@ -1,8 +1,10 @@
-"""Repair of a store: in place if only derived data is damaged, otherwise into a new file that replaces the old one.
+"""Repair of a store: in place if only derived data is damaged, otherwise into a new file that replaces the
+old one.
 
-The damaged file is not written before all readable data is in a verified new file beside it. Only then is its log
-checkpointed into it (so that the old log can never be applied to the new file), a copy kept, and the new file renamed
-to its name in one step. If the repair is killed at any point, either the original or the finished store is in place.
+The damaged file is not written before all readable data is in a verified new file beside it. Then the log of
+the damaged file is checkpointed into it, so that the log can never be applied to the new file. A copy of the
+damaged file is kept. Last, the new file is renamed to the name of the store, in one step. If the repair is
+killed at any point, either the original or the finished store is in place.
 """
 
 from __future__ import annotations
@@ -53,17 +55,17 @@ from hermes.store.values import Health, Repair
 from hermes.text import format_count, to_text
 
 WAIT_S = 3.0
-"""How long the repair waits for other programs to close the file before it is refused."""
+"""How long the repair waits for other programs to close the file. After that the repair is refused."""
 MOST_REPORTED = 100
 
 BROKEN = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.IOError, UnicodeDecodeError)
-"""The errors of a file that SQLite cannot read, of an unreadable disk, and of invalid text."""
+"""The errors that SQLite raises for a file that it cannot read, an unreadable disk, or invalid text."""
 
 
 def repair_file(path: Path, *, check_only: bool = False, keep_backup: bool = True) -> Repair:
-    """Diagnose the store at `path` and repair it, or with `check_only`, report the necessary repair.
+    """Diagnose the store at `path` and repair it. With `check_only`, only report which repair is needed.
 
-    Raise `StoreBusy` if a SessionDB has it open, in this process or any other.
+    Raise `StoreBusy` if a SessionDB has the store open, in this process or any other.
     """
     path = Path(path)
     if not path.parent.is_dir():
@@ -87,7 +89,10 @@ def repair_file(path: Path, *, check_only: bool = False, keep_backup: bool = Tru
 
 @contextmanager
 def _prevent_new_log(path: Path) -> Iterator[None]:
-    """Remove the empty log that SQLite creates during a mere check, unless another program has opened the store."""
+    """Remove the empty log that SQLite creates during a check.
+
+    Keep it if another program has opened the store.
+    """
     log = beside(path.resolve(), "-wal")
     before = get_size(log)
     yield
@@ -103,7 +108,10 @@ def _prevent_new_log(path: Path) -> Iterator[None]:
 
 
 def _repair_in_place(path: Path, check_only: bool) -> Repair | None:
-    """Return what was found and done. Return None if tables other than the search index are damaged."""
+    """Return what was found and repaired.
+
+    Return None if tables other than the search index are damaged, so that a new file is needed.
+    """
     if damage_mark.describe_short_file(get_size(path) or 0):  # SQLite would treat it as a new database
         return None
     connection = None
@@ -229,9 +237,9 @@ def _settle_rows(path: Path, connection: apsw.Connection, check_only: bool) -> R
 
 
 def _complete_schema(path: Path, connection: apsw.Connection) -> list[str]:
-    """Migrate tables and columns to the current layout, within the caller's transaction.
+    """Bring tables and columns to the current layout, within the caller's transaction.
 
-    Return the problems found.
+    Return a description of each repaired problem.
     """
     done: list[str] = []
     with without_triggers(connection):

@@ -1,7 +1,8 @@
 """A new store from the data of a damaged one: every readable row, and a list of the losses.
 
-Message ids are kept. If a row is lost, the columns that an index repeats are used: a session is restored with its id,
-title, source and times. Of a message, an index shows only that it existed, and the loss is reported.
+Message ids are kept. Of a lost row, the indexes may still contain some columns. A lost session is restored
+from them with its id, title, source and times. For a lost message, they show only that it existed, so the
+loss is reported.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ from hermes.store.sqlite.search import index
 from hermes.text import format_count, to_text
 
 PLACEHOLDER = "unknown"
-"""The source of a session whose row is lost and whose messages are left."""
+"""The source that is given to a session whose row is lost, if messages of it are left."""
 
 OWNED_BY: dict[str, tuple[str, tuple[type, ...]]] = {
     "sessions": ("id", (str, bytes, NoneType)),
     "messages": ("session_id", (str, bytes)),
 }
-"""The columns without which a row cannot be assigned. Other programs may store bytes instead of text, or no id."""
+"""For each table, the column by which a row is assigned to a session, and its valid types.
+
+Other programs may store bytes instead of text, or no session id.
+"""
 SHADOWS = {
     "fts5": ("data", "idx", "content", "docsize", "config"),
     "fts4": ("content", "segments", "segdir", "docsize", "stat"),
@@ -47,7 +51,7 @@ NOT_COPIED = (
 )
 MENTIONED = re.compile(r"\bmessages_fts\w*")
 ALREADY_THERE = (apsw.SQLITE_CONSTRAINT_ROWID, apsw.SQLITE_CONSTRAINT_PRIMARYKEY)
-"""SQLite's codes for an older copy of a row that is already stored."""
+"""SQLite's error codes for a row whose key is already stored. The refused row is an older copy."""
 WITHOUT_ROWID = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND wr"
 OURS = "SELECT name FROM sqlite_master"
 COLUMNS_OF = "SELECT name FROM pragma_table_info(?)"
@@ -134,7 +138,10 @@ class StoreRebuild:
                     self.lost.append(f"table {layout.name}: it cannot be created again")
 
     def _is_derived(self, name: str) -> bool:
-        """Return whether the new store fills this table itself, or it is a virtual table or a shadow table."""
+        """Return whether this table is not copied.
+
+        The new store fills it itself, or it is a virtual table or a shadow table.
+        """
         return name in self._derived
 
     def _is_foreign(self, name: str) -> bool:
@@ -220,7 +227,7 @@ class StoreRebuild:
         return not refusal
 
     def _refusal(self, table: str, values: dict[str, Any]) -> int:
-        """Store a row. Return SQLite's extended error code if it is refused, or 0."""
+        """Store a row. Return 0, or SQLite's extended error code if the row is refused."""
         key = (table, tuple(values))
         sql = self._statements.get(key)
         if sql is None:
@@ -240,7 +247,7 @@ class StoreRebuild:
     # ---------------------------------------------------------------- rows from the indexes
 
     def _complete(self) -> dict[Any, set[int]]:
-        """Fill gaps from the indexes. Return the ids of lost messages by session id."""
+        """Restore missing values from the indexes. Return the ids of lost messages by session id."""
         unreadable = self._remains.image.unreadable
         before = len(unreadable)
         for table, ids in (("sessions", SESSION_ROWS), ("messages", MESSAGE_IDS)):
@@ -323,7 +330,10 @@ class StoreRebuild:
                 self._writer.run(ADD_SEQUENCE, name, seq)
 
     def _reattach(self) -> None:
-        """Restore references to blobs from the message contents, and delete blobs of lost messages."""
+        """Restore references to blobs from the message contents.
+
+        Delete blobs that only lost messages referred to.
+        """
         blobs.adopt_all_references(self._writer)
         kept = {row[0] for row in run(self._connection, BLOB_HASHES)}
         if garbled := self._garbled_blobs - kept:
