@@ -36,7 +36,7 @@ FILE_PROBLEMS = (apsw.Error, UnicodeDecodeError, Unreachable)
 """Errors of the file, as opposed to errors of the caller."""
 MOST_RECOVERIES = 10
 AT_FIRST_S = 0.100
-"""How long a writer tries by itself before it joins the queue of processes."""
+"""How long a writer tries to get the write lock by itself, before it joins the queue of processes."""
 
 
 class Transactions:
@@ -56,8 +56,9 @@ class Transactions:
     ) -> None:
         """Open the store.
 
-        The retries are for the few errors that SQLite returns without calling the busy handler. With `recovers`, the
-        other stores of this process first save a removed log.
+        Acquiring the write lock is tried up to `write_max_retries` times, because SQLite returns a few busy
+        errors without calling the busy handler. If the log was removed, and `recovers` is true, the other
+        stores of this process save its content before this store is opened.
         """
         self._checkpoint_every = checkpoint_every_n_writes
         self._max_retries = write_max_retries
@@ -80,9 +81,11 @@ class Transactions:
         return Snapshot(self)
 
     def refuse_locked_read(self) -> None:
-        """Raise `StoreBusy` if a signal handler reads while it interrupts a commit without a write-ahead log.
+        """Raise `StoreBusy` if a signal handler reads during a commit that it has interrupted, without a
+        write-ahead log.
 
-        With a rollback journal a commit blocks new readers, so the handler would wait for its own thread.
+        With a rollback journal, a commit blocks new readers. The handler would therefore wait for its own
+        thread.
         """
         for outer in interrupted_writes(get_ident()):
             owner = None if outer.queue is None else outer.queue.owner
@@ -98,7 +101,7 @@ class Transactions:
     # ---------------------------------------------------------------- writing
 
     def count_write(self) -> None:
-        """Count a committed write. Request a checkpoint at regular intervals."""
+        """Count a committed write. Request a checkpoint after every `checkpoint_every_n_writes` writes."""
         self.writes += 1
         if self.writes % self._checkpoint_every == 0:
             connections = self.connections
@@ -113,7 +116,7 @@ class Transactions:
         return cast(T, self.queue.do(Ticket(work, impatient=True)))
 
     def refresh_derived(self, *, wait: bool) -> None:
-        """Bring derived columns up to date. Without `wait`, do so only if the write lock is free now."""
+        """Bring derived columns up to date. If `wait` is false, do so only if the write lock is free now."""
         if not wait:
             self.queue.do(Ticket(derived.refresh, impatient=True))
             return
@@ -122,7 +125,7 @@ class Transactions:
         self.count_write()
 
     def run_alone(self, work: Callable[[apsw.Connection], T]) -> T:
-        """Run work that is not allowed in a transaction on the writing connection, while no other thread writes."""
+        """Run `work` on the writing connection, outside a transaction, while no other thread writes."""
         connections = self.connections
         connections.check_writable()
 
@@ -194,10 +197,10 @@ class Transactions:
         self._at_work = False
 
     def find_way_past(self, ticket: Ticket, interrupted: list[Ticket]) -> Callable[[Ticket], object] | None:
-        """Return how to make a write of a signal handler. See `group_commit.Owner`.
+        """Return a function that makes the write of a signal handler. See `group_commit.Owner`.
 
-        The interrupted frame may hold the queue, so the write uses a separate store. That is not possible if the
-        frame holds the write lock.
+        The interrupted write may hold the queue, so the handler's write uses a separate store. Raise an error
+        if the interrupted write holds the write lock, because the handler's write would wait for it forever.
         """
         owners = [outer.queue.owner for outer in interrupted if outer.queue is not None]
         for outer in interrupted:
@@ -229,7 +232,10 @@ class Transactions:
         )
 
     def _write_beside(self, ticket: Ticket) -> object:
-        """Make this one write with a separate store on the same file."""
+        """Make the write `ticket` through a separate store.
+
+        It is opened on the same file for this write only.
+        """
         connections = self.connections
         if connections.guard.is_log_removed():  # only the connection of the interrupted frame could save it
             raise self._make_nested_error()
@@ -254,7 +260,7 @@ class Transactions:
             ticket.finished = True
 
     def _begin(self, *, impatient: bool = False) -> None:
-        """Acquire the write lock before the deadline, in turn with other processes."""
+        """Acquire the write lock before the deadline, taking turns with other processes."""
         connections = self.connections
         if not connections.is_durable:
             connections.ensure_durable()
@@ -360,7 +366,10 @@ class Transactions:
 
 
 class Snapshot:
-    """The context manager of one read: see `Access.read`. A generator would make a short read 10 % slower."""
+    """The context manager of one read: see `Access.read`.
+
+    It is a class, because a generator would make a short read 10 % slower.
+    """
 
     __slots__ = (
         *("_connection", "_generation", "_owners", "_scope"),

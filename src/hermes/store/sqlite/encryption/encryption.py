@@ -222,8 +222,10 @@ def remove_note(path: Path) -> None:
 
 
 def copy_note(source: Path, copy: Path) -> None:
-    """Write the encryption note of a copy, with the values of the original. Call this before the copy is
-    written."""
+    """Write the encryption note of a copy, with the values of the original.
+
+    Call this before the copy is written.
+    """
     if _has_note(source) and (note := read_note(source)) is not None:
         write_note(copy, note._replace(settled=False))
 

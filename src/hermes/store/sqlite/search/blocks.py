@@ -1,9 +1,11 @@
 """Blocks: neighbouring messages of one session, joined into one text for ranking conversations.
 
-A block takes messages until it is full, and is then indexed. Indexing an unfinished block again with every message
-would cost many times as much. So it is indexed when its session has been quiet for a while, or when a ranked search
-needs it. If a message of a block is changed, moved or deleted, the block is removed from the index in the transaction
-that removes the message from the index. It is later rebuilt from the rows. So a search never finds outdated text.
+Messages are added to a block until it is full; then it is indexed. Indexing an unfinished block again with
+every message would cost many times as much. So an unfinished block is indexed only when its session has been
+quiet for a while, or when a ranked search needs it.
+
+When a message of a block is changed, moved or deleted, one transaction removes both the message and its block
+from the index, so a search never finds outdated text. The block is rebuilt later from the rows.
 """
 
 from __future__ import annotations
@@ -17,18 +19,30 @@ from hermes.store.sqlite.search.fts_input import distinct_words, split_tokens
 from hermes.text import extract_searchable_text
 
 MOST_CHARACTERS, MOST_MESSAGES = 6_000, 16
-"""The limits of a block. A longer message is a block of its own, of which only the beginning is indexed."""
+"""The limits of a block.
+
+A longer message gets a block of its own, and only the beginning of the message is indexed in it.
+"""
 SHORT, PASTED = 400, 2_000
-"""A user message up to PASTED characters goes into the column `said`, as does any other message up to SHORT
-characters. Longer messages go into the column `long`."""
+"""The longest messages, in characters, that go into the column `said`: PASTED for the user's, SHORT for
+others.
+
+Longer messages go into the column `long`.
+"""
 MOST_OF_TOOL = 400
-"""How many characters of a tool result are indexed in a block. The message index contains all of it."""
+"""How many characters of a tool result are indexed in a block.
+
+The message index contains the whole result.
+"""
 QUIET_AFTER = 500
-"""An unfinished block is indexed once this many messages, of any session, were stored after its last one."""
+"""An unfinished block is indexed once this many messages, of any session, were stored after it."""
 BYTES_AT_ONCE = 64_000
 
 DONE, GROWING, DUE = 0, 1, 2
-"""The values of `waiting`. Statements repeat `waiting > 0`, because SQLite needs it to use the partial index."""
+"""The values of the column `waiting`.
+
+Statements include the condition `waiting > 0`, because SQLite needs it to use the partial index.
+"""
 
 WATERMARK = "SELECT value FROM index_progress WHERE name = 'blocks'"
 SET_WATERMARK = "UPDATE index_progress SET value = ? WHERE name = 'blocks'"
@@ -71,9 +85,9 @@ class Piece:
     __slots__ = ("long", "message_id", "session_id", "size", "words")
 
     def __init__(self, message_id: int, session_id: str, role: str, text: str, words: str | None) -> None:
-        """Make the piece. `words` are the tokens of the text if they are known; a long text is split again.
+        """Make the piece. `words` are the tokens of `text`, or None if they are not known yet.
 
-        Logs repeat the same words many times, so in tool results and pasted texts each word counts once.
+        In tool results and pasted texts each word counts once, because logs repeat the same words many times.
         """
         printed = role == "tool"
         pasted = role == "user" and len(text) > PASTED
@@ -89,7 +103,7 @@ class Piece:
 
 
 class Block:
-    """A row of `messages_fts_ranges`, and its pieces if they are already loaded."""
+    """A row of `messages_fts_ranges`, and its pieces if they are loaded."""
 
     __slots__ = ("count", "first", "id", "last", "pieces", "session_id", "size", "waiting")
 
@@ -172,7 +186,8 @@ class Batch:
     # ---------------------------------------------------------------- indexing
 
     def finish(self, quiet_before: int) -> bool:
-        """Save all changes, and index due and quiet blocks up to the size limit.
+        """Save all changes. Then index the blocks that are due, and those quiet since `quiet_before`, up to
+        the size limit.
 
         Return whether more blocks are due.
         """
@@ -198,7 +213,8 @@ class Batch:
     def _index(self, block: Block) -> None:
         """Rebuild a block from its messages.
 
-        If they no longer fit, for example after messages were moved into the session, put the rest into new blocks.
+        If the messages no longer fit, put the rest into new blocks. This happens, for example, after messages
+        were moved into the session.
         """
         pieces = block.pieces if block.pieces is not None else pieces_of(self._writer, block)
         self._writer.run(TAKE, block.id)
@@ -256,7 +272,10 @@ def delete_session(writer: SqliteWriter, session_id: str, messages: list[tuple[i
 
 
 def settle(writer: SqliteWriter) -> bool:
-    """Index unfinished blocks too, before a ranked search. Return whether more are waiting."""
+    """Before a ranked search, index waiting blocks, including unfinished ones.
+
+    Return whether more are waiting.
+    """
     Batch(writer).finish(1 << 62)
     return writer.value(ANY_WAITING) is not None
 

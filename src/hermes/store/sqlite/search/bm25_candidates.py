@@ -25,13 +25,16 @@ from hermes.store.values import Candidates, DayOf, MessageFilter, Order, RankedB
 from hermes.terms import fold, index_texts, is_spaceless
 
 MOST_FOUND, MOST_OF_ONE = 150, 10
-"""The limits of returned messages and of returned blocks, in total and per conversation.
+"""The limits for returned messages, which also apply to returned blocks: in total, and per conversation.
 
-Without the second limit a conversation with many matches would hide the others.
+Without the limit per conversation, a conversation with many matches would hide the others.
 """
 MOST_OF_PART = 32
 LARGE_TAIL = 500
-"""From this number of unindexed messages on, the result is marked as approximate, because they have no blocks."""
+"""If more messages than this are unindexed, the result is marked as approximate.
+
+Unindexed messages have no blocks.
+"""
 
 
 # Structured content begins with NUL, at which `length` stops.
@@ -82,21 +85,34 @@ SAID_THEN = " ".join(
 TEXT = "SELECT content, content_kind, tool_name, tool_calls FROM messages WHERE id = ?"
 HAS_BLOCKS = "SELECT 1 FROM sqlite_master WHERE name = 'messages_fts_ranges'"
 MOST_OF_RAREST, MOST_OF_RARE = 6_000, 2_000
-"""How many messages may match the rarest word, and all rare words together if there are several."""
+"""How many messages rare words may match: the rarest word alone, and all rare words together if there are
+several.
+
+Words beyond these limits are not rare.
+"""
 MOST_TOGETHER, PAIRED = 2_500, 4
-"""How many messages may match the pairs of other words, by an estimate; and how many words are paired."""
+"""How many messages the pairs of other words may match, by an estimate.
+
+The second number is how many words are paired.
+"""
 MEETING = 3
-"""How much more often words of one subject occur together than by chance."""
+"""The estimated factor by which two words of one question occur together more often than by chance."""
 OFTEN, AT_LEAST = 0.08, 3
-"""A word in more than this share of all messages is ignored, if at least AT_LEAST others remain."""
+"""A word in more than the share OFTEN of all messages is ignored, if at least AT_LEAST words remain."""
 COUNTED = 6
-"""How many words besides the rare ones count in a message. In a block, only the paired words count."""
+"""How many words, in addition to the rare ones, count for the score of a message.
+
+For a block, only the paired words count.
+"""
 TOGETHER_IN_BLOCK = 3
-"""How many of the paired words must be in one block, which is much longer than a message."""
+"""How many of the paired words must occur in one block.
+
+Two are not enough, because a block is much longer than a message.
+"""
 
 
 class Unindexed(NamedTuple):
-    """A message that is not in the index, and the number of occurrences of each term."""
+    """A message that is not in the index yet, and the number of occurrences of each term."""
 
     id: int
     root_id: str
@@ -157,7 +173,11 @@ def candidates(
 def _find_newest(
     reader: SqliteReader, terms: Sequence[str], allowed: tuple[object, ...], strictly: str | None
 ) -> list[RankedMessage]:
-    """Return the newest messages that match `strictly`; without it, those with all the words, or else with any."""
+    """Return the newest messages that match the expression `strictly`.
+
+    If `strictly` is None, return the newest messages with all of `terms` or, if there are none, with any of
+    them.
+    """
     loosely = (_join_all(terms), _join_any(terms))
     for expression in loosely if strictly is None else (strictly,):
         if rows := reader.rows(NEWEST, expression, *allowed):
@@ -168,7 +188,10 @@ def _find_newest(
 def _confirm_matches(
     reader: SqliteReader, must: Node, found: Iterable[RankedMessage]
 ) -> Iterable[RankedMessage]:
-    """Return the messages that match `must` by their text, where the index alone cannot decide."""
+    """Return those messages of `found` that match `must`.
+
+    The texts are read only if the index alone cannot decide this.
+    """
     if not needs_check(must):
         return found
     return (
@@ -204,7 +227,8 @@ def _rank_unindexed(
     order: Order,
     deadline: Deadline,
 ) -> list[RankedMessage]:
-    """Return the best, or the newest, unindexed messages, with scores close to those of the index.
+    """Return the best unindexed messages, or the newest, depending on `order`. Scores are close to those of
+    the index.
 
     All unindexed messages are read. Raise `SearchTimeout` if that takes too long.
     """
@@ -231,7 +255,7 @@ def _rank_unindexed(
 
 
 def _counts(terms: Sequence[str], fields: Sequence[str]) -> tuple[int, ...]:
-    """Count the occurrences of each term in the words of a text and in the parts of its identifiers."""
+    """Count how often each term occurs in the words of a text and in the parts of its identifiers."""
     # Splitting is expensive. It is not needed if no term is in the folded text, which is certain for ASCII terms.
     folded = [fold(field) for field in fields]
     if not any(not term.isascii() or any(term in text for text in folded) for term in terms):
@@ -260,7 +284,10 @@ class ChosenTerms(NamedTuple):
     terms: list[str]
     """The words that count for the score."""
     messages: str | None
-    """An FTS5 expression. None if every word is very common, so that there is nothing to rank by."""
+    """An FTS5 expression for messages.
+
+    None if every word is very common: a ranking would then not distinguish the messages.
+    """
     blocks: str | None
     is_all: bool
     """Whether the expression matches every message with any of the words."""
@@ -269,14 +296,17 @@ class ChosenTerms(NamedTuple):
 def _choose_terms(reader: SqliteReader, terms: Sequence[str], mark: int) -> ChosenTerms:
     """Choose the FTS5 expressions for these words, for an index whose watermark is `mark`.
 
-    A small store matches every message with any of the words. In a large store, each message with a rare word is
-    ranked, because rare words carry the most information. Of the other words, two must occur together, because a
-    relevant message usually contains several words of the question. The score counts all words: the expression
-    repeats the others in a second clause, in which FTS5 counts them without selecting more messages. Messages with
-    several words therefore get a slightly higher score.
+    In a small store, the expression matches every message with any of the words. In a large store, it matches
+    each message with a rare word, because rare words carry the most information. It also matches messages
+    with two of the other words, because a relevant message usually contains several words of the question.
 
-    On recorded questions, with these limits in proportion to a million messages, this finds nearly as many
-    conversations as ranking thirty times as many messages (docs/internals/performance-experiments.md).
+    The score counts all words. For this, the expression repeats the other words in a second clause, which
+    makes FTS5 count them without matching more messages. As a side effect, messages with several words get a
+    slightly higher score.
+
+    This was measured with recorded questions, with the limits scaled to a store of a million messages. It
+    finds nearly as many conversations as ranking thirty times as many messages
+    (docs/internals/performance-experiments.md).
     """
     everything = _join_any(terms)
     if mark < VERY_COMMON:
@@ -312,7 +342,10 @@ def _choose_rare(kept: Sequence[str], counts: dict[str, int]) -> list[str]:
 
 
 def _pair_terms(others: Sequence[str], counts: dict[str, int], mark: int) -> list[tuple[str, list[str]]]:
-    """Return words with their partners, the rarest pairs first. The first pair has a higher limit."""
+    """Return words with the partners they are paired with, the rarest pairs first.
+
+    The limit for the first pair is higher.
+    """
     pairs: dict[str, list[str]] = {}
     left = MOST_TOGETHER
     by_rarity = sorted(combinations(others[:PAIRED], 2), key=lambda pair: counts[pair[0]] * counts[pair[1]])
@@ -326,7 +359,10 @@ def _pair_terms(others: Sequence[str], counts: dict[str, int], mark: int) -> lis
 
 
 def _join_led(alone: list[str], together: list[str], others: Sequence[str]) -> str | None:
-    """Return an expression for any of `alone` or `together`, in which the words of `others` count for the score."""
+    """Return an expression that matches any of `alone` and `together`.
+
+    The words of `others` only count for the score.
+    """
     led = alone + together
     return (
         "(" + " OR ".join([*alone, f"(({' OR '.join(led)}) AND {_join_any(others)})"]) + ")" if led else None
@@ -334,7 +370,7 @@ def _join_led(alone: list[str], together: list[str], others: Sequence[str]) -> s
 
 
 def _count(reader: SqliteReader, term: str, mark: int) -> int:
-    """Return about how many messages contain a word."""
+    """Return the approximate number of messages that contain a word."""
     expression = _format_term(term)
     lately = int(reader.value(COUNT_LATELY, expression, mark - LATELY, LATELY)) * mark // LATELY
     if lately <= VERY_COMMON // 2 or lately >= 2 * VERY_COMMON:
@@ -351,5 +387,8 @@ def _join_all(terms: Sequence[str]) -> str:
 
 
 def _format_term(term: str) -> str:
-    """Return the FTS5 string of a term. A single character of a script without spaces becomes a prefix query."""
+    """Return the FTS5 string for a term.
+
+    A single character of a script without spaces becomes a prefix query.
+    """
     return f'"{term}"*' if len(term) == 1 and is_spaceless(term) else f'"{term}"'

@@ -26,7 +26,10 @@ from hermes.store.values import Hit, Order, SearchAnswer, SearchRequest
 from hermes.text import to_text
 
 MOST_WALKED = 2_000
-"""How many messages are examined to find the first one of each conversation. A conversation may have more."""
+"""How many matches are examined to find the first one of each conversation.
+
+Several matches may be of the same conversation.
+"""
 
 LARGE = 500_000
 MORE_CACHE = "PRAGMA cache_size=-24000"
@@ -56,10 +59,9 @@ def search(
 ) -> SearchAnswer:
     """Return the requested messages of this snapshot that match the tree.
 
-    Raise `SearchTimeout` if reading the unindexed ones takes too long.
-
-    Indexed and unindexed messages are merged in the requested order. With `once`, the first `MOST_WALKED`
-    messages are examined.
+    Indexed and unindexed messages are merged in the requested order. With `request.once`, only the first
+    match of each conversation is returned, and only `MOST_WALKED` matches are examined. Raise `SearchTimeout`
+    if reading the unindexed messages takes too long.
     """
     message_filter, _limit, _offset, order, once = request
     allowed = values_of(message_filter)
@@ -125,7 +127,10 @@ def _skip_repeated(first: Iterator[int], then: Iterator[int]) -> Iterator[int]:
 def _take_first_of_each(
     reader: SqliteReader, ids: Iterator[int], limit: int, first: dict[str, int]
 ) -> tuple[list[int], bool]:
-    """Return the first message of each conversation, and whether there may be more. Adds them to `first`."""
+    """Return the first message of each conversation, and whether there may be more.
+
+    They are also added to `first`.
+    """
     for message_id in islice(ids, MOST_WALKED):
         first.setdefault(reader.value(ROOT, message_id), message_id)
         if len(first) > limit:
@@ -151,6 +156,6 @@ def _make_hit(row: Row, beside: dict[int, tuple[str, Any]]) -> Hit:
 
 
 def make_room(reader: SqliteReader, mark: int) -> None:
-    """Enlarge the page cache for a large store, because ranking looks up the length of each match."""
+    """Enlarge the page cache if the store is large, because ranking looks up the length of each match."""
     if mark > LARGE:
         reader.rows(MORE_CACHE)

@@ -1,8 +1,9 @@
 """The text that is stored in the full-text tables, so that they contain the terms of `hermes.terms`.
 
-The tokenizer of the tables splits ASCII text at everything except letters and digits, and folds it. The result is the
-same as that of `index_text`, but faster, so ASCII text is passed unchanged. The tokenizer treats every byte beyond
-ASCII as part of a word. So all other text is passed as terms that are already folded and split, joined by spaces.
+ASCII text is passed unchanged: the tokenizer of the tables folds it, and splits it at everything except
+letters and digits. The result is the same as that of `index_text`, but faster. The tokenizer treats every
+byte beyond ASCII as part of a word. So all other text is passed as terms that are already folded and split,
+joined by spaces.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def distinct_words(text: str) -> str:
 
 
 def list_tokens(text: str) -> list[str]:
-    """Return the terms that the tokenizer of a table makes of this input."""
+    """Return the terms into which the tokenizer of a table splits this input."""
     return [term.decode() for term in text.encode().lower().translate(_TOKENIZER).split()]
 
 

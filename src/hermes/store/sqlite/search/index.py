@@ -1,11 +1,12 @@
-"""The search index follows `messages` behind a watermark, in short transactions.
+"""The search index. It is updated after `messages`, in short transactions; the watermark is the last id it
+has reached.
 
-The rows are selected in the transaction that indexes them. A changed row is always deleted and then inserted: a
-second insert of a rowid into a contentless table would leave an entry that nothing removes. A damaged index is
+Each transaction selects the rows that it indexes. A changed row is always deleted and then inserted: a second
+insert of a rowid into a contentless table would leave an entry that nothing removes. A damaged index is
 dropped and rebuilt from the rows, which contain everything that is in it.
 
-Blocks (see `blocks`) are updated in the same transactions. If a store got its blocks later than its message index,
-they catch up separately.
+Blocks (see `blocks`) are updated in the same transactions. In a store that had a message index before it had
+blocks, the blocks catch up separately.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from hermes.store.sqlite.search.split_texts import fields_of
 from hermes.terms import join_fields
 
 ROWS_AT_ONCE, BYTES_AT_ONCE, CHANGED_AT_ONCE = 512, 160_000, 128
-"""About the amount that can be indexed in 20 ms, so that other writers do not wait much longer for the lock."""
+"""How much one transaction indexes, which takes about 20 ms.
+
+Other writers do not wait much longer for the lock.
+"""
 
 WATERMARK = "SELECT value FROM index_progress WHERE name = 'messages'"
 SET_WATERMARK = "UPDATE index_progress SET value = ? WHERE name = 'messages'"
@@ -54,7 +58,10 @@ DELETE_OF_SESSION = "DELETE FROM messages WHERE session_id = ?"
 MERGE = "INSERT INTO messages_fts_words (messages_fts_words) VALUES ('optimize')"
 MERGE_SOME = "INSERT INTO messages_fts_words (messages_fts_words, rank) VALUES ('merge', ?)"
 PAGES_MERGED_AT_LEAST, BYTES_PER_PAGE_MERGED = 16, 512
-"""How many pages are merged with each batch: about its own pages, once per level of a large index."""
+"""How many pages are merged with each batch: a minimum, plus one page per so many bytes of the batch.
+
+This is about the size of the batch, once per level of a large index.
+"""
 BLOCK_TABLES = ("messages_fts_blocks", "messages_fts_ranges", "messages_fts_members")
 DROP_BLOCKS = """DROP TABLE IF EXISTS messages_fts_blocks; DROP TABLE IF EXISTS messages_fts_ranges;
     DROP TABLE IF EXISTS messages_fts_members"""
@@ -73,17 +80,20 @@ Entry = tuple[int, str, str]
 """A row of the message index: rowid, words, parts."""
 
 Standing = tuple[int, int, bool]
-"""The watermark, the number of rows above it, and whether lower rows were changed."""
+"""The watermark, the number of rows above it, and whether rows below it were changed."""
 
 
 def measure_lag(reader: SqliteReader, most: int) -> Standing:
-    """Return the state of the index in this snapshot. The rows above the watermark are counted up to `most`."""
+    """Return the state of the index in this snapshot. At most `most` rows above the watermark are counted."""
     mark = int(reader.value(WATERMARK) or 0)
     return mark, int(reader.value(COUNT_ABOVE, mark, most)), reader.value(ANY_CHANGED) is not None
 
 
 def measure_waiting(reader: SqliteReader) -> tuple[int, bool]:
-    """Return about how many rows are above the watermark, and whether lower rows were changed, without reading rows."""
+    """Return about how many rows are above the watermark, and whether rows below it were changed.
+
+    No rows are read.
+    """
     above = int(reader.value(HIGHEST) or 0) - int(reader.value(WATERMARK) or 0)
     return above, reader.value(ANY_CHANGED) is not None
 
@@ -102,10 +112,11 @@ def settle(writer: SqliteWriter) -> bool:
 
 @contextmanager
 def _without_zeros(writer: SqliteWriter) -> Iterator[None]:
-    """Do not overwrite freed pages with zeros.
+    """During the block, do not overwrite freed pages with zeros.
 
-    A merge frees whole pages of old segments. Overwriting them, as for deleted messages, made every append 10 %
-    slower. Their content is also in newer segments, or is removed by vacuum and purge.
+    A merge frees whole pages of old segments. Overwriting them, as is done for deleted messages, made every
+    append 10 % slower. It is not needed: the content of these pages is also in newer segments, or is removed
+    by vacuum and purge.
     """
     run(writer.raw, "PRAGMA secure_delete=FAST")
     try:
@@ -156,7 +167,8 @@ def _follow(writer: SqliteWriter) -> bool:
 
 
 def _block_some(writer: SqliteWriter, batch: blocks.Batch, blocked: int, mark: int) -> int:
-    """Put messages into blocks that were indexed before the store had blocks.
+    """Put some messages into blocks that were indexed before the store had blocks, from the id `blocked` to
+    `mark`.
 
     Return the new watermark of the blocks.
     """
@@ -179,7 +191,10 @@ def _make_entry(row: Any) -> tuple[Entry, blocks.Piece | None]:
 
 
 def _make_piece(row: Any, text: str, words: str | None) -> blocks.Piece | None:
-    """Return the contribution of a message to its block. None if it has no text or is not active."""
+    """Return the contribution of a message to its block.
+
+    Return None if the message has no text or is not active.
+    """
     message_id, *_, session_id, role, active = row
     return blocks.Piece(message_id, session_id, role, text, words) if text and active else None
 
@@ -206,8 +221,8 @@ def reset(connection: apsw.Connection) -> None:
 def rebuild(connection: apsw.Connection) -> None:
     """Replace the index with an empty one. Call this outside any transaction.
 
-    A table with a damaged page cannot be dropped. Its name is then deleted from the schema, and VACUUM, which copies
-    only pages that the schema reaches, frees its pages.
+    A table with a damaged page cannot be dropped. The name of such a table is deleted from the schema
+    instead. VACUUM then frees its pages, because it copies only pages that the schema reaches.
     """
     try:
         with _transaction(connection):
@@ -248,7 +263,10 @@ def read_definition() -> str:
 
 
 def add_blocks(connection: apsw.Connection) -> None:
-    """Create the block tables if any of them is missing. The blocks then catch up separately."""
+    """Create the block tables if any of them is missing.
+
+    The blocks themselves are then made later, in batches.
+    """
     if _has_blocks(connection):
         return
     with _transaction(connection):

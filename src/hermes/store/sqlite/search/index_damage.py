@@ -1,4 +1,7 @@
-"""Checks whether only the search index is damaged. It can then be rebuilt from the messages without any loss."""
+"""The check whether only the search index is damaged.
+
+In this case it can be rebuilt from the messages without any loss.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ QUICK_CHECK = "SELECT * FROM pragma_quick_check(?)"
 def is_only_index_broken(path: Path) -> bool:
     """Return whether everything but the search index is readable.
 
-    Reads the whole file, so call this after an error.
+    This reads the whole file, so call it only after an error.
     """
     try:
         connection = connect(path, read_only=True)

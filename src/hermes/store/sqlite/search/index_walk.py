@@ -1,9 +1,9 @@
 """The matches of a query in the index, as lazy iterators of ids in any order.
 
-Ranking costs a microsecond per match. Iterating over matches costs a twentieth of that. If all words of a query are
-very common, BM25 cannot distinguish the matches, so the newest come first: FTS5 iterates over row ids in descending
-order, and reading stops at the limit. If only some branches of an OR are common, the other branches are ranked, and
-the rest follows.
+Ranking costs a microsecond per match, and iterating over matches a twentieth of that. If all words of a query
+are very common, BM25 cannot distinguish the matches, so they are not ranked but returned newest first: FTS5
+iterates over row ids in descending order, and reading stops at the limit. If only some branches of an OR are
+common, the matches of the other branches are ranked, and the remaining matches come after them.
 """
 
 from __future__ import annotations
@@ -35,22 +35,27 @@ from hermes.store.sqlite.search.split_texts import Texts, fields_of
 from hermes.store.values import Order
 
 VERY_COMMON = 10_000
-"""From this number of matches on, they are not ranked."""
+"""A query with at least this many matches is very common, and its matches are not ranked."""
 LATELY = 2048
-"""The number of newest messages that are counted first.
+"""To estimate how common a query is, its matches among this many of the newest messages are counted first.
 
-If their share is clearly below or above the limit, it is taken for all messages, because counting is expensive too.
+If their share is clearly below or above the limit, it is assumed for all messages, because counting all
+matches is expensive too.
 """
 BEFORE_INDEX, BEFORE_INDEX_ONCE, SHORT = 512, 20_000, 20_000
-"""For a prefix of one or two letters, this many of the newest messages are read before the index is used, but none
-longer than SHORT. With `once`, more are read, because messages of conversations that were already found are skipped.
-FTS5 merges the postings of all matching terms before it returns a row. For one letter that takes 25 ms in a store of
-70,000 messages."""
-DENSE = 0.25
-"""The share of messages from which a short prefix is dense.
+"""How many of the newest messages are read before the index is used, for a prefix of one or two letters.
 
-The newest messages are read before the index only for a dense prefix. Together with a selective condition, a dense
-prefix is checked on the texts. FTS5 merges other prefixes quickly.
+Reading stops at a message longer than SHORT characters. With `once`, the second number applies. It is higher,
+because messages of conversations that were already found are skipped. The index is slow for a short prefix:
+FTS5 merges the postings of all matching terms before it returns a row. For one letter that takes 25 ms in a
+store of 70,000 messages.
+"""
+DENSE = 0.25
+"""A prefix of one or two letters is dense if at least this share of messages matches it.
+
+Only for a dense prefix are the newest messages read before the index is used. In combination with a selective
+condition, a dense prefix is checked on the texts instead. Other prefixes are fast, because FTS5 merges their
+postings quickly.
 """
 
 # The statements are built from these parts once, at import. Values are always bound.
@@ -78,14 +83,14 @@ LATEST = " ".join((ROOTS, OF_ROWS, "WHERE m.id <= ?1", ALLOWED, "AND m.id > ? OR
 TEXT = " ".join((TEXTS, "FROM messages m WHERE m.id = ?"))
 LAST = " ".join((TEXTS, "FROM messages m WHERE m.id <= ? ORDER BY m.id DESC LIMIT 64"))
 NO_TERM = "("
-"""Matches no message, because a term consists of letters and digits."""
+"""A term that no message contains, because terms consist of letters and digits."""
 COUNT_LATELY = """SELECT count(*) FROM
     (SELECT 1 FROM messages_fts_words WHERE messages_fts_words MATCH ? AND rowid > ? LIMIT ?)"""
 COUNT = "SELECT count(*) FROM (SELECT 1 FROM messages_fts_words WHERE messages_fts_words MATCH ? LIMIT 10000)"
 
 
 class Indexed:
-    """The matches of the index, in any order, without rows that were changed since they were indexed."""
+    """The matches in the index, in any order, without rows that were changed since they were indexed."""
 
     def __init__(
         self,
@@ -98,7 +103,10 @@ class Indexed:
         enough: dict[str, int] | None,
     ) -> None:
         self._enough = enough
-        """Conversations of which no more messages are needed. None if every message is needed."""
+        """The conversations of which no more messages are needed.
+
+        None if all messages of every conversation are needed.
+        """
         self._reader, self._allowed = reader, allowed
         self._mark, self._skip, self._texts = mark, skip, texts
         self.tree = tree
@@ -110,7 +118,8 @@ class Indexed:
     def rare_part(self) -> Node | None:
         """Return the part of the tree that is worth ranking: the whole tree, or some branches of its OR.
 
-        Return None if all of it is common, or if the index cannot select by it: only punctuation, or only exclusions.
+        Return None if the whole tree is common. Return None, too, if the index cannot select by it, because
+        it consists only of punctuation or only of exclusions.
         """
         if self._expression is None:
             return None
@@ -128,9 +137,9 @@ class Indexed:
         return count_matches(self._reader, expression, self._mark) >= VERY_COMMON
 
     def _share(self, tree: Node) -> float:
-        """Return the share of matches among the newest messages.
+        """Return the share of the newest messages that match the tree.
 
-        Long ones are left out, because splitting is expensive.
+        Long messages are left out, because splitting them is expensive.
         """
         rows = [row for row in self._reader.rows(LAST, self._mark) if _size(row) <= SHORT]
         return sum(matches(tree, self._texts.get_text(row[0], row[1:]).text) for row in rows) / max(
@@ -147,7 +156,11 @@ class Indexed:
         return (row[0] for row in self._drop_unindexed(rows) if matches(self.tree, parse_text(row)))
 
     def _texts_first(self, expression: str) -> Iterator[int]:
-        """Yield matches, newest first: the last ones by their texts, until a long one, then the others by the index."""
+        """Yield matches, newest first. Read the texts of the newest messages, then use the index for the
+        others.
+
+        Reading the texts stops at the first long message.
+        """
         rest = self._mark - (BEFORE_INDEX if self._enough is None else BEFORE_INDEX_ONCE)
         for message_id, root in self._drop_unindexed(
             self._reader.each(LATEST, self._mark, *self._allowed, rest)
@@ -164,7 +177,7 @@ class Indexed:
             yield from (message_id for message_id in self._among(expression, "newest") if message_id <= rest)
 
     def rank(self, rare: Node, *, scored: bool) -> Iterator[tuple[float, int]]:
-        """Yield pairs of score and id for the part that is worth ranking, the best first.
+        """Yield pairs of score and id for the matches of `rare` (see `rare_part`), the best first.
 
         Scores are computed only if `scored` is true. They are needed to merge these rows with others.
         """
@@ -208,7 +221,7 @@ class Indexed:
 
 
 def count_matches(reader: SqliteReader, expression: str, mark: int) -> int:
-    """Return about how many messages match, up to `VERY_COMMON`."""
+    """Return the approximate number of messages that match, up to `VERY_COMMON`."""
     enough = 2 * VERY_COMMON * LATELY // max(1, mark) + 1
     lately = int(reader.value(COUNT_LATELY, expression, mark - LATELY, enough)) * mark // LATELY
     if lately >= 2 * VERY_COMMON or lately <= VERY_COMMON // 2:
@@ -225,9 +238,10 @@ def parse_text(row: Row) -> MessageText:
 
 
 def format_fts5(tree: Node) -> str | None:
-    """Return an FTS5 expression that finds at least everything the tree matches. None stands for all messages.
+    """Return an FTS5 expression that finds at least everything the tree matches, or None if it would find all
+    messages.
 
-    Exclusions are included only if the index decides them exactly.
+    An exclusion is part of the expression only if the index can decide it exactly.
     """
     match tree:
         case Word() | Phrase():

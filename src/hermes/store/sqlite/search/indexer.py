@@ -1,7 +1,8 @@
-"""The indexer: indexes messages in batches after writes, when the lock is free and no other thread waits to write.
+"""The indexer: after a write, it indexes a batch of messages if the lock is free and no other thread waits to
+write.
 
-A failure to index is never reported as an error of the preceding write, which is already committed. A damaged index
-is rebuilt from the messages.
+A failure to index is never reported as an error of the preceding write, which is already committed. A damaged
+index is rebuilt from the messages.
 """
 
 from __future__ import annotations
@@ -27,25 +28,33 @@ log = get_logger(__name__)
 T = TypeVar("T")
 
 LOOK_EVERY_N_WRITES, BATCH = 32, 128
-"""How often a writer checks for a waiting batch, from any writer, and the size of a batch.
+"""After how many writes a writer checks whether a batch is waiting, from any writer, and how many rows make a
+batch.
 
-Smaller batches make more segments, which are merged repeatedly: batches of 32 cost a third more per row. Larger
-batches slow down searches, which have to read the unindexed rows.
+Smaller batches make more segments, which are merged repeatedly: batches of 32 cost a third more per row.
+Larger batches slow down searches, which have to read the unindexed rows.
 """
 INDEX_AT_LAST = 2 * BATCH
-"""A tail of this many rows is indexed even if threads wait to write, because it slows down searches."""
+"""A tail of this many rows is indexed even if threads wait to write.
+
+A longer tail would slow down searches too much.
+"""
 SHORT_TAIL, QUIET_S = 2 * BATCH, 1.0
-"""A search reads a tail of up to this length, instead of indexing it, if it grew within the last QUIET_S seconds."""
+"""How a search treats the unindexed tail.
+
+If the tail has up to SHORT_TAIL rows, and has grown within the last QUIET_S seconds, the search reads it
+without indexing it first.
+"""
 
 
 class Indexer:
-    """Keeps the search index of one store close to its messages."""
+    """Keeps the search index of one store up to date with its messages, with a short delay."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
         self._connections = transactions.connections
         self.due_at_write = LOOK_EVERY_N_WRITES
-        """The number of writes after which a writer calls `follow_writes`."""
+        """The total number of writes at which a writer next calls `follow_writes`."""
         self._at_work = threading.Lock()
 
     @cached_property
@@ -55,7 +64,10 @@ class Indexer:
         return Texts()
 
     def follow_writes(self) -> None:
-        """Index a batch if one is waiting. Do not raise: the preceding write is committed."""
+        """Index a batch if one is waiting.
+
+        Do not raise errors, because the preceding write is already committed.
+        """
         self.due_at_write = self._transactions.writes + LOOK_EVERY_N_WRITES
         try:
             self._index_a_batch()
@@ -65,7 +77,10 @@ class Indexer:
             log.warning("%s: the search index is delayed: %s", self._connections.path, problem)
 
     def _index_a_batch(self) -> None:
-        """Index a batch if enough rows are waiting. Do not raise: see `_do_index`."""
+        """Index a batch if enough rows are waiting.
+
+        Errors of indexing are logged, not raised: see `_do_index`.
+        """
         from hermes.store.sqlite.search import index
 
         try:
@@ -79,7 +94,7 @@ class Indexer:
             self._index_some(late=late)
 
     def settle_blocks(self, seconds: float) -> None:
-        """Index the unfinished blocks before ranking by them."""
+        """Before a ranked search, index the unfinished blocks, for about `seconds` at most."""
         from hermes.store.sqlite.search import index
 
         self.catch_up(seconds)
@@ -107,10 +122,10 @@ class Indexer:
 
     @staticmethod
     def is_worth_indexing(reader: SqliteReader, standing: Standing) -> bool:
-        """Return whether to index before searching.
+        """Return whether a search should index first.
 
-        A short tail that is still growing is cheaper to read than to index. Its writers will index it, and a search
-        should not compete with them for the lock.
+        A short tail that is still growing is cheaper to read than to index. Its writers will index it, and a
+        search should not compete with them for the lock.
         """
         from hermes.store.sqlite.search import index
 
@@ -130,9 +145,11 @@ class Indexer:
             return bool(above or changed) or blocks.is_behind(cast(SqliteReader, reader), mark)
 
     def _index_some(self, *, late: bool = False) -> bool:
-        """Index a batch if the write lock is free and no one else is indexing. Return whether this was done.
+        """Index a batch if the write lock is free and no one else is indexing. Return whether a batch was
+        indexed.
 
-        A `late` batch is indexed by every writer in turn, so that writers cannot outrun the index forever.
+        With `late`, too many rows are unindexed. The batch is then indexed even if others are indexing, after
+        waiting for the lock. So writers cannot outrun the index forever.
         """
         with self._indexing() as alone:
             if not alone and not late:
@@ -163,7 +180,7 @@ class Indexer:
         return substring.follow_index(writer)
 
     def _follow_late(self, writer: SqliteWriter) -> bool:
-        """Index a batch unless another process did so while this one waited for the lock."""
+        """Index a batch, unless another process has done so while this process waited for the lock."""
         from hermes.store.sqlite.search import index
 
         return index.measure_waiting(writer)[0] >= BATCH and self._follow(writer)
@@ -189,7 +206,7 @@ class Indexer:
         return True
 
     def repair_and_retry(self, act: Callable[[], T]) -> T:
-        """Call `act`. If it finds the index damaged, rebuild the index and call it again."""
+        """Call `act`. If it finds the index damaged, rebuild the index and call `act` again."""
         try:
             return act()
         except errors.IndexDamaged:

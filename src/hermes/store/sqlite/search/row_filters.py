@@ -1,7 +1,8 @@
-"""The SQL conditions for the rows that a search may find. `?1` is bound by the caller, the others by `values_of`.
+"""The SQL conditions for the rows that a search may find. `?1` is bound by the caller, the others by
+`values_of`.
 
-Conditions that SQL cannot express use the functions of `sql_functions`. They are called only if the filter needs
-them, and for a title once per session.
+Conditions that SQL cannot express use the functions of `sql_functions`. These functions are called only if
+the filter needs them, and those for titles only once per session.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ ALLOWED = " ".join((OF_MESSAGE, OF_SESSION))
 
 
 def is_of_messages(message_filter: MessageFilter) -> bool:
-    """Return whether the filter distinguishes messages within a session."""
+    """Return whether the filter has conditions on messages, not only on their session."""
     return bool(
         message_filter.roles
         or message_filter.tool

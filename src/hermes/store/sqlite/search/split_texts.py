@@ -1,7 +1,8 @@
 """A cache of the split texts of the newest messages, because every search reads the unindexed rows again.
 
-An entry is used only while the columns of the row are equal to those it was made from. So no invalidation is needed
-when another thread, process or program changes a row, and an older snapshot gets its own text.
+An entry contains the columns from which it was made, and is used only for a row with equal columns. So no
+invalidation is needed when another thread, process or program changes a row, and a reader of an older
+snapshot gets the older text.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from hermes.text import extract_searchable_text, extract_tool_call_text, to_text
 MOST_CHARACTERS = 1_000_000
 """The size limit of the cache.
 
-When it is exceeded, all entries but the newest are dropped. The limit is many times the size of the usual unindexed
-tail.
+When the limit is exceeded, all entries but the newest are dropped. The limit is many times the size of the
+usual unindexed tail.
 """
 
 
@@ -40,7 +41,10 @@ class Texts:
         self._size = 0
 
     def get_text(self, message_id: int, columns: tuple[Any, ...]) -> Known:
-        """Return the split text of a row with these values of content, content_kind, tool_name and tool_calls."""
+        """Return the split text of a row.
+
+        `columns` are its content, content_kind, tool_name and tool_calls.
+        """
         known = self._known.get(message_id)
         if known is None or known.columns != columns:
             fields = fields_of(*columns)

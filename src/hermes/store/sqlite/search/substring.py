@@ -1,14 +1,17 @@
 """Substring search (`*part*`): which terms of the message index contain some letters.
 
-A list of the terms with a trigram index answers this in a fraction of a millisecond. Storing a message does not write
-to the list. A substring search first brings it up to date, in short transactions, from FTS5's own vocabulary or, if
-little was added, from the rows. The result never depends on this: terms that are not listed yet are read in the
-snapshot of the search, so that a read-only or locked store gives the same result.
+A list of the terms, with a trigram index, answers this in a fraction of a millisecond. Storing a message does
+not write to the list. Instead, a substring search first brings the list up to date, in short transactions:
+from FTS5's own vocabulary or, if little was added, from the rows. The search result is the same if this is
+not possible, as in a read-only or locked store: terms that are not listed yet are read from the rows in the
+snapshot of the search.
 
-A term may be a secret. Every operation that rewrites the file deletes the list (`forget`: vacuum, optimize, shrink,
-purge and scrub). The list is also rebuilt after rows were removed: at the next substring search in a store of up to
-`SMALL` messages, in a larger one when more than 1 % of the messages were removed. A scoped search does not use the
-list, because it contains terms of other people. It reads the rows of its owners instead.
+A term may be a secret. So every operation that rewrites the file (vacuum, optimize, shrink, purge and scrub)
+deletes the list with `forget`. After rows were removed, the next substring search makes a new list. In a
+store of more than `SMALL` messages, it does so only if more than 1 % of the messages were removed.
+
+A scoped search does not use the list, because the list contains terms of other people. It reads the rows of
+its owners instead.
 """
 
 from __future__ import annotations
@@ -40,9 +43,12 @@ SHORTEST = 3
 """The length of a trigram. Shorter pieces are searched in the text."""
 SMALL = 10_000
 FEW_ROWS = 500
-"""Up to this many new rows, or a twentieth of all rows, are split again at each search, which is the faster way."""
+"""If no more than this many rows, or a twentieth of all rows, are new, they are split again at each search.
+
+This is faster than making a new list.
+"""
 LONGEST_WAIT, BETWEEN_TRIES = 0.5, 0.02
-"""How many seconds a search waits for the write lock to extend the list, and the pause between attempts."""
+"""How many seconds a search waits for the write lock to update the list, and the pause between attempts."""
 TERMS_AT_ONCE = 2_000
 """About how many terms can be listed in 20 ms."""
 
@@ -115,7 +121,11 @@ class Standing(NamedTuple):
         return cls(*(known.get(name, 0) for name in names))
 
     def is_usable(self, reader: Reader) -> bool:
-        """Return whether the list, together with the rows that were indexed later, contains every term of the index."""
+        """Return whether the list need not be made anew.
+
+        This is so if the list, together with the terms of the rows that were indexed later, contains every
+        term of the index, and if these rows are few.
+        """
         if not self.build or self.mark < self.listed:
             return False
         edits = self.edited - self.listed_edited
@@ -136,7 +146,7 @@ class Standing(NamedTuple):
 
     @property
     def is_clean(self) -> bool:
-        """Whether few enough rows were removed since the list was made."""
+        """Whether so few rows were removed since the list was made that it can be kept."""
         return self.removed - self.built_removed <= (self.mark // 100 if self.mark > SMALL else 0)
 
 
@@ -145,7 +155,10 @@ def has_part(tree: Node) -> bool:
 
 
 def expand_parts(reader: SqliteReader, tree: Node, *, own: bool) -> Node:
-    """Return the tree with the terms of its parts in this snapshot. `own` means a scoped connection."""
+    """Return the tree, in which each part (`*part*`) has the terms that contain it in this snapshot.
+
+    `own` means that the connection is scoped.
+    """
     pieces = {leaf.piece for leaf in list_parts(tree) if len(leaf.piece) >= SHORTEST}
     if not pieces:
         return tree
@@ -153,7 +166,7 @@ def expand_parts(reader: SqliteReader, tree: Node, *, own: bool) -> Node:
 
 
 def find_cut(tree: Node) -> tuple[str, ...]:
-    """Return the parts for which only the most frequent terms are searched."""
+    """Return the parts that match too many terms. For these, only the most frequent terms are searched."""
     return tuple(leaf.text for leaf in list_parts(tree) if leaf.cut)
 
 
@@ -202,7 +215,10 @@ def _list_terms(rows: Iterable[Any], pieces: Collection[str] = ()) -> Iterator[s
 
 
 def _is_listed(term: str) -> bool:
-    """Return whether the list contains this term. In scripts without spaces every substring is a term anyway."""
+    """Return whether this term belongs in the list.
+
+    Terms of scripts without spaces do not: there, every substring is a term anyway.
+    """
     return len(term) >= SHORTEST and not is_spaceless(term)
 
 
@@ -227,8 +243,8 @@ class Store(Protocol):
 def follow(store: Store) -> None:
     """Bring the list up to date, or make it. Each transaction is short, and the file is read outside of them.
 
-    The first transaction does not wait for the write lock. After that, the list is completed in turn with other
-    writers. If one of them holds the lock for too long, `StoreBusy` is raised, and the next search starts again.
+    The first transaction is given up if the write lock is not free. The later ones take turns with other
+    writers. Raise `StoreBusy` if a writer holds the lock for too long; the next search then starts again.
     """
     with store.read() as reader:
         standing = Standing.read(reader)
@@ -252,7 +268,10 @@ def follow(store: Store) -> None:
 
 
 def _write_soon(store: Store, work: Callable[[Writer], T]) -> T:
-    """Run a transaction in turn with other writers. Raise `StoreBusy` if one of them holds the lock for too long."""
+    """Run a transaction in turn with other writers.
+
+    Raise `StoreBusy` if a writer holds the lock for too long.
+    """
     until = time.monotonic() + LONGEST_WAIT
     while True:
         try:
@@ -293,8 +312,8 @@ def _is_current(writer: Writer, build: int) -> bool:
 def forget(connection: apsw.Connection) -> None:
     """Delete the list. The next substring search makes a new one. Call this outside any transaction.
 
-    A table with a damaged page cannot be dropped. Its name is then deleted from the schema, and VACUUM frees its
-    pages.
+    A table with a damaged page cannot be dropped. The name of such a table is deleted from the schema
+    instead, and VACUUM frees its pages.
     """
     if not run(connection, EXISTS):
         return
@@ -314,7 +333,7 @@ def forget(connection: apsw.Connection) -> None:
 
 
 def follow_index(writer: SqliteWriter) -> bool:
-    """Call `index.follow`, and record the rows that it removes and inserts again."""
+    """Call `index.follow`, and record the changed rows, which it removes from the index and inserts again."""
     noted = writer.rows(NOTED, index.CHANGED_AT_ONCE)
     if noted:
         _note(writer, [message_id for message_id, is_there in noted if is_there], len(noted))

@@ -1,8 +1,9 @@
 """All messages that a filter allows, newest first by their time, as a lazy iterator of ids.
 
-Ids are in the order of insertion, which differs from the order of time after an import. No index covers the time of
-all messages. Instead, sessions are read by their last activity, and the messages of each session by their time. A
-session is opened only when no message of the open sessions is newer than its last activity.
+Ids are in the order of insertion, which differs from the order of time after an import. No index covers the
+time of all messages. Instead, sessions are read by their last activity, and the messages of each session by
+their time. The messages of a session are read only once no message of the sessions before it is newer than
+its last activity.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ MESSAGES = " ".join(
 def walk_newest(
     reader: SqliteReader, allowed: tuple[Any, ...], enough: Container[str] | None
 ) -> Iterator[int]:
-    """Yield the ids of the allowed messages, newest first. Skip conversations that are in `enough`."""
+    """Yield the ids of the allowed messages, newest first. Skip messages of conversations in `enough`."""
     sessions = reader.each(SESSIONS, None, *allowed)
     waiting = next(sessions, None)
     opened: list[
@@ -66,5 +67,8 @@ def _push_next(
 
 
 def _to_key(time: object) -> float:
-    """Return a sort key, newest first. Another program may have stored a time that is not a number; it comes last."""
+    """Return a sort key, newest first.
+
+    A value that is not a number, which another program may have stored, comes last.
+    """
     return -time if isinstance(time, int | float) else inf

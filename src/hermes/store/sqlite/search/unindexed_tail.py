@@ -65,7 +65,10 @@ class Match(NamedTuple):
 
     id: int
     counts: tuple[int, ...]
-    """The number of occurrences of each leaf of the ranked tree. Empty if the row does not match that tree."""
+    """The number of occurrences of each leaf of the ranked tree.
+
+    Empty if the row does not match the ranked tree.
+    """
 
 
 def find_matches(
@@ -77,7 +80,10 @@ def find_matches(
     texts: Texts,
     deadline: Deadline,
 ) -> list[Match]:
-    """Return every matching row of the tail. If `ranked` is given, count its leaves for a score."""
+    """Return every matching row of the tail.
+
+    If `ranked` is given, count the occurrences of its leaves, for a score.
+    """
     mark, above, changed = standing
     leaves = () if ranked is None else _scored_leaves(ranked)
     found: list[Match] = []
@@ -99,7 +105,10 @@ def find_matches(
 def score_matches(
     reader: SqliteReader, ranked: Node, found: Sequence[Match], mark: int
 ) -> list[tuple[float, int]]:
-    """Return pairs of score and id for rows that match the ranked tree, the best first, then the newest."""
+    """Return pairs of score and id for the rows that match the tree `ranked`, the best first.
+
+    Of rows with equal scores, the newest is first.
+    """
     leaves = _scored_leaves(ranked)
     counted = [match for match in found if match.counts or not leaves]
     rows = mark + int(reader.value(COUNT_ROWS, mark))
