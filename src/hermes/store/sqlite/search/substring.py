@@ -43,9 +43,9 @@ SHORTEST = 3
 """The length of a trigram. Shorter pieces are searched in the text."""
 SMALL = 10_000
 FEW_ROWS = 500
-"""If no more than this many rows, or a twentieth of all rows, are new, they are split again at each search.
+"""Up to this many new rows, or a twentieth of all rows if that is more, are split to find their terms.
 
-This is faster than making a new list.
+If there are more new rows, the list is made anew from FTS5's vocabulary, which is then faster.
 """
 LONGEST_WAIT, BETWEEN_TRIES = 0.5, 0.02
 """How many seconds a search waits for the write lock to update the list, and the pause between attempts."""

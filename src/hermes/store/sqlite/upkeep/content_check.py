@@ -1,4 +1,4 @@
-"""Checks of a store that opens: size, index, open sessions, leases and backups.
+"""Checks of a store that can be opened: size, index, open sessions, leases and backups.
 
 Each check is a few index lookups; only `check_everything` reads every row. No check writes.
 """
@@ -30,7 +30,10 @@ FORMAT_AT, LOG_FORMAT = 18, 2
 """The offset of the journal mode in the header of a database, and its value for a write-ahead log."""
 
 LARGE_LOG = 64_000_000
-"""Checkpoints keep the log below a quarter of this size. If it is larger, a reader blocks them."""
+"""If the log is larger than this, a reader blocks its checkpoints.
+
+Otherwise, checkpoints keep it below a quarter of this size.
+"""
 LARGE_TAIL = 1_000
 MANY_FREE = 0.25
 OLD_BACKUP = 7 * clock.DAY
@@ -88,7 +91,10 @@ def check_journal(connection: apsw.Connection, path: Path) -> Iterator[Finding]:
 
 
 def _read_header(connection: apsw.Connection) -> bytes:
-    """Return the journal byte of the header. On an immutable connection, SQLite does not report the mode."""
+    """Return the journal byte of the header.
+
+    It is read directly, because SQLite does not report the journal mode of an immutable connection.
+    """
     return connection.read("main", 0, FORMAT_AT, 1)[1]
 
 

@@ -1,11 +1,13 @@
 """Encryption and decryption of a store: a verified copy with the other key replaces the old file.
 
-Before the replacement, the note is marked as unreliable, so that the next opener tests the file. Afterwards it is
-settled. So a kill at any point leaves one intact store, plain or encrypted, and the next opener recognises which. If
-either function is called again, it continues with the backups that are not converted yet.
+Before the replacement, the encryption note is marked as unreliable, so that the next opener tests whether the
+file is encrypted. After it, the note is marked as reliable again. If the conversion is killed at any point,
+there is still one intact store, plain or encrypted, and the next opener recognises which. If `encrypt_file`
+or `decrypt_file` is then called again, it continues with the backups that are not converted yet.
 
-The files of the home that contain conversations are converted with the store: they are sealed after it is encrypted,
-and opened before it is decrypted. So whenever one of them is sealed, the note beside the store leads to the key.
+The files of the home that contain conversations are converted with the store. They are sealed after the store
+is encrypted, and opened before it is decrypted. So whenever one of them is sealed, the note beside the store
+leads to the key.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ COUNT = "SELECT count(*) FROM {table}"
 
 
 class _Kept(NamedTuple):
-    """The data that must be the same before and after."""
+    """The data that must be the same before and after the conversion."""
 
     proof: proof.Proof
     rows: dict[str, int]
@@ -63,9 +65,8 @@ def encrypt_file(
 ) -> Converted:
     """Encrypt the store at `path`, its backups, and the files of its home.
 
-    Raise `StoreBusy` while it is open anywhere.
-
-    `remove_plain` removes plain files whose content is also in the store.
+    With `remove_plain`, plain files whose content is also in the store are removed. Raise `StoreBusy` if any
+    program has the store open.
     """
     if not encryption.can_encrypt():
         raise encryption.missing_cipher_error(f"{path} cannot be encrypted")
@@ -92,7 +93,7 @@ def encrypt_file(
 def decrypt_file(path: Path) -> Converted:
     """Decrypt the store at `path`, its backups and the files of its home.
 
-    Raise `StoreBusy` while it is open anywhere.
+    Raise `StoreBusy` if any program has the store open.
     """
     with _hold_store(path):
         if not is_of_home(path):
@@ -106,7 +107,7 @@ def decrypt_file(path: Path) -> Converted:
 
 @contextmanager
 def _hold_store(path: Path) -> Iterator[None]:
-    """Hold the lock file beside the store, so that no other process opens it in the meantime."""
+    """Hold the lock file beside the store, so that no other process opens the store in the meantime."""
     if (damage := read_damage_mark(path)) is not None:
         raise damage
     if file_guard.is_open(path):
@@ -149,13 +150,19 @@ def _convert(path: Path, note: encryption.Note | None, *, done: bool, keep_backu
 
 
 def _is_plain(file: Path) -> bool:
-    """Return whether a file is not encrypted, by its first bytes. It must not be a live store."""
+    """Return whether the first bytes of a file show that it is not encrypted.
+
+    The file must not be a live store.
+    """
     with open(file, "rb") as opened:
         return not recognition.is_probably_encrypted(opened.read(100))
 
 
 def _set_aside(path: Path) -> list[Path]:
-    """Return damaged stores that a repair or a restore kept. They are unreadable, so they cannot be converted."""
+    """Return damaged stores that a repair or a restore has set aside.
+
+    They are unreadable, so they cannot be converted.
+    """
     kept = [
         *path.parent.glob(f"{path.name}.damaged-*"),
         *backups.backup_folder(path).glob(f"*{backups.DAMAGED}*"),
@@ -177,7 +184,7 @@ def _count_rows(path: Path) -> tuple[int, int]:
 def is_of_home(path: Path) -> bool:
     """Return whether this is the store of the current home.
 
-    Files beside any other store are not sealed, because they may belong to others.
+    Files beside any other store are not sealed, because they may belong to other programs.
     """
     return os.path.realpath(path.parent) == os.path.realpath(home.get_hermes_home()) and (
         path.name == home.get_default_db_path().name
@@ -185,8 +192,9 @@ def is_of_home(path: Path) -> bool:
 
 
 def list_plain_files(path: Path, *, copies: bool = False) -> tuple[PlainFiles, ...]:
-    """Return the files beside an encrypted store of the home that stay readable; with `copies`, copies of the store
-    too.
+    """Return the unencrypted files beside an encrypted store of the home.
+
+    With `copies`, include copies of the store.
     """
 
     def is_plain(file: Path) -> bool:
@@ -202,7 +210,7 @@ def list_plain_files(path: Path, *, copies: bool = False) -> tuple[PlainFiles, .
 
 
 def list_broken_files(path: Path) -> list[str]:
-    """Return a line for each problem of the sealed files beside the store."""
+    """Return one line of text for each problem with the sealed files beside the store."""
     return sealed_home.find_broken_files(_sealed_files(path))
 
 
@@ -226,7 +234,10 @@ def _remove_mirrors(path: Path) -> tuple[list[Path], list[str]]:
 
 
 def _replace_file(file: Path, note: encryption.Note | None, left: list[str]) -> tuple[int, int]:
-    """Replace the file by a copy, encrypted with `note` or plain. Return the numbers of sessions and messages."""
+    """Replace the file by a copy: encrypted according to `note`, or plain if it is None.
+
+    Return the numbers of sessions and messages.
+    """
     real = file.resolve()
     live = connect(real, uris=True)
     old = None
@@ -263,7 +274,10 @@ def open_encrypted_copy(source: Path, path: Path, note: encryption.Note) -> Iter
 def _copy_verified(
     source: apsw.Connection, folder: Path, name: str, file: Path, note: encryption.Note | None
 ) -> Iterator[tuple[Path, _Kept]]:
-    """Yield a verified copy, flushed to disk: intact, with every row and every byte of text of the source."""
+    """Yield a verified copy, flushed to disk.
+
+    It is intact, and has every row and every byte of text of the source.
+    """
     if wrong := find_damage(source):
         raise damage_error(file, wrong)
     with open_partial_file(folder, name, BESIDE_COPY) as (partial, descriptor):

@@ -1,10 +1,11 @@
 """The folder `cache` of the home, with copies that are made to read stores of other versions.
 
-A copy duplicates conversations. It is removed as soon as it is no longer needed: when the original is deleted or
-changed, when it was imported, and by every purge, scrub and `optimize`. A copy that a process is reading stays until
-it is closed.
+A copy duplicates conversations, so it is removed as soon as it is no longer needed: when the original is
+deleted or changed, when the original was imported, and by every purge, scrub and `optimize`. A copy that a
+process is reading is kept until the process closes it.
 
-The file `.origin` beside a copy contains the path of the original. Readers of the copy hold a shared lock on it.
+The file `.origin` beside a copy contains the path of the original. Readers of the copy hold a shared lock on
+this file.
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ ORIGIN = ".origin"
 class CachedCopy(NamedTuple):
     path: Path
     original: Path | None
-    """None if an earlier release made the copy, which did not record the original."""
+    """The store that was copied.
+
+    None if an earlier release made the copy, because it did not record the original.
+    """
     is_current: bool
-    """Whether it is a copy of the original in its current state."""
+    """Whether the original has not changed since it was copied."""
     size: int
 
 
@@ -56,7 +60,7 @@ def find_folder() -> Path:
 
 
 def name_copy(store: Path) -> Path:
-    """Return the path of a copy of the store in its current state."""
+    """Return the path for a copy of the store in its current state. It changes when the store changes."""
     return find_folder() / f"{store.stem}{_identify_state(store)}"
 
 
@@ -96,12 +100,12 @@ def remove_outdated() -> None:
 
 
 def remove_all() -> list[Path]:
-    """Remove all copies. Return those that processes are reading, which are kept."""
+    """Remove all copies, except those that processes are reading. Return the copies that were kept."""
     return [copy for copy in _find_copies() if not _remove(copy)]
 
 
 def _find_copies() -> list[Path]:
-    """Return all copies, including those of which a killed process left only parts."""
+    """Return all copies, including incomplete ones that a killed process left behind."""
     folder = find_folder()
     clear_partials(folder)
     found = {*folder.glob("*.db")}
@@ -163,7 +167,7 @@ def _identify(descriptor: int) -> tuple[int, int]:
 
 
 def _identify_state(store: Path) -> str:
-    """Return the end of the name of a copy, which depends on the original and its state."""
+    """Return the end of a copy's file name. It identifies the original and its current state."""
     original = os.path.realpath(store)
     return f"-{_digest(original)}-{_digest(_describe_state(original))}.db"
 
@@ -173,7 +177,10 @@ def _digest(text: str) -> str:
 
 
 def _describe_state(store: str) -> str:
-    """Return a text that changes with the store: every write changes the file or its log."""
+    """Return a text that is different after every write to the store.
+
+    Each write changes the file or its log.
+    """
     states = []
     for ending in ("", "-wal"):
         with suppress(FileNotFoundError):

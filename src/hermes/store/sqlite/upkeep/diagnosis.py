@@ -53,7 +53,7 @@ def diagnose(path: Path, *, deep: bool = False) -> Diagnosis:
 
 
 def _run_check(path: Path, about: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """Return the findings of a check. If the check fails, the failure is a finding."""
+    """Return the findings of a check. If the check raises an error, return the error as a finding."""
     found: list[Finding] = []
     try:
         found.extend(check())
@@ -92,7 +92,8 @@ def _report_failure(path: Path, about: str, problem: Exception) -> Finding:
 def _check_file(path: Path) -> Finding | None:
     """Return a finding if there is no usable file.
 
-    SQLite must not open a file that it treats as new, because it would delete the log beside it.
+    This is checked before SQLite opens the file. SQLite treats a missing or empty file as a new database, and
+    would delete the log beside it.
     """
     try:
         check_database_path(path)
@@ -174,7 +175,10 @@ def _check_deeply(reader: SqliteReader, path: Path, holders: list[Holder]) -> li
 
 
 def _open_store(path: Path, holders: list[Holder]) -> apsw.Connection:
-    """Open the store read-only. A closed store is opened as immutable, because a reader would leave a log behind."""
+    """Open the store read-only.
+
+    If no process has it open, open it as immutable, because a usual reader would leave a log behind.
+    """
     closed = not holders and not any(os.path.exists(f"{path}{ending}") for ending in ("-wal", "-journal"))
     if closed:
         return connect(path, read_only=True, immutable=True)

@@ -1,8 +1,8 @@
 """The space that the file uses, and its return to the file system after deletions.
 
-The terms of a deleted message stay in the segments of the index until these are merged, and its pages stay on the
-free list until the file is truncated. `VACUUM` does both at once, but blocks all writers and needs as much free space
-as the file. The functions here work in short steps, between which others can write.
+The terms of a deleted message stay in the index until its segments are merged, and the freed pages stay on
+the free list until the file is truncated. `VACUUM` does both at once, but blocks all writers and needs as
+much free space as the file. The functions here work in short steps, between which others can write.
 """
 
 from __future__ import annotations
@@ -18,19 +18,25 @@ from hermes.store.sqlite.search import blocks, index
 
 INCREMENTAL = 2
 PAGES_MERGED_AT_ONCE = 64
-"""Writing this many pages of the new segment takes about 20 ms."""
+"""How many pages one step merges. Writing this many pages of the new segment takes about 20 ms."""
 
 PAGE_COUNT = "PRAGMA page_count"
 PAGES_BY_TABLE = "SELECT name, pgsize FROM dbstat('main', 1)"
 FREE = "SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size"
 
 INDEX = ("messages_fts", "index_progress")
-"""The prefixes of tables that belong to the search index, which can be rebuilt from the messages."""
+"""The prefixes of the names of tables that belong to the search index.
+
+The index can be rebuilt from the messages.
+"""
 ATTACHMENTS = ("blobs", "blob_refs", "idx_blob", "sqlite_autoindex_blob")
 
 
 def merge_segments(step: Callable[[Callable[[SqliteWriter], bool]], bool]) -> None:
-    """Merge each index into one segment without deleted entries. Each step is a separate transaction."""
+    """Merge each index into one segment without deleted entries.
+
+    `step` runs each part of the work in its own transaction.
+    """
     for merge_some in (index.MERGE_SOME, blocks.MERGE_SOME):
         _merge_index(step, merge_some)
 
@@ -52,7 +58,10 @@ def _merge_index(step: Callable[[Callable[[SqliteWriter], bool]], bool], merge_s
 
 
 def _merge_some(writer: SqliteWriter, merge_some: LiteralString, pages: int) -> bool:
-    """Merge some pages. Return whether there was something to merge: FTS5 then changes more than one row."""
+    """Merge some pages.
+
+    Return whether there was something to merge, which shows in FTS5 changing more than one row.
+    """
     run(writer.raw, "PRAGMA secure_delete=FAST")  # as `index.follow` does, and for the same reason
     try:
         before = writer.raw.total_changes()
@@ -63,7 +72,10 @@ def _merge_some(writer: SqliteWriter, merge_some: LiteralString, pages: int) -> 
 
 
 def cut_free_pages(step: Callable[[Callable[[SqliteWriter], int]], int], pages_at_once: int) -> None:
-    """Move free pages to the end of the file and truncate it. The next checkpoint shortens the file itself."""
+    """Move free pages to the end of the file and cut them off.
+
+    The file itself becomes shorter at the next checkpoint.
+    """
     pages_at_once = max(1, pages_at_once)
 
     def cut_some(writer: SqliteWriter) -> int:
@@ -78,7 +90,10 @@ def cut_free_pages(step: Callable[[Callable[[SqliteWriter], int]], int], pages_a
 
 
 def measure_sizes(reader: SqliteReader, path: Path) -> dict[str, int]:
-    """Return the disk space that the file uses, by purpose, in bytes. It reads every page, which is slow."""
+    """Return the disk space that the file uses, by purpose, in bytes.
+
+    This is slow, because every page is read.
+    """
     found = {"rows": 0, "index": 0, "attachments": 0, "free": int(reader.value(FREE) or 0), "log": 0}
     for name, size in reader.rows(PAGES_BY_TABLE):
         kind = (

@@ -14,9 +14,9 @@ COPIED_AT_ONCE = 1 << 20
 
 
 def keep_aside(real: Path, descriptor: int | None) -> Path:
-    """Copy the damaged file and its log, unchanged.
+    """Copy the damaged file and its log, unchanged, to a new name. Return the path of the copy.
 
-    A copy is needed, because the file itself is retired afterwards.
+    The file cannot simply be renamed, because it is retired afterwards.
     """
     kept = real.with_name(f"{real.name}.damaged-{clock.format_stamp()}")
     while kept.exists():
@@ -49,7 +49,10 @@ def _copy(source: int, target: Path) -> None:
 
 
 def retire(descriptor: int | None) -> None:
-    """Overwrite the header of the replaced file, so that programs that waited for it cannot write to it any more."""
+    """Overwrite the header of the replaced file.
+
+    Programs that still have this file open can then no longer write to it.
+    """
     if descriptor is not None and os.fstat(descriptor).st_nlink == 0:
         os.pwrite(descriptor, RETIRED, 0)
 

@@ -19,7 +19,10 @@ from hermes.terms import SEPARATOR, index_texts
 from hermes.text import format_count
 
 SAMPLE = 200
-"""How many messages `verify` splits again to compare their index entries. FTS5 checks the structure only."""
+"""For how many messages `verify` compares the index entries with the text.
+
+FTS5's own check covers only the structure.
+"""
 MOST_REPORTED = 20
 
 INTEGRITY = "PRAGMA integrity_check(20)"
@@ -74,9 +77,9 @@ def verify(reader: SqliteReader, path: Path) -> Health:
 
 
 def find_missing(reader: SqliteReader, path: Path) -> Health | None:
-    """Return the missing parts of the schema.
+    """Return a report on the missing parts of the schema.
 
-    Return None if no table or column is missing, so that more can be checked.
+    Return None if no table or column is missing, so that the other checks can run.
     """
     lacking = find_schema_gaps(reader)
     if not lacking.unreadable:
@@ -89,7 +92,7 @@ def find_missing(reader: SqliteReader, path: Path) -> Health | None:
 
 
 def check_health(reader: SqliteReader, path: Path) -> Health:
-    """Check everything except the pages, which SQLite's own check covers. The caller runs that check separately."""
+    """Check everything except the pages. The caller checks the pages separately, with SQLite's own check."""
     if (lacking := find_missing(reader, path)) is not None:
         return lacking
     damage = [f"messages without a session: {row[0]}" for row in reader.rows(ORPHANS)] + blobs.find_damage(
@@ -115,8 +118,8 @@ def check_health(reader: SqliteReader, path: Path) -> Health:
 def _find_broken_pages(path: Path) -> list[str]:
     """Return the problems that SQLite's own check finds, on a new connection.
 
-    A connection that has used the full-text table keeps an old list of its segments, and would report newer ones as
-    corrupt.
+    A connection that has used a full-text table keeps an old list of its segments, and would report newer
+    segments as corrupt.
     """
     connection = connect_read_only(path)
     try:
@@ -181,7 +184,10 @@ def _matches_index(
     rowid: int,
     texts: tuple[str, str],
 ) -> bool:
-    """Return whether the index has the right number of terms for this row, and contains its longest terms."""
+    """Return whether the index entry of the row `rowid` matches `texts`.
+
+    It must have the right number of terms, and contain the longest ones.
+    """
     sizes, holds = reader.value(queries[0], rowid), queries[1]
     terms = [list_tokens(text) for text in texts]
     if sizes is None or _read_varints(sizes) != list(map(len, terms)):

@@ -1,8 +1,8 @@
 """A copy, for reading, of a store that another version of this program or of the reference wrote.
 
-The file itself is never written. Its copy is in the cache of the home and is migrated there to the current layout, so
-that lists, searches and exports read it like any other store. It is made again after the file has changed. See
-`copy_cache` for its removal.
+The original file is never written. The copy is in the cache of the home, and is migrated there to the current
+layout, so that lists, searches and exports read it like any other store. When the original has changed, a new
+copy is made. See `copy_cache` for the removal of copies.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ if TYPE_CHECKING:
     from hermes.store.values import Backup
 
 MOST_KEPT_AT_THE_START = 12
-"""How many of its first messages a conversation may repeat after the reference has compacted it."""
+"""How many of the first messages of a conversation may be repeated.
+
+The reference writes them again when it compacts the conversation.
+"""
 
 RULES = "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view') OR type = 'index' AND sql IS NOT NULL"
 DROPS = {
@@ -67,7 +70,7 @@ class _Message(NamedTuple):
 
 
 def back_up_original(path: Path, target: Path | None) -> Backup:
-    """Back up the file itself, not its copy."""
+    """Back up the original file, not its readable copy."""
     with Inside(), _reading(path) as connection:
         return make_backup(connection, path, target)
 
@@ -141,7 +144,10 @@ def _convert(copy: Path) -> None:
 
 
 def _drop_foreign_objects(connection: apsw.Connection) -> None:
-    """Drop triggers, views, indexes and search tables, which may need a newer program, and conflicting tables."""
+    """Drop triggers, views, indexes and search tables, because they may need a newer program.
+
+    Drop tables whose names conflict with those of the store.
+    """
     for kind, name in run(connection, RULES):
         run(connection, fill_names(DROPS[kind], name=name))
     strike_names(connection, [name for (name,) in run(connection, VIRTUAL_TABLES)])
@@ -154,8 +160,8 @@ def _drop_foreign_objects(connection: apsw.Connection) -> None:
 def _show_compacted(connection: apsw.Connection) -> None:
     """Show the messages of compacted conversations, each once.
 
-    Since version 12, the reference compacts a conversation in place: it hides the original messages, writes a
-    summary, and writes the messages that stay in the context a second time.
+    Since version 12, the reference compacts a conversation in place. It hides the original messages and
+    writes a summary. It also writes those messages again that stay in the context.
     """
     rows = run(connection, COMPACTED)
     run(connection, SHOW_COMPACTED)
@@ -167,9 +173,9 @@ def _show_compacted(connection: apsw.Connection) -> None:
 def find_repeated(messages: Sequence[_Message]) -> list[int]:
     """Return the ids of messages that a compaction wrote a second time.
 
-    These are the last messages before a summary, repeated after it, and the first messages of the conversation,
-    repeated before it. A single repeated message without repeated first messages does not count, because people may
-    say "yes" twice.
+    Before a summary, a compaction repeats the first messages of the conversation. After the summary, it
+    repeats the last messages. If no first messages are repeated, a single repeated message after a summary
+    does not count, because people may say "yes" twice.
     """
     texts = [message.content for message in messages]
     repeated: list[int] = []
@@ -183,7 +189,10 @@ def find_repeated(messages: Sequence[_Message]) -> list[int]:
 
 
 def _find_repetition(texts: Sequence[Sequence[Any]], at: int) -> tuple[int, int]:
-    """Return how many first messages are repeated before the summary at `at - 1`, and how many last ones after."""
+    """Count the repeated messages around the summary at `at - 1`.
+
+    Return the number of first messages repeated before it, and of last messages repeated after it.
+    """
     for kept in range(min(MOST_KEPT_AT_THE_START, at - 1) + 1):
         before = at - 1 - kept
         if before < 0 or texts[before : at - 1] != texts[:kept]:

@@ -1,10 +1,10 @@
 """Restoring a backup.
 
-The pages of the backup are written into the live file, through SQLite. If another file were moved over it, a program
-that has the old file open, or is opening it, would continue in a file without a name, and its log would be replayed
-into the new file. In place, SQLite's locks keep other programs out until the restore is complete, and the next opener
-rolls back an interrupted restore. Only if there is no database to write into (the file is missing or is not a
-database) is the verified copy moved to its name.
+The pages of the backup are written into the live file, through SQLite. SQLite's locks keep other programs out
+until the restore is complete, and the next opener rolls back an interrupted restore. The live file is not
+replaced by another file: a program that has the old file open, or is opening it, would continue to use it
+without its name, and its log would be replayed into the new file. Only if there is no database to write into,
+because the file is missing or is not a database, is a verified copy moved to the path of the store.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hermes.store.sqlite.migrations import check_version
 from hermes.store.sqlite.wal.sidecars import BESIDE_COPY
 
 WAIT_S = 2.0
-"""How long to wait for other programs to close the store before the restore is refused."""
+"""How long to wait for other programs to close the store. After that the restore is refused."""
 REASON = "before-restore"
 
 _SMALLEST_PAGE = 512
@@ -38,9 +38,10 @@ _PENDING_BYTE, _LOCK_BYTES = 0x40000000, 512
 
 
 def restore(path: Path, source: Path) -> None:
-    """Replace the content of the store by a backup, which is verified first. The old content is kept as a backup.
+    """Replace the content of the store by the backup `source`, after verifying it. The old content is kept as
+    a backup.
 
-    Raise `StoreBusy` while another program has the store open. The caller must not hold the lock file beside the
+    Raise `StoreBusy` if another program has the store open. The caller must not hold the lock file beside the
     store.
     """
     if not source.is_file():
@@ -73,7 +74,7 @@ def in_use_error(path: Path) -> errors.HermesError:
 
 @contextmanager
 def _open_checked(source: Path, path: Path) -> Iterator[apsw.Connection]:
-    """Yield the opened backup, in a snapshot that was verified to be intact and a readable store."""
+    """Yield a connection to the backup, in a snapshot that was verified to be an intact session store."""
     connection = _open_backup(source, path)
     try:
         run(connection, "BEGIN")
@@ -92,7 +93,7 @@ def _open_checked(source: Path, path: Path) -> Iterator[apsw.Connection]:
 
 @contextmanager
 def _open_as_store(backup: apsw.Connection, path: Path) -> Iterator[apsw.Connection]:
-    """Yield the backup, encrypted like the store.
+    """Yield the backup, encrypted with the key of the store, or plain if the store is plain.
 
     SQLite cannot copy pages between a plain and an encrypted database.
     """
@@ -140,7 +141,8 @@ def _open_backup(source: Path, path: Path) -> apsw.Connection:
 def _is_database(path: Path) -> bool:
     """Return whether there is a database to write into.
 
-    SQLite must not open a file that it treats as new, because it would delete the log.
+    This is checked before SQLite opens the file. SQLite treats an empty file as a new database, and would
+    delete the log beside it.
     """
     if not path.exists() or path.stat().st_size < _SMALLEST_PAGE:
         return False
@@ -157,7 +159,10 @@ def _is_database(path: Path) -> bool:
 
 
 def _restore_in_place(path: Path, backup: apsw.Connection) -> bool:
-    """Write the backup's pages into the live database, in one transaction. Return False if it is not a database."""
+    """Write the backup's pages into the live database, in one transaction.
+
+    Return False if the file is not a database.
+    """
     live = connect(path)
     try:
         if not is_alone(live):
@@ -176,10 +181,10 @@ def _restore_in_place(path: Path, backup: apsw.Connection) -> bool:
 def is_alone(live: apsw.Connection) -> bool:
     """Lock all other programs out until the connection is closed. Return False if the file is not a database.
 
-    The lock is acquired before the journal mode is changed, and is not released in between. Otherwise a program that
-    is opening the file could turn the log on again. Its log would then be beside the file that replaces this one, and
-    would be read as if it belonged to it. Idle programs without a log hold no lock. They will read the new rows as
-    usual.
+    The lock is acquired before the journal mode is changed, and is not released in between. Otherwise a
+    program that is opening the file could turn the write-ahead log on again. If the file were then replaced,
+    this log would be read as the log of the new file. Idle programs without a log hold no lock, and are not
+    affected: they will read the new rows as usual.
     """
     live.set_busy_handler(Patience(WAIT_S))
     try:
@@ -197,7 +202,10 @@ def is_alone(live: apsw.Connection) -> bool:
 
 
 def _set_aside(live: apsw.Connection, path: Path) -> None:
-    """Keep the content that is about to be replaced: as a verified backup or, if damaged, as a page copy."""
+    """Keep the content that is about to be replaced.
+
+    It becomes a verified backup or, if it is damaged, a copy of its pages.
+    """
     try:
         backups.write_copy(live, path, None, REASON)
     except errors.StoreDamaged:
@@ -219,7 +227,10 @@ def _set_aside(live: apsw.Connection, path: Path) -> None:
 
 
 def _restore_by_name(path: Path, backup: apsw.Connection) -> None:
-    """Write a copy beside the store and rename it to the store's name. No database is in use there."""
+    """Write a copy beside the store and rename it to the store's name.
+
+    Use this only if there is no database at this name.
+    """
     with open_partial_file(path.parent, path.name, BESIDE_COPY) as (partial, descriptor):
         copy_into(backup, path, partial)
         os.fsync(descriptor)
@@ -235,7 +246,10 @@ def _restore_by_name(path: Path, backup: apsw.Connection) -> None:
 
 @contextmanager
 def _lock_others_out(path: Path) -> Iterator[bool]:
-    """Acquire the lock that SQLite would need on a file that it cannot open. Yield False if there is no file."""
+    """Lock the bytes that SQLite itself locks, in a file that SQLite cannot open.
+
+    Yield False if there is no file.
+    """
     try:
         descriptor = os.open(path, os.O_RDWR)
     except FileNotFoundError:
@@ -252,7 +266,10 @@ def _lock_others_out(path: Path) -> Iterator[bool]:
 
 
 def _set_files_aside(path: Path) -> None:
-    """Keep the unusable file and its log, which `repair` may still read. No old log may stay beside the new file."""
+    """Move the unusable file and its log to the backup folder, where `repair` may still read them.
+
+    The old log must not stay beside the new file.
+    """
     folder = backups.backup_folder(path)
     backups.prepare_folder(folder, own=True)
     aside = folder / (backups.make_name(folder, REASON) + backups.DAMAGED)

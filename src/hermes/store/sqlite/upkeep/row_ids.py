@@ -1,8 +1,9 @@
 """Detection and replacement of row ids that leave no room for new rows.
 
-SQLite gives a new row the id after the highest one that its table ever had. If another program stored the highest
-possible id, or wrote it into `sqlite_sequence`, no row can be added. Rows with such ids are moved after all others,
-in their order, with all references to them. SQLite then continues from there.
+SQLite gives a new row the id after the highest one that its table ever had. If another program stored the
+highest possible id, or wrote it into `sqlite_sequence`, no row can be added. Rows with ids that are too high
+get new ids after the highest normal id, in the same order, and all references to them are updated. SQLite
+then continues after the new ids.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ DEFER = "PRAGMA defer_foreign_keys=ON"
 
 
 def find_high_ids(reader: Reader) -> list[str]:
-    """Describe each row and each sequence whose number leaves no room for new rows."""
+    """Describe each row whose id, and each sequence whose value, leaves no room for new rows."""
     found = []
     for table in _TABLES:
         rows = reader.rows(table.rows, HIGHEST_ID)
@@ -74,7 +75,10 @@ def find_high_ids(reader: Reader) -> list[str]:
 
 
 def move_high_ids(writer: Writer) -> list[str]:
-    """Assign new ids to rows with an id that is too high, in the caller's transaction. Describe each change."""
+    """Assign new ids to rows whose id is too high, in the caller's transaction.
+
+    Return a description of each change.
+    """
     done = []
     writer.run(DEFER)
     for table in _TABLES:

@@ -1,6 +1,7 @@
 """Checks of the surroundings of a store: libraries, file system, processes, permissions, spool and cache.
 
-They read only names, sizes and modes. Opening and closing the live file would drop SQLite's locks.
+They read only names, sizes and modes of files, because opening and closing the live file would drop SQLite's
+locks.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Holder(NamedTuple):
     name: str
     writing: bool
     replaced: bool
-    """It has a file open that no longer has this name."""
+    """Whether the process has a former file of the store open, which was deleted or replaced since."""
 
 
 def check_programs() -> Iterator[Finding]:
@@ -129,7 +130,10 @@ def _suggest_access(path: Path, found: os.stat_result) -> str:
 
 
 def find_holders(path: Path) -> list[Holder]:
-    """Return the processes that have the file open, as far as this user may see them. Without /proc, return none."""
+    """Return the processes that have the file open, as far as this user may see them.
+
+    Without /proc, return an empty list.
+    """
     real_path = os.path.realpath(path)
     writing = _find_writers(real_path)
     found = []

@@ -1,5 +1,5 @@
 """The write-ahead log: the guard of its files, its lock, its index, and recovery after its removal.
 
-Owns the checks that detect an acknowledged commit that SQLite would lose without an error. Opens no SQLite
+Owns the checks that detect when SQLite would lose an acknowledged commit without an error. Opens no SQLite
 connection, and does not import the modules that do.
 """

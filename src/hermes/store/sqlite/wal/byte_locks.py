@@ -1,4 +1,5 @@
-"""Open file description locks on single bytes of a file: bytes that SQLite locks, and one of our own.
+"""Open file description locks on single bytes of a file: bytes that SQLite locks, and one that only Hermes
+locks.
 
 Only Linux has these locks. They belong to a file descriptor, not to the process.
 """
@@ -17,7 +18,7 @@ PENDING_BYTE = 0x40000000
 IN_USE_BYTE = 128
 """The byte of `-shm` that every connection locks.
 
-SQLite checks it to find out whether it is the first opener.
+SQLite checks this lock to find out whether it is the first to open the file.
 """
 F_OFD_SETLK = 37
 

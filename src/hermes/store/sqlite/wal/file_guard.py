@@ -81,7 +81,7 @@ class Guard:
     def is_held(self) -> bool:
         """Whether a store of this process uses the log.
 
-        Further connections of this process then use the same index.
+        If so, further connections of this process use the same index of the log.
         """
         return self._is_held
 
@@ -142,7 +142,9 @@ class Guard:
                 pass
 
     def identify_files(self) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-        """Return the identities of the log's index and of the log that this process uses."""
+        """Return the identities (device and inode) of the log's index and of the log, as this process uses
+        them.
+        """
         descriptors = self.index, None if self.log is None else self.log.descriptor
         index, log_file = map(identify, descriptors)
         return index, log_file
@@ -150,8 +152,8 @@ class Guard:
     def has_observed_files(self) -> bool:
         """Return whether SQLite has opened the same log and index that were observed.
 
-        The files may have been replaced in between. Without /proc this cannot be determined, and the result
-        is True.
+        They may have been replaced between the open and the observation. Without /proc this cannot be
+        determined, and the result is True.
         """
         if self.log is None:
             return True
@@ -199,7 +201,7 @@ class Guard:
             return True
 
     def examine_log(self) -> None:
-        """Make the next check read the log itself. Call this before a checkpoint."""
+        """Make the next check read the log itself, not only its length. Call this before a checkpoint."""
         if self.log is not None:
             self.log.check.forget()
 
@@ -222,16 +224,16 @@ class Guard:
         return f"{self._beside}-shm"
 
     def hold_descriptor(self, name: str, flags: int) -> int:
-        """Open one of the store's files.
+        """Open one of the store's files and return the descriptor.
 
-        It stays open until all SQLite connections of this process are closed.
+        The descriptor stays open until all SQLite connections of this process are closed.
         """
         descriptor = os.open(name, flags | os.O_CLOEXEC)
         self._descriptors.append(descriptor)
         return descriptor
 
     def hold_file(self) -> int:
-        """Return a descriptor of the database file. `hold` later acquires the lock on the same descriptor."""
+        """Return a descriptor of the database file. `hold` later acquires its lock on this descriptor."""
         if self._file is None:
             self._file = self.hold_descriptor(str(self.path), os.O_RDONLY)
         return self._file
@@ -240,9 +242,9 @@ class Guard:
         return descriptor in self._descriptors
 
     def borrow_lock_file(self) -> int:
-        """Return a new descriptor of the database file for `LogLock`.
+        """Return a descriptor of the database file for `LogLock`.
 
-        Return -1 if the file is not writable, or if another file has its name by now.
+        Return -1 if the file is not writable, or if there is another file at its path by now.
         """
         try:
             return self._lock_files.pop()
@@ -265,17 +267,17 @@ class Guard:
     def let_lock_file_go(self, descriptor: int) -> None:
         """Exclude the descriptor from `close_descriptors`.
 
-        `keep_lock_file` passes it to the file's next guard.
+        `keep_lock_file` later passes it to the next guard of the file.
         """
         if descriptor in self._descriptors:
             self._descriptors.remove(descriptor)
             _lock_files_on_their_way.add(descriptor)
 
     def note_own_write(self) -> None:
-        """Set the change time of the removed log to now, for all processes that have the removed log open.
+        """Set the change time of the removed log to now, as a sign to processes that have it open.
 
-        A write to the database file that is newer than this time counts as a write by a program that did not
-        use the log. Our own write must not be mistaken for one.
+        If the database file was written after this time, the write counts as one by a program that did not
+        use the log. A write by this process must not be mistaken for such a write.
         """
         if self.log is not None:
             try:
@@ -284,12 +286,14 @@ class Guard:
                 log.debug("%s: the change time of the removed log cannot be set: %s", self.path, problem)
 
     def is_in_place(self) -> bool:
-        """Return whether the path still leads to the file that is open here."""
+        """Return whether the path still leads to the file that this guard has open."""
         return identity_of(self._beside) == self.identity
 
     def is_store_exchanged(self) -> bool:
-        """Return whether the store's file was deleted, or was replaced by another file while its log is still
-        there."""
+        """Return whether the file of the store is gone or was exchanged.
+
+        It was deleted, or it was replaced by another file while its old log is still beside it.
+        """
         if self.is_in_place():
             return False
         try:
@@ -325,9 +329,9 @@ def acquire_guard(path: Path) -> Guard:
 
 
 def keep_lock_file(identity: tuple[int, int], descriptor: int) -> None:
-    """Pass a lock descriptor to the current guard of the file, or close it if the file is not open here.
+    """Pass a lock descriptor to the current guard of the file. If there is none, close the descriptor.
 
-    The descriptor must not be closed while this process has the file open, because that would drop SQLite's
+    While this process has the file open, the descriptor must not be closed, because that would drop SQLite's
     locks.
     """
     with _lock:
@@ -378,7 +382,10 @@ def begin_leaving(guard: Guard) -> bool:
 
 
 def finish_leaving(guard: Guard) -> None:
-    """Close the descriptors after the last store has closed its connections. This drops no lock of SQLite."""
+    """Close the descriptors after the last store has closed its connections.
+
+    No lock of SQLite is left that this could drop.
+    """
     with _lock:
         if not guard.users:
             guard.close_descriptors()
@@ -388,7 +395,10 @@ def finish_leaving(guard: Guard) -> None:
 
 
 def forget_all() -> None:
-    """Forget every guard in a forked child. They belong to the parent, and their use would affect it."""
+    """Forget every guard in a forked child.
+
+    The guards belong to the parent, and using them would affect the parent.
+    """
     global _lock
     _lock = threading.RLock()  # another thread may have held the old lock during the fork
     _inherited.update(_guards)
@@ -429,7 +439,10 @@ def _path_of_uri(uri: str) -> str:
 
 
 def _warn_about_earlier_openers(path: Path, identity: tuple[int, int]) -> None:
-    """Warn if something in this process has the file open already. Its close will drop SQLite's locks."""
+    """Warn if something else in this process already has the file open.
+
+    When it closes the file, SQLite's locks are dropped.
+    """
     try:
         descriptors = {int(name) for name in os.listdir("/proc/self/fd")} - _lock_files_on_their_way
     except OSError:

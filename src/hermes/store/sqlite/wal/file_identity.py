@@ -1,4 +1,4 @@
-"""The identity of a file (device and inode) by name or descriptor, and the errors of too many open files."""
+"""The identity of a file (device and inode) by path or descriptor, and the codes for too many open files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def identify(descriptor: int | None) -> tuple[int, int] | None:
 
 
 def identity_of(file: Path | str) -> tuple[int, int] | None:
-    """Return the identity of the file that the name leads to now, or None if there is no file."""
+    """Return the identity of the file that is at this path now, or None if there is none."""
     try:
         return identity_in(os.stat(file))
     except OSError:

@@ -1,8 +1,8 @@
 """The choice of the journal mode by file system.
 
 A write-ahead log needs shared memory that every process sees. Network file systems and file systems shared
-with a virtual machine do not provide it reliably, although they accept the call. They are recognised by name
-and get the rollback journal, which is slower and safe.
+with a virtual machine do not provide it reliably, although they accept the call. They are recognised by name.
+On them, the rollback journal is used, which is slower but safe.
 """
 
 from __future__ import annotations

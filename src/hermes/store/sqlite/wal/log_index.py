@@ -2,7 +2,8 @@
 
 The layout is documented by SQLite: two copies of a 48-byte header, then the number of frames that were
 checkpointed. The header contains the salts of the log and the checksum of the last frame. Checksums are
-cumulative. If the log's frame of that number has the same checksum, the index describes this log.
+cumulative. So if the last frame that the index names has the same checksum in the log, the index describes
+this log.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _TRIES = 100
 class LogIndex(NamedTuple):
     frames: int
     moved: int
-    """How many of the frames a checkpoint has copied into the database file."""
+    """How many of the frames were already copied into the database file by a checkpoint."""
     page_size: int
     checksum: tuple[int, int]
     salts: bytes = b""
@@ -68,8 +69,8 @@ def is_index_of_log(index: LogIndex, log: int) -> bool:
 def has_salts(index: LogIndex, log: int) -> bool:
     """Return whether the log has the salts that the index names, so that it was not restarted since.
 
-    SQLite changes the salts when it restarts a log. It restarts a log only when all its frames are in the
-    database file.
+    SQLite changes the salts when it restarts a log, and restarts a log only when all frames of the log are in
+    the database file.
     """
     return os.pread(log, _SALTS_SIZE, _LOG_SALTS_AT) == index.salts
 
@@ -77,10 +78,10 @@ def has_salts(index: LogIndex, log: int) -> bool:
 def is_cut(index_file: int, log: int) -> bool:
     """Return whether the log lacks frames that its index names.
 
-    Both are descriptors of files that belong together.
+    Both arguments are descriptors, of an index and the log that belongs to it.
 
-    SQLite changes the index before it restarts or empties the log. An index that is the same before and after
-    the log was read therefore describes the log that was read.
+    SQLite changes the index before it restarts or empties the log. So if the index is the same before and
+    after the log was read, it describes the log that was read.
     """
     index = read_index(index_file)
     for _ in range(_TRIES):
@@ -93,7 +94,7 @@ def is_cut(index_file: int, log: int) -> bool:
 
 
 def map_index(descriptor: int) -> mmap.mmap | None:
-    """Map the header of the index, which SQLite has mapped too. Return None if that is not possible.
+    """Map the header of the index into memory, as SQLite does. Return None if that is not possible.
 
     Close the map only after SQLite has closed the file. Closing it earlier would drop SQLite's locks on the
     file.
@@ -105,14 +106,17 @@ def map_index(descriptor: int) -> mmap.mmap | None:
 
 
 class LogCheck:
-    """A cached `is_cut`. While the index is unchanged, only the length of the log is checked."""
+    """A cached `is_cut`. As long as the index is unchanged, only the length of the log is checked."""
 
     def __init__(self, log: int) -> None:
         self._log = log
         self._last = b"", 0  # the header of an index whose log was complete, and the log's minimum length
 
     def forget(self) -> None:
-        """Make the next check read the log. It may have been overwritten without a change of length."""
+        """Make the next check read the log.
+
+        This is needed because the log may have been overwritten without a change of length.
+        """
         self._last = b"", 0
 
     def is_cut(self, index_file: int, view: mmap.mmap | None = None) -> bool:
@@ -137,8 +141,8 @@ class LogCheck:
 def _holds_frames(index: LogIndex, log: int) -> bool:
     """Return whether the log contains all frames that the index names.
 
-    The length alone is not enough: a log that was emptied and then written further is long enough, but begins
-    with zeros.
+    Its length alone does not show this: a log that was emptied, and to which frames were then appended at the
+    old position, is long enough but begins with zeros.
     """
     return (
         os.lseek(log, 0, os.SEEK_END) >= _frame_at(index.page_size, index.frames + 1)

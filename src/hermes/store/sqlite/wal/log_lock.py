@@ -2,7 +2,7 @@
 
 SQLite keeps its locks between processes in the log's index (`-shm`). If that file is removed, the next opener
 creates a new one. Two processes could then write at the same time, each with its own index, and damage the
-file. So every process also locks one byte of the database file that SQLite does not use:
+file. To prevent this, every Hermes process also locks one byte of the database file that SQLite does not use:
 
 - shared, while it commits or checkpoints. Several processes may do this at once; SQLite's own locks order
   them.
@@ -10,7 +10,7 @@ file. So every process also locks one byte of the database file that SQLite does
 
 After a process has acquired the lock, it checks that the log and the index are still the files it uses. Until
 it releases the lock, no other Hermes process can use different files. The lock belongs to the open file
-description: it ends with the process, and the stores of one process each have their own.
+description. So it ends with the process, and each store of a process has its own lock.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _HELD_BY_OTHERS = (errno.EAGAIN, errno.EACCES)
 NAP_S = 0.0005
 _ENTRY_NAP_S = 0.01
 OPEN_S = 3.0
-"""How long opening waits for another program that is opening or closing the store or recovering its log."""
+"""How long opening waits for another program that is opening or closing the store, or recovering its log."""
 _IS_WAL, _JOURNAL_AT = b"\2\2", 18
 FoundFiles = tuple[Identity | None, Identity | None]
-"""The log's index and the log."""
+"""The identities of the log's index and of the log."""
 
 
 class LogLock:
@@ -73,7 +73,10 @@ class LogLock:
         return self._set(_SHARED)
 
     def claim(self) -> bool:
-        """Try to acquire the lock exclusively. If that fails, a shared lock stays shared."""
+        """Try to acquire the lock exclusively.
+
+        Return whether it was acquired. If not, a shared lock stays shared.
+        """
         return self._set(_EXCLUSIVE)
 
     def claim_before(self, until: float) -> bool:
@@ -83,7 +86,7 @@ class LogLock:
         self._set(_NONE)
 
     def outlive_guard(self) -> None:
-        """Keep the lock while every connection of this process is closed and opened again."""
+        """Keep the lock even while all connections of this process are closed and opened again."""
         self._outlives = True
         self._guard.let_lock_file_go(self._descriptor)
 
@@ -117,12 +120,12 @@ def enter_log(guard: file_guard.Guard, lock: LogLock, *, joins: bool) -> FoundFi
     """Lock out other writers and openers before the first store of this process opens the file.
 
     Return the index and the log that other processes use now, so that the caller can check that SQLite opened
-    the same files. Return None if there are none. With `joins`, a shared lock is enough if the exclusive one
-    is not available, and writers need not stop.
+    the same files. Return None if no other process uses any. With `joins`, a shared lock is accepted if the
+    exclusive one is not available. Other processes can then continue to write.
 
-    Raise `StoreBusy` if others have the file open with a log that is no longer beside it. SQLite would create
-    a new log without the content of the removed one. With the index still in place, SQLite would look for the
-    old frames in the new log.
+    Raise `StoreBusy` if other processes have the file open with a log that is no longer beside it. SQLite
+    would otherwise create a new log without the content of the removed one. If the index is still in place,
+    SQLite would even look for the old frames in the new log.
     """
     if guard.is_held or guard.stores:
         return None
@@ -176,7 +179,10 @@ def _is_in_use(guard: file_guard.Guard) -> bool:
 
 
 def _hold_open(guard: file_guard.Guard, name: str, descriptors: dict[Identity, int]) -> int | None:
-    """Return a descriptor of the file, or None if it does not exist. It stays open, see `file_guard`."""
+    """Return a descriptor of the file `name`, or None if it does not exist.
+
+    The descriptor stays open, see `file_guard`.
+    """
     identity = identity_of(name)
     try:
         if identity is not None and identity not in descriptors:
@@ -189,7 +195,7 @@ def _hold_open(guard: file_guard.Guard, name: str, descriptors: dict[Identity, i
 def _find_files(guard: file_guard.Guard, descriptors: dict[Identity, int]) -> FoundFiles | None:
     """Return the identities of the index and the log if both exist, belong together and are in use.
 
-    Return None otherwise. An empty log need not exist.
+    Otherwise return None. The log may be missing if the index names no frames.
     """
     try:
         index_file, log_file = (

@@ -57,20 +57,26 @@ log = get_logger(__name__)
 STOP_S = 5.0
 """How long to wait for reads and writes of this process, and reads of other processes, to end."""
 STOP_FOR_READ_S = 0.1
-"""The same limit if a read detected the removal. The read can continue with the old log."""
+"""The same limit if a read has detected the removal.
+
+It is short, because the read can continue with the old log.
+"""
 
 _NAP_S = 0.01
 
 
 class Rescue(NamedTuple):
     saved: bool
-    """Everything committed through the old log is in the database file, or in the log now in place."""
+    """Whether every commit in the old log is in the database file, or in the log that is now in place."""
     can_leave: bool
-    """Nothing in the old log is needed any more, so its connections may be closed."""
+    """Whether nothing in the old log is needed any more, so that its connections may be closed."""
     lost: bool = False
-    """Some content of the old log exists nowhere else and can never be saved."""
+    """Whether some content of the old log exists nowhere else and can never be saved."""
     by_us: bool = False
-    """This process emptied the log. It may start a new log although others still have the old one open."""
+    """Whether this process emptied the log.
+
+    If so, it may start a new log although others still have the old one open.
+    """
 
 
 def restore_log(store: ConnectionSet, *, committed: bool = False, wait: float = STOP_S) -> bool:
@@ -176,9 +182,9 @@ def drop_foreign_log(guard: file_guard.Guard) -> None:
 
 
 def _wait_while_recovering(guard: file_guard.Guard, store: ConnectionSet) -> None:
-    """Wait until another store of this process has reopened our connections.
+    """Wait until the store that is recovering the log has also reopened the connections of `store`.
 
-    The caller holds `guard.recovery`.
+    Both stores are in this process. The caller holds `guard.recovery`.
     """
     store.is_stopped = True
     guard.recovery.notify_all()
@@ -190,7 +196,10 @@ def _wait_while_recovering(guard: file_guard.Guard, store: ConnectionSet) -> Non
 
 
 def _stop_stores(guard: file_guard.Guard, leader: ConnectionSet, until: float) -> list[ConnectionSet]:
-    """Block the commit queues of the other stores of this process. Return all stores that are now stopped."""
+    """Block the commit queues of the other stores of this process.
+
+    Return all stores that are stopped now, including `leader`.
+    """
 
     def stop(store: ConnectionSet) -> None:
         def wait(_: object) -> None:
@@ -262,7 +271,10 @@ def _close(guard: file_guard.Guard, stores: list[ConnectionSet], in_place: bool)
 
 
 def _save(guard: file_guard.Guard, store: ConnectionSet, until: float, *, committed: bool) -> Rescue:
-    """Retry until the log is saved, until it cannot or need not be saved, or until the time is up."""
+    """Try to save the log until the time is up.
+
+    Stop earlier if it is certain that the log cannot or need not be saved.
+    """
     while True:
         rescue = _decide(guard, store, committed=committed)
         if rescue is None:
@@ -281,7 +293,10 @@ def _save(guard: file_guard.Guard, store: ConnectionSet, until: float, *, commit
 
 
 def _decide(guard: file_guard.Guard, store: ConnectionSet, *, committed: bool) -> Rescue | None:
-    """Return the outcome if it is already certain, or None if the old log must be checkpointed."""
+    """Return the outcome if it is certain without a checkpoint.
+
+    Return None if the old log must be checkpointed.
+    """
     guard.examine_log()
     observed, index = guard.log, read_index(guard.index)
     if observed is None or index is None:
@@ -314,14 +329,17 @@ def _decide(guard: file_guard.Guard, store: ConnectionSet, *, committed: bool) -
 
 
 def _has_commit(guard: file_guard.Guard, index: LogIndex) -> bool:
-    """Return whether the index now in place includes the last commit of our index, in the same log."""
+    """Return whether the index now in place describes the same log as `index`, with its last commit."""
     descriptor = guard.hold_descriptor(guard.index_name, os.O_RDONLY)
     other = read_index(descriptor)
     return other is not None and other.salts == index.salts and other.frames >= index.frames
 
 
 def _has_successor(guard: file_guard.Guard, store: ConnectionSet, observed: int) -> bool:
-    """Return whether another program has opened the file without the removed log, and may have changed it."""
+    """Return whether another program has opened the database file without the removed log.
+
+    It may have changed the file.
+    """
     try:
         if os.stat(guard.log_name).st_size:
             return True
@@ -334,11 +352,11 @@ def _has_successor(guard: file_guard.Guard, store: ConnectionSet, observed: int)
 
 
 def _index_in_use(name: str) -> bool:
-    """Return whether a connection uses the index of this name, which is not the index of this process.
+    """Return whether a connection uses the index file `name`. It is not the index that this process uses.
 
-    SQLite replaces an index that is not in use. Closing the descriptor here drops no lock, because no
-    connection of this process has a lock on this file. Where locks cannot be queried, any existing index
-    counts as in use.
+    SQLite replaces an index that is not in use. Where locks cannot be queried, any existing index counts as
+    in use. Closing the descriptor here drops no lock, because no connection of this process has a lock on
+    this file.
     """
     if not sys.platform.startswith("linux"):
         return os.path.exists(name)
@@ -354,9 +372,9 @@ def _index_in_use(name: str) -> bool:
 
 @contextmanager
 def _keep_newcomers_out(guard: file_guard.Guard) -> Iterator[None]:
-    """Keep other processes from opening the file.
+    """Keep other processes from opening the file, by locking a byte that SQLite locks when it opens a file.
 
-    SQLite locks this byte to open it, and waits while it is locked.
+    SQLite waits while the byte is locked.
     """
     descriptor = None
     if sys.platform.startswith("linux"):
@@ -389,8 +407,10 @@ def is_readable(guard: file_guard.Guard) -> bool:
 
 
 def _is_ours(guard: file_guard.Guard) -> bool:
-    """Return whether the log is still the one that this process used. Only then may the last connection
-    remove it."""
+    """Return whether the index in place is still that of this process, and names no frames.
+
+    Only then may the last connection remove the log.
+    """
     index = read_index(guard.index)
     return index is not None and not index.frames and _is_same(guard.index_name, guard.index)
 

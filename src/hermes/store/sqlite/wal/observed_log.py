@@ -14,14 +14,14 @@ _TICK_S, _TICKS_OF_SECONDS_S = 0.05, 3.0  # resolution of file times, with a mar
 class ObservedLog:
     """The write-ahead log as it was first observed.
 
-    It is kept open, so that the kernel cannot reuse its inode number. No process locks the log, so closing
-    the descriptor drops no lock.
+    The log is kept open, so that the kernel cannot reuse its inode number. No process locks the log, so
+    closing its descriptor drops no lock.
 
-    A log cannot be removed without a new change time (`ctime`) of its folder, and no program can set that
-    time. So the check reads the folder's change time, and looks at the log only if it differs. Since Linux
-    6.13, reading the times of a file makes the next write to it record a finer one; for the log this made
-    every commit about 14 % slower. The folder's path is resolved anew at each check, because other processes
-    use the path, and a symbolic link in it may have changed.
+    When a log is removed, its folder always gets a new change time (`ctime`), and no program can set that
+    time. So the check reads the folder's change time, and looks at the log only if this time has changed. The
+    log's own times are not read: since Linux 6.13, reading the times of a file makes the next write record a
+    finer time, which made every commit about 14 % slower. The folder's path is resolved anew at each check,
+    because other processes use the path, and a symbolic link in it may have changed.
     """
 
     def __init__(self, store: str, identity: tuple[int, int], index: tuple[int, int] | None) -> None:
@@ -49,7 +49,7 @@ class ObservedLog:
         return in_place
 
     def is_folder_at_rest(self) -> bool:
-        """Return whether nothing in the folder has changed since the log was seen in its place."""
+        """Return whether nothing in the folder has changed since the log was last seen in its place."""
         return (
             self._at_rest is not None
             and self._folder_descriptor is not None
@@ -78,8 +78,9 @@ def _open_folder(name: str) -> int | None:
 
 
 def is_settled(changed_ns: int, now: float) -> bool:
-    """Return whether another change of the folder, made now, would get a later change time.
+    """Return whether a change of the folder at the time `now` would get a later change time than
+    `changed_ns`.
 
-    Some file systems store times only in steps of one or two seconds.
+    This takes a while on some file systems, which store times only in steps of one or two seconds.
     """
     return now - changed_ns / 1e9 > (_TICK_S if changed_ns % 1_000_000_000 else _TICKS_OF_SECONDS_S)

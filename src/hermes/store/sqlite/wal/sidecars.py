@@ -1,7 +1,7 @@
 """The permissions of the files that SQLite creates beside the store: the write-ahead log and its index.
 
-SQLite gives these files the permissions that the store has at that moment. If the store was read-only then,
-they stay read-only, and the store cannot be written even after it was made writable again.
+SQLite creates these files with the permissions that the store has at that moment. If the store is read-only
+then, the files stay read-only. The store cannot be written even after it was made writable again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BESIDE_COPY = (*SIDECARS, KEY_NOTE)
 
 
 def find_read_only(path: Path) -> list[str]:
-    """Return the log and the index if their owner may not write them although the store is writable."""
+    """Return the log and the index, if the store is writable but their owner may not write to them."""
     found = [name for name in _names(path) if not _can_be_written(name)]
     try:
         return found if found and os.stat(path).st_mode & stat.S_IWUSR else []
@@ -39,10 +39,10 @@ def format_chmod(names: list[str]) -> str:
 
 
 def mend_modes(path: Path, *, always: bool = False) -> None:
-    """Make the log and the index writable for their owner if the store is writable, or if `always` is set.
+    """Make the log and the index writable for their owner if the store is writable.
 
-    With `always`, a store that is read-only now can be written later. Files of other users are left
-    unchanged.
+    With `always`, do so even if the store is read-only, so that it can be written once it is made writable.
+    Files of other users are left unchanged.
     """
     for name in _names(path) if always else find_read_only(path):
         try:
