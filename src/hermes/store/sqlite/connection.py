@@ -145,8 +145,8 @@ def connect_read_only(path: Path, *, deadline: float = DEADLINE_S) -> apsw.Conne
 def is_out_of_descriptors() -> bool:
     """Return whether this process, or the machine, can open only a few more files.
 
-    Call this after an open failed, because SQLite does not report the reason. SQLite has then closed some of
-    its files again, so the check needs as many free descriptors as a store does.
+    Call this after an open failed, because SQLite does not report the reason. By then, SQLite has closed some
+    of its files again. So the check tries to open as many files as a store needs.
     """
     opened: list[int] = []
     try:

@@ -58,7 +58,7 @@ UNREADABLE = (apsw.IOError, apsw.CorruptError, apsw.NotADBError)
 EXIT_S, EXIT_NAP_S = 2.0, 0.001
 """How long program exit waits for a write of another thread.
 
-Only then can a removed log be saved. The second value is the pause between checks.
+A removed log can be saved only after that write. The second value is the pause between checks.
 """
 FOR_READING = "; ".join(("PRAGMA query_only=ON", LARGE_CACHE))
 
@@ -149,10 +149,7 @@ class ConnectionSet:
             raise self.translate_error(problem) from problem
 
     def _prepare(self, connection: apsw.Connection, how: LiteralString) -> None:
-        """Check the version, and run the pragmas `how` on a new connection.
-
-        Opening the file does not check the version.
-        """
+        """Check the version of the store, and run the pragmas `how` on a new connection."""
         try:
             check_documented_version(connection, self.path)
             run(connection, how)
@@ -167,10 +164,10 @@ class ConnectionSet:
             self.is_durable = True
 
     def share_log(self, seconds: float) -> bool:
-        """Acquire the log lock shared. Wait up to `seconds` for processes that open the store or save a
-        removed log.
+        """Acquire the log lock in shared mode, within `seconds`.
 
-        Return False if this process is saving the log itself.
+        Processes that open the store or save a removed log hold it exclusively. Return False if this process
+        is saving the log itself.
         """
         until = time.monotonic() + seconds
         while not self.log_lock.share():
@@ -275,10 +272,7 @@ class ConnectionSet:
                 self._recovery = None
 
     def renew_checkpointer(self) -> None:
-        """Replace a stopped checkpointer.
-
-        This is needed only if the store is not reopened, because `open` creates a new one.
-        """
+        """Replace a stopped checkpointer. Not needed after `open`, which creates a new one."""
         if not self.is_closed and self.checkpointer.is_stopped:
             self.checkpointer = Checkpointer(self.path, self.guard)
 
@@ -409,10 +403,7 @@ class ConnectionSet:
             self._close_now()
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        """Close a store that was left open, without completing its search index.
-
-        The index is completed at the next use.
-        """
+        """Close a store that was left open. Its search index is completed at the next use."""
         try:
             if os.getpid() == self.pid:
                 self._shut()
@@ -447,10 +438,7 @@ class ConnectionSet:
             raise self.damage
 
     def translate_error(self, problem: Exception) -> errors.HermesError:
-        """Return the documented error for an error of SQLite.
-
-        If the error reports damage, stop all further writes.
-        """
+        """Return the documented error for an error of SQLite. After damage, stop all further writes."""
         if isinstance(problem, Unreachable):
             return self._stop_writing(damage_error(self.path, str(problem)), problem)
         if not isinstance(problem, apsw.Error):

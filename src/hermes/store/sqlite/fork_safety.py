@@ -1,9 +1,9 @@
 """Coordination of forks with SQLite: a fork waits until no other thread of this process is inside SQLite.
 
-A fork copies SQLite's state while other threads use it. Everything that these threads hold would stay locked
-in the child forever, because the threads do not exist there: SQLite's mutexes, and the write lock or a reader
-slot in its table of open files, which does not record processes. If the wait takes too long, the child is
-marked as unable to open a store.
+Without this wait, a fork would copy SQLite's state while other threads use it. These threads do not exist in
+the child, so everything they hold would stay locked there forever: SQLite's mutexes, and the write lock or a
+reader slot in SQLite's table of open files. (The table does not record which process holds a lock.) If the
+wait takes too long, the child is marked as unable to open a store.
 
 Locks on open file descriptions are shared by parent and child while the child has the descriptors open. So
 the child closes these descriptors at once.

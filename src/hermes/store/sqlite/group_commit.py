@@ -13,8 +13,9 @@ timeout. It may raise again while the first exception is handled. So rollback an
 kept here, under the mutex, and run in a thread that receives no signals. The main thread commits only its own
 write, so that an exception of a signal handler cannot be mistaken for an error of another thread's write.
 
-A signal handler may also use the store while the interrupted frame holds the mutex or leads. `do` recognises
-this case by the thread. The owner of the queue decides how to make such a write without the queue.
+A signal handler may also use the store while the code that it interrupted holds the mutex or is the leader.
+`do` recognises this case by the thread, which is the same for both. The owner of the queue decides how to
+make such a write without the queue.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ from hermes.store.sqlite.fork_safety import Inside
 MOST_IN_ONE_COMMIT = 64
 
 GATHER_S = 0.0001
-"""How long a new leader waits for followers, multiplied by the number of threads in the last group.
+"""The longest time that a new leader waits for followers, per thread of the last group.
 
-The wait ends as soon as that many threads have arrived. Without the wait, the first thread to arrive would
-lead alone, and the threads that arrive during its commit would be delayed.
+The wait ends as soon as there are as many threads as in the last group. Without the wait, the first thread to
+arrive would lead alone, and the threads that arrive during its commit would be delayed.
 """
 
 

@@ -57,16 +57,10 @@ log = get_logger(__name__)
 
 RETRY_S = 0.005
 JOIN_S = 1.0
-"""How long opening waits until no other process writes.
-
-After that, a store that others use is opened while they write.
-"""
+"""How long opening waits until no other process writes. Then it opens the store while others write."""
 
 BACKSTOP_PAGES = 4000
-"""The log length, in pages, at which SQLite itself checkpoints in the writing thread.
-
-The log gets this long only if the `Checkpointer` does not run.
-"""
+"""The log length, in pages, at which SQLite itself checkpoints if the `Checkpointer` does not run."""
 
 
 MOST_REPLACEMENTS = 10
@@ -167,10 +161,7 @@ class _Replaced(OSError):
 
 
 def _wait_for_replacement(path: Path, *, read_only: bool) -> None:
-    """Wait for the end of a repair or conversion that has replaced the file during the open.
-
-    It may replace the file again.
-    """
+    """Wait for the end of a repair or conversion that has replaced the file during the open."""
     if not read_only:
         with lock_file.exclusive(path):
             pass
@@ -355,10 +346,7 @@ def is_current(connection: apsw.Connection) -> bool:
 
 
 def _read_marks(connection: apsw.Connection) -> tuple[int, int, int]:
-    """Return application id, layout and schema cookie.
-
-    They are read in one transaction, so that the locks are acquired only once.
-    """
+    """Return application id, layout and schema cookie, read in one transaction to lock only once."""
     (application,), (layout,), (cookie,) = run(connection, _READ_MARKS)
     return application, layout, cookie
 
@@ -473,10 +461,7 @@ def _warn_once(path: Path, sentence: str) -> None:
 
 
 def _make_private(path: Path) -> None:
-    """Remove the access of other users to files that an older installation left readable.
-
-    Log one warning for all of them.
-    """
+    """Remove the access of other users to files of an older installation. Log one warning."""
     names = [str(path), f"{path}-wal", f"{path}-shm", f"{path}.lock", f"{path}{encryption.NOTE}"]
     inside, folders = [f"{path}{BACKUPS}"], []
     folder = path.parent

@@ -98,10 +98,7 @@ class WriterQueue:
             return
 
     def _is_stuck(self) -> bool:
-        """Return whether this process need not wait longer for the current holder of the queue byte.
-
-        It has then waited for `PATIENCE_S`.
-        """
+        """Return whether this process has waited `PATIENCE_S` for the current holder of the queue byte."""
         try:
             stamp = os.pread(self._descriptor, _STAMP_BYTES, _STAMP_AT)
         except OSError:

@@ -216,8 +216,8 @@ class ReaderPool:
     def _make(self, make: Callable[[], T]) -> T | None:
         """Open a connection outside the lock.
 
-        If too few file descriptors are free, wait until the pool has closed or got back a connection, and
-        return None. The caller then tries again.
+        If too few file descriptors are free, wait until the pool has closed a connection or one was given
+        back, and return None. The caller then tries again.
         """
         was_scarce = self._is_scarce
         try:

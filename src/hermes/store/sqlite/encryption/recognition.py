@@ -1,8 +1,8 @@
 """Recognition of encrypted files that SQLite reports as "not a database", by the bytes the cipher leaves
 readable.
 
-This module is used only after an error. It prevents that an encrypted file is reported as damaged, or a
-damaged file as encrypted.
+This module is used only after an error. It keeps an encrypted file from being reported as damaged, and a
+damaged file from being reported as encrypted.
 """
 
 from __future__ import annotations

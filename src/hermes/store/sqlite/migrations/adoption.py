@@ -1,10 +1,15 @@
 """The last migration step: turn a database of the reference's version 11 into a Hermes store.
 
-The step is one transaction and verifies that it kept all data. The documented tables stay unchanged, with four
-exceptions that the rules of a Hermes store require. If several sessions have the same title, all but the first get
-a number: ` (2)`, ` (3)`…; messages without a session row get one; bytes that are not valid text become U+FFFD; and a
-column spelled `Title` becomes `title`. References to a parent that does not exist are kept: foreign keys are off
-during the migration, and SQLite checks a reference only when it is written.
+The step is one transaction and verifies that it kept all data. The documented tables stay unchanged, with
+four exceptions that the rules of a Hermes store require:
+
+- If several sessions have the same title, all but the first get a number: ` (2)`, ` (3)`…
+- For messages without a session row, a session row is created.
+- Bytes that are not valid text become U+FFFD.
+- A column spelled `Title` becomes `title`.
+
+References to a parent that does not exist are kept: foreign keys are off during the migration, and SQLite
+checks a reference only when it is written.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ MOST_CHARACTERS, MOST_MESSAGES = 6_000, 16
 A longer message gets a block of its own, and only the beginning of the message is indexed in it.
 """
 SHORT, PASTED = 400, 2_000
-"""The longest messages, in characters, that go into the column `said`: PASTED for the user's, SHORT for
-others.
+"""The limits, in characters, of messages that go into the column `said`: PASTED if the user wrote them, else
+SHORT.
 
-Longer messages go into the column `long`.
+Longer messages, and all tool results, go into the column `long`.
 """
 MOST_OF_TOOL = 400
 """How many characters of a tool result are indexed in a block.

@@ -33,7 +33,7 @@ MOST_OF_PART = 32
 LARGE_TAIL = 500
 """If more messages than this are unindexed, the result is marked as approximate.
 
-Unindexed messages have no blocks.
+The reason is that unindexed messages have no blocks.
 """
 
 

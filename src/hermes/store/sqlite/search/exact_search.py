@@ -129,7 +129,7 @@ def _take_first_of_each(
 ) -> tuple[list[int], bool]:
     """Return the first message of each conversation, and whether there may be more.
 
-    They are also added to `first`.
+    The messages are also added to `first`, by conversation.
     """
     for message_id in islice(ids, MOST_WALKED):
         first.setdefault(reader.value(ROOT, message_id), message_id)

@@ -29,7 +29,7 @@ from hermes.terms import join_fields
 ROWS_AT_ONCE, BYTES_AT_ONCE, CHANGED_AT_ONCE = 512, 160_000, 128
 """How much one transaction indexes, which takes about 20 ms.
 
-Other writers do not wait much longer for the lock.
+So other writers do not wait much longer than that for the lock.
 """
 
 WATERMARK = "SELECT value FROM index_progress WHERE name = 'messages'"
@@ -58,9 +58,9 @@ DELETE_OF_SESSION = "DELETE FROM messages WHERE session_id = ?"
 MERGE = "INSERT INTO messages_fts_words (messages_fts_words) VALUES ('optimize')"
 MERGE_SOME = "INSERT INTO messages_fts_words (messages_fts_words, rank) VALUES ('merge', ?)"
 PAGES_MERGED_AT_LEAST, BYTES_PER_PAGE_MERGED = 16, 512
-"""How many pages are merged with each batch: a minimum, plus one page per so many bytes of the batch.
+"""How many pages are merged with each batch: a minimum, plus one page per 512 bytes of the batch.
 
-This is about the size of the batch, once per level of a large index.
+This is about the size of the batch, multiplied by the number of levels of a large index.
 """
 BLOCK_TABLES = ("messages_fts_blocks", "messages_fts_ranges", "messages_fts_members")
 DROP_BLOCKS = """DROP TABLE IF EXISTS messages_fts_blocks; DROP TABLE IF EXISTS messages_fts_ranges;
@@ -167,10 +167,9 @@ def _follow(writer: SqliteWriter) -> bool:
 
 
 def _block_some(writer: SqliteWriter, batch: blocks.Batch, blocked: int, mark: int) -> int:
-    """Put some messages into blocks that were indexed before the store had blocks, from the id `blocked` to
-    `mark`.
+    """Put messages after the id `blocked`, up to `mark`, into blocks. Process only a limited number at once.
 
-    Return the new watermark of the blocks.
+    These messages were indexed before the store had blocks. Return the new watermark of the blocks.
     """
     size = count = 0
     for *row, length in writer.rows(ABOVE, blocked, mark, ROWS_AT_ONCE):

@@ -37,10 +37,10 @@ from hermes.store.values import Order
 VERY_COMMON = 10_000
 """A query with at least this many matches is very common, and its matches are not ranked."""
 LATELY = 2048
-"""To estimate how common a query is, its matches among this many of the newest messages are counted first.
+"""The number of newest messages in which matches are counted first, to estimate how common a query is.
 
-If their share is clearly below or above the limit, it is assumed for all messages, because counting all
-matches is expensive too.
+If the estimate for all messages is clearly below or above `VERY_COMMON`, it is used. Otherwise all matches
+are counted, which is expensive.
 """
 BEFORE_INDEX, BEFORE_INDEX_ONCE, SHORT = 512, 20_000, 20_000
 """How many of the newest messages are read before the index is used, for a prefix of one or two letters.
@@ -53,9 +53,9 @@ store of 70,000 messages.
 DENSE = 0.25
 """A prefix of one or two letters is dense if at least this share of messages matches it.
 
-Only for a dense prefix are the newest messages read before the index is used. In combination with a selective
-condition, a dense prefix is checked on the texts instead. Other prefixes are fast, because FTS5 merges their
-postings quickly.
+The newest messages are read before the index is used only for a dense prefix. If the query also has a
+selective condition, the index is used for that condition, and the dense prefix is checked in the texts. Other
+prefixes are fast, because FTS5 merges their postings quickly.
 """
 
 # The statements are built from these parts once, at import. Values are always bound.

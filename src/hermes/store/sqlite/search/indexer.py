@@ -148,8 +148,8 @@ class Indexer:
         """Index a batch if the write lock is free and no one else is indexing. Return whether a batch was
         indexed.
 
-        With `late`, too many rows are unindexed. The batch is then indexed even if others are indexing, after
-        waiting for the lock. So writers cannot outrun the index forever.
+        `late` means that too many rows are unindexed. The batch is then indexed even if others are indexing,
+        after waiting for the lock. So writers cannot outrun the index forever.
         """
         with self._indexing() as alone:
             if not alone and not late:

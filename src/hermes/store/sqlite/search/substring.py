@@ -155,7 +155,8 @@ def has_part(tree: Node) -> bool:
 
 
 def expand_parts(reader: SqliteReader, tree: Node, *, own: bool) -> Node:
-    """Return the tree, in which each part (`*part*`) has the terms that contain it in this snapshot.
+    """Return the tree with the terms for each of its parts (`*part*`): the terms of this snapshot that
+    contain the part.
 
     `own` means that the connection is scoped.
     """

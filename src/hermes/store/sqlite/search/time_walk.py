@@ -2,8 +2,8 @@
 
 Ids are in the order of insertion, which differs from the order of time after an import. No index covers the
 time of all messages. Instead, sessions are read by their last activity, and the messages of each session by
-their time. The messages of a session are read only once no message of the sessions before it is newer than
-its last activity.
+their time. Reading a session begins only when no message left in the sessions already begun is newer than the
+last activity of this session.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 The pages of the backup are written into the live file, through SQLite. SQLite's locks keep other programs out
 until the restore is complete, and the next opener rolls back an interrupted restore. The live file is not
-replaced by another file: a program that has the old file open, or is opening it, would continue to use it
-without its name, and its log would be replayed into the new file. Only if there is no database to write into,
-because the file is missing or is not a database, is a verified copy moved to the path of the store.
+replaced by another file: a program that has the old file open, or is opening it, would continue with a file
+that no longer has a name, and the log of this file would be replayed into the new file. Only if there is no
+database to write into, because the file is missing or is not a database, is a verified copy moved to the path
+of the store.
 """
 
 from __future__ import annotations
@@ -38,11 +39,10 @@ _PENDING_BYTE, _LOCK_BYTES = 0x40000000, 512
 
 
 def restore(path: Path, source: Path) -> None:
-    """Replace the content of the store by the backup `source`, after verifying it. The old content is kept as
-    a backup.
+    """Verify the backup `source`, and replace the content of the store by it.
 
-    Raise `StoreBusy` if another program has the store open. The caller must not hold the lock file beside the
-    store.
+    The old content is kept as a backup. Raise `StoreBusy` if another program has the store open. The caller
+    must not hold the lock file beside the store.
     """
     if not source.is_file():
         raise errors.make_error(errors.BackupFailed, f"{source} is not a file; {path} was left unchanged")

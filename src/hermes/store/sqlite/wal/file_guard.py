@@ -2,7 +2,7 @@
 
 POSIX locks belong to the process, not to the descriptor. Any `open`/`close` of the live file in this process,
 or a second SQLite library beside ours, silently drops the locks that show other processes that the file is in
-use. When the last of those processes closes the file, it checkpoints and deletes the write-ahead log,
+use. When the last of the other processes closes the file, it checkpoints and deletes the write-ahead log,
 although this process still writes to it. `integrity_check` finds nothing wrong afterwards. Three measures
 prevent this:
 
@@ -142,9 +142,7 @@ class Guard:
                 pass
 
     def identify_files(self) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-        """Return the identities (device and inode) of the log's index and of the log, as this process uses
-        them.
-        """
+        """Return the identities of the log's index and of the log that this process uses."""
         descriptors = self.index, None if self.log is None else self.log.descriptor
         index, log_file = map(identify, descriptors)
         return index, log_file
@@ -290,9 +288,9 @@ class Guard:
         return identity_of(self._beside) == self.identity
 
     def is_store_exchanged(self) -> bool:
-        """Return whether the file of the store is gone or was exchanged.
+        """Return whether the store's file was deleted or replaced.
 
-        It was deleted, or it was replaced by another file while its old log is still beside it.
+        A replacement counts only if the old log is still beside the new file.
         """
         if self.is_in_place():
             return False
