@@ -72,12 +72,12 @@ class Ticket:
         self.finished = False
         self.turn: threading.Lock | None = None  # a follower waits on it
         self.along: list[Ticket] = []  # the followers in its commit, if it leads
-        self.next: Ticket | None = None  # the follower that it wakes after it was woken
+        self.next: Ticket | None = None  # the follower to wake once this one was woken
         self.way = Inside()  # marks the call into SQLite, in whichever thread it runs
         self.gone = False  # no thread waits for it any more
         self.queue: CommitQueue | None = None
         self.outer: Ticket | None = None  # the write of the same thread that a signal handler has interrupted
-        self.settled = False  # interrupted, and it is now final whether it is stored
+        self.settled = False  # interrupted, and its outcome (stored or not) is final
 
 
 class Owner(Protocol):
@@ -200,7 +200,7 @@ class CommitQueue:
                     if len(self._waiting) == self._awaited and self._all_there.locked():
                         self._all_there.release()
             if ticket.turn is not None:
-                ticket.turn.acquire()  # released when the write is done, or when this thread is to lead
+                ticket.turn.acquire()  # released when the write is done, or this thread must lead
                 _wake(ticket.next)
             if not ticket.finished:
                 self._lead(ticket)
@@ -268,7 +268,7 @@ class CommitQueue:
                 self._leader = None  # no followers, and no waiting writes
                 return
             if self._leader is not ticket:
-                if ticket in self._waiting:  # no leader has taken it, and none may
+                if ticket in self._waiting:  # no leader has taken it, and no leader may take it now
                     self._waiting.remove(ticket)
                 # If the leader of this follower is running, the leader settles it.
                 ticket.settled = self._leader is None or ticket not in self._leader.along

@@ -66,8 +66,8 @@ BACKSTOP_PAGES = 4000
 MOST_REPLACEMENTS = 10
 """How many times opening is tried if the file or its log is replaced in the meantime."""
 
-# Search tables of an older form are excluded and made again: they had to be filled with terms, ASCII text too. The
-# query uses only the schema, which is readable even if the tables are not.
+# Search tables of an older form are excluded and made again: in them, even ASCII text had to be stored as
+# terms. The query uses only the schema, which is readable even if the tables are not.
 KEPT_UP = """SELECT name FROM sqlite_master WHERE name IN ('messages_fts_words', 'index_progress',
     'messages_fts_blocks', 'messages_fts_ranges', 'messages_fts_members') AND sql NOT LIKE '%tokenchars%'"""
 INDEX_TABLES = {"messages_fts_words", "index_progress"}

@@ -67,7 +67,7 @@ class ReaderPool:
         self._generation = 0
         self._is_open = True
         self._is_scarce = (
-            False  # descriptors are scarce: several simultaneous opens may all fail where one would not
+            False  # descriptors are scarce: if several threads open a connection at once, all may fail
         )
         self._open_serially = threading.Lock()
         self._taking_in_main = 0  # nesting depth of `take` in the main thread and its signal handlers

@@ -90,7 +90,7 @@ NEEDED = {
 }
 """Columns that every version of a session store has, and that tables of other programs with these names lack."""
 LOGS = ("-wal", "-journal")
-# Errors of a file that is unreadable, as opposed to one that is in use.
+# Errors that show that a file is unreadable, not only in use.
 BROKEN = (apsw.NotADBError, apsw.CorruptError, errors.StoreDamaged, UnicodeDecodeError)
 BUSY = (apsw.BusyError, apsw.LockedError)
 
@@ -147,7 +147,7 @@ class CopyEraser:
                 if session_ids:
                     self._rewrite(copy, self._of_ours)
                 elif any(file_swap.get_size(file_swap.beside(copy, ending)) for ending in LOGS):
-                    raise apsw.BusyError  # the last program to close a file removes its log, so it is open
+                    raise apsw.BusyError  # the last program to close a file removes the log, so one has it open
         except BROKEN as problem:
             if isinstance(problem, apsw.NotADBError) and recognition.adopt_encrypted(copy):
                 self._clean_backup(copy)

@@ -101,7 +101,7 @@ def decrypt_file(path: Path) -> Converted:
         sealed = _sealed_files(path)
         before = sealed_home.open_files(sealed)
         done = _convert(path, None, done=encryption.find_key(path) is None, keep_backups=False)
-        after = sealed_home.open_files(sealed)  # files that others sealed before the store was plain
+        after = sealed_home.open_files(sealed)  # files that others sealed while the store was still encrypted
         return done._replace(files=(*before.files, *after.files), left=(*done.left, *after.left))
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-_NEAR = 8  # how many descriptors below ours are checked before all of them are listed
+_NEAR = 8  # how many descriptors below ours are checked first, before all are listed
 
 _guards: dict[tuple[int, int], Guard] = {}
 _inherited: set[tuple[int, int]] = set()  # files that the parent process had open at the fork; unused here
