@@ -147,7 +147,7 @@ class CopyEraser:
                 if session_ids:
                     self._rewrite(copy, self._of_ours)
                 elif any(file_swap.get_size(file_swap.beside(copy, ending)) for ending in LOGS):
-                    raise apsw.BusyError  # the last program to close a file removes the log, so one has it open
+                    raise apsw.BusyError  # the last program to close it removes the log, so one has it open
         except BROKEN as problem:
             if isinstance(problem, apsw.NotADBError) and recognition.adopt_encrypted(copy):
                 self._clean_backup(copy)

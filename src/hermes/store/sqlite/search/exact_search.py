@@ -40,8 +40,8 @@ SHOWN = """SELECT m.id, m.session_id, m.role, m.content, m.content_kind, m.tool_
     (SELECT a.id FROM messages a
         WHERE a.session_id = m.session_id AND a.id > m.id AND a.active = 1 ORDER BY a.id LIMIT 1)
     FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value CROSS JOIN sessions s ON s.id = m.session_id"""
-# The beginning of a text is enough. If SQL returns fewer characters, a NUL may have cut the text, so all of it
-# is read.
+# The beginning of a text is enough. If SQL returns fewer characters, a NUL may have cut the text, so all of
+# it is read.
 NEIGHBOURS = """SELECT m.id, m.role, CASE WHEN length(substr(m.content, 1, 200)) = 200
     THEN substr(m.content, 1, 200) ELSE m.content END, m.content_kind
     FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value"""
