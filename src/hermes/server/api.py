@@ -1,7 +1,7 @@
 """The API server: an OpenAI-compatible HTTP interface to the agent. See docs/api-server.md.
 
 A client waits for its answer, so the server runs turns itself and does not use the gateway's mailboxes. A
-message cannot be delivered to a client that has no open request.
+client that has no open request cannot receive messages.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from hermes.server.request_handler import SESSION, ClientGone, RequestHandler
 log = logging.getLogger(__name__)
 
 LARGEST_BODY = 32 * 1024 * 1024
-"""The limit of a request body in bytes. Bodies can contain pictures in base64."""
+"""The maximum size of a request body in bytes. Bodies can contain pictures in base64."""
 CLIENT_GONE = 499
 EVERYBODY = "*"
 
@@ -182,8 +182,8 @@ def make_application(handler: RequestHandler, origins: Sequence[str]) -> Starlet
 
 
 class _Endpoint:
-    """One route. A request counts against the limits of its key until its whole answer is sent, also if it is
-    streamed."""
+    """One route. A request counts against the limits of its key until the whole answer is sent, even if the
+    answer is streamed."""
 
     def __init__(self, handler: RequestHandler, work: Work, origins: Sequence[str]) -> None:
         self._handler, self._work, self._origins = handler, work, origins

@@ -25,8 +25,8 @@ TYPES = {
 }
 LONGEST_LINE = 500
 DO_NOT_RETRY = {"X-Should-Retry": "false"}
-"""The header that tells OpenAI's client not to retry. The server has already retried the call to the model.
-"""
+"""The header that tells OpenAI's client not to retry, because the server has already retried the model
+call."""
 MESSAGES = {
     404: "there is nothing at this address",
     405: "this address does not accept this HTTP method",
@@ -73,7 +73,7 @@ def refuse_with_status(status: int, headers: Mapping[str, str] | None = None) ->
 
 
 def format_error_body(status: int) -> bytes:
-    """Return the error body for a status, for a connection on which no request could be read."""
+    """Return the error body for `status`. Used when no request could be read from the connection."""
     return json.dumps(refuse_with_status(status).body).encode()
 
 

@@ -19,14 +19,14 @@ from hermes.store.people import Principal
 PLATFORM = "api-server"
 SHORTEST_KEY = 16
 FINGERPRINT = 12
-"""A key without a name is named by this many hex digits of its SHA-256 hash."""
+"""The number of hex digits of a key's SHA-256 hash that are used as its name if the key has no name."""
 
 
 class Person(NamedTuple):
     name: str
     secret: bytes
-    """A secret derived from the key. It signs ids and history marks, so they are valid only for this person.
-    """
+    """A secret derived from the key. It signs response ids and history marks, so that they are valid only for
+    this person."""
 
     def __repr__(self) -> str:
         return f"Person({self.name!r})"
@@ -68,8 +68,8 @@ class Keys:
         return f"Keys of {len(self._people)}"
 
     def find_person(self, authorization: str) -> Person | None:
-        """Return the person of the key in an `Authorization` header, or None. Keys are compared in constant
-        time."""
+        """Return the person whose key is in the `Authorization` header, or None. Keys are compared in
+        constant time."""
         scheme, _, key = authorization.partition(" ")
         digest = sha256(key.strip().encode("latin-1", "replace")).digest()
         match = None

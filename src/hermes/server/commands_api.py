@@ -1,7 +1,7 @@
 """`/api/sessions/{id}/commands`: the shared slash commands, for programs.
 
-The terminal and chats run the same commands. Here the reply is sent as data. A command that only shows
-something runs without the lock of the conversation. Every other command holds the lock while it runs.
+These are the commands that the terminal and chats run, but the reply is sent as data. A command that only
+shows something runs without the lock of the conversation. Every other command holds the lock while it runs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from hermes.agent.subagents import Subagents
 
 NOT_SERVED = {"help": "GET /api/commands lists the commands"}
-"""Shared commands that the API does not offer, with the text that names the alternative."""
+"""Shared commands that the API does not offer, each with a text that names the alternative."""
 SERVED = tuple(command for command in COMMANDS if command.name not in NOT_SERVED)
 
 _BY_NAME = {name: command for command in COMMANDS for name in command.names}
@@ -169,7 +169,8 @@ async def _run(
 
 
 async def _read_events(handler: RequestHandler, events: AsyncIterator[Event]) -> list[Event]:
-    """Run the compression and return its notes and moves. Raise an API error if it fails."""
+    """Run the compression and return its `Note` and `Moved` events. Raise an API error if the compression
+    fails."""
     outcome: list[Event] = []
     async for event in events:
         if isinstance(event, Counted):
@@ -198,7 +199,7 @@ async def _ask_again(
 
 
 class ApiSurface:
-    """A program as a command surface. It cannot be asked for a confirmation."""
+    """The command surface of a program that uses the API. The program cannot be asked for a confirmation."""
 
     waiting, edits_files = 0, False
 
@@ -268,7 +269,7 @@ def encode_event(event: Event) -> dict[str, Any]:
 def encode_reply(value: Any) -> Any:
     """Convert a reply to JSON values.
 
-    A named tuple becomes an object with its field names. Rows are stripped of the server's private columns.
+    A named tuple becomes an object with its field names. The server's private columns are removed from rows.
     """
     match value:
         case tuple() if hasattr(value, "_asdict"):
@@ -282,7 +283,7 @@ def encode_reply(value: Any) -> Any:
 
 
 class _ApiChat(NamedTuple):
-    """The conversation of a program as the `ReplyChat` of the Markdown formatter."""
+    """The `ReplyChat` for the Markdown formatter: the conversation of a program that uses the API."""
 
     working_since: float | None
     was_trashed: bool = False
@@ -292,7 +293,8 @@ class _ApiChat(NamedTuple):
 
 
 class _ApiReplyContext(NamedTuple):
-    """The `ReplyContext` of a program. Its conversations are never reset automatically."""
+    """The `ReplyContext` of a program that uses the API. Conversations of the API are never reset
+    automatically."""
 
     source: Source
     chat: _ApiChat

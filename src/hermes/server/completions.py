@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`, with a whole or a streamed answer."""
+"""`POST /v1/chat/completions`. The answer is sent as a whole or streamed."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ def has_usage_option(body: Mapping[str, Any]) -> bool:
 
 
 def _refuse_unsupported(body: Mapping[str, Any]) -> None:
-    """Refuse options that change the format of the answer. Other options, such as `temperature`, are ignored:
-    the settings of the agent apply."""
+    """Refuse options that change the format of the answer. Other options, such as `temperature`, are ignored,
+    because the settings of the agent apply."""
     refuse_tools(body, "tools", "functions")
     if body.get("n") not in (None, 1):
         raise bad_request("a request gets one answer: n must be 1", "n", "unsupported")

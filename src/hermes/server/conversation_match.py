@@ -1,9 +1,11 @@
-"""The match of a request to a conversation.
+"""Finds the conversation that a request continues.
 
-A request continues the conversation that it names, or the one that its messages exactly extend. Otherwise it
-starts a new conversation. While another request or process works in the conversation, a request that names it
-is refused, and a request that only extends it gets a new conversation. A conversation is compared only while
-it is locked.
+A request continues the conversation that it names. If it names none, it continues the conversation whose
+messages it repeats exactly and extends. If there is no such conversation, it starts a new one.
+
+Another request or process may be working in that conversation. A request that names the conversation is then
+refused. A request that only extends it starts a new conversation. The messages of a conversation and of a
+request are compared only while the conversation is locked.
 
 Sessions of the API are never reset automatically. The reset settings apply only to chats.
 """
@@ -24,7 +26,7 @@ from hermes.server.locks import ConversationLocks, LockedConversation, make_mark
 from hermes.server.message_format import ChatMessage, RequestMessages, convert_rows
 
 MOST_NAMESAKES = 1000
-"""The maximum number of sessions with the same name in the trash."""
+"""If a session in the trash has the requested name, a number is added to the name. It stays below this limit."""
 REPLACED = "The session named {name} is in the trash. This continues in a new session, {session}."
 NOTHING = RequestMessages(None, (), ChatMessage("user", ""))
 
@@ -34,7 +36,7 @@ class Conversations:
         self._locks, self._index = locks, index
 
     async def open_named(self, person: Person, name: str, request: RequestMessages) -> LockedConversation:
-        """Lock the session with this id or client-chosen name, and create it if it does not exist.
+        """Lock the session whose id or client-chosen name is `name`. Create the session if it does not exist.
 
         Only the last message of the request is new. The messages before it are stored only if the session is
         empty.
@@ -61,8 +63,8 @@ class Conversations:
         return locked
 
     async def open_extended(self, person: Person, request: RequestMessages) -> LockedConversation:
-        """Lock the conversation that the request exactly extends. Start a new one with all its messages if
-        there is none."""
+        """Lock the conversation that the request exactly extends. If there is none, start a new conversation
+        with all messages of the request."""
         again = (*request.before, request.new)
         locked = await self._find_standing_at(person, again, request)
         if locked is None and request.before:
@@ -78,16 +80,17 @@ class Conversations:
         *,
         is_temporary: bool = False,
     ) -> LockedConversation:
-        """Lock a conversation that continues after the answer to a message.
+        """Lock a conversation in which `request` follows the answer to the message `message_id`.
 
-        It is the conversation of the message if that answer is its last one and the conversation is free.
-        Otherwise it is a new branch.
+        This is the conversation of the message if the answer is its last one and nobody else works in it.
+        Otherwise it is a new branch that ends with the answer. With `is_temporary`, it is always a new
+        branch.
         """
         store = self._locks.get_store(person)
         answered = await self._locks.run_in_thread(person, find_answer, store, session_id, message_id)
         locked = None if is_temporary else await self._locks.lock_if_free(person, session_id, request)
         try:
-            if locked is not None:  # locked: nobody else writes from here on
+            if locked is not None:  # nobody else writes from here on
                 answered = await self._locks.run_in_thread(person, find_answer, store, session_id, message_id)
                 if answered.since and convert_rows(answered.since) != (*request.before, request.new):
                     await self._locks.leave(locked)
@@ -111,7 +114,8 @@ class Conversations:
         return locked
 
     async def take_back(self, person: Person, session_id: str, message_id: int) -> None:
-        """Remove a message and its answer. If it is the first message, move the conversation to the trash."""
+        """Remove the message `message_id` and its answer. If no message comes before it, move the
+        conversation to the trash instead."""
         store = self._locks.get_store(person)
         await self._locks.run_in_thread(person, find_answer, store, session_id, message_id)
         locked = await self._locks.lock(person, session_id, NOTHING)
@@ -181,7 +185,7 @@ class Conversations:
     async def begin_new(
         self, person: Person, request: RequestMessages, *, is_temporary: bool = False
     ) -> LockedConversation:
-        """Begin a conversation with the messages of a request."""
+        """Begin a conversation with the messages of a request, and lock it."""
         store = self._locks.get_store(person)
         origin = person.source.to_dict()
         session_id = await self._locks.run_in_thread(person, lambda: store.create_session(origin=origin))
@@ -196,22 +200,23 @@ class Conversations:
 
 
 class AnsweredMessage(NamedTuple):
-    """A person's message, its answer, and the messages that follow."""
+    """A person's message with its answer, and the messages after the answer."""
 
     rows: list[dict[str, Any]]
-    """The message and all rows before the person's next message."""
+    """The person's message and all rows up to the person's next message."""
     since: list[dict[str, Any]]
 
     @property
     def end(self) -> tuple[str, int]:
-        """Return the session and the id of the last message of the answer. A summary may follow it."""
+        """Return the session and the id of the last message of the answer. This need not be the last row,
+        because a summary may follow."""
         last = [row for row in self.rows if row["role"] in ("assistant", "tool")][-1]
         return last["session_id"], last["id"]
 
 
 def find_answer(store: ScopedStore, session_id: str, message_id: int) -> AnsweredMessage:
-    """Return the answer to a message. Raise a 404 error if the message is missing, was removed or has no
-    answer."""
+    """Return the message `message_id` with its answer. Raise a 404 error if the message is missing, was
+    removed or has no answer."""
     rows = store.follow(session_id, message_id - 1) if store.get_session(session_id) else []
     if not rows or rows[0]["id"] != message_id:
         raise response_not_found()
@@ -227,8 +232,8 @@ def _matches(rows: Sequence[dict[str, Any]], messages: Sequence[ChatMessage]) ->
 
 
 def _mark_repeated(locked: LockedConversation, rows: Sequence[dict[str, Any]]) -> LockedConversation:
-    """Mark that the new message is already stored and has no answer, so that it is answered but not stored
-    again."""
+    """Record in `locked` that the new message is already stored without an answer. It is then answered, but
+    not stored again."""
     message_ids = [row["id"] for row in rows if row["role"] == "user"]
     return locked._replace(content=None, repeated_message_id=message_ids[-1])
 
@@ -238,8 +243,8 @@ def _make_named(store: ScopedStore, name: str) -> str:
 
 
 def _open_named(store: ScopedStore, name: str) -> tuple[str, bool]:
-    """Return the session with this name, and whether it replaces a session in the trash. Create it if it is
-    missing."""
+    """Return the session named `name`, and whether it replaces a session in the trash. Create the session if
+    it is missing."""
     if store.get_session(name) is not None:
         return name, False
     is_trashed = store.get_session(name, include_trashed=True) is not None

@@ -1,5 +1,5 @@
-"""The declaration of the API server as a platform: its settings and properties. It does not import the HTTP
-library."""
+"""The declaration of the API server as a platform: its settings and properties. This module does not import
+the HTTP library."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any

@@ -1,9 +1,9 @@
 """An index that finds a conversation by the history that a client sends. It survives a restart.
 
 The index maps each conversation to a mark: a keyed hash of the messages that its client knows. The hash uses
-the client's key, so a mark reveals nothing. The index is only a hint, and the stored messages are compared
-before they are used. A wrong or missing mark only leads to a new session. The index is not part of the
-routing table, because a row of that table is a chat, which is mirrored and can be reset.
+the client's key, so a mark reveals nothing. The index is only a hint: the stored messages are always compared
+with the request. If a mark is wrong or missing, the request only starts a new session. The index is not part
+of the routing table, because each row of that table is a chat, which is mirrored and can be reset.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from hermes import atomic_files, home
 
 MOST = 50_000
-"""The maximum number of conversations. The entry that was changed least recently is removed first."""
+"""The maximum number of conversations. The entry whose last change is the oldest is removed first."""
 MOST_ALIKE = 100
 """The maximum number of conversations with the same mark that `find` returns."""
 SPARE_LINES = 10_000

@@ -1,5 +1,5 @@
-"""Idempotency keys: a request that a client repeats with the same `Idempotency-Key` runs once and gets the
-same answer."""
+"""Idempotency keys: if a client repeats a request with the same `Idempotency-Key`, the request runs only
+once, and the client gets the same answer again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ HEADER = "Idempotency-Key"
 LONGEST_KEY = 200
 REMEMBERED_S = 10 * clock.MINUTE
 MOST_REMEMBERED, MOST_BYTES = 1000, 4 * 1024 * 1024
-"""The limits of the stored answers of one person. The oldest are removed first."""
+"""The maximum number and the maximum total size of the answers stored for one person. The oldest answers are
+removed first."""
 
 
 class _KnownRequest(NamedTuple):
@@ -34,8 +35,8 @@ class _KnownRequest(NamedTuple):
 
 
 class RepeatedRequests:
-    """The answers of the last minutes, in memory. Errors are not stored, so a repeated request runs again
-    after an error."""
+    """The answers of the last minutes, in memory. Errors are not stored, so a request that failed runs again
+    when it is repeated."""
 
     def __init__(self) -> None:
         self._known: dict[str, OrderedDict[str, _KnownRequest]] = {}
@@ -43,10 +44,10 @@ class RepeatedRequests:
     async def answer_once(
         self, person: str, key: str | None, details: object, work: Callable[[], Coroutine[Any, Any, Response]]
     ) -> Response:
-        """Run `work`, or return the answer of an earlier request with the same key.
+        """Run `work`, or return the answer of an earlier request with the same `key`.
 
-        Raise a 400 error if the key was used for a request with other `details`. A key of None runs `work`
-        without storing the answer.
+        Raise a 400 error if the key was used before with different `details`. If `key` is None, run `work`
+        and do not store the answer.
         """
         if key is None:
             return await work()

@@ -15,7 +15,7 @@ from hermes.server.declaration import ApiServerOptions
 from hermes.terms import index_text
 
 LONGEST_QUERY = 2000
-"""In characters."""
+"""The maximum length of a search query, in characters."""
 OPERATORS = ("AND", "OR", "NOT")
 
 
@@ -23,7 +23,7 @@ _DEFAULTS = ApiServerOptions()
 
 
 class Limits(NamedTuple):
-    """The limits. Each field is set by the option of the same name."""
+    """The limits of each key. Each field is set by the option of the same name."""
 
     requests_per_minute: int = _DEFAULTS.requests_per_minute
     concurrent_requests: int = _DEFAULTS.concurrent_requests
@@ -43,7 +43,7 @@ class Admission:
 
     @contextmanager
     def admit(self, key: str) -> Iterator[None]:
-        """Count a request of this key while the context is open. Raise a 429 error if the key exceeds a
+        """Count a request of `key` until the context is left. Raise a 429 error if the key exceeds a
         limit."""
         if self._open[key] >= self._limits.concurrent_requests:
             raise _refuse_too_many(

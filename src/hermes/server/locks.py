@@ -1,8 +1,8 @@
-"""Locks on conversations. A request locks its conversation, so nobody else writes while the request is
-handled.
+"""Locks on conversations. While a request is handled, it locks its conversation, so that nobody else writes
+there.
 
-A request holds the lease of the conversation. Each request is a separate lease holder in the store. Releasing
-the lock updates the history index.
+The lock is the lease of the conversation. In the store, each request is a separate lease holder. When the
+lock is released, the history index is updated.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ class LockedConversation(NamedTuple):
     content: Any
     """The new message, or None if the message is already stored and has no answer yet."""
     repeated_message_id: int | None = None
-    """The id of the message that is already stored, or None."""
+    """The id of the new message if it is already stored, otherwise None."""
     is_temporary: bool = False
     """Whether the conversation is moved to the trash when it is released."""
     note: str | None = None
-    """A note about the conversation for the client."""
+    """A note for the client about this conversation."""
 
     @property
     def current(self) -> str:
-        """Return the first session of the conversation, or of its replacement if it was deleted while it was
-        locked."""
+        """Return the first session of the conversation. If the conversation was deleted while it was locked,
+        return the session that replaces it."""
         return self.conversation.replaced_by or self.conversation_id
 
 
@@ -64,7 +64,7 @@ class ConversationLocks:
     def __init__(self, context: GatewayContext, index: HistoryIndex, workers: Workers) -> None:
         self._context, self._index, self._workers = context, index, workers
         self._working: dict[str, Conversation[ScopedStore]] = {}
-        """The locked conversations, by their first session."""
+        """The locked conversations, by the id of their first session."""
 
     def get_store(self, person: Person) -> ScopedStore:
         return self._context.db.scoped(person.principal)
@@ -92,7 +92,8 @@ class ConversationLocks:
     ) -> LockedConversation:
         """Lock the conversation of a session. Raise `LeaseHeld` if somebody else works in it.
 
-        `make_session` creates the session that replaces the conversation if it is deleted while it is locked.
+        If the conversation is deleted while it is locked, `make_session` creates the session that replaces
+        it.
         """
         store = self.get_store(person)
         root = await self._find_root(person, session_id)
@@ -112,8 +113,8 @@ class ConversationLocks:
         return LockedConversation(person, conversation, root, request.new.content)
 
     async def view(self, person: Person, session_id: str) -> Conversation[ScopedStore]:
-        """Return the conversation of a session for reading: the locked one if there is one, otherwise one
-        without a lease."""
+        """Return the conversation of a session for reading. If this person has it locked, return that object.
+        Otherwise return a new object without a lease."""
         working = self._working.get(await self._find_root(person, session_id))
         if working is not None and working.store.principal == person.principal:
             return working
@@ -156,7 +157,8 @@ class ConversationLocks:
         except errors.StoreError as problem:
             if locked.is_temporary:
                 log.error("a conversation with `store: false` could not be moved to the trash: %s", problem)
-            # Other conversations need no log line: without an index entry they only cannot be found by history.
+            # For other conversations nothing is logged. Without an index entry, a conversation is only not found
+            # by its history.
         finally:
             await locked.conversation.leave()
             del self._working[locked.conversation_id]

@@ -41,7 +41,8 @@ class RequestMessages(NamedTuple):
 def read_messages(
     messages: object, param: str, most: int, instructions: str | None = None
 ) -> RequestMessages:
-    """Read and check the messages of a request to either the completions or the responses API."""
+    """Read and check the messages of a request to the completions or the responses API. At most `most`
+    messages are allowed."""
     if not isinstance(messages, list) or not messages:
         raise bad_request(f"{param} must be a list of messages that is not empty", param)
     if len(messages) > most:
@@ -64,7 +65,8 @@ def read_messages(
 
 
 def join_answers(messages: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
-    """Join consecutive assistant messages into one and drop empty ones, as the client sees them."""
+    """Join consecutive assistant messages into one, without the empty ones. This is the form in which the
+    client knows them."""
     joined: list[ChatMessage] = []
     answer: list[Any] = []
     for message in messages:
@@ -79,7 +81,7 @@ def join_answers(messages: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
 
 
 def _join_texts(answer: list[Any]) -> list[ChatMessage]:
-    """Join the texts of an answer in one step. Appending them one by one would take quadratic time."""
+    """Join all texts of an answer with one call. Appending them one by one would take quadratic time."""
     if not answer:
         return []
     return [ChatMessage("assistant", answer[0] if len(answer) == 1 else BETWEEN.join(map(str, answer)))]

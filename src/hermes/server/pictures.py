@@ -1,7 +1,7 @@
 """Pictures that a request names by URL. The server fetches them and stores them as data URLs.
 
-If the model's endpoint fetched a URL, the client could reach the endpoint's own network. The content behind a
-URL can also change, while the conversation keeps the picture that the model saw.
+The model's endpoint must not fetch the URLs, because clients could then reach the endpoint's own network. In
+addition, the content behind a URL can change. The conversation keeps the picture that the model saw.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KEPT_S = 600.0
 KEPT_BYTES = 32 * 1024 * 1024
 
 Hold = Callable[[int], None]
-"""Count bytes that a request holds in memory. Raises an error if the request holds too many."""
+"""Counts bytes that a request holds in memory. Raises an error if the request holds too many."""
 
 
 class Pictures:

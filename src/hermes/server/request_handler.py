@@ -40,10 +40,11 @@ SESSION = "X-Hermes-Session-Id"
 LONGEST_NAME = 200
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 FIRST_WORD_S = 5.0
-"""How many seconds a stream waits for its first text. A failure within this time gets its own HTTP status."""
+"""How many seconds a stream waits for its first text. If the turn fails within this time, the response has
+the HTTP status of the error."""
 SILENCE_S = 15.0
-"""After this many seconds without text, the stream sends a comment, so that no proxy closes the connection.
-"""
+"""After this many seconds without text, the stream sends a comment line, so that proxies do not close the
+connection."""
 SILENT = b": still at work\n\n"
 
 
@@ -73,7 +74,7 @@ class RequestHandler:
         self.repeats = RepeatedRequests()
         self._turns: set[Turn] = set()
         self._commands: set[asyncio.Event] = set()
-        """The running commands. The event of a command is set when it ends."""
+        """The running commands, each as an event that is set when the command ends."""
         self._closing = False
 
     # ---------------------------------------------------------------- authentication, limits and body
@@ -131,7 +132,8 @@ class RequestHandler:
         return await self._workers.run(person.name, work, *args, **options)
 
     def reserve_thread(self, person: Person) -> AbstractAsyncContextManager[None]:
-        """Return a context that counts as one worker thread of the key, for work that uses other threads."""
+        """Return a context that counts as one worker thread of the person's key. Used for work that runs in
+        other threads."""
         return self._workers.reserve(person.name)
 
     async def read_body(self, request: Request, person: Person, parse: Callable[[dict[str, Any]], T]) -> T:
@@ -161,7 +163,7 @@ class RequestHandler:
     # ---------------------------------------------------------------- a turn
 
     async def begin_turn(self, person: Person, name: str | None, messages: RequestMessages) -> Turn:
-        """Start a turn in the named conversation. Without a name, use the conversation that the messages
+        """Start a turn in the conversation `name`. If `name` is None, use the conversation that the messages
         extend."""
         if name is None:
             return await self.begin_turn_in(self.conversations.open_extended(person, messages))
@@ -183,7 +185,7 @@ class RequestHandler:
 
     @contextmanager
     def keep_open(self) -> Iterator[None]:
-        """Mark a command as running, so that shutdown waits for it."""
+        """Mark a command as running while the context is open, so that shutdown waits for it."""
         end = asyncio.Event()
         self._commands.add(end)
         try:
@@ -212,7 +214,7 @@ class RequestHandler:
         return _Stream(turn, render(turn.iterate_pieces(SILENCE_S)))
 
     async def close(self, seconds: float) -> None:
-        """Refuse new turns and commands. Wait this many seconds for those that run, then stop them."""
+        """Refuse new turns and commands. Give the running ones `seconds` to end, then stop the turns."""
         self._closing = True
         running = [end.wait() for end in (*(turn.ended for turn in self._turns), *self._commands)]
         if running:
@@ -220,7 +222,7 @@ class RequestHandler:
         await self.stop()
 
     async def stop(self) -> None:
-        """Stop all turns. Their background work, such as titles, has a few seconds to finish."""
+        """Stop all turns. Their background work, such as making titles, has a few seconds to finish."""
         tasks = [turn.task for turn in self._turns]
         for turn in self._turns:
             turn.stop()
@@ -272,7 +274,8 @@ def make_session_headers(turn: Turn) -> dict[str, str]:
 
 
 def _add_session(failure: Refused, turn: Turn) -> Refused:
-    """Add the header with the session that stores the message, so that the client can retry there."""
+    """Add the header that names the session in which the message is stored, so that the client can retry in
+    that session."""
     failure.headers |= make_session_headers(turn)
     return failure
 
@@ -290,7 +293,7 @@ def _refuse_ending() -> Refused:
 async def _wait_while_connected(request: Request, turn: Turn, waiting: Coroutine[Any, Any, object]) -> None:
     """Wait for `waiting`. If the client disconnects first, stop the turn and raise `ClientGone`.
 
-    The turn stores its result so far.
+    A stopped turn stores its result so far.
     """
     something, leaving = asyncio.create_task(waiting), asyncio.create_task(_wait_for_disconnect(request))
     try:

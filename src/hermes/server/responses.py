@@ -1,7 +1,7 @@
 """`/v1/responses`: create, stream, continue, get and delete responses.
 
-No record is stored for a response. Its id contains the message that it answers and is signed with the key of
-its owner. The answer itself is part of the conversation.
+No separate record is stored for a response. The id of a response contains the id of the message that it
+answers, and is signed with the key of its owner. The answer itself is part of the conversation.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def encode_id(person: Person, session_id: str, message_id: int | None) -> str:
 
 
 def decode_id(person: Person, response_id: object) -> tuple[str, int]:
-    """Return the session and the message of a response id. Raise a 404 error if the id was signed with
-    another key."""
+    """Return the session id and the message id in a response id. Raise a 404 error if the response id is
+    invalid or was signed with another key."""
     text = (
         response_id.removeprefix(PREFIX)
         if isinstance(response_id, str) and response_id.startswith(PREFIX)

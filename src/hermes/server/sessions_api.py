@@ -1,4 +1,4 @@
-"""`/api/sessions`: the sessions of one key. Sessions of other people are answered with 404."""
+"""`/api/sessions`: the sessions of one key. A request for a session of another person gets a 404 response."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def list_sessions(handler: RequestHandler, request: Request, person: Perso
 
 
 async def search_sessions(handler: RequestHandler, request: Request, person: Person) -> Response:
-    """Return the best matching message of each session."""
+    """Search the sessions. Return one message for each matching session: its best match."""
     limit = _read_number(request, "limit", 20, MOST)
     query = request.query_params.get("q", "")
     check_query(query, handler.limits)
@@ -110,7 +110,7 @@ async def export_session(handler: RequestHandler, request: Request, person: Pers
 
 
 async def get_latest_descendant(handler: RequestHandler, request: Request, person: Person) -> Response:
-    """Return the last session of the conversation. It differs from the requested session after a compression."""
+    """Return the last session of the conversation. After a compression, this is not the requested session."""
     store, session = await find_session(handler, request, person)
     live = await handler.run_in_thread(person, store.get_compression_tip, session["id"])
     body = {"requested_session_id": session["id"], "session_id": live, "changed": live != session["id"]}

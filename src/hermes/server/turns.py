@@ -1,5 +1,5 @@
-"""The turn of a request. It runs in its own task. It is stopped if the client disconnects, and its result is
-stored."""
+"""The turn of a request. Each turn runs in a separate task. If the client disconnects, the turn is stopped
+and the result so far is stored."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class StreamText:
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
         self._resumes_with = ""
-        """A line that the next text begins with, or an empty string. It says that the text so far is not part
-        of the answer."""
+        """A line to send before the next text, or an empty string. The line says that the text sent so far is
+        not part of the answer."""
 
     def render(self, event: Event) -> str:
         """Return the text to send for an event. Call it before the event is added to the answer."""
@@ -97,8 +97,7 @@ class Turn:
             yield piece
 
     async def wait_until_begun(self, seconds: float) -> None:
-        """Wait for the first text or the end of the turn. Stop waiting this many seconds after the first
-        event."""
+        """Wait for the first text or the end of the turn, but at most `seconds` after the first event."""
         await self._first_event.wait()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):

@@ -27,7 +27,7 @@ class Workers:
         self._executor = ThreadPoolExecutor(threads, "api")
         self._running: Counter[str] = Counter()
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-        """The waiting jobs of each key. The key that is served next comes first."""
+        """The waiting jobs of each key. The first key is served next."""
 
     async def run(self, key: str, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         await self._get_thread(key)
@@ -43,7 +43,8 @@ class Workers:
 
     @asynccontextmanager
     async def reserve(self, key: str) -> AsyncIterator[None]:
-        """Count as one thread of the key, for work that uses other threads. The work must not call `run`."""
+        """Count as one thread of `key` while the context is open, for work that runs in other threads. That
+        work must not call `run`."""
         await self._get_thread(key)
         try:
             yield
