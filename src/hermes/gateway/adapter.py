@@ -1,8 +1,9 @@
-"""The adapter interface: connects one platform, through its own library, without access to sessions.
+"""The adapter interface. An adapter connects one platform to the gateway through the platform's own library.
+It has no access to sessions.
 
-An adapter receives (`run`) and delivers (`send`, `edit`, `typing`). It reports a failed delivery as one of
-four errors, because each needs a different reaction: not delivered and worth a retry, rate limited, never
-deliverable, or unknown.
+An adapter receives messages (`run`) and delivers messages (`send`, `edit`, `typing`). It reports a failed
+delivery as one of four errors, because each needs a different reaction: not delivered and worth a retry, rate
+limited, never deliverable, or unknown.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from hermes.gateway.inbound_events import Event, OfferedFile, Source
 
 
 class Receipt(NamedTuple):
-    """The result of handing in a message. When it is returned, the message may be acknowledged."""
+    """The gateway's result for a message that an adapter received. The adapter may now acknowledge the
+    message to the platform."""
 
     state: str
     """One of `accepted`, `duplicate`, `answered` (a command, answered at once), `unauthorised`, `limited`,
@@ -24,8 +26,8 @@ class Receipt(NamedTuple):
 
 
 Receive = Callable[[Event, Sequence[OfferedFile]], Awaitable[Receipt]]
-"""Hands in a message. Returns when the message is durable. If it raises, the adapter must not acknowledge the
-message, so that the platform delivers it again."""
+"""Passes a received message to the gateway. Returns when the message is durable. If it raises, the adapter
+must not acknowledge the message, so that the platform delivers it again."""
 
 
 class Capabilities(NamedTuple):
@@ -36,17 +38,17 @@ class Capabilities(NamedTuple):
     edits: bool = False
     """Whether a sent message can be edited. Needed for live previews of answers."""
     idempotent: bool = False
-    """Whether the platform ignores a second `send` with the same `idempotency_key`."""
+    """Whether the platform ignores a second `send` with an `idempotency_key` that it has already received."""
     edit_every: float = 1.0
     """Minimum seconds between two edits of a message."""
     allows_many_replies: bool = True
-    """Whether a message may get more than one reply. If not, only the final answer is sent."""
+    """Whether a message may get more than one reply. If False, only the final answer is sent."""
 
 
 class Adapter(Protocol):
     @property
     def name(self) -> str:
-        """The documented name of the platform: `telegram`."""
+        """The documented name of the platform, such as `telegram`."""
 
     @property
     def capabilities(self) -> Capabilities: ...
@@ -69,8 +71,8 @@ class Adapter(Protocol):
         """Deliver Markdown as a message in the platform's own format. Return the id of the message on the
         platform.
 
-        A repeated send of the same message has the same `idempotency_key`. `silent` requests delivery without
-        a notification.
+        If the same message is sent again, it has the same `idempotency_key`. `silent` requests delivery
+        without a notification.
         """
 
     async def edit(self, to: Source, message_id: str, text: str) -> None:
@@ -90,14 +92,16 @@ class Choice(NamedTuple):
 
     label: str
     text: str
-    """The command that a press sends, as if the person had typed it. At most 64 bytes."""
+    """The command that is sent when the button is pressed, as if the person had typed it. At most 64
+    bytes."""
 
 
 @runtime_checkable
 class OffersChoices(Protocol):
-    """An adapter whose platform has buttons. A press is received as an `Event` with `chosen`.
+    """An adapter whose platform has buttons. A button press is received as an `Event` with `chosen`.
 
-    `edit` removes the buttons of a message. Other adapters send only the text.
+    When `edit` changes a message, it also removes the buttons of the message. On platforms without buttons,
+    only the text of the message is sent.
     """
 
     async def offer(

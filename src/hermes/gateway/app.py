@@ -1,7 +1,8 @@
 """The gateway program: assembly, start, supervision and shutdown.
 
-On SIGTERM it accepts no more messages and lets running turns finish. Waiting messages stay in the store for
-the next start. A kill loses no message either: the next start resumes it.
+On SIGTERM the gateway accepts no more messages and lets running turns finish. Waiting messages stay in the
+store for the next start. If the process is killed, no message is lost either: the next start resumes the
+unfinished messages.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ STORE_THREADS = 16
 """Number of threads for store calls. Concurrent calls share a commit, which makes each of them cheaper."""
 STATUS_EVERY_S = 5.0
 DONE_RETENTION_S = 7 * clock.DAY
-"""How long processed messages are remembered, so that none is processed twice."""
+"""How long processed messages are remembered, so that a message that is delivered again is not processed
+twice."""
 WRITE_PROBE_KEY = "gateway_last_look"
 """Metadata key that is written to check whether the store is writable."""
 
@@ -252,7 +254,7 @@ def no_platform_error(wrong: Mapping[str, str]) -> errors.HermesError:
 
 
 async def _check_model(agents: StandardAgentProvider) -> None:
-    """Log a model error at the start, so that the operator sees it before a person writes."""
+    """Log a model error at the start, so that the operator sees it before the first message arrives."""
     try:
         await agents.open_model()
     except errors.HermesError as problem:

@@ -46,13 +46,13 @@ class GatewayContext:
         self.notify_chat_changed: Callable[[], None] = lambda: None
         """Called when a chat has changed."""
         self.approval_seconds: float = 10 * clock.MINUTE
-        """How long an approval may wait for an answer, in seconds."""
+        """How long an approval waits for an answer, in seconds."""
 
     def platform(self, name: str) -> PlatformSettings:
         return self.settings.platforms.get(name) or PlatformSettings(name)
 
     def store_setting(self, key: str, value: object) -> None:
-        """Write a platform setting to config.yaml, by its dotted path. It takes effect at once."""
+        """Write a platform setting to config.yaml, by its dotted path. The setting takes effect at once."""
         from hermes.config import config_file
 
         config_file.change(key, value)

@@ -37,10 +37,10 @@ class Source(NamedTuple):
     guild_id: str | None = None
     parent_chat_id: str | None = None
     message_id: str | None = None
-    """The id of the message, for replies."""
+    """The id of the message, to which an answer can reply."""
     handle: str | None = None
-    """The unique name of the person on the platform, such as @name on Telegram. `user_name` is chosen freely
-    and must never grant access."""
+    """The unique name of the person on the platform, such as @name on Telegram. In contrast, `user_name` can
+    be chosen freely and must never grant access."""
 
     @property
     def participant(self) -> str | None:
@@ -58,8 +58,8 @@ class Source(NamedTuple):
 
     @property
     def storable(self) -> Source:
-        """Return the source with lone surrogates replaced. Platforms may send them, but they cannot be
-        stored."""
+        """Return the source with lone surrogates replaced. Platforms may send lone surrogates, but the store
+        cannot hold them."""
         texts: dict[str, Any] = {
             name: replace_surrogates(value)
             for name, value in self._asdict().items()
@@ -68,7 +68,7 @@ class Source(NamedTuple):
         return self._replace(**texts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the documented form of an origin."""
+        """Return the source in the documented format of an origin."""
         data = self._asdict()
         always = {"platform": self.platform} | {name: data[name] for name in _ALWAYS}
         return always | {name: data[name] for name in _IF_ANY if data[name]}
@@ -100,7 +100,7 @@ class Attachment(NamedTuple):
 
 
 class OfferedFile(NamedTuple):
-    """A file that the platform offers. It is fetched only after the sender was authorised."""
+    """A file that the platform offers. It is fetched only after the sender is authorised."""
 
     kind: str
     name: str
@@ -118,12 +118,12 @@ class Event(NamedTuple):
     """The time of the message as the platform reports it."""
     attachments: tuple[Attachment, ...] = ()
     reply_to: str | None = None
-    """The text of the message that this one replies to, not its id."""
+    """The text (not the id) of the message that this message replies to."""
     edits: str | None = None
-    """The id of the message that this one is a new version of."""
+    """The id of the original message if this event is an edited version of it."""
     chosen: str | None = None
-    """The id of a button press. `text` is then the command of the button, and `source.message_id` the message
-    below which it is."""
+    """The id of a button press. `text` is then the command of the button, and `source.message_id` is the id
+    of the message that has the button."""
 
     @property
     def message_id(self) -> str | None:
@@ -146,8 +146,8 @@ class Event(NamedTuple):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Event:
-        """Parse the result of `to_dict`. Raise `InvalidArgument` for an incompatible form, for example of
-        another program version."""
+        """Parse the result of `to_dict`. Raise `InvalidArgument` if the format is incompatible, for example
+        written by another version of the program."""
         try:
             return cls(
                 Source.from_dict(data["source"]),

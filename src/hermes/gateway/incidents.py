@@ -1,6 +1,6 @@
 """Per-chat incidents for `/why`, such as resets, abandoned messages and unknown deliveries.
 
-The routing row of a chat stores the last few.
+The last few incidents of a chat are stored in its row of the routing table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 MOST = 20
 _lock = Lock()
-"""Deliveries and mailboxes change the entry of the same chat in different threads."""
+"""Held while the entry of a chat is changed, because deliveries and mailboxes change it in different
+threads."""
 
 
 class Incident(NamedTuple):
@@ -28,7 +29,7 @@ class Incident(NamedTuple):
 
 
 def add_incident(db: SessionDB, key: str, text: str) -> None:
-    """Add an incident. Ignored if the chat is unknown."""
+    """Add an incident to a chat. Do nothing if the chat is unknown."""
     new = {"at": clock.now(), "text": text}
     _change_entry(db, key, lambda entry: {"happened": [*entry.get("happened", []), new][-MOST:]})
 
@@ -41,8 +42,8 @@ def list_incidents(db: SessionDB, key: str) -> list[Incident]:
 
 
 def count_interruption(db: SessionDB, key: str, entry_id: int) -> int:
-    """Count an interruption: a process ended before this inbox entry was done. Return the number of
-    interruptions."""
+    """Record that a process ended before this inbox entry was done. Return how often that has happened to the
+    entry."""
 
     def increment(entry: dict[str, Any]) -> dict[str, Any]:
         before = entry.get("cut_off", {})
@@ -54,7 +55,8 @@ def count_interruption(db: SessionDB, key: str, entry_id: int) -> int:
 
 
 def note_arrival(db: SessionDB, key: str) -> None:
-    """Record that a person switched to another conversation in this chat. A switch counts as activity."""
+    """Record that a person switched to another conversation in this chat. For resets, a switch counts as
+    activity."""
     _change_entry(db, key, lambda entry: {"came": clock.now()})
 
 
@@ -79,7 +81,8 @@ def set_preview(db: SessionDB, key: str, entry_id: int, preview: str) -> None:
 
 
 def get_preview(db: SessionDB, key: str, entry_id: int) -> str | None:
-    """Return the preview that an earlier process left for this inbox entry, or None. The answer replaces it."""
+    """Return the platform message in which an earlier process showed a preview for this inbox entry, or None.
+    The answer replaces the preview."""
     preview = (_get_entry(db, key) or {}).get("preview", {})
     return preview["shown"] if preview.get("message") == entry_id else None
 

@@ -20,7 +20,8 @@ UP, MISCONFIGURED = "up", "misconfigured"
 class PlatformState(NamedTuple):
     name: str
     state: str
-    """One of connecting, up, down (retried), misconfigured (until the settings are fixed) or closed."""
+    """One of connecting, up, down (will be retried), misconfigured (not retried until the settings are fixed)
+    or closed."""
     since: float
     error: str | None = None
     """The last error."""
@@ -35,7 +36,7 @@ class Connections:
         self.states = {name: PlatformState(name, "connecting", clock.now()) for name in adapters}
         self._running: list[asyncio.Task[None]] = []
         self.hopeless = asyncio.Event()
-        """Set when no platform is connected and none will be until the settings are fixed."""
+        """Set when no platform is connected and none can be until the settings are fixed."""
 
     def open(self) -> None:
         for name, adapter in self._adapters.items():

@@ -13,7 +13,7 @@ Options = TypeVar("Options", bound=Section)
 
 
 def read_options(declared: type[Options], settings: PlatformSettings) -> Options:
-    """Return the options. Unset and empty options have their defaults. Raise `Misconfigured` for an invalid
+    """Return the options. Unset and empty options get their defaults. Raise `Misconfigured` for an invalid
     value."""
     values = {}
     for name, setting in list_settings(declared).items():

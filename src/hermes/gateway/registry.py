@@ -1,7 +1,7 @@
 """The registry of platforms. A new platform needs a folder with a `declaration`, and one line here.
 
-A declaration is data. The adapter that it names, with its SDK, is imported only when the platform is
-connected.
+A declaration is plain data that names its adapter. The adapter and its SDK are imported only when the
+platform is connected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Settings of the gateway, as declared in `config/settings_schema.py`, and of the configured platforms."""
+"""Settings of the gateway, as declared in `config/settings_schema.py`, and settings of the configured
+platforms."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ EXAMPLE = "telegram: {enabled: true}"
 class PlatformSettings(PlatformSection, frozen=True):
     name: str
     more: Mapping[str, Any] = {}
-    """The platform's own options that are set, including secrets. Names are in lower case."""
+    """Those of the platform's own options that are set, including secrets. Names are in lower case."""
 
     def __repr__(self) -> str:
         """Omit the option values, because they include secrets that must not be logged."""
@@ -50,7 +51,7 @@ class GatewaySettings(GatewaySection, frozen=True, kw_only=True):
     platforms: Mapping[str, PlatformSettings] = {}
     """All platforms with at least one setting, enabled or not."""
     origins: Mapping[str, str] = {}
-    """The origin of each value that is not a default, by its dotted path."""
+    """Where each value that is not a default was set, by the dotted path of the value."""
 
     @property
     def limits(self) -> Limits:
@@ -69,7 +70,8 @@ class GatewaySettings(GatewaySection, frozen=True, kw_only=True):
         return frozenset().union(*(platform.secrets for platform in self.platforms.values()))
 
     def find_policy(self, platform: str, chat_type: str, thread_id: str | None = None) -> ResetPolicy:
-        """Return the policy of the platform, or of the chat type, or the general policy, in this order."""
+        """Return the policy of the platform. If it has none, return that of the chat type, and otherwise the
+        general policy."""
         return self._find_named_policy(platform, chat_type, thread_id)[1]
 
     def find_policy_name(self, platform: str, chat_type: str, thread_id: str | None = None) -> str:
@@ -79,8 +81,8 @@ class GatewaySettings(GatewaySection, frozen=True, kw_only=True):
     def _find_named_policy(
         self, platform: str, chat_type: str, thread_id: str | None
     ) -> tuple[str, ResetPolicy]:
-        """Return the config key and the policy. A thread without its own policy uses the policy of its chat
-        type."""
+        """Return the config key and the policy. A thread uses the policy for threads, or that of its chat
+        type if there is none."""
         if platform in self.reset_by_platform:
             return f"reset_by_platform.{platform}", self.reset_by_platform[platform]
         in_thread = chat_type == "thread" or (bool(thread_id) and chat_type != "dm")
@@ -101,8 +103,8 @@ def read_gateway_settings() -> GatewaySettings:
 
 
 def parse_gateway_settings(values: Mapping[str, Any], *, file: str) -> GatewaySettings:
-    """Build the settings from parsed values. `file` names their origin; the values need not be saved there
-    yet."""
+    """Build the settings from parsed values. `file` is named as their origin, even if the values are not
+    saved there yet."""
     reader = _GatewayReader(values, file)
     found = {name: reader.read_section(name, declared) for name, declared in GATEWAY_SECTIONS.items()}
     general = GatewaySection(**found["gateway"])
@@ -120,7 +122,7 @@ def parse_gateway_settings(values: Mapping[str, Any], *, file: str) -> GatewaySe
 
 
 def get_value(settings: GatewaySettings, key: str) -> Any:
-    """Return the value at a dotted path, or its default. None if it has neither."""
+    """Return the value at the dotted path `key`, or its default. Return None if there is neither."""
     section, _, rest = key.partition(".")
     if not rest:
         return getattr(settings.keying, section)
@@ -142,7 +144,8 @@ class _GatewayReader(SettingsReader):
     def read_policies(
         self, section: str, owners: tuple[str, ...], general: ResetPolicy
     ) -> dict[str, ResetPolicy]:
-        """Read the policies of a section. A field that a policy does not set has the general value."""
+        """Read the policies of a section. A field that a policy does not set gets its value from
+        `general`."""
         policies = {}
         for owner, written in self._read_owned(section, f"{owners[0]}: {{mode: daily}}").items():
             if owner in owners:
@@ -155,8 +158,8 @@ class _GatewayReader(SettingsReader):
         return policies
 
     def read_platform(self, name: str, general: GatewaySection) -> PlatformSettings | None:
-        """Read the settings of a platform. Return None if nothing is set. Undeclared options are kept
-        unchecked."""
+        """Read the settings of a platform. Return None if nothing is set. Options that are not declared are
+        kept without a check."""
         declared = registry.PLATFORMS[name]
         common = list_settings(PlatformSection)
         known = {**common, **declared.settings}
@@ -194,7 +197,7 @@ class _GatewayReader(SettingsReader):
         return {aliases.get(name, name): variable for variable, name in names.items()}
 
     def _read_owned(self, section: str, example: str) -> dict[str, Mapping[str, Any]]:
-        """Return the settings of each owner in a section, by the owner's documented name."""
+        """Return the settings in a section for each platform or chat type, by its documented name."""
         sections: dict[str, Mapping[str, Any]] = {}
         for owner, inner in self.get_section(section, example).items():
             if inner is not None and not isinstance(inner, Mapping):
@@ -209,7 +212,8 @@ class _GatewayReader(SettingsReader):
         return sections
 
     def _refuse_everybody(self, platform: PlatformSettings, *, is_open: bool) -> None:
-        """Raise `BadConfig` for a `*` in a list of people. Access for everybody needs the explicit setting."""
+        """Raise `BadConfig` if a list of people contains `*`. Access for everybody needs the setting
+        `allow_all`. With `is_open`, `*` is allowed in `owners`."""
         for field, people in (("allowed_users", platform.allowed_users), ("owners", platform.owners)):
             if EVERYBODY in people and not (field == "owners" and is_open):
                 key = f"platforms.{platform.name}.{field}"

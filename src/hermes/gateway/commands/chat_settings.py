@@ -50,7 +50,8 @@ async def set_home(context: ChatCommandContext, words: str) -> CommandReply:
 
 
 async def pair(context: ChatCommandContext, words: str) -> CommandReply:
-    """Report a code that was not accepted. Access control handles a valid code before commands are parsed."""
+    """Reply that the code was not accepted. A valid code never reaches this command, because access control
+    handles it first."""
     if context.source.chat_type != "dm":
         return CommandReply("Send the code in a private chat.")
     return CommandReply("This code is not valid. `hermes gateway pair` prints a new one.")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hermes.conversation.file_restore import RestorePlan
 
 MOST_HITS = 5
-"""The number of search hits in a reply. It suits the screen of a telephone."""
+"""The number of search hits in a reply: few enough for the screen of a telephone."""
 
 
 def make_core_context(context: ChatCommandContext) -> CommandContext:
@@ -37,7 +37,7 @@ async def run_core_command(command: SharedCommand, context: ChatCommandContext, 
     """Run a shared command and return its reply.
 
     If the reply is a list, remember it for the sender, so that a number in their next command means an entry
-    of this list.
+    of that list.
     """
     reply = await command.run(make_core_context(context), words)
     if isinstance(reply, ConversationList | SearchHits):
@@ -46,7 +46,7 @@ async def run_core_command(command: SharedCommand, context: ChatCommandContext, 
 
 
 class ChatSurface:
-    """A chat as a command surface. It cannot ask for a confirmation."""
+    """The command surface of a chat. It cannot ask for a confirmation."""
 
     edits_files = False
 

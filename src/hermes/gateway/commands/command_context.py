@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from hermes.gateway.inbound.chat_approvals import PendingApproval
 
 MOST_LISTS = 200
-"""The maximum number of people in one chat whose last list is remembered."""
+"""The maximum number of people in one chat whose last list of conversations is remembered."""
 
 
 class RememberedLists:
-    """The last list of conversations that each person in a chat saw. `/resume 3` means the third entry of the
-    sender's list."""
+    """For each person in a chat, the last list of conversations that they saw. `/resume 3` means the third
+    entry of the sender's list."""
 
     def __init__(self) -> None:
         self._ids: OrderedDict[str, Sequence[str]] = OrderedDict()
@@ -43,7 +43,7 @@ class RememberedLists:
             self._ids.popitem(last=False)
 
     def get(self, source: Source) -> Sequence[str]:
-        """Return the session ids of the sender's last list. It is empty if there was no list."""
+        """Return the session ids of the sender's last list, or an empty sequence if there was no list."""
         return self._ids.get(self._identify_reader(source) or "", ())
 
     def _identify_reader(self, source: Source) -> str | None:
@@ -52,7 +52,7 @@ class RememberedLists:
 
 
 class ReplyChat(Protocol):
-    """The part of a chat that the format of a reply depends on."""
+    """The properties of a chat that affect the format of a reply."""
 
     @property
     def is_shared(self) -> bool:
@@ -76,7 +76,7 @@ class ReplyChat(Protocol):
 
 
 class ReplyContext(Protocol):
-    """The context that the format of a reply depends on."""
+    """The properties of a command's context that affect the format of a reply."""
 
     @property
     def source(self) -> Source: ...
@@ -108,7 +108,7 @@ class CommandChat(ReplyChat, Protocol):
 
     @property
     def session_id(self) -> str | None:
-        """The live session, or None."""
+        """The id of the live session, or None if there is none."""
 
     @property
     def incidents(self) -> Sequence[Incident]:
@@ -137,17 +137,17 @@ class ChatCommandContext(NamedTuple):
     topics: UserTopics | None = None
     """The Telegram topics of the sender's private chat, or None on other platforms."""
     next_reset: Callable[[], float | None] = lambda: None
-    """Return when this chat starts a new conversation automatically if nobody writes, or None if it never
-    does."""
+    """Returns when this chat will automatically start a new conversation if nobody writes until then. Returns
+    None if it never will."""
     is_owner: bool = False
     """Whether the sender is an owner of this installation."""
     can_approve: bool = False
-    """Whether the sender may answer approvals: they are an owner, and this is a private chat."""
+    """Whether the sender may answer approvals. This requires an owner in a private chat."""
     sent_at: float | None = None
     """When the command was sent, according to the platform. Set only for commands that are answered
     immediately."""
     message_id: str | None = None
-    """The message id, which identifies repeated deliveries. Set only for commands that are answered
+    """The message id, by which a repeated delivery is recognised. Set only for commands that are answered
     immediately."""
 
     @property
@@ -163,7 +163,7 @@ class CommandReply(NamedTuple):
     next_content: Any = None
     """A message that the agent answers as if the person had sent it. Used by `/retry`."""
     repeats_last: bool = False
-    """Whether the agent answers the last stored message now. Used by `/retry`."""
+    """Whether the agent now answers the last stored message. Used by `/retry`."""
 
 
 ChatCommand: TypeAlias = Command[ChatCommandContext, CommandReply]

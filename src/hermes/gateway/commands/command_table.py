@@ -40,7 +40,7 @@ class FoundCommand(NamedTuple):
     """A command that was found in a message."""
 
     name: str
-    """The name of the command. If there is no such command, the name as it was typed."""
+    """The name of the command. For an unknown command, the name as it was typed."""
     words: str
     at_once: bool
     """Whether the command is answered immediately, even while a turn is running."""
@@ -51,7 +51,7 @@ class FoundCommand(NamedTuple):
 def find_command(text: str) -> FoundCommand | None:
     """Return the command in a message, or None if the message is for the agent.
 
-    An unknown command is also returned, so that the person learns immediately about the typing error.
+    An unknown command is returned too, so that it is answered immediately with an error.
     """
     typed = split_command(text)
     if typed is None:
@@ -71,8 +71,8 @@ def find_command(text: str) -> FoundCommand | None:
 async def run_command(command: FoundCommand, context: ChatCommandContext) -> CommandReply:
     """Run a command and return its reply.
 
-    An error becomes a reply of one line that reveals nothing about other people or the machine. `LeaseLost`
-    is raised: the process that took the conversation over also runs the command.
+    An error becomes a reply of one line that reveals nothing about other people or the machine. Only
+    `LeaseLost` is raised: another process has taken over the conversation, and that process runs the command.
     """
     own, shared = _OWN.get(command.name), shared_commands.BY_NAME.get(command.name)
     try:

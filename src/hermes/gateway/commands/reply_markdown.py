@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hermes.conversation.commands.wording import Line, Part
 
 SHOWN, LONGEST = 20, 120
-"""The number of messages that `/history` shows, and the maximum number of characters of each."""
+"""The number of messages that `/history` shows, and the maximum number of characters of each message."""
 SPEAKERS = {"user": "You", "assistant": "Hermes"}
 IN_CHATS = {
     Reason.MODEL_IS_FIXED: "All chats use the same model. Run `hermes setup` on the server to change it.",
@@ -43,7 +43,7 @@ IN_CHATS = {
     ),
     Reason.SHARED_CONVERSATION: "That conversation is shared in this room; this one is only yours.",
 }
-"""Refusals with a text that is specific to chats."""
+"""The reasons for a refusal that have a different text in chats, with that text."""
 
 
 async def format_reply(context: ReplyContext, reply: Reply) -> CommandReply:
@@ -247,5 +247,5 @@ _FORMATTERS: dict[type, Callable[[ReplyContext, Any], str]] = {
     replies.Memory: _format_memory,
     replies.Help: _format_help,
 }
-"""The formatter of each reply that needs more than the texts of `wording`. `format_reply` handles `AskAgain`
-and `Compressing` itself."""
+"""The formatters of the replies for which the texts of `wording` are not enough. `format_reply` handles
+`AskAgain` and `Compressing` itself."""

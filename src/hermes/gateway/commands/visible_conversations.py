@@ -1,8 +1,8 @@
 """The conversations that a chat may show or open.
 
-A person's store handle contains only their own conversations and those of the room. A chat with several
-readers needs more: private conversations are neither shown nor opened there. Conversations of other people
-are treated as missing.
+A person's store handle contains only their own conversations and those of the room. For a chat with several
+readers, this is not strict enough: private conversations must be neither shown nor opened there.
+Conversations of other people are treated as missing.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class ChatVisibility:
 
     @property
     def can_show_memory(self) -> bool:
-        """Whether the memory may be shown. A shared chat has its own agent, and all its participants may see
-        its memory."""
+        """Whether the memory may be shown. A shared chat has an agent of its own, whose memory all
+        participants may see. In other chats, memory is shown only if the chat is private."""
         return self._context.chat.is_shared or not self.has_audience
 
     def can_show(self, row: Row) -> bool:
@@ -46,8 +46,8 @@ class ChatVisibility:
         return is_from_this_chat(self._context, row) and row["chat_type"] != "dm"
 
     def can_open(self, row: Row) -> bool:
-        """Return whether this chat may continue a conversation. A shared chat may continue only shared
-        conversations."""
+        """Return whether this chat may continue the conversation `row`. A shared chat may continue only
+        shared conversations."""
         who = self._principal
         owner = who.room if self._context.chat.is_shared else who.person or who.room
         return bool(row["owner"] == owner and self.can_show(row))
@@ -63,10 +63,11 @@ def is_from_this_chat(context: ChatCommandContext, row: Row) -> bool:
 
 
 def describe_empty(context: ReplyContext) -> str:
-    """Return why a chat has no conversation: the last one was moved to the trash, or there was none."""
+    """Return a text that says why the chat has no conversation: the last one was moved to the trash, or there
+    never was one."""
     return IN_TRASH if context.chat.was_trashed else NOTHING_SAID
 
 
 def describe_private(count: int) -> str:
-    """Return the line about the private conversations that this chat does not show."""
+    """Return the line that says how many private conversations this chat does not show."""
     return f"{format_plural(count, 'private conversation')} not shown here: ask me in a private chat."

@@ -1,6 +1,6 @@
 """`/why`: the recent incidents of a chat, such as resets and compressions, with their times and reasons.
 
-The list shows people that an older conversation was replaced, not lost.
+From the list, people see that an older conversation was replaced and not lost.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ def _format_session(session: Relative) -> str:
 
 
 def _switches_away(context: ChatCommandContext) -> Iterator[Incident]:
-    """Yield an incident for each conversation of this chat that was left for another one."""
+    """Yield an incident for each time that this chat switched from one conversation to another with
+    `/resume`."""
     visibility = ChatVisibility(context)
     for row in context.store.search_sessions(limit=MOST_SCANNED):
         if row["end_reason"] != "session_switch" or row["ended_at"] is None:

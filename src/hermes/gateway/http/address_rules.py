@@ -1,8 +1,9 @@
-"""Rules for connections to URLs from outside: webhook callbacks and images of API requests.
+"""Rules for connections to URLs that come from outside: webhook callbacks and images of API requests.
 
-Hosts that the operator configured are trusted. Any other address must be public and use https on port 443.
-Its name is resolved once, and the connection goes to the checked IP address, so that a DNS change cannot
-redirect it. The client follows no redirects and ignores the proxy settings of the environment.
+Hosts that the operator configured are trusted. Any other URL must use https on port 443, and all addresses of
+its host must be public. The host name is resolved once, and the connection goes to the checked IP address, so
+that a DNS change cannot redirect it. The client follows no redirects and ignores the proxy settings of the
+environment.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class AllowedHosts:
         self._hosts = frozenset(_parse_host(setting, host) for host in hosts)
 
     def allows(self, url: str) -> bool:
-        """Return whether the URL is on an allowed host. A host without a port is allowed on the default
-        ports."""
+        """Return whether the URL is on an allowed host. An entry without a port allows only the default port
+        of the scheme."""
         try:
             # Use the parser of the HTTP client. Another parser might find a different host in the same text.
             parsed = httpx2.URL(url)
@@ -63,7 +64,7 @@ class AllowedHosts:
 
 
 def open_client() -> httpx2.AsyncClient:
-    """Open a client without redirects, proxies and `.netrc`. Redirects could lead to hosts that are not
+    """Open a client that uses no redirects, proxies or `.netrc`. Redirects could lead to hosts that are not
     allowed.
 
     Connections are not reused: if the other side has closed a reused connection, it is unknown whether the

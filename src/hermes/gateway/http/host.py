@@ -1,9 +1,9 @@
 """The HTTP host for all listeners of the gateway, with limits against abuse.
 
-It runs in the caller's event loop, installs no signal handlers, prints nothing, and ends when it is
-cancelled. A body that is too large or too slow is refused while it is read. The app receives an
-`HTTPException` (413, 408, or 503 if too many body bytes are in memory) and can write the response itself. The
-numbers are in `limits`.
+The host runs in the caller's event loop, installs no signal handlers, prints nothing, and ends when it is
+cancelled. A body is refused while it is read: the app gets an `HTTPException` and can write the response
+itself. The status is 413 if the body is too large, 408 if it arrives too slowly, and 503 if too many body
+bytes are in memory. The limits that all servers share are in `limits`.
 """
 
 from __future__ import annotations
@@ -36,24 +36,26 @@ log = get_logger(__name__)
 LARGEST_BODY = 1024 * 1024
 LARGEST_HEADERS = 16 * 1024
 REQUEST_S = 10
-"""Timeout for request headers, on new and on reused connections."""
+"""Maximum seconds for receiving the request headers, on new and on reused connections."""
 BODY_S = 30
 KEEP_ALIVE_S = 5
 GRACE_S = 5
 """How long open requests may continue during shutdown."""
 SEND_S = 30
-"""How long a client may stop reading while a response is being sent."""
+"""Maximum seconds during which a client reads nothing while a response is being sent."""
 LINGER_S = 5
 """How long a closing connection may take to send its remaining bytes."""
 ACCEPT_AT_ONCE = 16
-"""Connections that the event loop accepts in one step. Each takes a file descriptor before it is checked."""
+"""Connections that the event loop accepts in one step. Each uses a file descriptor even before the limits are
+checked."""
 BACKLOG = 1024
 PIECE = 64 * 1024
 HOLDER = "hermes.holder"
-"""Key in the ASGI scope: the holder to whom body bytes are charged. An app sets it after authentication."""
+"""Key in the ASGI scope: the key or address that is charged for body bytes. An app sets it after
+authentication."""
 HOLD = "hermes.hold"
-"""Key in the ASGI scope: a function that charges more bytes to the request. It raises `HTTPException` at the
-limit."""
+"""Key in the ASGI scope: a function that charges more bytes to the request. The function raises
+`HTTPException` at the limit."""
 LAST_PORT = 65535
 NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
@@ -66,7 +68,8 @@ def plain_error_body(status: int) -> bytes:
 
 
 def error_handlers(shape: Shape = plain_error_body) -> dict[Any, ExceptionHandler]:
-    """Return exception handlers that give every error response this shape, including those of the framework."""
+    """Return exception handlers that build the body of every error response with `shape`, including errors of
+    the framework."""
 
     async def answer(_: Request, problem: Exception) -> Response:
         status, headers = 500, {"Connection": "close"}
@@ -86,7 +89,7 @@ async def serve(
     largest_body: int = LARGEST_BODY,
     shape: Shape = plain_error_body,
 ) -> None:
-    """Serve until cancelled. Port 0 selects a free port. `ready` is called with the port when requests are
+    """Serve until cancelled. Port 0 selects a free port. `ready` is called with the port once requests are
     accepted.
 
     `shape` builds the bodies of errors that no app handles: invalid HTTP and too many connections.
@@ -124,7 +127,7 @@ async def serve(
         server.end()
         try:
             await running
-        finally:  # also if the wait is cancelled
+        finally:  # even if the wait is cancelled
             server.hang_up()
             for listener in sockets:
                 listener.close()
@@ -160,7 +163,7 @@ def _bind_socket(
 ) -> socket.socket:
     listener = socket.socket(family, kind, protocol)
     try:
-        if os.name == "posix":  # on other systems it would take a port that is in use
+        if os.name == "posix":  # on other systems the option allows a port that is in use
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -202,7 +205,8 @@ class _Server(uvicorn.Server):
         self._ready()
 
     async def main_loop(self) -> None:
-        """Tick once a second, which is enough for the Date header. The library would tick ten times a second."""
+        """Tick once a second, which is often enough to update the Date header. The library would tick ten
+        times a second."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
@@ -225,7 +229,7 @@ class _Server(uvicorn.Server):
 
 
 class _Connection(H11Protocol):
-    """A connection with timeouts that is subject to the limits of the process.
+    """A connection with timeouts, subject to the limits of the process.
 
     The library has no timeout for slow headers or for a client that does not read the response.
     """
@@ -322,8 +326,8 @@ def _phrase(status: int) -> str:
 
 
 class _BodyLimit:
-    """ASGI wrapper that limits the size and the time of a request body. It responds with 500 if the app
-    fails."""
+    """ASGI wrapper that limits the size of a request body and the time to receive it. It responds with 500 if
+    the app fails."""
 
     def __init__(self, app: ASGIApp, largest: int, guard: Guard, shape: Shape) -> None:
         self._app, self._largest, self._guard, self._shape = app, largest, guard, shape
@@ -366,8 +370,8 @@ def _split_body(message: Message) -> Iterator[Message]:
 class _LimitedBody:
     """A request body with a size limit and a deadline.
 
-    A refused request is not disconnected, because the client would lose the response while it still sends.
-    The rest of its body is discarded.
+    The connection of a refused request is not closed at once, because a client that is still sending would
+    lose the response. The rest of the body is discarded.
     """
 
     def __init__(self, receive: Receive, largest: int, scope: Scope, guard: Guard) -> None:

@@ -1,7 +1,7 @@
 """Limits on request JSON: the number of values and the nesting depth.
 
-A small body can become many objects: 30 MB of `[],[],…` take 700 MB when parsed. So values are counted before
-parsing, and the depth is checked before any code walks through the values.
+A small body can become many objects: 30 MB of `[],[],…` take 700 MB when parsed. Therefore values are counted
+before parsing, and the depth is checked before any code walks through the values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ class TooComplex(ValueError):
 
 
 def check_value_count(body: bytes | bytearray, most: int = MOST_VALUES) -> None:
-    """Raise `TooComplex` if a body may hold too many values. Separators inside strings are counted too."""
+    """Raise `TooComplex` if `body` may contain more than `most` values. The count is an upper bound, because
+    separators inside strings are counted too."""
     if sum(body.count(mark) for mark in (b",", b"[", b"{")) > most:
         raise TooComplex(f"the body has more than {most:,} values")
 

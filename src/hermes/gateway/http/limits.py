@@ -18,20 +18,22 @@ from hermes.gateway.rate_limit import TokenBuckets
 
 MB = 1024 * 1024
 SMALL_BODY = 64 * 1024
-"""Bytes of each body that are not counted, so that small requests succeed while large ones fill the pool."""
+"""The first bytes of each body are not counted, so that small requests succeed even while large ones fill the
+pool."""
 SPARE_DESCRIPTORS = 128
-"""File descriptors reserved for the store, logs and model calls. At least a quarter of all is reserved."""
+"""File descriptors reserved for the store, logs and model calls. If a quarter of all descriptors is more,
+that is reserved."""
 FEWEST_CONNECTIONS = 16
 
 IDLE, RECEIVING, BUSY = range(3)
-"""Connection states: no request yet, a body is being received, a response is being made."""
+"""Connection states: no request is open, a body is being received, a response is being made."""
 
 
 _DEFAULTS = GatewaySection()
 
 
 class Limits(NamedTuple):
-    """The settings with these names in the `gateway` section."""
+    """The limits. Each field is the setting of the same name in the `gateway` section."""
 
     connections: int = _DEFAULTS.connections
     connections_per_address: int = _DEFAULTS.connections_per_address
@@ -48,14 +50,14 @@ class Connection(Protocol):
         """IDLE, RECEIVING or BUSY."""
 
     def evict(self) -> None:
-        """Close at once."""
+        """Close the connection at once."""
 
 
 class ConnectionTable:
     """All open connections, least recently used first.
 
-    If there are too many, a new connection replaces the least recently used idle one. So a client that only
-    keeps connections open cannot block others.
+    If there are too many, a new connection replaces the least recently used idle one. A client that only
+    keeps connections open therefore cannot block others.
     """
 
     def __init__(self, most: int, per_address: int) -> None:
@@ -80,7 +82,7 @@ class ConnectionTable:
         return True
 
     def touch(self, connection: Connection) -> None:
-        """Mark a connection as most recently used, after a response."""
+        """Mark a connection as most recently used. Called after a response."""
         if connection in self._open:
             del self._open[connection]
             self._open[connection] = None
@@ -93,8 +95,8 @@ class ConnectionTable:
                 del self._addresses[connection.address]
 
     def _evict(self, candidates: Iterable[Connection]) -> bool:
-        """Evict the oldest idle connection, or the oldest that is receiving a body. Return False if there is
-        none."""
+        """Evict the least recently used idle connection. If none is idle, evict the least recently used one
+        that is receiving a body. Return False if there is neither."""
         chosen: Connection | None = None
         for other in candidates:
             state = other.state
@@ -111,7 +113,7 @@ class ConnectionTable:
 
 class BodyPool:
     """Counts the request body bytes in memory over all connections. One holder (a key or an address) may use
-    half."""
+    at most half of the limit."""
 
     def __init__(self, most: int) -> None:
         self._most, self._used = most, 0
@@ -148,7 +150,7 @@ class Guard:
 
 
 def connection_limit(limits: Limits) -> int:
-    """Return the configured number of connections, capped by the file descriptors of the process."""
+    """Return the configured number of connections, or fewer if the process has too few file descriptors."""
     descriptors = _soft_descriptor_limit()
     if descriptors is None:
         return limits.connections
