@@ -1,8 +1,8 @@
 """Access control: who may talk to the agent, who owns the machine, and how many messages a person may send.
 
 Nobody has access by default. Access is granted by name (`allowed_users`, `owners`), by a code (`hermes
-gateway pair`), or to everybody (`allow_all`). Bots never have access, because two of them would answer each
-other without end. On platforms with a shared secret, the secret grants access.
+gateway pair`), or to everybody (`allow_all`). Bots never have access, because two bots would answer each
+other without end. On platforms with a shared secret, everybody who knows the secret has access.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class AccessControl:
         self._buckets = TokenBuckets(settings.messages_per_minute)
 
     def is_admitted(self, source: Source) -> bool:
-        """Return whether messages of this person reach the store and the model."""
+        """Return whether this person has access: only then do their messages reach the store and the
+        model."""
         platform = self._settings.platforms.get(source.platform)
         if platform is None or source.is_bot:
             return False
@@ -53,16 +54,18 @@ class AccessControl:
         return any(self._pairings.is_owner(source.platform, user_id) for user_id in _user_ids(source))
 
     def can_approve(self, source: Source) -> bool:
-        """Return whether the person can approve actions here: an owner in a private chat.
+        """Return whether the person can approve actions in this chat. Only an owner in a private chat can.
 
-        Platforms with a shared secret are used by programs, which cannot approve.
+        On platforms with a shared secret nobody can, because those platforms are used by programs.
         """
         return source.chat_type == "dm" and not _has_shared_secret(source.platform) and self.is_owner(source)
 
     def try_pairing(self, source: Source, text: str) -> Paired | None:
-        """Grant access to a person who sends a valid code in a private chat. Return None for any other text.
+        """Grant access to a person who sends a valid code in a private chat. Return None if the text is not a
+        valid code.
 
-        A person who already has access must write `/pair CODE`. Any other text is for the agent.
+        A person who already has access must write `/pair CODE`. A code without `/pair` is then a message for
+        the agent.
         """
         if (
             source.chat_type != "dm"
@@ -79,7 +82,7 @@ class AccessControl:
         try:
             name = source.handle or source.user_name
             return self._pairings.try_code(source.platform, source.user_id, name, code)
-        except HermesError as problem:  # nothing that a stranger sends may end anything here
+        except HermesError as problem:  # a stranger's message must not cause a failure
             _log.error("a pairing code could not be checked: %s", problem)
             return None
 
@@ -88,14 +91,15 @@ class AccessControl:
         return self._pairings.check(report=True)
 
     def check_rate(self, source: Source) -> tuple[bool, bool]:
-        """Return whether the person is within the rate limit, and if not, whether to notify them now."""
+        """Return two values: whether the person is within the rate limit, and if not, whether to notify them
+        now."""
         if not self._settings.messages_per_minute:
             return True, False
         return self._buckets.take(f"{source.platform}:{source.participant or source.chat_id}", self._now())
 
 
 def describe_access(settings: GatewaySettings, pairings: Pairings) -> Iterator[tuple[str, str]]:
-    """Yield each enabled platform and one line about who may talk there."""
+    """Yield the name of each enabled platform, with one line that says who may talk to the agent there."""
     paired = pairings.list_known()
     for name, platform in settings.enabled.items():
         yield name, _describe_platform_access(platform, sum(person.platform == name for person in paired))
@@ -125,7 +129,8 @@ def _user_ids(source: Source) -> set[str]:
 
 
 def _is_among(people: frozenset[str], source: Source) -> bool:
-    """Return whether the person is in the list, by id or by unique handle. Handles are case-insensitive."""
+    """Return whether `people` contains the id or the unique handle of the person. Handles are
+    case-insensitive."""
     if not people.isdisjoint(_user_ids(source)):
         return True
     if not source.handle:

@@ -1,8 +1,9 @@
 """The text of an approval question: the whole command, the reason, and how to answer.
 
-Invariant: a person approves only what they were shown. Command and diff are in code blocks that their content
-cannot close. Invisible characters are spelled out. A long text is split so that the joined blocks are exactly
-the text. A text that does not fit into a few messages cannot be approved in a chat.
+Invariant: a person approves only what they were shown. The command and the diff are in code blocks, and their
+content cannot close the block. Invisible characters are spelled out. A long text is split into several
+blocks, which together contain exactly the text. A text that does not fit into a few messages cannot be
+approved in a chat.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ Measure = Callable[[str], int]
 MOST_PARTS = 8
 """Maximum number of messages for a command and its diff."""
 OUTCOME_ROOM = 200
-"""Characters reserved in the last message for the outcome, which is added later."""
+"""Characters that are left free in the last message, because the outcome is added there later."""
 SHORTEST_MESSAGE = 1000
-"""Minimum message length of a platform. Below it no question fits."""
+"""On a platform whose messages cannot be this long, no question can be asked."""
 LONGEST_REASON = 400
 LONGEST_PREFIX = 80
 
@@ -38,7 +39,8 @@ def fence_code(text: str, language: str = "") -> str:
 
 
 def split_code(text: str, longest: int, measure: Measure = len, language: str = "") -> list[str]:
-    """Split a text into chunks. Each fits into `longest` as a code block, and joined they are the text."""
+    """Split a text into chunks. As a code block, each chunk fits into `longest`. Joined, the chunks are the
+    text."""
 
     def fits(start: int, end: int) -> bool:
         return measure(fence_code(text[start:end], language)) <= longest
@@ -60,7 +62,8 @@ def split_code(text: str, longest: int, measure: Measure = len, language: str = 
 
 
 def _find_chunk_end(text: str, start: int, end: int) -> int:
-    """Return the position after the last line end or space that leaves the chunk at least half full."""
+    """Return the position after the last line end, or else after the last space, in the second half of the
+    chunk. Return `end` if there is neither."""
     for gap in ("\n", " "):
         position = text.rfind(gap, start + (end - start) // 2, end)
         if position >= 0:
@@ -69,7 +72,7 @@ def _find_chunk_end(text: str, start: int, end: int) -> int:
 
 
 def offered_scopes(request: ApprovalRequest) -> dict[str, Scope]:
-    """Return the words after `/approve` and the permission that each grants beyond this one time."""
+    """Return the words that may follow `/approve`, each with the lasting permission that it grants."""
     scopes: dict[str, Scope] = {}
     lasting = next((scope for scope in request.scopes if scope is not Scope.PREFIX), None)
     if lasting is not None:
@@ -89,7 +92,7 @@ def _is_displayed_exactly(prefix: str) -> bool:
 
 
 def make_choices(name: str, request: ApprovalRequest) -> tuple[Choice, ...]:
-    """Return the answers as buttons. Each stands for a command that could be typed."""
+    """Return the possible answers as buttons. Each button sends a command that could also be typed."""
     labels = {
         Scope.COMMAND: "✓ Always this command",
         Scope.EDITS: "✓ Always edits",
@@ -104,7 +107,8 @@ def make_choices(name: str, request: ApprovalRequest) -> tuple[Choice, ...]:
 def format_question(
     name: str, request: ApprovalRequest, seconds: float, longest: int, measure: Measure = len
 ) -> list[str] | None:
-    """Return the messages of the question. The last has the choices. None if it is too long to be shown."""
+    """Return the messages of the question, or None if the question is too long to be shown. The last message
+    explains the possible answers."""
     if longest < SHORTEST_MESSAGE:
         return None
     blocks = [(make_visible(request.subject), "")]

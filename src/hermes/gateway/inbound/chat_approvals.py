@@ -1,8 +1,8 @@
 """The approvals of one chat: requested by message, answered by `/approve`, `/deny` or a button, or timed out.
 
-A request exists only in memory, as long as its turn runs. After a restart no request waits, and nothing was
-executed. A request has a random name, so that an answer to an old question cannot be mistaken for one to a
-new question.
+A request exists only in memory, as long as its turn runs. After a restart there are no requests, and the
+actions that waited for approval were not executed. Each request has a random name, so that an answer to an
+old question cannot be mistaken for an answer to a new one.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ log = logging.getLogger(__name__)
 Decide = Callable[[int, Decision], bool]
 
 MOST_REMEMBERED = 50
-"""Maximum number of remembered finished requests, and of messages that answered one."""
+"""Maximum number of finished requests that are remembered, and of ids of answer messages that are
+remembered."""
 CLOSE_S = 5.0
 """Time limit for posting the outcomes of open questions at shutdown."""
 LONGEST_NOTE = 1000
-"""Maximum characters of the text after `/deny` that the model receives."""
+"""Maximum number of characters after `/deny` that are passed to the model."""
 
 NOTHING_WAITS = "Nothing is waiting for an approval."
 GONE = "◌ The request had already ended, so the answer has no effect."
@@ -77,7 +78,7 @@ class PendingApproval:
         """The text of the last message of the question."""
         self.undelivered = 0
         self.delivered_at: float | None = None
-        """When all messages of the question were delivered. None before."""
+        """When all messages of the question were delivered. None until then."""
         self.message_id: str | None = None
         """The platform id of the last message of the question."""
         self.fate_known = asyncio.Event()
@@ -92,7 +93,8 @@ class Approvals:
         self._finished: OrderedDict[str, str] = OrderedDict()
         """Outcomes of the last finished requests, by name."""
         self._answers: deque[str] = deque(maxlen=MOST_REMEMBERED)
-        """Ids of messages that were used as an answer. A second delivery of one has no effect."""
+        """Ids of messages that were used as an answer. If one of them is delivered again, it has no
+        effect."""
         self._tasks: dict[asyncio.Task[None], PendingApproval] = {}
         self._on_settled: Callable[[], None] = lambda: None
 
@@ -103,8 +105,8 @@ class Approvals:
     # ---------------------------------------------------------------- asking
 
     def ask(self, event: ApprovalAsked, decide: Decide, on_settled: Callable[[], None]) -> None:
-        """Ask the owner in this chat. `decide` answers the turn; `on_settled` is called when no request
-        waits."""
+        """Ask the owner in this chat. `decide` passes the decision to the turn. `on_settled` is called when
+        no more requests are waiting."""
         name = self._new_name()
         pending = PendingApproval(
             name, event, decide, self._chat.source.participant, self._context.approval_seconds
@@ -203,8 +205,8 @@ class Approvals:
         await until_stored(lambda: self._context.delivery.post(key, message, idempotency_key, session))
 
     async def _remember(self, text: str) -> None:
-        """Record an incident for `/why`. The request itself is omitted, because it must not outlive its
-        conversation."""
+        """Record an incident for `/why`. The text must not contain the requested action, because an incident
+        can outlive the conversation."""
         await until_stored(
             lambda: asyncio.to_thread(incidents.add_incident, self._context.db, self._chat.key, text)
         )
@@ -212,9 +214,10 @@ class Approvals:
     # ---------------------------------------------------------------- answering
 
     def answer(self, context: ChatCommandContext, words: str, *, allowed: bool) -> str:
-        """Apply an answer by `/approve`, `/deny` or a button at once. Return the reply for the person."""
+        """Apply an answer that was given by `/approve`, `/deny` or a button. Return the reply for the
+        person."""
         if not context.can_approve:
-            return NOTHING_WAITS  # as where nothing ever waits
+            return NOTHING_WAITS  # the same reply as in a chat without requests
         is_new = context.message_id is None or context.message_id not in self._answers
         if context.message_id is not None:
             self._answers.append(context.message_id)
@@ -227,7 +230,8 @@ class Approvals:
     def _find(
         self, context: ChatCommandContext, name: str | None, *, must_be_displayed: bool
     ) -> PendingApproval | str:
-        """Return the request that the answer is for, or an error text."""
+        """Return the request that is being answered, or an error text. `name` is the request name in the
+        answer, or None."""
         mine = {
             pending.name: pending
             for pending in self._waiting.values()
@@ -290,8 +294,8 @@ class Approvals:
         return f"{pending.outcome} {format_code(pending.name)}"
 
     def _settle(self, pending: PendingApproval, decision: Decision, outcome: str) -> bool:
-        """Pass the decision to the turn, once. Return False if it was decided before or the turn no longer
-        waits."""
+        """Pass the decision to the turn, unless one was passed before. Return False if one was, or if the
+        turn no longer waits."""
         if pending.outcome is not None:
             return False
         counts = pending.decide(pending.number, decision)
@@ -338,7 +342,8 @@ class Approvals:
 
 
 def _split_name(words: str, *, anywhere: bool) -> tuple[str | None, str]:
-    """Return the request name in the words, and the other words. After `/deny` the name must come first."""
+    """Split `words` into the request name, or None, and the other words. With `anywhere`, any word can be the
+    name; otherwise only the first word can."""
     if anywhere:
         typed = [word.strip("`").lower() for word in words.split()]
         names = [word for word in typed if _NAME.fullmatch(word)]

@@ -1,4 +1,5 @@
-"""The state of one chat for commands, resets and the mailbox: source, conversation, approvals, posting."""
+"""The state of one chat that commands, resets and the mailbox use: source, conversation, approvals,
+posting."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ TRASHED = "The conversation before was deleted or moved to the trash, and a new 
 
 
 class Chat:
-    """The `CommandChat` implementation of a chat, with its conversation, resets and approvals."""
+    """A chat with its conversation, resets and approvals. Implements `CommandChat`."""
 
     def __init__(self, context: GatewayContext, lookup: SessionLookup, key: str, source: Source) -> None:
         self.key, self.source, self.is_shared = key, source, lookup.is_shared(source, key)
@@ -83,7 +84,8 @@ class Chat:
         )
 
     def note_speaker(self, source: Source) -> None:
-        """Record the speaker in a shared room. The owner of the machine may change all notes of the room."""
+        """In a shared room, record whether the speaker owns the machine. An owner may change all notes of the
+        room."""
         if self._room is not None:
             self._room.note_owner(make_principal(source).user, self._context.access.is_owner(source))
 
@@ -108,8 +110,8 @@ class Chat:
     async def begin(self, *, create: bool = True) -> str | None:
         """Enter the chat's conversation under its lease, and return its session.
 
-        Without `create`, return None if the chat has no live session. The owner and the access to the machine
-        are determined again, because they may have changed.
+        Without `create`, return None if the chat has no live session. If the lease is not held yet, the owner
+        of the conversation and its access to the machine are determined again, because they may have changed.
         """
         if self.epoch is None:
             self.conversation.scope = self._make_scope()
@@ -135,14 +137,15 @@ class Chat:
         return await asyncio.to_thread(self.store.find_live_session, self.key)
 
     async def _make_session(self) -> str:
-        """Return the session in which the chat continues after its own was deleted during a turn."""
+        """Return the session in which the chat continues. Called when the chat's session was deleted during a
+        turn."""
         live = await self._lookup.ensure_session(self.key, self.source)
-        self._lookup.pop_replaced(self.key)  # the turn tells it
+        self._lookup.pop_replaced(self.key)  # the turn reports the replacement
         await asyncio.to_thread(incidents.add_incident, self._context.db, self.key, TRASHED)
         return live
 
     async def _notify_if_replaced(self, before: str | None, session_id: str) -> None:
-        """Post a notice, once, if the chat continues in a new session because the earlier one was trashed."""
+        """If the chat continues in a new session because the earlier one was trashed, post a notice, once."""
         replaced = self._lookup.pop_replaced(self.key)
         if not replaced and before not in (None, session_id):
             row = await asyncio.to_thread(lambda: self.store.get_session(before, include_trashed=True))
@@ -152,7 +155,8 @@ class Chat:
             await asyncio.to_thread(incidents.add_incident, self._context.db, self.key, TRASHED)
 
     def _renew_prompt(self, session_id: str) -> None:
-        """Discard the prompt of a shared room if it was made for a single person, as earlier versions did."""
+        """Discard the stored prompt of a shared room if it describes a single person. Earlier versions stored
+        such prompts."""
         session = self.store.get_session(session_id)
         if session is not None and WHO in (session["system_prompt"] or ""):
             self.store.update_system_prompt(session_id, None)
@@ -162,10 +166,10 @@ class Chat:
         await asyncio.to_thread(self._rebind_topic, session_id)
 
     def _rebind_topic(self, session_id: str) -> None:
-        """Bind the chat's Telegram topic to the new session, if the topic was bound before."""
+        """If the chat's Telegram topic is bound to a session, bind it to the new session."""
         topics, thread = open_topics(self._context.db, self.source), self.source.thread_id
         if topics is not None and thread and topics.find_binding(thread) is not None:
-            with suppress(ValueError):  # it is linked to another topic, and stays so
+            with suppress(ValueError):  # the session stays bound to another topic
                 topics.bind(thread, self.key, session_id)
 
     @property
@@ -186,7 +190,8 @@ class Chat:
     # ---------------------------------------------------------------- during a turn
 
     async def refresh(self, is_working: bool) -> None:
-        """Update the state of the chat, for a command that is answered at once, beside a running turn."""
+        """Update the state of the chat for a command that is answered at once, even while a turn is
+        running."""
         inbox = self._context.db.inbox
         live = await asyncio.to_thread(self.store.find_live_session, self.key)
         self.conversation.observe(live)
@@ -212,7 +217,8 @@ class Chat:
     # ---------------------------------------------------------------- command context and replies
 
     def make_command_context(self, source: Source, event: Event | None = None) -> ChatCommandContext:
-        """Return the context of a command. `event` is its message, if it is answered at once."""
+        """Return the context of a command. `event` is the message of a command that is answered at once,
+        otherwise None."""
         context = self._context
         return ChatCommandContext(
             source,
@@ -238,7 +244,7 @@ class Chat:
         reply: bool = False,
         silent: bool = False,
     ) -> Callable[[], Awaitable[bool]]:
-        """Return a function that posts a message. It can be called again if the store failed."""
+        """Return a function that posts a message. If the store fails, the function can be called again."""
         message = OutgoingMessage(self.source, text, self.reply_to if reply else None, silent, edits)
         return partial(self._context.delivery.post, self.key, message, idempotency_key, self.session_id)
 
@@ -247,6 +253,6 @@ class Chat:
 
     @property
     def reply_to(self) -> str | None:
-        """The message to reply to in a group, so that people see whom the answer is for. None in a private
-        chat."""
+        """The id of the message to reply to in a group, so that people see whom the answer is for. None in a
+        private chat."""
         return None if self.source.chat_type == "dm" else self.source.message_id

@@ -1,5 +1,5 @@
-"""Recovery of messages that were processed before: by a process that has ended, or as an earlier version of
-an edit.
+"""Recovery of messages that may already be in the conversation: a process ended while it processed the
+message, or the message is a new version of an earlier one.
 
 Every stored message carries the id of its inbox entry, so the conversation shows how far processing came.
 """
@@ -25,7 +25,8 @@ def message_mark(entry: InboxEntry) -> str:
 
 
 async def find_following(chat: Chat, entry: InboxEntry) -> list[Row] | None:
-    """Return the rows after a message in the conversation. None if the message was not stored."""
+    """Return the rows that follow the message of `entry` in the conversation, or None if the message was not
+    stored."""
     assert chat.session_id is not None
     rows = await asyncio.to_thread(chat.store.follow, chat.session_id, 0)
     positions = [
@@ -35,17 +36,19 @@ async def find_following(chat: Chat, entry: InboxEntry) -> list[Row] | None:
 
 
 def find_answer(rows: list[Row]) -> Row | None:
-    """Return the answer among the rows after a message, without reasoning. None if there is none."""
+    """Return the answer among `rows`, the rows after a message, without its reasoning. Return None if there
+    is no answer."""
     answers = (row for row in rows if row["role"] == "assistant" and not row["tool_calls"])
     visible = ({**row, "content": reasoning.strip_reasoning(row["content"])} for row in answers)
     return next((row for row in visible if row["content"]), None)
 
 
 async def take_back_edited(chat: Chat, message_id: str, *, again: bool) -> bool:
-    """Rewind the conversation to before the edited message, if it is the last message of a person.
+    """If the edited message is the last one that a person wrote, rewind the conversation to the point before
+    it.
 
-    Return whether the new version must be answered. With `again`, an interrupted call may already have
-    rewound the conversation without storing the new version.
+    Return whether the new version must be answered. `again` means that an earlier call was interrupted. It
+    may have rewound the conversation without storing the new version.
     """
     store, session_id, epoch = chat.store, chat.session_id, chat.epoch
     assert session_id is not None

@@ -1,4 +1,4 @@
-"""The mailbox of a chat: its messages are processed one at a time, in the order of arrival.
+"""The mailbox of a chat. It processes the messages of the chat one at a time, in the order of arrival.
 
 A message is claimed from the inbox under the lease of the conversation, answered and completed. After a crash
 a claimed message is resumed and not started again. Mailboxes run independently.
@@ -46,13 +46,13 @@ class Mailbox:
         self._task: asyncio.Task[None] | None = None
         self._requested = self._closing = False
         self._at_rest = asyncio.Event()
-        """Set while no message is processed and no reset is running."""
+        """Set while no message is being processed and no reset is running."""
         self._at_rest.set()
         self._entry: InboxEntry | None = None
         self._taking = asyncio.Lock()
         self._steering: set[asyncio.Task[None]] = set()
         self._in_hand: list[InboxEntry] = []
-        """Claimed entries that are not done. They are processed before any others."""
+        """Entries that were claimed but are not done. They are processed before all others."""
         self._notified_elsewhere = False
 
     # ---------------------------------------------------------------- being woken
@@ -66,14 +66,15 @@ class Mailbox:
         return self._entry is not None
 
     def wake(self) -> None:
-        """Start the worker, which checks the inbox and whether a reset is due."""
+        """Start the worker if it is not running. The worker checks whether the inbox has messages and whether
+        a reset is due."""
         self._requested = True
         if self._task is None and not self._closing:
             self._task = asyncio.create_task(self._work(), name=f"mailbox {self.chat.key}")
             self._task.add_done_callback(self._on_done)
 
     def handle_arrival(self, event: Event, command: FoundCommand | None) -> None:
-        """Handle a new inbox entry: interrupt or steer the running turn, or wake the mailbox."""
+        """Handle a new inbox entry: stop the running turn, pass the message to it, or wake the mailbox."""
         busy = self._context.platform(self.chat.source.platform).busy
         working_on = None if self._entry is None else original_message_id(self._entry.platform_message_id)
         if command is not None:
@@ -101,7 +102,7 @@ class Mailbox:
             self.wake()
 
     def stop_accepting(self) -> None:
-        """Finish the current message and start no other, because the program is ending."""
+        """Finish the current message and start no other. Called when the program is ending."""
         self._closing = True
 
     async def close(self) -> None:
@@ -114,7 +115,7 @@ class Mailbox:
         await self.chat.conversation.close(grace=0)
 
     async def wait_until_idle(self) -> None:
-        """Wait until the current message or reset is done. Further messages are not processed."""
+        """Wait until the current message or reset is done. This does not wait for further messages."""
         await self._at_rest.wait()
         await self.chat.conversation.settle()
 
@@ -143,8 +144,8 @@ class Mailbox:
             await self._leave()
 
     async def _has_work(self) -> bool:
-        """Return whether there is work. If there is none, leave the conversation, so that nothing is claimed
-        after this."""
+        """Return whether there is work. If not, leave the conversation in the same step, so that no message
+        can be claimed in between."""
         async with self._taking:
             goes_on = not self._closing and (self._requested or bool(self._in_hand))
             if not goes_on:
@@ -152,7 +153,7 @@ class Mailbox:
             return goes_on
 
     async def _leave(self) -> None:
-        """Release the lease. Claimed entries are claimed again under the next lease."""
+        """Release the lease. Entries that are not done are claimed again under the next lease."""
         self._in_hand.clear()
         await self.chat.conversation.leave()
 
@@ -163,8 +164,8 @@ class Mailbox:
         return min(2 * pause, LONGEST_PAUSE_S)
 
     async def _notify_waiting(self, problem: errors.HermesError) -> bool:
-        """Handle a lease that another program holds. Notify a waiting person once. Return False if no message
-        waits."""
+        """Handle an error because another program holds the lease. Notify the waiting person, once. Return
+        False if no message is waiting."""
         with suppress(errors.StoreError):
             if not await asyncio.to_thread(self._context.db.inbox.list_waiting, self.chat.key):
                 return False
@@ -220,9 +221,9 @@ class Mailbox:
         )
 
     async def _require_no_open_claim(self) -> None:
-        """Raise `StoreBusy` if an entry is claimed but not held here.
+        """Raise `StoreBusy` if an entry is claimed in the store, but this mailbox does not have it.
 
-        The store may have failed after such a claim. It would block all other messages.
+        This happens if the store fails after a claim. Such an entry would block all other messages.
         """
         async with self._taking:
             waiting = await asyncio.to_thread(self._context.db.inbox.list_waiting, self.chat.key)
@@ -232,7 +233,8 @@ class Mailbox:
                 )
 
     async def _read_event(self, entry: InboxEntry, ours: bool) -> Event | None:
-        """Return the message of an entry, or None if it cannot be processed and was given up."""
+        """Return the message of an entry, or None if it cannot be processed and was given up. `ours` means
+        that this process claimed the entry before."""
         inbox = self._context.db.inbox
         try:
             event = Event.from_dict(entry.event)
@@ -263,29 +265,30 @@ class Mailbox:
         return times >= MOST_TRIES
 
     async def _steer(self) -> None:
-        """Pass the next message to the running answer. A message that comes too late is processed by itself."""
+        """Pass the next message to the running turn. If the turn can no longer accept it, the message gets a
+        turn of its own."""
         async with self._taking:
             if self.chat.epoch is None or not all(other.again for other in self._in_hand):
-                return  # one that came before it is not in the answer either
+                return  # an earlier message was not passed to the turn either
             entry = None
-            with suppress(errors.StoreError):  # then it is worked on by itself
+            with suppress(errors.StoreError):  # the message then gets a turn of its own
                 entry = await self._claim(alongside=True)
             if entry is None:
                 return
             steered = False
-            with suppress(errors.InvalidArgument):  # nor can it be worked on: whoever tries next tells
+            with suppress(errors.InvalidArgument):  # an invalid message: `_read_event` reports it
                 event = Event.from_dict(entry.event)
                 is_speech = event.edits is None and command_table.find_command(event.text) is None
                 steered = is_speech and self.chat.conversation.steer(
                     await self._worker.make_content(event),
                     platform_message_id=inbox_recovery.message_mark(entry),
                 )
-            # A message that was passed to an answer is already answered, if it was stored.
+            # With `again`, the message is not answered a second time if the turn has stored and answered it.
             self._in_hand.append(entry._replace(again=steered))
 
 
 def describe_holder(problem: errors.LeaseHeld) -> str:
-    """Describe where the conversation is open, for a person in a chat."""
+    """Return where the conversation is open, as a text for a person in a chat."""
     holder = problem.holder.holder
     if holder[:3] == identify_process():
         return "in another chat"

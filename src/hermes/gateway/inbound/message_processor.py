@@ -1,6 +1,6 @@
 """Processes one message of a chat: runs a command or a turn of the agent, and posts the answer.
 
-A message whose processing was interrupted is resumed. The caller holds the lease of the conversation.
+A message is resumed if its processing was interrupted. The caller holds the lease of the conversation.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class MessageProcessor:
     def __init__(self, context: GatewayContext, chat: Chat) -> None:
         self._context, self._chat = context, chat
         self.persist = partial(until_stored, trouble=self._notify_without_store)
-        """Repeats a post until it is in the outbox, because the result exists nowhere else."""
+        """Repeats a post until the message is in the outbox, because its text is stored nowhere else."""
 
     async def process(self, entry: InboxEntry, event: Event) -> None:
-        """Process a message. Errors are posted, except store errors, after which the message is processed
-        again."""
+        """Process a message. An error is posted to the chat. Only store errors are raised, and the caller
+        then processes the message again."""
         at = min(event.sent_at, entry.received_at)
         chat = self._chat
         try:
@@ -83,7 +83,8 @@ class MessageProcessor:
             await self.persist(chat.prepare_post(BROKEN, f"inbox:{entry.id}:broken"))
 
     async def _is_outdated(self, entry: InboxEntry, message_id: str) -> bool:
-        """Return whether a newer version of the edited message waits. Only the newest version is answered."""
+        """Return whether the inbox holds a newer version of the edited message. Only the newest version is
+        answered."""
         waiting = await asyncio.to_thread(self._context.db.inbox.list_waiting, self._chat.key)
         return any(
             other.id > entry.id and original_message_id(other.platform_message_id) == message_id
@@ -105,7 +106,8 @@ class MessageProcessor:
             await self._answer(entry, answer.next_content)
 
     async def _resume(self, entry: InboxEntry, followed: list[dict[str, Any]]) -> None:
-        """Resume a message that is already stored: post its answer, or generate it now."""
+        """Resume a message that is already stored. If it has an answer, post the answer; otherwise generate
+        one."""
         answer = inbox_recovery.find_answer(followed)
         if answer is None:
             await self._answer(entry, None)
@@ -116,7 +118,7 @@ class MessageProcessor:
             )
 
     async def make_content(self, event: Event) -> Any:
-        """Return the content for the agent. In a shared chat it names the speaker."""
+        """Return the content for the agent. In a shared chat the content names the speaker."""
         if not self._chat.is_shared:
             return await asyncio.to_thread(received_files.build_content, event)
         mark = format_speaker(event.source, redact_pii=self._context.settings.redact_pii)
@@ -163,7 +165,7 @@ class MessageProcessor:
             )
 
     async def _make_live_message(self, entry: InboxEntry) -> LiveMessage | None:
-        """Create the live preview of the answer. A preview that remained after a crash is continued."""
+        """Create the live preview of the answer. If a crash left a preview behind, continue that one."""
         context, chat = self._context, self._chat
         adapter = context.adapters.get(chat.source.platform)
         if adapter is None:
@@ -192,7 +194,8 @@ class MessageProcessor:
         )
 
     async def _notify_without_store(self) -> None:
-        """Send a notice directly to the platform, because a post would have to be stored first."""
+        """Send a notice directly to the platform. Posting it would not work, because a post is stored
+        first."""
         to = self._chat.source
         adapter = self._context.adapters.get(to.platform)
         if adapter is not None:

@@ -1,11 +1,13 @@
-"""Access by a one-time code, created at the machine and sent to the bot by the person who wants access.
+"""Access by a one-time code. The code is created at the machine, and the person who wants access sends it to
+the bot.
 
 `<home>/gateway/pairing.json` holds digests of the valid codes, and the paired people. The command line
-creates codes and revokes people while the gateway runs. So every change is made under a lock, and a changed
-file is read again. Wrong codes are counted in memory only, so that a stranger cannot cause writes.
+creates codes and revokes people while the gateway runs. Therefore every change is made under a lock, and a
+changed file is read again. Wrong codes are counted in memory only, so that a stranger cannot cause writes.
 
-The file is sealed (`FileSignature`). A change by another program is ignored: paired people keep their access,
-and nobody new gets access. The log, `hermes gateway status` and `hermes doctor` report the change.
+The file is sealed (`FileSignature`). If another program changes it, the change is ignored: paired people keep
+their access, and nobody new gets access. The log, `hermes gateway status` and `hermes doctor` report the
+change.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ MINUTES = 10.0
 MOST_CODES = 5
 """Maximum number of valid codes. A received code is compared with each of them, which takes time."""
 TRIES = 5
-"""Maximum wrong codes of one person in an hour. Further codes are refused unchecked."""
+"""Maximum number of wrong codes of one person in an hour. Further codes are refused without a check."""
 
 _log = get_logger(__name__)
 KEY_NAME = "seal.key"
@@ -57,7 +59,7 @@ class _PairingFile(NamedTuple):
     codes: list[dict[str, Any]]
     people: list[Paired]
     revision: int = 0
-    """Increases with each change. It detects an older copy of the file."""
+    """Increases with each change, so that an older copy of the file is recognised."""
 
 
 _NOTHING = _PairingFile([], [])
@@ -76,7 +78,7 @@ class Pairings:
         self._wrong = RecentEvents(clock.HOUR)
 
     def make_code(self, platform: str | None = None, *, owner: bool = False, minutes: float = MINUTES) -> str:
-        """Create a code for one platform or for any. It is stored only as a digest."""
+        """Create a code for `platform`, or for any platform if None. Only a digest of the code is stored."""
         caller.refuse_tool("only a person can create a pairing code")
         code = "".join(secrets.choice(ALPHABET) for _ in range(LENGTH))
         salt = secrets.token_hex(16)
@@ -95,8 +97,8 @@ class Pairings:
         return code
 
     def try_code(self, platform: str, user_id: str, user_name: str | None, code: str) -> Paired | None:
-        """Grant access to a person with a valid code. Return None if the code is wrong or expired, or after
-        too many tries."""
+        """Grant access to a person who sent a valid code. Return None if the code is wrong or expired, or if
+        the person has sent too many wrong codes."""
         now, person = self._now(), f"{platform}:{user_id}"
         if not self._valid_codes(self._read()):
             return None
@@ -137,7 +139,8 @@ class Pairings:
             return list(self._kept.people)
 
     def check(self, *, report: bool = False) -> str | None:
-        """Return one line about what is wrong with the file, or None. With `report` it is also logged, once."""
+        """Return one line about what is wrong with the file, or None. With `report`, the line is also logged,
+        once."""
         if report:
             self._current()
         try:
@@ -147,12 +150,13 @@ class Pairings:
         return None
 
     def hold_key(self) -> None:
-        """Load the key and the current file. Later versions of the file must match the key."""
+        """Load the key and the current file. From then on, the file is accepted only if its seal matches this
+        key."""
         self._seal.hold_key()
         self._current()
 
     def revoke(self, platform: str, user: str) -> list[Paired]:
-        """Revoke the access of a person, by id or name. Return the people who were removed."""
+        """Revoke the access of the people whose id or name is `user`. Return these people."""
         caller.refuse_tool("only a person can revoke access")
         name = user.removeprefix("@").lower()
         with lock_private_folder(self._folder):
@@ -171,7 +175,8 @@ class Pairings:
     def adopt_unsealed(self) -> list[Paired] | None:
         """Seal the file of an older version, once. Return its people, or None if there is nothing to adopt.
 
-        Only done if there never was a key. If there was one, another program wrote the unsealed file.
+        This is done only if there never was a key. Otherwise the unsealed file must have been written by
+        another program.
         """
         if not self._file.exists() or self._seal.was_ever_made() or caller.is_started_by_tool():
             return None
@@ -185,11 +190,12 @@ class Pairings:
         return file.people
 
     def read_unchecked(self) -> list[Paired]:
-        """Return the people in the file without checking the seal, so that a person can decide about them."""
+        """Return the people in the file without checking the seal, so that a person can decide whether to
+        accept them."""
         return _parse_file(self._load()).people
 
     def accept(self, people: list[Paired]) -> None:
-        """Seal the file with these people, whom a person has confirmed. Codes are dropped."""
+        """Write and seal the file with `people`, whom a person has confirmed. All codes are dropped."""
         caller.refuse_tool("only a person can accept a changed pairing file")
         with lock_private_folder(self._folder):
             if _parse_file(self._load()).people != people:
@@ -203,8 +209,8 @@ class Pairings:
         return [code for code in file.codes if code["until"] > self._now()]
 
     def _current(self) -> _PairingFile:
-        """Return the valid content. If the file is invalid, return the last valid content and log the error
-        once."""
+        """Return the content of the file if it is valid. Otherwise log the error once and return the last
+        valid content."""
         try:
             return self._read()
         except errors.HermesError as problem:
@@ -215,7 +221,8 @@ class Pairings:
             return self._kept
 
     def _read(self) -> _PairingFile:
-        """Return the content of the file. It is read again after a change, which always replaces the file."""
+        """Return the content of the file. The file is read only if it was replaced since the last call. Every
+        change replaces the file."""
         with self._lock:
             stamp = self._current_stamp()
             if stamp is None:
@@ -271,14 +278,14 @@ class Pairings:
         }
         content["seal"] = self._seal.compute(content)
         replace_file(self._file, json.dumps(content, indent=2).encode() + b"\n")
-        with self._lock:  # nothing else writes before `lock_private_folder` ends
+        with self._lock:  # no other process writes while the folder is locked
             self._kept = file._replace(revision=revision)
             self._stamp, self._newest = self._current_stamp(), revision
 
 
 def find_code(text: str, *, alone: bool = True) -> str | None:
-    """Return the code in a text: `/pair CODE`, or with `alone` also the code by itself. None if there is
-    none."""
+    """Return the code in a text of the form `/pair CODE`, or None. With `alone`, a text that consists only of
+    a code is accepted too."""
     match = re.fullmatch(r"\s*(/pair(?:@\w+)?\s+)?([0-9A-Za-z]{4})[ -]?([0-9A-Za-z]{4})\s*", text)
     if match is None or not (match[1] or alone):
         return None
@@ -287,8 +294,7 @@ def find_code(text: str, *, alone: bool = True) -> str | None:
 
 
 def _digest(code: str, salt: str) -> str:
-    """Return a slow hash of a code. Codes are short, and a fast hash could be cracked while the code is
-    valid."""
+    """Return a slow hash of a code. Codes are short: a fast hash could be cracked before the code expires."""
     from hashlib import scrypt
 
     return scrypt(code.upper().encode(), salt=bytes.fromhex(salt), n=2**14, r=8, p=1, dklen=32).hex()
@@ -332,11 +338,12 @@ def _describe_people(people: list[Paired]) -> str:
 
 
 class FileSignature:
-    """A seal for a file of the home: HMAC-SHA256 over its content, with a random key in `<home>/seal.key`.
+    """A seal for a file in the home folder: HMAC-SHA256 over its content, with a random key in
+    `<home>/seal.key`.
 
-    The key is read once and then kept in memory, so that nobody can replace the key and the file of a running
-    gateway. Every process that can read the key can create a seal. The sandbox prevents tools from reading
-    it.
+    The key is read once and then kept in memory, so that replacing both the key and the file does not deceive
+    a running gateway. Every process that can read the key can create a seal. The sandbox prevents tools from
+    reading the key.
     """
 
     def __init__(self, purpose: str) -> None:
@@ -364,7 +371,8 @@ class FileSignature:
         return self._key
 
     def compute(self, content: Mapping[str, Any]) -> str:
-        """Return the HMAC of a JSON-serialisable value. It detects changes made by others."""
+        """Return the HMAC of a JSON-serialisable value. With it, changes made by other programs are
+        detected."""
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hmac.digest(self.hold_key(), f"{self._purpose}\n{canonical}".encode(), "sha256").hex()
 

@@ -1,4 +1,5 @@
-"""Files of a message: fetched, stored until the message is in the conversation, and described to the agent."""
+"""Files of a message. They are fetched, stored until the message is in the conversation, and described to the
+agent."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ MB = 1_000_000
 LONGEST_QUOTE = 500
 LONGEST_TEXT_FILE = 100_000
 FETCH_S = 60.0
-"""Time limit for all files of a message. Later messages of the platform wait meanwhile."""
+"""Seconds in which all files of a message must be fetched. Meanwhile, later messages of the platform wait."""
 _JOINT = "\n\n"
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
@@ -53,7 +54,7 @@ async def fetch_files(
             continue
         try:
             path = await asyncio.to_thread(_store_file, content)
-        except BaseException:  # the message comes again, with all its files
+        except BaseException:  # the message will be delivered again, with all its files
             await asyncio.to_thread(_remove_attachments, attachments)
             raise
         attachments.append(Attachment(file.kind, file.name, file.media_type, len(content), str(path)))
@@ -69,7 +70,8 @@ def _store_file(content: bytes) -> Path:
 
 
 def remove_leftovers(needed: Iterable[Event], before: float) -> None:
-    """Remove files of killed processes: files older than `before` that belong to no waiting message."""
+    """Remove files that killed processes left: files older than `before` that belong to none of the messages
+    `needed`."""
     needed_paths = {attachment.path for event in needed for attachment in event.attachments}
     if incoming_folder().is_dir():
         for path in incoming_folder().iterdir():
@@ -81,8 +83,8 @@ def remove_leftovers(needed: Iterable[Event], before: float) -> None:
 def build_content(event: Event, mark: str = "") -> Any:
     """Return the content for the agent: text, or text and images.
 
-    In a shared chat, `mark` names the speaker, and the text must already be neutralised. Text by others (a
-    quoted message, a file) is fenced.
+    In a shared chat, `mark` names the speaker, and the caller must already have applied `neutralise_speech`
+    to the text. Text that the speaker did not write (a quoted message, a file) is fenced.
     """
     parts = [event.text.strip()] if event.text.strip() else []
     if event.reply_to:
@@ -122,7 +124,7 @@ def _data_url(attachment: Attachment) -> str | None:
 
 
 def _describe_file(attachment: Attachment) -> str:
-    """Return the content of a short text file. Return only a description of any other file."""
+    """Describe a file for the agent. The description of a short text file includes its content."""
     name = make_label(attachment.name, 100)
     if attachment.media_type.startswith("text/") and attachment.size <= LONGEST_TEXT_FILE:
         try:

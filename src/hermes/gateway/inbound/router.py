@@ -1,8 +1,8 @@
 """The router: passes a platform's message to the mailbox of its conversation.
 
 Messages of people without access reach neither the store nor the model. An accepted message is in the inbox
-before the platform gets its receipt. A command that changes nothing is answered at once, and its answer is in
-the outbox before the receipt.
+before the platform gets its receipt. A command that changes nothing is answered at once, and the answer is in
+the outbox before the platform gets the receipt.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hermes.gateway.sessions.session_lookup import SessionLookup, restore_source
 log = logging.getLogger(__name__)
 
 MOST_IDLE = 2_000
-"""Number of mailboxes above which idle ones are dropped."""
+"""If there are this many mailboxes, idle ones are dropped."""
 TOO_MANY = "◌ That is more than {most} messages a minute; this one was dropped. Please wait a moment."
 WELCOME = "✓ Welcome. You have access now; `/help` lists the commands."
 
@@ -57,7 +57,7 @@ class Router:
                     receipt = await self._accept(resolved, offered, found)
         except (errors.StoreError, OSError):
             raise
-        except Exception as problem:  # noqa: BLE001 - it is raised again, or told in the log
+        except Exception as problem:  # noqa: BLE001 - raised again or logged
             receipt = await self._handle_failure(event, problem)
         metrics = self._context.metrics
         metrics.received.add(event.source.platform, receipt.state)
@@ -66,9 +66,9 @@ class Router:
         return receipt
 
     async def _check_admission(self, event: Event, offered: Sequence[OfferedFile]) -> Receipt | None:
-        """Return the receipt of a message that is not accepted, or None.
+        """Return a receipt if the message must not be processed further, otherwise None.
 
-        These are messages of strangers, pairing codes, empty messages and messages over the rate limit.
+        This applies to messages of strangers, pairing codes, empty messages and messages over the rate limit.
         """
         source = event.source
         if await asyncio.to_thread(self._context.access.try_pairing, source, event.text) is not None:
@@ -86,8 +86,8 @@ class Router:
         return None
 
     async def _handle_failure(self, event: Event, problem: Exception) -> Receipt:
-        """Handle an unexpected error. After several failures the message is given up, so that it does not
-        block its platform."""
+        """Handle an unexpected error: raise it, so that the platform delivers the message again. After
+        several failures, give the message up, so that it does not block its platform."""
         source, now = event.source, clock.now()
         message = f"{source.platform}:{source.chat_id}:{event.message_id}"
         self._broken.add(message, now)
@@ -122,7 +122,7 @@ class Router:
                 inbox.accept, key, source.platform, event.to_dict(), event.message_id
             )
         finally:
-            if entry is None:  # it is there already, or it comes again
+            if entry is None:  # a duplicate, or a failure after which it is delivered again
                 await asyncio.to_thread(received_files.remove_files, event)
         if entry is None:
             return Receipt("duplicate", key)
@@ -170,7 +170,8 @@ class Router:
         return self._mailboxes[key]
 
     def forget(self, key: str) -> None:
-        """Drop the mailbox of a chat that changed its conversation, which may have another owner."""
+        """Drop the mailbox of a chat that now has another conversation, because the new conversation may have
+        another owner."""
         self._lookup.forget_owners()
         mailbox = self._mailboxes.get(key)
         if mailbox is not None and mailbox.is_idle:
@@ -197,7 +198,7 @@ class Router:
         events: list[Event] = []
         keys = dict.fromkeys(entry.session_key for entry in waiting)
         for entry in waiting:
-            with suppress(errors.InvalidArgument):  # the mailbox tells, when its turn comes
+            with suppress(errors.InvalidArgument):  # the mailbox reports an invalid message later
                 events.append(event := Event.from_dict(entry.event))
                 self.mailbox(entry.session_key, event.source)
         await asyncio.to_thread(received_files.remove_leftovers, events, clock.now() - 3600)
@@ -206,7 +207,7 @@ class Router:
         return len(keys)
 
     def stop_accepting(self) -> None:
-        """Let running turns finish, and start no others."""
+        """Let running turns finish, and start no new ones."""
         for mailbox in self._mailboxes.values():
             mailbox.stop_accepting()
 
