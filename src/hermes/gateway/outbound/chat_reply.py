@@ -34,7 +34,8 @@ class ChatReply(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return the text to post, with notes and the failure notice. Empty if there is nothing to post."""
+        """Return the text to post, with notes and the failure notice, or an empty string if there is nothing
+        to post."""
         text = self.answer.text
         if text and self.answer.outcome == "stopped":
             text = f"{text}\n\n{STOPPED}"
@@ -48,7 +49,7 @@ class ChatReply(NamedTuple):
 class ReplyView:
     """The live view of a running turn in its chat: text, tools, subagents and approvals.
 
-    It also adds the used tokens to the metrics.
+    The view also adds the used tokens to the metrics.
     """
 
     def __init__(

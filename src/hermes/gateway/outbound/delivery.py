@@ -1,8 +1,8 @@
 """Delivery: puts messages into the outbox and sends them to platforms, in order within each chat.
 
 A message that was certainly not delivered is retried without limit. A message that can never be delivered is
-given up. A message that may have been delivered is sent again only if a second send is not visible to the
-recipient. Otherwise its state becomes `unknown` and the person is notified.
+given up. A message that may have been delivered is sent again only if the recipient would not see it twice.
+Otherwise its state becomes `unknown` and the person is notified.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 NEXT_START_S = clock.DAY
-"""Pause before a retry on a platform that is not configured. Only a restart can add the platform."""
+"""Seconds before a retry on a platform that is not configured. The wait is long, because only a restart can
+add the platform."""
 UNKNOWN = (
     "◌ I was interrupted while I sent my last message, and cannot tell whether it arrived."
     " If you miss it, `/resend` shows it again."
@@ -51,7 +52,7 @@ DeliveryCallback = Callable[[str, str | None], None]
 """Receives the final state of a message (`sent`, `failed` or `unknown`) and its id on the platform."""
 
 DEFAULT_MAX_LENGTH = 4000
-"""Maximum length of a part if the platform is not connected."""
+"""Maximum length of a part if the platform is not connected and its own limit is therefore unknown."""
 
 
 class OutgoingMessage(NamedTuple):
@@ -92,8 +93,8 @@ class Delivery:
     ) -> bool:
         """Put a message into the outbox, split into as many parts as the platform needs.
 
-        A second call with the same idempotency key adds nothing. Return False if no part is waiting to be
-        sent, because all parts were sent before.
+        A second call with the same idempotency key adds nothing. Return whether a part is waiting to be sent.
+        False means that an earlier call posted the message.
         """
         adapter = self._adapters.get(message.to.platform)
         parts = (
@@ -126,7 +127,7 @@ class Delivery:
         return "queued" in states
 
     def watch(self, idempotency_key: str, callback: DeliveryCallback) -> None:
-        """Call `callback` when the delivery of a message is settled.
+        """Call `callback` when the delivery of a message has reached its final state.
 
         The message must consist of one part and must be posted after this call.
         """
@@ -137,7 +138,7 @@ class Delivery:
         return key in self._working
 
     def wake(self, key: str) -> None:
-        """Start the delivery of the chat's outbox entries if it is not running."""
+        """Start delivering the chat's outbox entries, unless this is already running."""
         self._requested.add(key)
         if not self._closed and key not in self._working:
             task = asyncio.create_task(self._work(key), name=f"delivery {key}")
@@ -154,7 +155,8 @@ class Delivery:
             self.wake(key)
 
     async def recover(self) -> None:
-        """Settle deliveries that the previous process left unfinished, and resume the waiting ones."""
+        """Settle the deliveries that were running when the previous process ended, and resume the waiting
+        ones."""
         safe = [name for name, adapter in self._adapters.items() if adapter.capabilities.idempotent]
         outbox = self._db.outbox
         doubtful = await asyncio.to_thread(
@@ -171,7 +173,7 @@ class Delivery:
         del self._retry_now[platform]
 
     async def close(self, seconds: float) -> None:
-        """Stop. Running deliveries get `seconds` to finish; deliveries that wait for a retry stay in the
+        """Stop. Running deliveries get `seconds` to finish. Deliveries that wait for a retry stay in the
         outbox."""
         self._closing = True
         for platform in list(self._retry_now):
@@ -231,7 +233,8 @@ class Delivery:
             raise
 
     async def _deliver(self, entry: OutboxEntry, pause: float) -> float | None:
-        """Deliver an entry. Return the seconds to wait before the next attempt, or None to continue at once."""
+        """Deliver an entry. Return the seconds to wait before the next attempt, or None to continue with the
+        next entry at once."""
         adapter = self._adapters.get(entry.platform)
         try:
             if adapter is None:
@@ -260,7 +263,7 @@ class Delivery:
     async def _handle_failure(
         self, entry: OutboxEntry, adapter: Adapter | None, problem: Exception, pause: float
     ) -> float | None:
-        """Record a failed delivery. Return the seconds to wait, as `_deliver` does."""
+        """Record a failed delivery. Return the seconds to wait or None, as `_deliver` does."""
         deliveries = self._metrics.deliveries
         match problem:
             case RateLimited():
@@ -309,9 +312,9 @@ class Delivery:
         return None
 
     async def _report_unknown(self, entry: OutboxEntry) -> None:
-        """Post a notice that the delivery of an entry is unknown, once per entry.
+        """Post a notice, once per entry, that it is unknown whether the entry was delivered.
 
-        A notice whose own delivery is unknown is not reported.
+        If the delivery of such a notice is itself unknown, that is not reported.
         """
         if entry.idempotency_key.startswith("unknown:"):
             return

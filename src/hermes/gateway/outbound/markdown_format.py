@@ -1,7 +1,7 @@
 """Formats conversations as short Markdown for a chat. All text from outside is escaped.
 
 Titles, names and messages are data. They must not break the layout, notify a person, or become a link or a
-command that a tap sends.
+tappable command.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ LONGEST = 60
 SNIPPET = 160
 
 APART = "\u2060"
-"""A word joiner. It is invisible, and platforms do not recognise a name, a link or a command across it.
-Titles drop it."""
+"""A word joiner, which is invisible. If it stands inside a name, a link or a command, platforms do not
+recognise that as one. It is removed from titles."""
 
 # Characters that platforms interpret: @names, addresses with and without a scheme, and /commands.
 _ACTS = re.compile(r"@|:(?=//)|(?<=\w)\.(?=\w)|(?<!\w)/(?=\w)")
@@ -38,7 +38,7 @@ def escape_line(text: str, most: int = LONGEST) -> str:
 
 
 def format_code(text: str) -> str:
-    """Format a text to be copied, for example an id, as inline code. Backquotes are replaced."""
+    """Format a text that people copy, for example an id, as inline code. Backquotes are replaced."""
     return f"`{make_printable(text, width_limit=200).replace('`', chr(39)) or '?'}`"
 
 
@@ -70,14 +70,14 @@ def format_snippet(text: str) -> str:
 
 
 def _escape_part(part: str) -> str:
-    """Escape the text between two matches. Spaces at its ends are kept as one space."""
+    """Escape the text between two matches. Whitespace at either end becomes one space."""
     ends = (" " if part[:1].isspace() else "", " " if part[-1:].isspace() else "")
     return f"{ends[0]}{escape_line(part, SNIPPET)}{ends[1]}" if part.strip() else ends[0]
 
 
 def format_time(at: float, zone: str | None, now: float) -> str:
-    """Format a time as `today 14:05` or `12 Nov 04:00`, in `zone`, or in the zone of the machine if `zone` is
-    unknown."""
+    """Format a time as `today 14:05` or `12 Nov 04:00`, in the time zone `zone`. If the zone is unknown, use
+    that of the machine."""
     then, today = _to_local(at, zone), _to_local(now, zone)
     day = {0: "today", 1: "yesterday", -1: "tomorrow"}.get((today.date() - then.date()).days)
     if day is None:

@@ -1,4 +1,4 @@
-"""Retry a store write with backoff until it succeeds. Used for results that exist nowhere else."""
+"""Retries a store write with backoff until it succeeds. Used for results that are stored nowhere else."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ async def until_stored(
 async def finish_in_thread(work: Callable[[], T]) -> T:
     """Run `work` in a thread and return its result.
 
-    If the task is cancelled, it first waits until `work` has finished, so that the write is complete.
+    If the task is cancelled, the cancellation takes effect only after `work` has finished, so that the write
+    is complete.
     """
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:

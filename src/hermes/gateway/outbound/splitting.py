@@ -1,9 +1,11 @@
-"""Splits Markdown into parts that each fit into one message, at positions that suit a reader.
+"""Splits Markdown into pieces that each fit into one message, at positions that suit a reader.
 
-Invariant: the bodies of the pieces are slices of the text, in order. Only whitespace is left out, between the
-bodies, before the first and after the last. Besides its body, a piece holds a frame if a cut went through a
-code block or a table. A code fence is closed at the end of a piece and reopened, with its language, in the
-next piece. A table repeats its head. A frame that would take more than half of a message is dropped.
+Invariant: the bodies of the pieces are slices of the text, in order. Only whitespace is left out: between the
+bodies, before the first and after the last.
+
+If a cut goes through a code block or a table, a frame is added around the bodies. A code fence is closed at
+the end of a piece and reopened, with its language, in the next piece. The head of a table is repeated in the
+next piece. A frame that would take more than half of a message is left out.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import NamedTuple
 from unicodedata import category, combining
 
 Measure = Callable[[str], int]
-"""Returns the length of a text. A text must not be shorter than any of its prefixes."""
+"""Returns the length of a text. Adding characters to a text must never make it shorter by this measure."""
 
 
 class Piece(NamedTuple):
@@ -28,7 +30,7 @@ def split_text(text: str, longest: int, measure: Measure = len) -> list[str]:
     """Split a text into non-empty parts of at most `longest`. A text that fits is returned unchanged as one
     part.
 
-    A single character that is longer than `longest` is not split.
+    A single character is not split, even if it measures more than `longest`.
     """
     return ["".join(piece) for piece in split_pieces(text, longest, measure)]
 
@@ -41,7 +43,7 @@ def split_pieces(text: str, longest: int, measure: Measure = len) -> list[Piece]
 
 
 def fit_beginning(text: str, longest: int, measure: Measure = len) -> str:
-    """Return the first part of an unfinished text. A code fence that is open at the end of the part is
+    """Return the first part of an unfinished text. If a code fence is open at the end of the part, it is
     closed."""
     return "".join(next(iter(_Splitter(text, longest, measure)), ""))
 
@@ -63,7 +65,7 @@ _SENTENCES = re.compile(
 )
 _WORDS = re.compile(r"(?<=\S)([ \t\u2000-\u200a\u3000]++)(?=\S)|[、，；：]()(?=\S)")
 _AHEAD = 256
-"""How many characters after the end of a part a pattern may read."""
+"""How many characters beyond the end of a part a pattern may read."""
 
 # Spans that should not be cut: escapes, entities, code, links, bold, addresses.
 _WHOLE = re.compile(
@@ -85,12 +87,13 @@ _TABLE_ROWS = re.compile(r"(?:\n[^\n|]*+\|[^\n]*+)++")
 
 
 class _Frame(NamedTuple):
-    """A code block or table, with the text to add before and after a cut through it."""
+    """A code block or table. If a cut goes through it, `after` is added to the piece before the cut, and
+    `before` to the piece after the cut."""
 
     start: int
     inner: int
     outer: int
-    """A cut is allowed between `inner` and `outer`."""
+    """The block may be cut only between the positions `inner` and `outer`."""
     end: int
     before: str
     after: str
@@ -128,8 +131,8 @@ class _Splitter:
         return self._frames[index] if index >= 0 and position < self._frames[index].end else None
 
     def _find_farthest(self, at: int, before: str) -> int:
-        """Return the last possible end of the piece that begins at `at`. Room is reserved for the end of a
-        cut frame."""
+        """Return the last possible end of the piece that begins at `at`. If the end is inside a frame, room
+        is reserved for the text that closes the frame."""
         end = self._find_fitting(at, before, "")
         frame = self._find_frame(end)
         return self._find_fitting(at, before, frame.after) if frame and frame.after else end
@@ -150,10 +153,10 @@ class _Splitter:
         return good
 
     def _find_cut(self, at: int, end: int) -> tuple[int, int]:
-        """Return the end of the piece and the start of the next one.
+        """Return the end of the piece and the start of the next piece.
 
-        A full piece is preferred over a better position: first only the last two thirds of the range are
-        searched.
+        A nearly full piece is preferred over a better position. Therefore, only the last two thirds of the
+        range are searched at first.
         """
         full = at + (end - at) // 3
         if cut := self._cut_between_lines(full, end):
@@ -206,7 +209,8 @@ class _Splitter:
     def _find_last_gap(
         self, pattern: re.Pattern[str], lowest: int, end: int, whole: _Spans = ()
     ) -> tuple[int, int] | None:
-        """Return the last gap where the text may be cut, outside frames and the `whole` spans."""
+        """Return the last gap at which the text may be cut. Gaps in frames and in the `whole` spans do not
+        count."""
         best = None
         position = 0
         for match in pattern.finditer(self._text, lowest, end + _AHEAD):
@@ -226,8 +230,8 @@ class _Splitter:
         return best
 
     def _is_heading(self, lowest: int, stop: int) -> bool:
-        """Return whether the line that ends here is a heading. A heading must stay with the text that follows
-        it."""
+        """Return whether the line that ends at `stop` is a heading. A heading must stay with the text that
+        follows it."""
         line = self._text.rfind("\n", lowest, stop) + 1
         return line > 0 and self._text.startswith("#", line)
 
@@ -268,8 +272,8 @@ def _find_fences(text: str) -> Iterator[_Frame]:
 
 
 def _make_fence(text: str, opened: re.Match[str], closed: re.Match[str] | None) -> _Frame:
-    """Build the frame of a code block. The frame of an unclosed block extends beyond the text, so that the
-    last piece closes it."""
+    """Build the frame of a code block. If the block is not closed, its frame extends beyond the text, so that
+    the last piece closes the block."""
     lead = opened["lead"] + " " * len(opened["item"])
     before = f"{lead}{opened['mark']}{opened['info'].rstrip()}\n"
     after = f"\n{lead}{opened['mark']}" if closed is None else f"\n{closed[0]}"
@@ -294,8 +298,8 @@ _SPACES = re.compile(r"[ \t]*+")
 
 
 def _skip_gap(text: str, at: int) -> int:
-    """Return the start of the next non-blank line, before its indentation; inside a line, the start of the
-    next word."""
+    """Return the position after the spaces and blank lines at `at`. The indentation of a line is not
+    skipped."""
     if at and text[at - 1] != "\n" and (spaces := _SPACES.match(text, at)):
         at = spaces.end()
     lines = _BLANK_LINES.match(text, at)

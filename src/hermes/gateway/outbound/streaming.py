@@ -1,7 +1,7 @@
 """The live preview of an answer: one message that is sent with the first text and then edited.
 
-A preview never delays the answer, and a failed preview does not affect it. The final text replaces the
-preview.
+A preview never delays the answer. If the preview fails, the answer is not affected. The final text replaces
+the preview.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from hermes.recall.tool.prompt_safety import to_one_line
 log = get_logger(__name__)
 
 FIRST_AFTER = 0.7
-"""Seconds from the first text to the first preview. A shorter answer is sent as one message without a
-preview."""
+"""Seconds from the first text to the first preview. An answer that ends sooner is sent as one message without
+a preview."""
 TYPING_EVERY = 4.0
-"""Platforms show the typing indicator for about five seconds."""
+"""Seconds between two calls of `typing`. Platforms show the typing indicator for about five seconds."""
 SLOWEST = 30.0
 CURSOR = "▌"
 WAITS = "⏸ waiting for your approval, see below"
@@ -51,18 +51,16 @@ class LiveMessage:
     ) -> None:
         """Create a preview for the answer to a message.
 
-        `message` is the id of an earlier preview to continue. `sent` is called with the id of a new preview,
-        or with an empty string when a preview is left behind. `must_wait` returns whether an earlier message
-        is still undelivered.
+        `message` is the id of an earlier preview to continue. `sent` is called with the id of each new
+        preview message. It is called with an empty string when the preview message will not be edited any
+        more and stays in the chat. `must_wait` returns whether an earlier message is still undelivered.
         """
         self._adapter = adapter
         self._to = to
-        self._idempotency_key = (
-            f"{idempotency_key}:preview"  # without a preview the final text is another message
-        )
+        self._idempotency_key = f"{idempotency_key}:preview"  # the final text may become a separate message
         self._previews_left = 0
         self._left_with: str | None = None
-        """The last text of a preview that is about to be left behind."""
+        """The last text of the preview message, if that message is about to be left in the chat."""
         self._is_paused = False
         self._clock = clock
         self._reply_to = reply_to
@@ -94,22 +92,22 @@ class LiveMessage:
         await self._schedule()
 
     async def discard(self) -> None:
-        """Discard the text because the answer starts again. The preview stays visible until there is new
-        text."""
+        """Discard the text so far, because the answer starts again. The old preview stays visible until there
+        is new text."""
         self._text.clear()
         self._note = ""
         await self._schedule()
 
     async def note(self, tool: str) -> None:
-        """Show a running tool until the next text."""
+        """Show the name of a running tool until the next text."""
         self._note = f"⚙ {to_one_line(tool, LONGEST_TOOL_NAME)}…"
         await self._schedule()
 
     async def pause(self) -> None:
         """Stop the typing indicator until `resume`, because a person is asked a question.
 
-        The current preview is left above the question. Later text is shown in a new message, below the
-        question.
+        The current preview stays in the chat, above the question. Later text is shown in a new message, below
+        the question.
         """
         self._is_paused, self._note = True, WAITS
         self._left_with = self._preview()
@@ -124,7 +122,7 @@ class LiveMessage:
         self._woken.set()
 
     async def finish(self) -> str | None:
-        """Stop, and return the id of the message that the final text must replace, or None.
+        """Stop the preview. Return the id of the message that the final text must replace, or None.
 
         A running request to the platform is completed first, so that it cannot arrive after the final text.
         """
@@ -158,7 +156,8 @@ class LiveMessage:
             await self._leave_preview(self._left_with)
 
     async def _leave_preview(self, text: str) -> None:
-        """Edit the preview to its last text and forget its id. The final text becomes a new message."""
+        """Set the preview message to its last text and forget its id. Later text is shown in a new
+        message."""
         self._left_with = None
         if self._message is None:
             return
@@ -232,7 +231,8 @@ class LiveMessage:
             await self._sent(self._message)
 
     def _preview(self) -> str:
-        """Return the text that fits into one message, as complete Markdown, with a cursor at the end."""
+        """Return the beginning of the text that fits into one message, as complete Markdown, with a cursor or
+        the running tool at the end."""
         note = f"\n\n{self._note}" if self._note else ""
         measure = self._adapter.measure
         room = self._adapter.capabilities.max_length - measure(f" {CURSOR}{note}")
