@@ -1,5 +1,5 @@
 """Files that mirror the store for other programs: `sessions.json` and transcripts.
 
-Owns both kinds of files. They are written after the store. Only `rebuild` and the first start read them.
-Imports the store; must not import `inbound`, `commands` or `sessions`.
+Owns both kinds of files. The store is always written first. The files are read only by `rebuild` and at the
+first start. Imports the store; must not import `inbound`, `commands` or `sessions`.
 """

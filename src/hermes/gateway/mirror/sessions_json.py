@@ -1,9 +1,9 @@
 """`sessions/sessions.json`: the current session of each chat, for people and other programs.
 
-The file is written from the store and never read back. The first change is written at once. Later changes
-wait at least 0.4 seconds, and longer if there are so many chats that writing would take more than a twelfth
-of one processor. With 10,000 chats, a write takes 50 ms of processor time. Only changed entries are encoded
-again.
+The file is written from the store and never read back. The first change is written at once. After each write
+there is a pause of at least 0.4 seconds. The pause is longer if there are so many chats that writing would
+take more than a twelfth of one processor. With 10,000 chats, a write takes 50 ms of processor time. Only
+changed entries are encoded again.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ NAME = "sessions.json"
 LEAST_PAUSE_S = 0.4
 """Minimum pause between two writes."""
 LOOK_EVERY_S, WHOLE_LOOK_EVERY_S = 0.2, 5.0
-"""How often to check for new messages and moved chats, and how often to check everything."""
+"""Seconds between two checks for new messages and moved chats, and between two checks of everything."""
 SHARE = 12
 FLAGS = ("expiry_finalized", "suspended", "resume_pending")
 
 
 def is_enabled(setting: bool | None, store: Path) -> bool:
-    """Return whether the file is written, by the setting `sessions.index_file`.
+    """Return whether the file is written. `setting` is the value of `sessions.index_file`.
 
-    Without a setting it is written unless the store is encrypted, because the file is plain text.
+    If it is not set, the file is written unless the store is encrypted, because the file is plain text.
     """
     return not is_encrypted(store) if setting is None else setting
 
@@ -58,7 +58,7 @@ class IndexFile:
         self._problem: str | None = None
 
     def touch(self) -> None:
-        """Schedule a write because a chat has changed. Does no I/O."""
+        """Schedule a write because a chat has changed. This method does no I/O."""
         self._touched.set()
 
     async def follow(self, stop: asyncio.Event) -> None:
@@ -102,7 +102,7 @@ class IndexFile:
         try:
             await asyncio.to_thread(self.write)
             self._problem = None
-        except (errors.HermesError, OSError) as problem:  # the next write repeats it
+        except (errors.HermesError, OSError) as problem:  # the next write tries again
             if str(problem) != self._problem:
                 log.warning("%s is not up to date: %s", self._folder / NAME, problem)
             self._problem = str(problem)
@@ -176,7 +176,7 @@ def make_entry(chat: MirroredChat) -> dict[str, Any]:
 
 
 def _make_origin(chat: MirroredChat, name: object) -> dict[str, Any]:
-    """Return the chat's origin as its platform reported it, or build it from the route."""
+    """Return the chat's origin as its platform reported it. If it was not stored, build it from the route."""
     route = chat.route
     for origin in (route.entry.get("origin"), from_json(chat.origin_json or "null", None)):
         if isinstance(origin, Mapping):
@@ -206,7 +206,7 @@ def _format_moment(value: object) -> str | None:
 
 
 def _replace(file: Path, data: bytes) -> None:
-    """Replace the file atomically. The new file is private."""
+    """Replace the file atomically. Only the owner can read the new file."""
     fresh = file.parent / f".sessions_{os.urandom(6).hex()}.tmp"
     descriptor = home.create_private_file(fresh)
     try:
@@ -224,7 +224,8 @@ def _replace(file: Path, data: bytes) -> None:
 
 
 def _clear_stale(folder: Path) -> None:
-    """Remove temporary files of killed processes. Called once, because the folder may hold many transcripts."""
+    """Remove temporary files of killed processes. Called only once, because listing the folder is slow if it
+    holds many transcripts."""
     for stale in folder.glob(".sessions_*.tmp"):
         _remove_stale(stale)
 

@@ -1,9 +1,9 @@
-"""The lines of a transcript, and the session state that they add up to.
+"""The lines of a transcript, and the session state that results from them.
 
 A line is one JSON object. A line with an `id` is the current version of a message, `session_meta` holds the
 columns of the session, and `session_event` records a change. Reading all lines in order gives the session.
-Unreadable lines are skipped. Lines of older programs have no ids. They are used only if the transcript has no
-other lines.
+Unreadable lines are skipped. Older programs wrote lines without ids. Such lines are used only if the
+transcript has no others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hermes.store.transfer.mirror_source import Mark, SessionSnapshot
 META, EVENT = "session_meta", "session_event"
 
 NOT_TOLD = ("session_id",)
-"""Omitted, because the file name holds the session id."""
+"""Message columns that are not written. The session id is already in the file name."""
 BLANK = b"\0 \t\r\n"
 CALLED, CARRIES, CHANGED, DELETED, REMOVED, RESTORED, REWOUND, TAGGED = (
     *("called", "carries", "changed", "deleted"),
@@ -39,7 +39,7 @@ class TranscriptState:
         self.deleted = False
         self.older_count = 0
         self.older: list[Object] = []
-        """The messages of an older program, in file order."""
+        """The messages that an older program wrote, in file order."""
         self.older_meta: Object | None = None
         self._whole = whole
         self._clear()
@@ -153,7 +153,8 @@ _EVENTS: dict[str, Callable[[TranscriptState, Object], None]] = {
 
 
 class Difference(NamedTuple):
-    """The lines to append so that a transcript agrees with the store, in this order."""
+    """The lines that must be appended to a transcript so that it agrees with the store. They are appended in
+    the order of the fields."""
 
     lines: list[Object]
     message_ids: list[int]
@@ -188,7 +189,8 @@ def compute_difference(copy: TranscriptState, now: SessionSnapshot) -> Differenc
 
 
 def _mark_events(copy: TranscriptState, now: SessionSnapshot, written: set[int]) -> Iterator[Object]:
-    """Yield one event per rewind or restore, for messages whose mark has changed."""
+    """Yield an event for each group of messages that were rewound or restored together. Messages in `written`
+    are left out."""
     have = sorted(copy.marks)
     together: dict[tuple[int, float | None], list[int]] = {}
     for message_id, (_uid, active, at) in now.marks.items():
@@ -199,7 +201,7 @@ def _mark_events(copy: TranscriptState, now: SessionSnapshot, written: set[int])
 
 
 def _id_ranges(ids: list[int], among: list[int]) -> list[list[int]]:
-    """Return the ids as ranges. A range contains no other message id of the session."""
+    """Return `ids` as ranges. A range contains no other id of `among`, the message ids of the session."""
     chosen, ranges, is_open = set(ids), list[list[int]](), False
     for message_id in among:
         if message_id not in chosen:
@@ -246,7 +248,8 @@ def encode_lines(lines: Iterable[Object]) -> bytes:
 
 
 def parse_time(value: object) -> float | None:
-    """Parse a time of another program: seconds, or an ISO date, which is local time if it has no zone."""
+    """Parse a time that another program wrote: seconds, or an ISO date. An ISO date without a zone is local
+    time."""
     if isinstance(value, int | float):
         return float(value)
     try:

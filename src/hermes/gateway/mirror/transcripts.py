@@ -2,10 +2,11 @@
 
 Files are append-only. The state of a file is compared with the store, and the difference is appended. After a
 crash, a torn line or a lost file, the next comparison writes the missing lines. Several processes may write.
-Each locks the file before it reads the store, so no process appends an older state.
+Each process locks the file before it reads the store, so that none appends an older state.
 
-`.transcripts.json` in the same folder stores the state of each file at its last comparison, so that a start
-need not read all files. It is used only if it matches the store. Without it every file is compared.
+`.transcripts.json` in the same folder stores the state of each file at its last comparison, so that the
+program need not read all files when it starts. It is used only if it matches the store. Without it, every
+file is compared.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ log = get_logger(__name__)
 
 GATEWAY, ALL, OFF = "gateway", "all", "off"
 AT_ONCE = 500
-"""Rows per query."""
+"""Maximum number of rows per query."""
 MESSAGES_AT_ONCE = 50
 REMEMBERED = 128
 """Number of files whose state is cached, without message contents."""
@@ -56,13 +57,14 @@ SHARE = 50
 """Full comparisons are spaced so that they take at most one fiftieth of one processor."""
 MARKS_FILE = ".transcripts.json"
 STORE_KEY = "transcripts:store"
-"""Metadata key of a store id. The id detects a replaced store, whose missing sessions were not deleted."""
+"""Metadata key of a random id of the store. If the id is not that in the marks file, the store was replaced.
+Sessions missing from the new store then do not count as deleted."""
 
 
 def choose_transcripts(setting: str | None, store: Path) -> str:
-    """Return which transcripts are written, by the setting `sessions.transcripts`.
+    """Return which transcripts are written. `setting` is the value of `sessions.transcripts`.
 
-    Without a setting: none if the store is encrypted, otherwise those of gateway sessions.
+    If it is not set: none if the store is encrypted, otherwise those of gateway sessions.
     """
     return setting or (OFF if is_encrypted(store) else GATEWAY)
 
@@ -85,7 +87,7 @@ class Transcripts:
     # ---------------------------------------------------------------- when
 
     async def follow(self, stop: asyncio.Event) -> None:
-        """Write changes of the store to the transcripts until `stop` is set, then once more."""
+        """Write changes of the store to the transcripts until `stop` is set, and one last time after that."""
         if self._off:
             return
         wait_for_all = 0.0
@@ -102,7 +104,8 @@ class Transcripts:
         await asyncio.to_thread(self._run_quietly, self.catch_up)
 
     def _run_quietly(self, work: Callable[[], int]) -> None:
-        """Run `work` and log an error. A failed write is repeated at the next comparison."""
+        """Run `work`. An error is logged and not raised. What could not be written is written at the next
+        comparison."""
         try:
             work()
         except (errors.HermesError, OSError) as problem:
@@ -112,7 +115,7 @@ class Transcripts:
         """Compare every session with its file, and append the differences. Return the number of lines
         written.
 
-        This includes changes by other processes.
+        The differences include changes by other processes.
         """
         if self._off:
             return 0
@@ -133,7 +136,8 @@ class Transcripts:
             return lines
 
     def catch_up_new(self) -> int:
-        """Update only sessions with new messages. The cost does not depend on the number of other sessions."""
+        """Update only the transcripts of sessions with new messages. The cost does not depend on the number
+        of other sessions. Return the number of lines written."""
         if self._off:
             return 0
         with self._alone:
@@ -258,7 +262,8 @@ class Transcripts:
             self._copies.popitem(last=False)
 
     def _mark_deleted(self, session_id: str) -> int:
-        """Append a deletion event if the session is gone and its file still exists. Never create the file."""
+        """If the session is gone and its file still exists, append a deletion event. The file is never
+        created."""
         file = self._file(session_id)
         assert self._marks is not None
         self._marks.forget(session_id)
@@ -317,7 +322,8 @@ def _digest(outline: tuple[Any, ...]) -> str:
 
 
 class Marks:
-    """The state of each transcript when it last agreed with the store. Used only to avoid comparisons."""
+    """The state of each transcript when it last agreed with the store. It is used only to avoid
+    comparisons."""
 
     def __init__(self, folder: Path, store: str, sessions: dict[str, tuple[str, int]]) -> None:
         self._folder, self._store, self._sessions = folder, store, sessions
@@ -345,7 +351,7 @@ class Marks:
         return cls(folder, store, sessions)
 
     def is_current(self, session_id: str, digest: str, file: Path) -> bool:
-        """Return whether the session and its file are unchanged."""
+        """Return whether neither the session nor its file has changed since the mark was set."""
         mark = self._sessions.get(session_id)
         if mark is None or mark[0] != digest:
             return False
