@@ -1,5 +1,5 @@
 """For operators: metrics, health, the status file and the log.
 
-Owns these files and pages. Reads counters and changes nothing. Must not import chat, session or platform
-modules.
+Owns the status file, the log and the HTTP pages for operators. Reads counters and changes nothing else. Must
+not import chat, session or platform modules.
 """

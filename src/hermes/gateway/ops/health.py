@@ -41,7 +41,7 @@ class HealthSources(NamedTuple):
     started_at: float
     platforms: Callable[[], Sequence[PlatformState]]
     write: Callable[[], Awaitable[None]]
-    """Write to the store. Raises if the store is not writable."""
+    """Writes to the store. Raises if the store is not writable."""
     waiting: Callable[[], Awaitable[QueueSizes]]
     metrics: GatewayMetrics
 
@@ -116,7 +116,7 @@ def _make_report(sources: HealthSources, trouble: str | None, waiting: QueueSize
 
 
 async def _probe_store(sources: HealthSources) -> str | None:
-    """Return why the store is not writable, or None if it is."""
+    """Return why the store is not writable, or None if it is writable."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             await sources.write()

@@ -2,7 +2,7 @@
 
 Secrets are redacted in every line: texts that look like a secret, and the gateway's own secrets. For example,
 an SDK logs the URL that it calls, which contains the token. Message texts are not logged. SDKs log them at
-debug level, so the debug level of SDKs stays off.
+debug level; therefore the debug level of SDKs is always off.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def set_up_logs(*, verbose: bool = False, as_json: bool = False, secrets: Iterab
 
 
 def redact_all(secrets: Iterable[str], text: str) -> str:
-    """Return the text without these secrets and without anything that looks like a secret."""
+    """Return the text with these secrets, and anything else that looks like a secret, redacted."""
     # Literal and URL-encoded.
     written = {form for secret in secrets for form in (secret, quote(secret, safe=""))}
     to_redact = [secret for secret in written if len(secret) >= SHORTEST]
@@ -98,6 +98,6 @@ class JsonLines(_RedactingFormatter):
 
 
 def _library_of(record: logging.LogRecord) -> str:
-    """Return the prefix that names the library of the record. Empty for our own records."""
+    """Return a prefix that names the library of the record. Return an empty string for our own records."""
     library = record.name.split(".")[0]
     return "" if library == OURS else f"{library}: "

@@ -1,7 +1,7 @@
 """Metrics of the running gateway, in the Prometheus text format.
 
-A label takes only its declared values. Any other value is counted as `other`. So no id or user text becomes a
-label, and the number of series is bounded.
+A label can have only its declared values. Any other value is counted as `other`. Therefore no id or user text
+becomes a label, and the number of series is bounded.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Gauge(Metric):
         self._values: dict[Values, float] = {}
 
     def set(self, value: float | None, *labels: str) -> None:
-        """Set the value. None removes it from the output."""
+        """Set the value for these labels. None removes the value from the output."""
         place = self._label_values(labels)
         with self._lock:
             if value is None:

@@ -1,4 +1,5 @@
-"""`<home>/gateway/status.json`: the state of the gateway for other processes, and the single-instance lock."""
+"""`<home>/gateway/status.json`: the state of the gateway, for other processes. This module also has the lock
+that allows only one gateway per home."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ FRESH_SECONDS = 60.0
 class Status(NamedTuple):
     pid: int
     start: str | None
-    """The start time of the process, as the operating system reports it. It detects a reused pid."""
+    """The start time of the process, as the operating system reports it. With it, a reused pid is
+    recognised."""
     since: float
     platforms: dict[str, dict[str, Any]]
     """By platform name: `state`, `since`, `error`."""
@@ -35,7 +37,7 @@ class Status(NamedTuple):
     said_at: float = 0.0
     """When this status was written."""
     problem: str | None = None
-    """Why changes of the pairing file are ignored."""
+    """Why changes of the pairing file are ignored, or None if they are not."""
 
     @property
     def is_running(self) -> bool:
@@ -51,7 +53,7 @@ class Status(NamedTuple):
 
 @contextmanager
 def lock_gateway(folder: Path | None = None) -> Iterator[None]:
-    """Hold the single-instance lock of this home. Raise `HermesError` if another gateway holds it.
+    """Hold the lock that allows only one gateway per home. Raise `HermesError` if another gateway holds it.
 
     The operating system releases the lock when the process ends for any reason.
     """
@@ -83,7 +85,7 @@ def write_status(
     problem: str | None = None,
     folder: Path | None = None,
 ) -> None:
-    """Write the status of this process, which is the gateway."""
+    """Write the status of this process. Only the gateway calls this function."""
     host, pid, start = identify_process()
     status = Status(pid, start, since, platforms, waiting_in, waiting_out, host, clock.now(), problem)
     place = folder or gateway_folder()
