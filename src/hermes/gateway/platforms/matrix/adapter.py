@@ -1,9 +1,9 @@
 """The Matrix adapter: rooms, private chats and threads, encrypted or not, through matrix-nio.
 
-Devices of other people are trusted on first use, and identities are as asserted by the homeserver, because a
-gateway cannot verify devices interactively. In a group the adapter handles only messages that are addressed
-to it: by name, as a reply to it, in a thread it takes part in, or as a command. With `respond: all` it
-handles every message.
+Devices of other people are trusted on first use, because a gateway cannot verify devices interactively. The
+identity of a sender is the one that the homeserver asserts. In a group the adapter handles only messages that
+are addressed to the bot: by name, as a reply to the bot, in a thread that the bot takes part in, or as a
+command. With `respond: all` it handles every message.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ log = get_logger(__name__)
 _TYPING_MS = 15_000
 _LONGEST_QUOTE = 4000
 _KNOWN = ("accepted", "duplicate", "answered")
-"""Receipt states of authorised people."""
+"""Receipt states that show that the sender is authorised."""
 
 
 class _ReferredMessage(NamedTuple):
-    """A message that another one refers to."""
+    """A message to which another message refers."""
 
     sender: str
     content: dict[str, Any]
     ours: bool
-    """Whether the message is ours, or we took part in the thread that begins with it."""
+    """Whether the bot sent the message, or took part in the thread that begins with it."""
 
 
 class Matrix:
@@ -59,10 +59,11 @@ class Matrix:
         self._client: AsyncClient | None = None
         """The client while the adapter is connected."""
         self._open: AsyncClient | None = None
-        """The client from login until it is closed."""
+        """The client from login until the client is closed."""
         self._state = State("")
         self._elsewhere: dict[str, str] = {}
-        """First message id to room id: threads known not to be ours. Sending in a thread makes it ours."""
+        """Threads in which the bot is known not to take part: the id of the first message, and the room id.
+        If the bot sends a message to a thread, it takes part in it from then on."""
         self._sending: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def measure(self, text: str) -> int:
@@ -103,8 +104,8 @@ class Matrix:
             result = await reader.read_next()
 
     async def _save_state(self, result: SyncResult) -> None:
-        """Save the sync position. Called after the messages were handed in, because they are durable only
-        then."""
+        """Save the sync position. Called only after the gateway has accepted the messages of the sync,
+        because they are not durable before."""
         for event_id in result.decrypted:
             self._state.waiting.pop(event_id, None)
         if result.decrypted or self._state.since != result.since:
@@ -221,7 +222,7 @@ class Matrix:
         await call_server(self._require_client().room_typing(to.chat_id, timeout=_TYPING_MS), "typing")
 
     async def open_thread(self, to: Source, name: str) -> str | None:
-        """Open a thread by sending a message for it to begin with."""
+        """Open a thread by sending `name` as its first message."""
         return await self._put(to.chat_id, formatting.make_message(name), None)
 
     async def _put(self, room_id: str, content: dict[str, Any], transaction: str | None) -> str:
@@ -246,7 +247,8 @@ class Matrix:
         return str(answer.event_id)
 
     def _allow_renewal(self, error: AdapterError) -> AdapterError:
-        """Return `Unreachable` for a lost login that the password can renew, otherwise the error itself."""
+        """Return `Unreachable` if the login was lost and the password can renew it. Otherwise return the
+        error itself."""
         signs_in_again = isinstance(error, SignedOut) and not self._settings.more.get("access_token")
         return Unreachable(str(error)) if signs_in_again else error
 
@@ -259,7 +261,8 @@ class Matrix:
 def _begin_new_session(client: AsyncClient, room_id: str) -> None:
     """Start a new encryption session after a failed send.
 
-    It is then unknown which devices have the key, but nio assumes that all devices have it or will get it.
+    After a failure it is unknown which devices have the key, but nio assumes that all devices have it or will
+    get it.
     """
     if client.olm:
         client.sharing_session.pop(room_id, None)

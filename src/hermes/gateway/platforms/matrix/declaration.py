@@ -1,6 +1,6 @@
 """The Matrix declaration: its settings, the setup questions, and its differences from other platforms.
 
-It imports no SDK.
+This module imports no SDK.
 """
 
 from collections.abc import Mapping

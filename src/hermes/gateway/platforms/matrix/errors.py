@@ -1,7 +1,7 @@
 """Translates homeserver errors to adapter errors.
 
-Every send carries a transaction id, so a repeated send is not shown twice. A send with an unknown result can
-therefore be repeated. It raises `Unreachable`, as a certain failure does.
+Every send carries a transaction id, so a repeated send is not shown twice. Therefore a send with an unknown
+result can be repeated, and it raises `Unreachable`, just like a send that certainly failed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hermes.gateway.adapter import AdapterError, Misconfigured, RateLimited, Und
 _PATIENCE = 60.0
 """Default timeout of a request, in seconds."""
 _LIMITED_FOR = 5.0
-"""Seconds to wait after a rate limit if the server names no time."""
+"""Seconds to wait after a rate limit if the server does not say how long."""
 
 
 class SignedOut(Misconfigured):
@@ -27,7 +27,7 @@ class SignedOut(Misconfigured):
     def __init__(self, message: str, soft: bool) -> None:
         super().__init__(message)
         self.soft = soft
-        """Whether the device is still known and only has to sign in again."""
+        """Whether the server still knows the device, so that it only has to sign in again."""
 
 
 async def call_server(call: Awaitable[Any], doing: str, *, within: float = _PATIENCE) -> Any:

@@ -1,6 +1,6 @@
 """Formats answers as Matrix events: HTML and plain text, threads, replies and edits.
 
-An event may have 65,536 bytes. Encryption adds a third, non-ASCII characters are escaped first, and an edit
+An event may have 65,536 bytes. Non-ASCII characters are escaped, encryption then adds a third, and an edit
 contains its text twice. If the HTML does not fit, it is omitted.
 """
 
@@ -19,8 +19,8 @@ from hermes.rendering_check import has_same_text, iterate_visible_texts, keep_in
 LONGEST = 12_000
 """Maximum length of a message, in units of `measure`."""
 _LARGEST = 45_000
-"""Maximum bytes of an event's content before encryption: three quarters of the space beside the server's
-fields."""
+"""Maximum bytes of an event's content before encryption: three quarters of the space that the server's own
+fields leave."""
 
 
 class _Parser(MarkdownIt):
@@ -52,7 +52,8 @@ def render_html(text: str) -> str:
 
 
 def _add_code_info(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield the tokens. If a code fence has info text after the language, the text is added above the code."""
+    """Yield the tokens. If a code fence has more info text than the language, the info text is added above
+    the code."""
     for token in tokens:
         if token.type == "fence" and len(token.info.split()) > 1:
             info = Token("inline", "", 0, children=[Token("text", "", 0, content=token.info.strip())])
@@ -63,7 +64,8 @@ def _add_code_info(tokens: Sequence[Token]) -> Iterator[Token]:
 def make_message(
     text: str, *, silent: bool = False, relation: dict[str, Any] | None = None, mentions: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Build a message. Only the users in `mentions` are notified by mention."""
+    """Build the content of a message. The message mentions only the users in `mentions`, and no other user is
+    notified of a mention."""
     content = _format_body(text, "m.notice" if silent else "m.text")
     content["m.mentions"] = {"user_ids": list(mentions)} if mentions else {}
     if relation:
@@ -86,7 +88,7 @@ def make_edit(message_id: str, text: str) -> dict[str, Any]:
 def make_relation(thread: str | None, reply_to: str | None, latest: str | None) -> dict[str, Any] | None:
     """Return the relation of a message to its thread or to the message that it answers.
 
-    A message in a thread also names the message before it, for clients without thread support.
+    In a thread, the relation also names the previous message, for clients that do not support threads.
     """
     if thread is None:
         return {"m.in_reply_to": {"event_id": reply_to}} if reply_to else None

@@ -64,7 +64,7 @@ class Client(AsyncClient):  # type: ignore[misc]  # nio publishes no types
     """A client that follows no redirects, so that token, password and messages go only to the configured
     homeserver.
 
-    Only file downloads may be redirected. aiohttp then omits the token.
+    Only file downloads may be redirected. In that case aiohttp does not send the token to the other host.
     """
 
     async def _send_once(
@@ -99,7 +99,7 @@ class Client(AsyncClient):  # type: ignore[misc]  # nio publishes no types
 
 
 async def sign_in(account: AccountSettings, state_files: StateFiles) -> AsyncClient:
-    """Return a signed-in client with its keys loaded. The caller must close it."""
+    """Return a signed-in client with its keys loaded. The caller must close the client."""
     client = Client(
         account.homeserver,
         account.user_id,

@@ -1,4 +1,4 @@
-"""Files in messages: offered, downloaded on demand, and decrypted."""
+"""Files in messages. They are offered to the gateway, downloaded on demand, and decrypted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PATIENCE = 300.0
 _CHUNK = 64 * 1024
 _SPARE = 1024 * 1024
 _LARGEST = 100 * 1024 * 1024
-"""Maximum size of a file whose message names no size."""
+"""Maximum size of a file whose message does not state a size."""
 
 
 def offer_file(client: AsyncClient, file: File) -> OfferedFile:
@@ -32,8 +32,8 @@ def offer_file(client: AsyncClient, file: File) -> OfferedFile:
 
 
 async def _download(client: AsyncClient, file: File) -> bytes:
-    """Download a file. Raise `Undeliverable` if it is much larger than announced, because the download was
-    allowed for the announced size."""
+    """Download a file. Raise `Undeliverable` if the file is much larger than announced, because the gateway
+    checked only the announced size."""
     where = _URI.fullmatch(file.uri)
     if not where:
         raise Undeliverable("matrix: a file has no address")

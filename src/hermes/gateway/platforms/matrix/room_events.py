@@ -28,10 +28,10 @@ class File(NamedTuple):
 class RoomText(NamedTuple):
     text: str
     thread: str | None = None
-    """The first message of the thread that contains this message."""
+    """The id of the first message of the thread that contains this message."""
     replies_to: str | None = None
     quoted: str | None = None
-    """The quoted text in the body of a reply. Newer clients do not include it."""
+    """The quoted text in the body of a reply. Newer clients do not send it."""
     edits: str | None = None
     file: File | None = None
     called: frozenset[str] = frozenset()
@@ -39,8 +39,8 @@ class RoomText(NamedTuple):
 
 
 def read_content(content: Mapping[str, Any]) -> RoomText | None:
-    """Parse the content of a message. Return None if it is neither text nor a file. Notices are excluded,
-    because bots send them."""
+    """Parse the content of a message. Return None if it is neither text nor a file. For notices, return None
+    too, because bots send them."""
     related = _get_dict(content, "m.relates_to")
     edits = _get_text(related, "event_id") if related.get("rel_type") == "m.replace" else None
     if edits:
@@ -71,7 +71,7 @@ def _find_thread(related: Mapping[str, Any]) -> tuple[str | None, str | None]:
 
 
 def is_addressed(message: RoomText, user_id: str, names: Iterable[str]) -> bool:
-    """Return whether the message addresses us by mention, link or name, or is a command."""
+    """Return whether the message is a command or addresses the bot by mention, link or name."""
     if user_id in message.called or message.text.startswith("/"):
         return True
     return any(
@@ -80,7 +80,7 @@ def is_addressed(message: RoomText, user_id: str, names: Iterable[str]) -> bool:
 
 
 def strip_address(text: str, user_id: str, names: Iterable[str]) -> str:
-    """Remove a leading name that only addresses the bot."""
+    """Remove the bot's name from the beginning of the text if more text follows."""
     for name in (user_id, *names):
         front = re.match(rf"@?{re.escape(name)}\s*[:,]?\s+(?=\S)", text, re.I)
         if front:
@@ -89,8 +89,8 @@ def strip_address(text: str, user_id: str, names: Iterable[str]) -> str:
 
 
 def _strip_quote(body: str) -> tuple[str | None, str]:
-    """Split off the quote that older clients put before a reply. A quote written by the person stays in the
-    text."""
+    """Split a body into the quote that older clients put before a reply, or None, and the reply. A quote that
+    the person wrote stays in the reply."""
     if not _QUOTED_BY.match(body.removeprefix("> ")) or not body.startswith("> "):
         return None, body
     lines = body.split("\n")

@@ -1,8 +1,8 @@
 """The rooms of the account: private chats, the bot's names in rooms, and invitations.
 
-A private chat is a room with exactly one other person, and always the same person, because its conversation
-belongs to that person. A direct room is a group if a third person was invited or if the other person was
-replaced.
+A private chat is a room with exactly one other person. It must always be the same person, because the
+conversation belongs to that person. If a third person was invited, or if the other person was replaced, a
+direct room counts as a group.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Rooms:
         self._settings = settings
 
     async def look_up_direct(self) -> None:
-        """Load the direct rooms of the account and the other person in each."""
+        """Load the list of the account's direct rooms, with the other person of each room."""
         try:
             answer = await call_server(self._client.list_direct_rooms(), "requesting direct rooms")
         except Undeliverable:  # the account has no direct rooms
@@ -57,11 +57,11 @@ class Rooms:
         return [name] if name and len(name) >= _SHORTEST_NAME else []
 
     async def accept_invitations(self, invitations: dict[str, InviteInfo]) -> None:
-        """Join the rooms that we may join, and store the other invitations until their senders are known.
+        """Join the rooms that the bot may join. Store the other invitations until their senders are known.
 
-        Anyone may invite the bot to a private chat, because that is where an unknown person pairs with a
-        code. The gateway answers no other messages of unknown people. Only known people may invite the bot to
-        a group, so that strangers cannot add it to many rooms.
+        Anyone may invite the bot to a private chat, because an unknown person sends the pairing code there.
+        The gateway answers no other messages of unknown people. Only known people may invite the bot to a
+        group, so that strangers cannot add it to many rooms.
         """
         for room_id, info in invitations.items():
             ours = next(
@@ -86,14 +86,14 @@ class Rooms:
                 )
 
     async def accept_invitations_of(self, person: str | None = None) -> None:
-        """Join the rooms that this person invited us to. Without a person, join the rooms of all known
+        """Join the rooms to which `person` invited the bot. If `person` is None, join those of all known
         inviters."""
         for room_id, inviter in list(self._state.invitations.items()):
             if inviter == person or (person is None and self._is_known(inviter)):
                 await self._join(room_id)
 
     def forget(self, room_id: str) -> None:
-        """Forget a room that we have left or are no longer invited to."""
+        """Forget a room that the bot has left or is no longer invited to."""
         self._client.rooms.pop(room_id, None)
         self._state.invitations.pop(room_id, None)
 
@@ -114,7 +114,8 @@ class Rooms:
 
 
 def is_beginning(event: object, user_id: str) -> bool:
-    """Return whether the event is our invitation, or our join without one. Earlier messages are not for us."""
+    """Return whether the event is the bot's invitation to the room, or its join without an invitation.
+    Messages before this event are not for the bot."""
     if not isinstance(event, RoomMemberEvent) or event.state_key != user_id:
         return False
     return event.membership == "invite" or (

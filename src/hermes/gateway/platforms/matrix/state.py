@@ -1,8 +1,8 @@
 """The persistent state of the adapter, in its own folder: the login and the sync position.
 
 `login.json` holds the device and its access token, `keys.db` the end-to-end encryption keys (written by nio),
-and `state.json` everything that a sync changes. `state.json` is one file so that it changes atomically. Each
-message is then either not yet received, handed in, or waiting for its key.
+and `state.json` everything that a sync changes. `state.json` is one file so that it changes atomically.
+Therefore each message is either not yet received, accepted by the gateway, or waiting for its key.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from hermes.gateway.adapter import Misconfigured
 
 KEYS = "keys.db"
 MOST_WAITING = 500
-"""Maximum messages that wait for a key. The oldest is dropped first."""
+"""Maximum number of messages that wait for a key. The oldest is dropped first."""
 MOST_THREADS = 2000
-"""Maximum threads that are remembered as ours."""
+"""Maximum number of threads of which the adapter remembers that the bot takes part."""
 
 
 class Login(NamedTuple):
@@ -32,20 +32,21 @@ class Login(NamedTuple):
 
 
 class State:
-    """The sync position, and the rooms, invitations, messages and threads in progress."""
+    """The sync position, the private chats, the open invitations, the messages without a key, and the bot's
+    threads."""
 
     def __init__(self, user_id: str) -> None:
         self.user_id = user_id
         self.since: str | None = None
-        """All messages before this position were handed in. None before the first sync."""
+        """The gateway has accepted all messages before this sync position. None before the first sync."""
         self.direct: dict[str, str] = {}
-        """Room id to user id: the other person of each private chat."""
+        """The other person of each private chat: room id to user id."""
         self.invitations: dict[str, str] = {}
-        """Room id to user id: the senders of invitations that were not accepted yet."""
+        """The senders of invitations that are not accepted yet: room id to user id."""
         self.waiting: dict[str, dict[str, Any]] = {}
-        """Event id to encrypted event: messages whose key is missing."""
+        """Messages whose key is missing: event id to encrypted event."""
         self.threads: dict[str, str] = {}
-        """First message id to room id: threads that the bot takes part in."""
+        """Threads that the bot takes part in: id of the first message to room id."""
 
     def wait_for_key(self, event_id: str, event: dict[str, Any]) -> None:
         self.waiting[event_id] = event

@@ -1,8 +1,8 @@
 """The sync loop, and the maintenance of encryption keys between two syncs.
 
-The adapter, not the library, stores the sync position, after all messages of a sync were handed in. After a
-long absence the server omits messages, which are then fetched. A message whose key is missing waits for the
-key.
+The sync position is stored by the adapter, not by the library, and only after the gateway has accepted all
+messages of the sync. After a long absence the server omits messages from the sync; they are then fetched. A
+message whose key is missing waits for the key.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ log = get_logger(__name__)
 _WAIT_MS = 30_000
 _PATIENCE = 60.0
 _FIRST_PATIENCE = 300.0
-"""The timeout is longer because the first sync includes the state of every room."""
+"""Timeout of the first sync in seconds. It is longer, because the first sync includes the state of every
+room."""
 _AT_ONCE = 20
 """Maximum events of a room in one sync. Further events are fetched in pages."""
 _PAGE = 100
 _MOST_PAGES = 50
-"""Maximum pages of missed messages: five thousand events per room."""
+"""Maximum number of pages of missed messages per room. This makes five thousand events."""
 
 
 class SyncResult(NamedTuple):
     since: str
-    """The position of the next sync. Stored after all messages were handed in."""
+    """The position of the next sync. It is stored after the gateway has accepted all messages."""
     messages: list[tuple[str, RoomMessage]]
-    """Room id and message, in order within each room, without our own messages."""
+    """Pairs of room id and message, in order within each room, without the bot's own messages."""
     decrypted: list[str]
     """The ids of events that no longer wait for a key."""
     invitations: dict[str, InviteInfo]
@@ -130,7 +131,8 @@ class SyncReader:
                 log.info("%s", error)
 
     def _take_decrypted(self) -> tuple[list[tuple[str, RoomMessage]], list[str]]:
-        """Return the messages whose key has arrived, and the ids of all events that no longer wait."""
+        """Return the messages whose key has arrived, and the ids of all events that no longer wait for a
+        key."""
         messages, event_ids = [], []
         for event_id, source in self._state.waiting.items():
             event = Event.parse_event(source)

@@ -1,7 +1,7 @@
 """The Telegram adapter, built on the `Bot` class of python-telegram-bot.
 
-The library's polling acknowledges messages before they are processed. So the adapter polls itself. The offset
-acknowledges a message, and it advances only after the message is durable.
+The library's own polling acknowledges messages before they are processed, so the adapter polls without it.
+Advancing the offset acknowledges a message. The adapter does this only after the message is durable.
 """
 
 from __future__ import annotations
@@ -163,8 +163,8 @@ class Telegram:
             await self._accept_all(updates, accept)
 
     async def _accept_all(self, updates: Iterable[Update], accept: Accept) -> None:
-        """Accept updates in order within each chat, and chats concurrently. The offset stops at the first
-        update that was not accepted."""
+        """Accept updates: in order within each chat, but different chats concurrently. The offset stops at
+        the first update that was not accepted."""
         ordered = sorted(updates, key=lambda update: update.update_id)
         chats: defaultdict[int | None, list[Update]] = defaultdict(list)
         for update in ordered:
@@ -281,7 +281,7 @@ class Telegram:
     async def _write_formatted(self, to: Source, text: str, write: Callable[..., Awaitable[Done]]) -> Done:
         """Write the text as HTML, or as plain text if the HTML is refused or too long.
 
-        `write` is a method of the bot. If the chat has migrated, the text is written to the new chat.
+        `write` is a method of the bot. If the chat has moved to a new id, the text is written to the new id.
         """
         mode: ParseMode | None = ParseMode.HTML
         formatted = render_html(text)
@@ -302,7 +302,7 @@ class Telegram:
                 formatted, mode = replace_surrogates(text), None
 
     async def _call_in_chat(self, to: Source, call: Callable[[str], Awaitable[Done]]) -> Done:
-        """Call a method for a chat. If the chat has migrated to a supergroup, use its new id."""
+        """Run `call` with the id of a chat. If the chat has become a supergroup, use its new id."""
         try:
             return await call(self._moved.get(to.chat_id, to.chat_id))
         except ChatMigrated as moved:
@@ -328,13 +328,13 @@ def _album_id(update: Update) -> str | None:
 
 
 def _topic_number(to: Source) -> int | None:
-    """Return the topic id to send to. The General topic is selected by omitting the id."""
+    """Return the topic id for a send, or None. The General topic is selected by sending no id."""
     return _parse_number(to.thread_id) if to.thread_id and to.thread_id != GENERAL else None
 
 
 def _make_keyboard(choices: Sequence[Choice]) -> InlineKeyboardMarkup | None:
-    """Return a keyboard with one button per row, or None if a choice is too long for callback data. Then
-    people type the choice."""
+    """Return a keyboard with one button per row. Return None if a choice is too long for callback data;
+    people then type the command."""
     if not choices or any(len(choice.text.encode()) > LONGEST_CHOICE for choice in choices):
         return None
     return InlineKeyboardMarkup(
@@ -359,7 +359,7 @@ def api_addresses(base_url: str) -> tuple[str, str]:
 
 @contextmanager
 def _translate_webhook_refusal() -> Iterator[None]:
-    """Raise `Misconfigured` if Telegram refuses the webhook URL. A retry would fail too."""
+    """Raise `Misconfigured` if Telegram refuses the webhook URL, because a retry would fail too."""
     try:
         yield
     except BadRequest as error:
@@ -373,8 +373,8 @@ def _translate_webhook_refusal() -> Iterator[None]:
 def _translate_errors(doing: str, *, repeatable: bool = False) -> Iterator[None]:
     """Translate Telegram errors to `AdapterError`.
 
-    With `repeatable`, the action is idempotent. An unknown result then counts as a failure that can be
-    retried.
+    `repeatable` means that the action is idempotent. If its result is unknown, it can then be retried like a
+    failed action.
     """
     try:
         yield

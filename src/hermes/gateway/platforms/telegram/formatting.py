@@ -53,19 +53,21 @@ def visible_text(html: str) -> str:
 
 
 def _is_complete(html: str, source: str) -> bool:
-    """Return whether the HTML contains all text of its source. A link counts as its text and its address."""
+    """Return whether the HTML contains all text of its source. For a link, both its text and its address
+    count."""
     return has_same_text(source, visible_text(_LANGUAGE_TAG.sub(r"\1", _LINK_TAG.sub(r"\2 \1", html))))
 
 
 class _Mark(NamedTuple):
-    """Two bars that may open or close a spoiler."""
+    """The mark `||`, which may open or close a spoiler."""
 
     opens: bool
     closes: bool
 
 
 class _Writer:
-    """Renders one text. It tracks open tags, because Telegram does not allow a tag inside itself."""
+    """Renders one text. It tracks open tags, because Telegram does not allow a tag inside a tag of the same
+    kind."""
 
     def __init__(self, markdown: str) -> None:
         self._lines = _LINE_END.split(markdown)
@@ -205,7 +207,7 @@ def _join_spoilers(pieces: Sequence[str | _Mark]) -> str:
 
 
 def _format_code(content: str, info: str = "") -> str:
-    """Format a code block. Info text after the language is shown above the block."""
+    """Format a code block. Info text that follows the language is shown above the block."""
     language, _, rest = info.strip().partition(" ")
     if not _LANGUAGE.fullmatch(language):
         language, rest = "", info.strip()
@@ -229,7 +231,7 @@ def _format_columns(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _measure_cells(text: str) -> int:
-    """Return the width of a text in a monospaced font."""
+    """Return the width of a text in a monospaced font, in columns."""
     if text.isascii():
         return len(text)
     return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)

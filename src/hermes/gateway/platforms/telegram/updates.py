@@ -14,7 +14,8 @@ from hermes.gateway.inbound_events import Event, OfferedFile, Source
 from hermes.recall.tool.prompt_safety import fence_text, make_label
 
 GENERAL = "1"
-"""The id used for the General topic of a forum. Telegram gives this topic no id, and 1 is unused."""
+"""The id that the adapter uses for the General topic of a forum. Telegram gives this topic no id and uses 1
+for no other topic."""
 
 LONGEST_AUTHOR = 60
 _MEDIA = (
@@ -51,8 +52,8 @@ class UpdateReader:
     def read(
         self, album: Sequence[Message], *, edited: bool = False
     ) -> tuple[Event, list[OfferedFile]] | None:
-        """Return the event of a message, or of the messages of one album. Return None if it is not for the
-        bot."""
+        """Return the event of a message, or of an album, whose messages become one event. Return None if it
+        is not for the bot."""
         message = album[0]
         self._remember_topic(message)
         texts = [self._split_address(part) for part in album]
@@ -71,7 +72,7 @@ class UpdateReader:
         ), files
 
     def read_choice(self, pressed: CallbackQuery) -> Event | None:
-        """Return the event of a pressed button below one of our messages."""
+        """Return the event for a button that was pressed below one of the bot's messages."""
         message, person = pressed.message, pressed.from_user
         if message is None or not pressed.data:
             return None
@@ -92,7 +93,8 @@ class UpdateReader:
     def _is_answer(self, message: Message) -> bool:
         """Return whether the message replies to the bot.
 
-        A message in a topic that the bot opened counts as a reply, because it replies to the opening message.
+        Every message in a topic that the bot opened counts as a reply, because it replies to the opening
+        message.
         """
         replied = message.reply_to_message
         return replied is not None and replied.from_user is not None and replied.from_user.id == self._me.id
@@ -114,7 +116,7 @@ class UpdateReader:
         )
 
     def _remember_topic(self, message: Message) -> None:
-        """Remember the name of a topic. Telegram sends it only when a topic is opened or renamed."""
+        """Remember the name of a topic. Telegram sends the name only when a topic is opened or renamed."""
         thread = _find_thread(message)
         root = message.reply_to_message
         named = (
@@ -136,8 +138,8 @@ class UpdateReader:
         return result._replace(text=text)
 
     def _remove_mention(self, result: AddressedText, entity: MessageEntity) -> AddressedText:
-        """Remove one mention of the bot. Mentions are removed from the end, so that earlier offsets stay
-        valid."""
+        """Remove one mention of the bot. The caller begins with the last mention, so that the offsets of
+        earlier ones stay valid."""
         units = result.text.encode("utf-16-le")
         start, end = 2 * entity.offset, 2 * (entity.offset + entity.length)
         before, part, after = (
@@ -171,7 +173,7 @@ def _chat_type(chat: Chat) -> str:
 def _is_from_a_person(message: Message) -> bool:
     """Return whether a person wrote the message. Bots and automatic forwards of channel posts are excluded.
 
-    A person who writes on behalf of a chat counts as a person.
+    If a person writes on behalf of a chat, the message counts as written by a person.
     """
     if message.is_automatic_forward:
         return False
@@ -196,7 +198,8 @@ def _find_handle(message: Message) -> str | None:
 
 
 def _find_thread(message: Message) -> str | None:
-    """Return the topic id. Outside forums Telegram also numbers reply chains, which are not threads."""
+    """Return the topic id, or None. Telegram also gives a thread number to reply chains outside forums, but
+    these are not threads."""
     if message.is_topic_message:
         return str(message.message_thread_id)
     return GENERAL if message.chat.is_forum else None

@@ -31,7 +31,7 @@ SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"
 _SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
 Accept = Callable[[Sequence[Update]], Awaitable[None]]
-"""Hands in one message or the messages of one album. Returns when they are durable."""
+"""Passes one message, or the messages of one album, to the gateway. Returns when they are durable."""
 
 
 class Webhook(NamedTuple):

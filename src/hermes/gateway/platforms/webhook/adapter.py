@@ -1,8 +1,8 @@
 """The webhook adapter: signed HTTP requests, answered in the response or by a callback. See docs/webhook.md.
 
 The shared secret grants access, and the user named in a signed request is trusted. A request waits for the
-answer to its message unless it names a callback URL. If no request waits in a chat, nothing can be delivered
-to it. The answer is still stored in the conversation.
+answer to its message unless it names a callback URL. An answer for which no request waits and no callback URL
+is known cannot be delivered. It is still stored in the conversation.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ log = get_logger(__name__)
 
 SHORTEST_SECRET = 16
 LARGEST_BODY = 32 * 1024 * 1024
-"""The body contains the attachments in base64, which adds a third to their size."""
+"""Maximum size of a request body in bytes. The body contains the attachments in base64, which adds a third to
+their size."""
 TAKEN_IN = ("accepted", "answered")
 REFUSED: dict[str, tuple[int, dict[str, Any]]] = {
     "duplicate": (200, {"duplicate": True}),
@@ -125,9 +126,9 @@ class Webhook:
         reply_to: str | None = None,
         silent: bool = False,
     ) -> str | None:
-        """Deliver an answer to the request or the callback URL of its message.
+        """Deliver an answer to the waiting request or the callback URL of the message that it answers.
 
-        A text that answers no message goes to the request that has waited longest in the chat.
+        A text that answers no message is delivered to the request that has waited longest in the chat.
         """
         text = text.encode("utf-8", "replace").decode()  # a lone surrogate cannot be sent
         message_id = reply_to or to.message_id
@@ -215,7 +216,7 @@ class Webhook:
         is_new = url is not None and await asyncio.to_thread(self._callbacks.keep, source, url)
         reply = None
         if message.wait and url is None:
-            # Register before the message is handed in, because the answer may come before the receipt.
+            # Register before the gateway gets the message, because the answer may come before the receipt.
             with self._register_waiting(source) as waiting:
                 receipt = await receive(message.event, message.offered)
                 if receipt.state in TAKEN_IN:
@@ -223,7 +224,7 @@ class Webhook:
         else:
             receipt = await receive(message.event, message.offered)
         if receipt.state not in TAKEN_IN:
-            if is_new:  # a duplicate of an answered message; otherwise the URL was stored before
+            if is_new:  # a URL that an earlier request stored must stay
                 await asyncio.to_thread(self._callbacks.drop, source, source.message_id)
             return _json_response(*REFUSED.get(receipt.state, LOST))
         ids = {"session_key": receipt.session_key, "message_id": source.message_id}
@@ -241,8 +242,8 @@ class Webhook:
             self._waiting.remove(waiting)
 
     def _find_waiting(self, to: Source) -> list[WaitingRequest]:
-        """Return the requests that wait in the chat. In a group, a text for one user must not reach another
-        user."""
+        """Return the requests that wait in the chat. If `to` names a user, return only the requests of this
+        user, because a text for one user of a group must not reach another."""
         return [
             request
             for request in self._waiting
@@ -288,13 +289,14 @@ def _json_response(status: int, data: dict[str, Any]) -> Response:
 
 
 async def _read_body(request: Request) -> bytes:
-    """Read the body. `request.body()` would keep the bytes in memory until the response is sent."""
+    """Read the body piece by piece. `request.body()` would keep the bytes in memory until the response is
+    sent."""
     return b"".join([chunk async for chunk in request.stream()])
 
 
 def _refuse_unauthorised(request: Request) -> Response:
-    """Refuse a request. The response names no reason. After too many invalid requests from an address,
-    respond with 429."""
+    """Refuse a request without naming a reason. After too many invalid requests from an address, respond with
+    429."""
     address = request.client.host if request.client else ""
     if not current_guard().is_wrong_key_allowed(address):
         return JSONResponse(

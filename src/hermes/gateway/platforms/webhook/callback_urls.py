@@ -1,6 +1,6 @@
 """Callback URLs, stored from the request until the answer is delivered.
 
-A request may name a URL only on hosts that the operator configured. Otherwise requests could reach networks
+A request may name only URLs on hosts that the operator configured. Otherwise callbacks could reach networks
 that only this machine can access (see `http/address_rules`). The URL is written to a private file before the
 message is accepted, so that the answer is delivered even after a crash.
 """
@@ -29,7 +29,7 @@ log = get_logger(__name__)
 MOST = 1000
 OLDEST_S = 7 * clock.DAY
 EVERY = 100
-"""Number of stored URLs after which old ones are removed."""
+"""After this many stored URLs, the old ones are removed."""
 WHOLE_S = 30
 AGAIN = (408, 425)
 PAUSE_S = (1.0, 30.0, 3600.0)
@@ -47,7 +47,7 @@ class Callbacks:
         return self._hosts.allows(url)
 
     def keep(self, source: Source, url: str) -> bool:
-        """Store the callback URL of a message. Return whether the message had none before."""
+        """Store the callback URL of a message. Return whether no URL was stored for the message before."""
         home.make_private_folder(self._folder)
         file = self._file(source, source.message_id)
         is_new = not file.exists()
@@ -73,7 +73,7 @@ class Callbacks:
             self._file(source, message_id).unlink()
 
     def tidy(self) -> None:
-        """Remove URLs that are too old, and the oldest ones above the limit."""
+        """Remove URLs that are too old. If more than the maximum number remain, remove the oldest ones."""
         with self._lock:
             self._since_tidied = 0
         if not self._folder.is_dir():

@@ -1,6 +1,6 @@
 """The webhook declaration: its settings, the setup questions, and its differences from other platforms.
 
-It imports no HTTP library.
+This module imports no HTTP library.
 """
 
 from typing import Annotated

@@ -1,8 +1,9 @@
-"""Reads a webhook request, checks its signature, and accepts it once.
+"""Reads a webhook request, checks its signature, and ensures that it is accepted only once.
 
-Two signatures are supported. Our own covers the time and is valid for five minutes. GitHub's covers only the
-body and does not expire. A request without a message id gets an id from its signed content, so that a
-repeated request is the same message. `SeenRequests` records signed requests of all paths.
+Two kinds of signatures are supported. Our own signature covers the time and the body, and is valid for five
+minutes. GitHub's signature covers only the body and does not expire. If a request has no message id, the id
+is derived from the signed content, so that a repeated request is the same message. `SeenRequests` records the
+signed requests, whatever path they were sent to.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ GITHUB = "X-Hub-Signature-256"
 GITHUB_ID = "X-GitHub-Delivery"
 WINDOW_S = 300
 REMEMBERED_S = {OURS: 2 * WINDOW_S, GITHUB: 90 * clock.DAY}
-"""How long a signed request is remembered, in seconds, by signature header."""
+"""For each signature header: how many seconds a signed request is remembered."""
 LONGEST_FOREIGN = 20_000
-"""Maximum characters of foreign JSON that become a message."""
+"""If a body is JSON in a format of another program, the message contains at most this many characters of
+it."""
 LONGEST_ID = 200
 UNNAMED = "webhook"
 KINDS = ("image", "audio", "video")
@@ -58,16 +60,16 @@ class Proof(NamedTuple):
     digest: str
     """Digest of the signed content."""
     mark: str
-    """Identifies the signed request. It does not depend on the path."""
+    """Identifies the signed request. It is the same for every path."""
 
 
 class Claim(NamedTuple):
-    """A well-formed signature that is not yet checked against a body."""
+    """A well-formed signature that has not been checked against a body yet."""
 
     signature: str
     """The name of the header with the signature."""
     prefix: bytes
-    """The bytes that are signed before the body."""
+    """Bytes before the body that the signature also covers."""
     hex: str
 
 
@@ -99,12 +101,13 @@ class Body(msgspec.Struct):
 
 
 def sign(secret: bytes, body: bytes, at: float) -> str:
-    """Return our own signature as its header value."""
+    """Return the value of our own signature header for a body."""
     return f"t={at:.0f},v1={_hex_digest(secret, _date_prefix(f'{at:.0f}'), body)}"
 
 
 def read_claim(headers: Mapping[str, str], now: float) -> Claim | None:
-    """Read the signature header, before the body is read. Return None if it is missing, malformed or expired."""
+    """Read the signature header. This is possible before the body is read. Return None if the signature is
+    missing, malformed or expired."""
     header = headers.get(OURS)
     if header is None:
         kind, _, claimed = headers.get(GITHUB, "").partition("=")
@@ -121,7 +124,8 @@ def read_claim(headers: Mapping[str, str], now: float) -> Claim | None:
 def check_signature(
     secret: bytes, headers: Mapping[str, str], body: bytes | bytearray, now: float
 ) -> Proof | None:
-    """Check the signature of a body. Return None if it is invalid. The caller must not learn why."""
+    """Check the signature of a body. Return None if it is invalid, without a reason, because the sender must
+    not learn it."""
     claim = read_claim(headers, now)
     if claim is None:
         return None
@@ -137,7 +141,7 @@ def check_signature(
 def read_message(
     body: bytes, proof: Proof, headers: Mapping[str, str], route: str | None, now: float
 ) -> WebhookMessage:
-    """Parse the message of a request. The route is used as the chat if the body names no chat."""
+    """Parse the message of a request. If the body names no chat, `route` is used as the chat."""
     try:
         check_value_count(body)
         data = msgspec.json.decode(body)
@@ -180,7 +184,8 @@ def _make_source(fields: Body, proof: Proof, route: str | None) -> Source:
 
 
 def _wrap_foreign_json(data: Any, body: bytes) -> Body:
-    """Use foreign JSON as the text of a message. The request does not wait for the answer."""
+    """Use JSON in a format of another program as the text of a message. The request does not wait for the
+    answer."""
     message_id = data.get("message_id") if isinstance(data, dict) else None
     valid_id = (
         message_id if type(message_id) in (str, int) and 0 < len(str(message_id)) <= LONGEST_ID else None
@@ -215,7 +220,7 @@ def _hex_digest(secret: bytes, prefix: bytes, body: bytes | bytearray) -> str:
 
 class SeenRequest(NamedTuple):
     chat: str
-    """A hash of the chat that the request belongs to."""
+    """A hash that identifies the chat to which the request belongs."""
     until: float
     is_accepted: bool
 
@@ -223,10 +228,13 @@ class SeenRequest(NamedTuple):
 class SeenRequests:
     """Signed requests that were received before, for replay protection.
 
-    A signature covers the body but not the path. The same request, sent to another path, would become a
-    message in another chat. So each signed request belongs to the chat that it was first sent to, and is
-    accepted once. The request is recorded before the message is handed in, and again when it is accepted. A
-    request that was not accepted can be repeated to the same chat. There the inbox recognises the message.
+    A signature covers the body but not the path. Without protection, the same request could be sent to
+    another path and would become a message in another chat. Therefore each signed request belongs to the chat
+    that it was first sent to, and is accepted once.
+
+    A request is recorded before its message is passed to the gateway, and again when the message is accepted.
+    A request that was not accepted can be repeated to the same chat. If its message is already in the inbox,
+    the inbox recognises the duplicate.
 
     The file has one line per change, and the last line of a request counts. It contains only hashes and
     times, no message texts.
@@ -250,7 +258,8 @@ class SeenRequests:
                         self._note(str(mark), SeenRequest(str(chat), float(until), bool(is_accepted)))
 
     def begin(self, mark: str, chat: str, seconds: float) -> bool:
-        """Record a request for `seconds`. Return False if it was accepted before or belongs to another chat."""
+        """Record a request for `seconds`. Return False if the request was accepted before or belongs to
+        another chat."""
         place, now = hashlib.sha256(chat.encode()).hexdigest()[:16], clock.now()
         with self._lock:
             earlier = self._seen.get(mark)
@@ -267,7 +276,8 @@ class SeenRequests:
                 self._write(mark, request._replace(is_accepted=True))
 
     def _write(self, mark: str, seen: SeenRequest) -> None:
-        """Write to disk first. If that fails, the request is not accepted."""
+        """Record the state of a request, on disk first. If the write fails, the error is raised and the
+        request is not accepted."""
         line = json.dumps([mark, *seen]).encode() + b"\n"
         home.make_private_folder(self._file.parent)
         has_room = self._lines <= 2 * len(self._seen) + SPARE_LINES
