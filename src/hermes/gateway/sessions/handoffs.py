@@ -1,7 +1,7 @@
 """Handoffs from a terminal to the home channel of a platform.
 
-The channel gets a message first. Only after it was delivered, the conversation changes its chat and owner in
-one transaction. So a failed handoff changes nothing, and its reason is reported.
+First a message is sent to the channel. After it was delivered, the chat and the owner of the conversation are
+changed in one transaction. Therefore a failed handoff changes nothing, and its reason is reported.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 2.0
 FREE_S, FREE_NAP_S = 2.0, 0.05
-"""How long to wait for the lease of a conversation, and the pause between two checks."""
+"""Maximum seconds to wait until the lease of a conversation is free, and the seconds between two checks."""
 SYSTEM = "system:handoff"
 ARRIVED = (
     "↪ A conversation from the terminal continues here{title}: {messages} so far."
@@ -46,7 +46,7 @@ ARRIVED = (
 
 
 class HandoffRefused(errors.HermesError):
-    """The conversation cannot be handed over. The message is shown at the terminal."""
+    """The conversation cannot be handed over. The error message is shown at the terminal."""
 
 
 async def watch_handoffs(context: GatewayContext, router: Router) -> None:
@@ -107,7 +107,8 @@ async def _hand_over(context: GatewayContext, platform: str, session: dict[str, 
 
 
 async def _wait_until_free(context: GatewayContext, session_id: str) -> None:
-    """Wait for a turn that is about to end: its answer is posted before its lease is released."""
+    """Wait until the lease of the conversation is free. A turn that has just posted its answer may still hold
+    the lease for a moment. Raise `HandoffRefused` after `FREE_S` seconds."""
     until = time.monotonic() + FREE_S
     while await asyncio.to_thread(context.db.leases.find_holder, session_id) is not None:
         if time.monotonic() > until:
@@ -118,7 +119,8 @@ async def _wait_until_free(context: GatewayContext, session_id: str) -> None:
 async def _find_destination(
     adapter: Adapter, settings: PlatformSettings, keying: Keying, title: str
 ) -> Source:
-    """Return the home channel: a private chat itself, or a new shared thread in a group."""
+    """Return the destination in the home channel. In a private chat, this is the chat itself. In a group, it
+    is a thread that people share: the configured one or a new one."""
     channel = str(settings.home_channel)
     kind = settings.home_type or ("group" if channel.startswith("-") else "dm")
     home = Source(
@@ -146,7 +148,7 @@ async def _find_destination(
 
 
 def _find_person(settings: PlatformSettings, channel: str) -> str:
-    """Return the person of a private home channel, who becomes the owner of the conversation."""
+    """Return the person in the private home channel, who becomes the owner of the conversation."""
     if settings.home_user:
         return settings.home_user
     platform = registry.PLATFORMS.get(settings.name)

@@ -1,7 +1,7 @@
-"""The part of the prompt about the chat, and the marks that identify speakers in a shared session.
+"""The part of the prompt that describes the chat, and the marks that identify speakers in a shared session.
 
-Invariant: names of people, rooms and topics are JSON strings, escaped and shortened, after a notice that they
-are data. A name cannot imitate another person, a role or a fence.
+Invariant: names of people, rooms and topics are written as JSON strings, escaped and shortened. Before them,
+a notice says that they are data. A name cannot imitate another person, a role or a fence.
 """
 
 from __future__ import annotations
@@ -51,9 +51,11 @@ OTHER_FORMATS = {
     "email": "The answer is a mail: write whole sentences, and as long as it needs to be.",
     "homeassistant": "The answer may be read aloud: one or two plain sentences, without Markdown.",
 }
-"""How answers are displayed on documented platforms that have no adapter here. The others declare it."""
+"""How answers are displayed on documented platforms that have no adapter here. Platforms with an adapter
+state this in their declaration."""
 OTHER_PERSONAL_IDS = ("whatsapp", "signal", "bluebubbles")
-"""Documented platforms without an adapter whose ids are telephone numbers or identify a person."""
+"""Documented platforms without an adapter, whose user ids are telephone numbers or identify a person in
+another way."""
 ANY_FORMAT = "Simple Markdown is shown at best; long answers come in several messages."
 
 
@@ -97,7 +99,7 @@ def build_session_context_prompt(
 def format_speaker(source: Source, *, redact_pii: bool = False) -> str:
     """Return the prefix of a message in a shared session: `[Ann #1f3a5c7e9b2d4f60] `.
 
-    The sign after `#` belongs to the person, not to the name. A person who takes another name keeps the sign.
+    The sign after `#` identifies the person. It stays the same if the person changes their name.
     """
     redacts = redact_pii and _has_personal_ids(source.platform)
     called = "" if redacts else normalize("NFKC", (source.user_name or "")[: 4 * LONGEST_NAME])
@@ -115,7 +117,7 @@ _RESERVED = re.compile(
     r"|context|end of)\b",
     re.IGNORECASE,
 )
-"""Names that could be read as a role or as a mark of the program."""
+"""Beginnings of names that could be read as a role or as a mark of the program."""
 
 
 def _redact_source(source: Source) -> Source:
@@ -126,7 +128,8 @@ def _redact_source(source: Source) -> Source:
 
 
 def _format_channel(platform: str, chat_id: str, redact_pii: bool) -> str:
-    """Return the chat id with the platform name as prefix, if it does not have it yet."""
+    """Return the chat id with the platform name as prefix. If the id already has the prefix, it is not added
+    again."""
     bare = chat_id.removeprefix(f"{platform}:")
     return f"{platform}:{_hash_value(bare)[:12] if redact_pii and _has_personal_ids(platform) else bare}"
 
@@ -137,7 +140,8 @@ def _find_answer_format(name: str) -> str:
 
 
 def _has_personal_ids(name: str) -> bool:
-    """Return whether ids identify a person. On other platforms ids stay visible, because mentions need them."""
+    """Return whether the ids of the platform `name` identify a person. Ids of other platforms are not
+    redacted, because mentions need them."""
     platform = registry.PLATFORMS.get(name)
     return platform.has_personal_ids if platform else name in OTHER_PERSONAL_IDS
 

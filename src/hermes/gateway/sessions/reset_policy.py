@@ -1,11 +1,12 @@
-"""When a conversation is reset automatically, and the notice. Pure: reads no clock and no store.
+"""When a conversation is reset automatically, and the notice. All functions are pure: they read no clock and
+no store.
 
-The result depends only on when a person last wrote. A late check, after days of downtime, gives the same
-result as a check in time.
+The result depends only on when a person last wrote. A check that comes late, after days of downtime,
+therefore gives the same result as a check in time.
 
-A day has one boundary: the first moment when local clocks show `at_hour` or later. If that hour is skipped,
-the boundary is the moment after the gap. If it occurs twice, the first occurrence counts. A calendar day that
-is skipped has no boundary.
+Each day has one boundary: the first moment when local clocks show `at_hour` or later. If the clocks skip that
+hour, the boundary is the moment after the gap. If the hour occurs twice, the first occurrence counts. A
+calendar day that the local time zone skips has no boundary.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ if TYPE_CHECKING:
 
 class DueReset(NamedTuple):
     reason: str
-    """idle or daily; idle if both apply."""
+    """`idle` or `daily`. If both apply, `idle`."""
     since: float
-    """The idle deadline or the daily boundary; the earlier one if both apply."""
+    """The idle deadline or the daily boundary. If both apply, the earlier one."""
 
 
 class _Cause(NamedTuple):
     reason: str
     since: float
     first: float
-    """The first moment at which the reset is due: the boundary itself, or the moment after the deadline."""
+    """The first moment at which the reset is due: the daily boundary itself, or the moment after the idle
+    deadline."""
 
 
 def find_due(
@@ -42,8 +44,8 @@ def find_due(
 ) -> DueReset | None:
     """Return the reset that is due, or None.
 
-    `last` is the time of the last message of a person, None if nobody ever wrote. `running` holds the start
-    times of background processes.
+    `last` is when a person last wrote, or None if nobody ever wrote. `running` holds the start times of the
+    running background processes.
     """
     causes = [cause for cause in _list_causes(policy, last) if cause.first <= now]
     if not causes or now <= _find_hold_end(policy, running):
@@ -52,15 +54,16 @@ def find_due(
 
 
 def find_next_due(policy: ResetPolicy, last: float | None, running: Collection[float] = ()) -> float | None:
-    """Return the first moment at which a reset is due, in the past or the future. None if never under the
-    current state."""
+    """Return the first moment at which a reset is due, in the past or the future. Return None if no reset
+    will be due unless something changes."""
     first = min((cause.first for cause in _list_causes(policy, last)), default=math.inf)
     first = max(first, math.nextafter(_find_hold_end(policy, running), math.inf))
     return first if first < math.inf else None
 
 
 def find_boundary_after(moment: float, hour: int, place: tzinfo | None) -> float | None:
-    """Return the next daily boundary, or None if the moment is outside the range of `datetime`."""
+    """Return the first daily boundary after `moment`, or None if the result is outside the range of
+    `datetime`."""
     at = time(hour)
     try:
         today = datetime.fromtimestamp(math.floor(moment), place).date()
@@ -70,7 +73,7 @@ def find_boundary_after(moment: float, hour: int, place: tzinfo | None) -> float
             boundary = _find_boundary(day, at, place)
             if boundary is not None and boundary > moment:
                 return boundary
-    except (OverflowError, ValueError, OSError):  # another program may have written anything
+    except (OverflowError, ValueError, OSError):  # another program may have stored an invalid time
         pass
     return None
 
@@ -115,7 +118,8 @@ def _list_causes(policy: ResetPolicy, last: float | None) -> list[_Cause]:
 
 
 def _find_hold_end(policy: ResetPolicy, running: Collection[float]) -> float:
-    """Return until when background processes prevent a reset: until the youngest exceeds the maximum age."""
+    """Return until when background processes prevent a reset: until even the youngest is older than the
+    maximum age."""
     if not running:
         return -math.inf
     oldest_allowed = policy.bg_process_max_age_hours
@@ -123,9 +127,9 @@ def _find_hold_end(policy: ResetPolicy, running: Collection[float]) -> float:
 
 
 def _find_boundary(day: date, at: time, place: tzinfo | None) -> float | None:
-    """Return the boundary of a local day, or None if the day does not exist."""
+    """Return the boundary of a local day, or None if the time zone skips the day."""
     moment = _first_moment_showing(datetime.combine(day, at), place)
-    if _wall_time(moment, place).date() != day:  # the hour is skipped until midnight, or the whole day
+    if _wall_time(moment, place).date() != day:  # clocks skip the rest of the day, or the whole day
         begin = _first_moment_showing(datetime.combine(day, time.min), place)
         if _wall_time(begin, place).date() != day:
             return None
@@ -133,7 +137,8 @@ def _find_boundary(day: date, at: time, place: tzinfo | None) -> float | None:
 
 
 def _first_moment_showing(wall: datetime, place: tzinfo | None) -> float:
-    """Return the first moment when local clocks show this time, or a later time if it is skipped."""
+    """Return the first moment when local clocks show the time `wall`. If they skip it, return the first
+    moment when they show a later time."""
     moment = wall.replace(tzinfo=place).timestamp()  # the first, if there are two
     if _wall_time(moment, place) == wall:
         return moment

@@ -1,9 +1,9 @@
-"""Runs resets: when one is due and no turn runs, the agent saves its memory and the chat starts a new
+"""Runs resets. When a reset is due and no turn runs, the agent saves its memory and the chat starts a new
 session.
 
-A missed reset is done before the next message is processed. The send time of that message decides whether the
-reset is due, so the result does not depend on whether the gateway was running. A reset is announced once,
-silently, and can be undone.
+If a reset was missed, it is done before the next message is processed. The send time of that message decides
+whether the reset is due, so the result does not depend on whether the gateway was running. A reset is
+announced once, without a notification, and can be undone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class ChatResets:
         return self._context.settings.find_policy(source.platform, source.chat_type, source.thread_id)
 
     async def reset_if_due(self, at: float | None = None) -> None:
-        """Reset the chat if a reset is due now, or was due at `at`, the send time of the current message."""
+        """Reset the chat if a reset is due at the time `at`, the send time of the current message. If `at` is
+        None, this is now."""
         if self.policy.mode == "none":
             return
         session_id = self._chat.session_id
@@ -56,13 +57,14 @@ class ChatResets:
         )
 
     def _last_spoken_at(self, session_id: str) -> float | None:
-        """Return when a person last wrote in the conversation or switched to it. None if nobody ever wrote."""
+        """Return when a person last wrote in the conversation or switched to it. Return None if nobody ever
+        wrote."""
         session = self._chat.store.get_session(session_id)
         spoke: float | None = None if session is None else session["last_person_at"]
         return None if spoke is None else max(spoke, incidents.last_arrival(self._context.db, self._chat.key))
 
     def next_reset_at(self) -> float | None:
-        """Return when the chat will be reset if nobody writes."""
+        """Return when the chat will be reset if nobody writes, or None if it will not be reset."""
         session_id = self._chat.session_id
         if session_id is None:
             return None
@@ -100,9 +102,10 @@ class ChatResets:
             await chat.post(text, f"reset:{new}", silent=True)
 
     async def _save(self, session_id: str) -> None:
-        """Run the agent's turn for saving memory, once per reset, even if the reset is retried.
+        """Run a turn in which the agent saves its memory. It runs once per reset, even if the reset is
+        retried.
 
-        The reset does not depend on it, because the old conversation is kept and can be resumed.
+        The reset follows even if nothing was saved, because the old conversation is kept and can be resumed.
         """
         db, chat = self._context.db, self._chat
         spoke = await asyncio.to_thread(self._last_spoken_at, session_id)
@@ -113,8 +116,8 @@ class ChatResets:
 
 
 async def watch_resets(context: GatewayContext, router: Router) -> None:
-    """Wake the chats whose reset is due, in an endless loop. Each chat decides by itself, between two
-    answers."""
+    """Wake the chats whose reset seems due, in an endless loop. Each chat then checks, when no turn runs,
+    whether a reset is due."""
     while True:
         try:
             for key in await asyncio.to_thread(_find_due_chats, context):
@@ -125,7 +128,7 @@ async def watch_resets(context: GatewayContext, router: Router) -> None:
 
 
 def _find_due_chats(context: GatewayContext) -> list[str]:
-    """Return the chats whose reset is due by the data of one store query."""
+    """Return the keys of the chats whose reset is due, according to one store query for all chats."""
     settings = context.settings
     policies = (settings.reset, *settings.reset_by_type.values(), *settings.reset_by_platform.values())
     if all(policy.mode == "none" for policy in policies):

@@ -2,7 +2,8 @@
 
 A chat is identified by platform, type, chat, thread and participant. The key joins these parts in a
 documented format; `%` and `:` inside a part are escaped. Empty parts are omitted, so a thread of a group and
-a person in the group can get the same key. The second of them then gets a longer key that names its parts.
+a person in the group could get the same key. In that case, the chat that needs a key later gets a longer key,
+which names its parts.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def is_shared_multi_user_session(
 
 
 def make_chat(source: Source, keying: Keying = AS_DOCUMENTED) -> Chat:
-    """Return the chat as the routing table identifies it."""
-    kind = "group" if source.chat_type == "thread" else source.chat_type  # a thread is one of a group
+    """Return the chat in the form that identifies it in the routing table."""
+    kind = "group" if source.chat_type == "thread" else source.chat_type  # a thread belongs to a group
     chat, participant = source.chat_id, source.participant
     if source.platform == "whatsapp":
         # An id that becomes empty stays unchanged. Otherwise all such ids would be one chat.
@@ -56,8 +57,8 @@ def make_chat(source: Source, keying: Keying = AS_DOCUMENTED) -> Chat:
 
 
 def make_principal(source: Source) -> Principal:
-    """Return the principal of the sender in this chat. It is the same for all ids that the platform uses for
-    the person."""
+    """Return the principal of the sender in this chat. If the platform uses several ids for a person, they
+    all give the same principal."""
     chat = make_chat(source, APART)
     person = source.participant
     if person and source.platform == "whatsapp":
@@ -80,8 +81,9 @@ def find_owner(source: Source, keying: Keying = AS_DOCUMENTED) -> str:
 def make_chat_key(chat: Chat, taken: Callable[[str], Chat | None] | None = None) -> str:
     """Return the documented key of a chat, with empty parts omitted.
 
-    If another chat has this key, as `taken` reports, return a longer key that names its parts. Only for chats
-    without a key: a chat never changes its key.
+    `taken` returns the chat that has a key. If another chat has the documented key, return a longer key that
+    names its parts. Use this function only for a chat that has no key yet, because a chat never changes its
+    key.
     """
     named = zip(("chat", "thread", "participant"), chat[2:], strict=True)
     parts = {name: _escape_part(part) for name, part in named if part}
@@ -105,7 +107,7 @@ def normalize_whatsapp_identifier(identifier: str) -> str:
 
 
 def expand_whatsapp_aliases(identifier: str, folder: Path | None = None) -> set[str]:
-    """Return every known identifier of the same person. Empty for an empty identifier."""
+    """Return every known identifier of the same person, or an empty set for an empty identifier."""
     where = folder or home.get_hermes_home() / "whatsapp" / "session"
     first = normalize_whatsapp_identifier(identifier)
     aliases: set[str] = set()
@@ -115,15 +117,15 @@ def expand_whatsapp_aliases(identifier: str, folder: Path | None = None) -> set[
         if name in aliases:
             continue
         aliases.add(name)
-        if _SAFE.fullmatch(name):  # it becomes part of a file's name
+        if _SAFE.fullmatch(name):  # the name becomes part of a file name
             mapped = (_read_mapping(where / f"lid-mapping-{name}{end}.json") for end in ("", "_reverse"))
             waiting += [name for name in mapped if name]
     return aliases
 
 
 def canonical_whatsapp_identifier(identifier: str, folder: Path | None = None) -> str:
-    """Return the canonical identifier of a person: the shortest known one, the alphabetically first of equal
-    length."""
+    """Return the canonical identifier of a person: the shortest known one. Among several of that length, it
+    is the first in alphabetical order."""
     aliases = expand_whatsapp_aliases(identifier, folder)
     return min(aliases, key=lambda name: (len(name), name)) if aliases else ""
 

@@ -1,4 +1,4 @@
-"""The session of a chat: found in the routing, recovered from stored sessions, or created.
+"""The session of a chat. It is found in the routing, recovered from stored sessions, or created.
 
 Concurrent messages of a chat share one lookup.
 """
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 MOST_KNOWN = 50_000
 WAYS = tuple(Keying(group, thread) for group in (True, False) for thread in (True, False))
-"""All possible settings of session sharing."""
+"""All possible combinations of the settings for session sharing."""
 
 
 def restore_source(db: SessionDB, route: Route, keying: Keying) -> Source:
-    """Restore the source of a chat from stored data, for work that was not started by a message."""
+    """Build the source of a chat from stored data. Used for work that was not started by a message."""
     session = db.get_session(route.session_id) or {}
     chat = Chat._make(route[1:6])
     for origin in (from_json(session.get("origin_json") or "", None), route.entry.get("origin")):
@@ -66,7 +66,8 @@ class SessionLookup:
     def is_shared(self, source: Source, key: str | None = None) -> bool:
         """Return whether everybody in the room shares the session.
 
-        A chat that was created under other settings stays as it was. Its key shows how it is shared.
+        If the settings were changed after the chat was created, its old way of sharing stays. `key`, the
+        chat's key, shows which it is.
         """
         keying = next(
             (keying for keying in (self._keying, *WAYS) if make_chat_key(make_chat(source, keying)) == key),
@@ -75,8 +76,8 @@ class SessionLookup:
         return find_owner(source, keying) == make_room(source).room
 
     async def resolve_private_source(self, source: Source) -> Source:
-        """Return the source. If a person other than the owner writes in a private chat, it is returned as a
-        group."""
+        """Return the source. If it is a private chat and the sender is not the owner of the chat, the
+        returned source has the type `group`."""
         if source.chat_type != "dm":
             return source
         chat, owner = make_chat(source, self._keying), find_owner(source, self._keying)
@@ -109,7 +110,8 @@ class SessionLookup:
         return self._make_key(chat) if route is None else route.session_key
 
     async def ensure_session(self, key: str, source: Source) -> str:
-        """Return the live session of the chat. Create one if the last was deleted or changed its owner."""
+        """Return the live session of the chat. If the last one was deleted or has another owner now, create a
+        new one."""
         store = self._db.scoped(make_principal(source))
         live = await asyncio.to_thread(store.find_live_session, key)
         if live is not None:
@@ -120,8 +122,8 @@ class SessionLookup:
         return session
 
     def pop_replaced(self, key: str) -> bool:
-        """Return whether the chat got a new session because the last one was trashed. The next call returns
-        False."""
+        """Return whether the chat got a new session because the last one was trashed. This is reported once:
+        the next call returns False."""
         if key not in self._replaced:
             return False
         self._replaced.discard(key)

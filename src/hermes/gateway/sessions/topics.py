@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def open_topics(db: SessionDB, source: Source) -> UserTopics | None:
-    """Return the topics of a private chat. None on other platforms, in groups, and for senders without an id."""
+    """Return the topics of a private chat. Return None on other platforms, in groups, and for senders without
+    an id."""
     platform = registry.PLATFORMS.get(source.platform)
     if platform is None or not platform.has_topics or source.chat_type != "dm" or not source.user_id:
         return None
