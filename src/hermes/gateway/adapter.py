@@ -121,7 +121,7 @@ class OffersChoices(Protocol):
 
 
 class AdapterError(HermesError):
-    """Base class: the platform could not be used."""
+    """Base class of the errors that an adapter raises: the platform could not be used."""
 
 
 class Unreachable(AdapterError):

@@ -21,7 +21,8 @@ threads."""
 
 
 class Incident(NamedTuple):
-    """An event of a chat that its sessions do not record, such as a pause or an unknown delivery."""
+    """Something that happened in a chat and is not recorded in its sessions, such as a pause or an unknown
+    delivery."""
 
     at: float
     text: str
@@ -61,7 +62,7 @@ def note_arrival(db: SessionDB, key: str) -> None:
 
 
 def last_arrival(db: SessionDB, key: str) -> float:
-    """Return the time of the last switch, or 0 if there was none."""
+    """Return when a person last switched to another conversation in this chat, or 0 if nobody did."""
     return float((_get_entry(db, key) or {}).get("came", 0.0))
 
 

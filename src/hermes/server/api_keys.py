@@ -19,7 +19,7 @@ from hermes.store.people import Principal
 PLATFORM = "api-server"
 SHORTEST_KEY = 16
 FINGERPRINT = 12
-"""The number of hex digits of a key's SHA-256 hash that are used as its name if the key has no name."""
+"""A key without a name is named by this many hex digits of its SHA-256 hash."""
 
 
 class Person(NamedTuple):

@@ -27,8 +27,8 @@ SPARE_LINES = 10_000
 class HistoryIndex:
     """The index and its file.
 
-    The file has one line per change, and the last line of a conversation counts. The file is rewritten when
-    most of its lines are obsolete.
+    The file has one line per change. For each conversation, the last line is valid. The file is rewritten
+    when most of its lines are obsolete.
     """
 
     def __init__(self, file: Path, most: int = MOST) -> None:

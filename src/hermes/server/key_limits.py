@@ -66,7 +66,7 @@ class Admission:
 def check_query(query: str, limits: Limits, param: str = "q") -> None:
     """Raise a 400 error if a search query is too long or has too many terms.
 
-    `a-b-c` counts as three terms. A run of Chinese characters counts as many terms.
+    `a-b-c` counts as three terms. A run of Chinese characters counts as several terms.
     """
     if len(query) > LONGEST_QUERY:
         raise bad_request(f"{param} is longer than {LONGEST_QUERY:,} characters", param, "query_too_long")

@@ -172,7 +172,7 @@ class ConversationLocks:
         self._index.put(locked.current, make_mark(locked.person, messages) if messages else None)
 
     async def store_messages(self, locked: LockedConversation, messages: Sequence[ChatMessage]) -> None:
-        """Store the messages that the client sent as earlier history."""
+        """Store `messages`, the history that the client sent before its new message."""
         store, session_id, epoch = (
             locked.conversation.store,
             locked.conversation.session_id,

@@ -35,7 +35,8 @@ WHOLE_S = 30.0
 MOST_REDIRECTS = 3
 REDIRECTS = (301, 302, 303, 307, 308)
 KEPT_S = 600.0
-"""How many seconds a fetched picture is cached. Clients send the whole conversation with every request."""
+"""How many seconds a fetched picture is cached. A client sends the whole conversation with every request, so
+the same URLs are requested again."""
 KEPT_BYTES = 32 * 1024 * 1024
 
 Hold = Callable[[int], None]

@@ -119,7 +119,7 @@ class CommandChat(ReplyChat, Protocol):
         """The running subagents of all conversations of this process."""
 
     def answer_approval(self, context: ChatCommandContext, words: str, *, allowed: bool) -> str:
-        """Answer an approval and return the text for the person."""
+        """Answer an approval request. Return the reply for the person."""
 
 
 class ChatCommandContext(NamedTuple):
@@ -152,7 +152,7 @@ class ChatCommandContext(NamedTuple):
 
     @property
     def policy(self) -> ResetPolicy:
-        """The reset policy of this chat: when it starts a new conversation automatically."""
+        """The reset policy of this chat. It says when the chat starts a new conversation automatically."""
         source = self.source
         return self.settings.find_policy(source.platform, source.chat_type, source.thread_id)
 

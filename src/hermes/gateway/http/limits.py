@@ -21,8 +21,8 @@ SMALL_BODY = 64 * 1024
 """The first bytes of each body are not counted, so that small requests succeed even while large ones fill the
 pool."""
 SPARE_DESCRIPTORS = 128
-"""File descriptors reserved for the store, logs and model calls. If a quarter of all descriptors is more,
-that is reserved."""
+"""File descriptors reserved for the store, logs and model calls. A quarter of all descriptors is reserved if
+that is more."""
 FEWEST_CONNECTIONS = 16
 
 IDLE, RECEIVING, BUSY = range(3)

@@ -25,7 +25,7 @@ MOST_PARTS = 8
 OUTCOME_ROOM = 200
 """Characters that are left free in the last message, because the outcome is added there later."""
 SHORTEST_MESSAGE = 1000
-"""On a platform whose messages cannot be this long, no question can be asked."""
+"""If the maximum message length of a platform is below this, no question can be asked there."""
 LONGEST_REASON = 400
 LONGEST_PREFIX = 80
 

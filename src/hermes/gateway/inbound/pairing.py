@@ -33,7 +33,8 @@ ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 LENGTH = 8
 MINUTES = 10.0
 MOST_CODES = 5
-"""Maximum number of valid codes. A received code is compared with each of them, which takes time."""
+"""Maximum number of valid codes. It is small, because a received code is compared with each of them, which
+takes time."""
 TRIES = 5
 """Maximum number of wrong codes of one person in an hour. Further codes are refused without a check."""
 
@@ -377,7 +378,7 @@ class FileSignature:
         return hmac.digest(self.hold_key(), f"{self._purpose}\n{canonical}".encode(), "sha256").hex()
 
     def matches(self, content: Mapping[str, Any], seal: object) -> bool:
-        """Return whether the seal is valid for the content. Always False without a key."""
+        """Return whether the seal is valid for the content. Always False if there is no key."""
         if not self.has_key() or not isinstance(seal, str):
             return False
         return hmac.compare_digest(self.compute(content).encode(), seal.encode(errors="replace"))

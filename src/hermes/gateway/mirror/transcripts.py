@@ -57,8 +57,8 @@ SHARE = 50
 """Full comparisons are spaced so that they take at most one fiftieth of one processor."""
 MARKS_FILE = ".transcripts.json"
 STORE_KEY = "transcripts:store"
-"""Metadata key of a random id of the store. If the id is not that in the marks file, the store was replaced.
-Sessions missing from the new store then do not count as deleted."""
+"""Metadata key of a random id of the store. If the marks file has another id, the store was replaced.
+Sessions that are missing from the new store then do not count as deleted."""
 
 
 def choose_transcripts(setting: str | None, store: Path) -> str:
@@ -332,7 +332,7 @@ class Marks:
 
     @classmethod
     def read(cls, folder: Path, db: SessionDB) -> Marks:
-        """Read the marks of this store. Return no marks if they belong to another store."""
+        """Read the marks file. If it belongs to another store, return an object without marks."""
         store = db.get_meta(STORE_KEY)
         if store is None:
             store = make_uid()

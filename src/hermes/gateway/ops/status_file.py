@@ -30,9 +30,9 @@ class Status(NamedTuple):
     platforms: dict[str, dict[str, Any]]
     """By platform name: `state`, `since`, `error`."""
     waiting_in: int = 0
-    """Messages that are not answered yet."""
+    """Number of messages that are not answered yet."""
     waiting_out: int = 0
-    """Answers that are not delivered yet."""
+    """Number of answers that are not delivered yet."""
     host: str | None = None
     said_at: float = 0.0
     """When this status was written."""

@@ -77,7 +77,7 @@ class OutgoingMessage(NamedTuple):
 
 
 class Delivery:
-    """Puts messages into the outbox and delivers its entries."""
+    """Puts messages into the outbox and delivers the entries of the outbox."""
 
     def __init__(self, db: SessionDB, adapters: Mapping[str, Adapter], metrics: GatewayMetrics) -> None:
         self._db, self._adapters, self._metrics = db, adapters, metrics
@@ -85,7 +85,7 @@ class Delivery:
         self._working: dict[str, asyncio.Task[None]] = {}
         self._requested: set[str] = set()
         self._retry_now: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-        """By platform: set to retry the waiting deliveries at once."""
+        """For each platform, an event. Setting it makes the waiting deliveries retry at once."""
         self._closing = self._closed = False
 
     async def post(

@@ -23,8 +23,8 @@ LONGEST = 60
 SNIPPET = 160
 
 APART = "\u2060"
-"""A word joiner, which is invisible. If it stands inside a name, a link or a command, platforms do not
-recognise that as one. It is removed from titles."""
+"""A word joiner, which is invisible. Platforms do not recognise a name, link or command that contains it. It
+is removed from titles."""
 
 # Characters that platforms interpret: @names, addresses with and without a scheme, and /commands.
 _ACTS = re.compile(r"@|:(?=//)|(?<=\w)\.(?=\w)|(?<!\w)/(?=\w)")

@@ -151,7 +151,7 @@ def _first_moment_showing(wall: datetime, place: tzinfo | None) -> float:
 
 
 def _wall_time(moment: float, place: tzinfo | None) -> datetime:
-    """Return the naive local time."""
+    """Return `moment` as a naive local time in the zone `place`."""
     return datetime.fromtimestamp(moment, place).replace(tzinfo=None, fold=0)
 
 

@@ -64,8 +64,7 @@ def _add_code_info(tokens: Sequence[Token]) -> Iterator[Token]:
 def make_message(
     text: str, *, silent: bool = False, relation: dict[str, Any] | None = None, mentions: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Build the content of a message. The message mentions only the users in `mentions`, and no other user is
-    notified of a mention."""
+    """Build the content of a message. Only the users in `mentions` are notified that they are mentioned."""
     content = _format_body(text, "m.notice" if silent else "m.text")
     content["m.mentions"] = {"user_ids": list(mentions)} if mentions else {}
     if relation:

@@ -1,6 +1,7 @@
 """Login with a configured token, a stored token, or the password.
 
-A device is reused as long as the server knows it, because messages are encrypted for its keys.
+The same device is used as long as the server knows it, because messages to the bot are encrypted for the keys
+of that device.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ KEYS = "keys.db"
 MOST_WAITING = 500
 """Maximum number of messages that wait for a key. The oldest is dropped first."""
 MOST_THREADS = 2000
-"""Maximum number of threads of which the adapter remembers that the bot takes part."""
+"""Maximum number of remembered threads that the bot takes part in."""
 
 
 class Login(NamedTuple):

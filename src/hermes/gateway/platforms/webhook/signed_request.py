@@ -236,8 +236,8 @@ class SeenRequests:
     A request that was not accepted can be repeated to the same chat. If its message is already in the inbox,
     the inbox recognises the duplicate.
 
-    The file has one line per change, and the last line of a request counts. It contains only hashes and
-    times, no message texts.
+    The file has one line per change. For each request, the last line is valid. The file contains only hashes
+    and times, no message texts.
     """
 
     def __init__(self, file: Path, most: int = MOST_REMEMBERED) -> None:
