@@ -1,5 +1,5 @@
-"""Reduces the events of a turn to its answer. Every surface uses this module; each surface displays the
-events itself."""
+"""Builds the answer of a turn from its events. Every surface uses this module for the answer, but displays
+the events in its own way."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class Answer:
 
     def __init__(self) -> None:
         self.text = ""
-        """The last text of the turn, without reasoning. Empty until the turn ends, and if the turn failed."""
+        """The last text of the turn, without reasoning. It is empty until the turn ends, and it stays empty
+        if the turn fails."""
         self.partial = ""
         """The text of the message that is being streamed."""
         self.reasoning = ""
@@ -54,10 +55,10 @@ class Answer:
         self.prompt_id: int | None = None
         """The id of the message that is answered; None if it could not be stored."""
         self.message_id: int | None = None
-        """The id of the message with the last text."""
+        """The id of the last assistant message that was stored; None if there is none."""
         self.completed: list[tuple[int, str]] = []
-        """The id and text of each answer that was already complete when the person added a message to the
-        turn."""
+        """The id and text of each answer that was complete before the person added another message to the
+        same turn."""
         self._texts: list[str] = []
         self._reasoning_before = ""
         self._complete: tuple[int, str] | None = None
@@ -69,8 +70,8 @@ class Answer:
 
     @property
     def separator(self) -> str:
-        """The text to insert before the next piece in `whole_text`: `BETWEEN` at the start of a further text,
-        otherwise empty."""
+        """The text to insert before the next streamed piece, so that the pieces add up to `whole_text`:
+        `BETWEEN` if the piece starts a further text, otherwise empty."""
         return BETWEEN if self._texts and not self.partial else ""
 
     @property
@@ -159,8 +160,8 @@ async def collect_answer(
     show: Callable[[Event], Awaitable[None]] | None = None,
     answer: Answer | None = None,
 ) -> Answer:
-    """Read the events of a turn to the end and return its answer. `show` receives each event before it is
-    added."""
+    """Read the events of a turn to the end and return its answer. `show` receives each event before the event
+    is added to the answer."""
     answer = answer or Answer()
     async with aclosing(events):
         async for event in events:

@@ -51,21 +51,22 @@ class AgentInputs(NamedTuple):
 
 
 class ManualCompressor(Compressor, Protocol):
-    """A compressor that a person can also start."""
+    """A compressor that a person can start, besides the automatic compression."""
 
     def compress_by_hand(self, focus: str | None = None) -> AsyncIterator[Event]: ...
 
 
 LEAST_SAID = 4
-"""The number of new messages by the person from which an ending conversation gets a memory flush; see
-`memory_flush`."""
+"""A conversation that ends gets a memory flush only if the person wrote at least this many messages since the
+last flush (see `memory_flush`)."""
 
 
 class SaveMemory(Protocol):
     def __call__(self, agent: Agent, least: int = LEAST_SAID) -> Awaitable[bool]:
         """Save the memory of a conversation. Return whether the flush completed.
 
-        Return False also if the person wrote fewer than `least` messages since the last flush.
+        If the person wrote fewer than `least` messages since the last flush, nothing is saved and the result
+        is False.
         """
 
 
@@ -74,7 +75,8 @@ class AgentComponents(NamedTuple):
     person."""
 
     make_model: Callable[[ModelChoice], Model]
-    """Opens the model. It can be slow and can raise; callers run it in a thread while the person types."""
+    """Opens the model. The call can be slow and can raise an error; callers run it in a thread while the
+    person types."""
     make_tools: Callable[[bool], Sequence[Tool]]
     """Makes the tools. The argument is True for an incognito conversation, which gets only tools that store
     nothing."""
@@ -82,9 +84,10 @@ class AgentComponents(NamedTuple):
     """Makes the system prompt of a new session."""
     price: Price
     list_models: Callable[[ModelChoice], ListedModels] | None = None
-    """Asks the endpoint of a choice for the names of its models. Raises if it does not list them."""
+    """Returns the names of the models at the endpoint that a choice selects. Raises an error if the endpoint
+    does not list its models."""
     get_most_steps: Callable[[], int] = lambda: MOST_STEPS
-    """The number of steps with tools after which the model must answer."""
+    """Returns the number of steps with tools after which the model must answer."""
     make_compressor: Callable[[Record, AgentInputs], ManualCompressor] | None = None
     make_title: Callable[[AnyStore, str], Awaitable[str | None]] | None = None
     """Gives a title to a session that has none, after its first exchange. Returns the new title, or None."""
@@ -93,21 +96,23 @@ class AgentComponents(NamedTuple):
     ending conversation."""
     memory: Callable[[], str] | None = None
     skills: Callable[[], Sequence[tuple[str, str]]] | None = None
-    """The name and the description of each skill."""
+    """Returns the name and the description of each skill."""
     stop_processes: Callable[[AnyStore, str], int] | None = None
     """Ends the background processes of a conversation. Returns how many were running."""
     list_processes: Callable[[], Sequence[str]] | None = None
-    """The commands of all background processes that are running. They end with the program."""
+    """Returns the commands of all running background processes. The processes end with the program."""
     edits: Callable[[bool], EditJournal] | None = None
-    """The journal of the files that tools edited. The argument is True for an incognito conversation."""
+    """Returns the journal of the files that tools edited. The argument is True for an incognito
+    conversation."""
     subagents: Callable[[], Subagents] | None = None
-    """The subagents that this process runs, for `/agents`."""
+    """Returns the subagents that this process runs, for `/agents`."""
     keep_setting: Callable[[str, object], None] | None = None
     """Writes one value to config.yaml. The key is a dotted path."""
     transcribe: Callable[[AnyStore, str], object] | None = None
     """Updates the transcript file of a conversation from the store."""
     warning: Callable[[], str | None] | None = None
-    """A one-line warning about the settings, or None."""
+    """Returns a one-line warning about the settings, or None."""
     platforms: Callable[[], Sequence[str] | None] | None = None
-    """The platforms that the gateway of this home is connected to; None if the gateway is not running."""
+    """Returns the platforms that the gateway of this home is connected to; None if the gateway is not
+    running."""
     close: Callable[[], Awaitable[None]] | None = None

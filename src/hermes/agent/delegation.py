@@ -87,8 +87,8 @@ class Delegation:
         self._quota = quota
 
     async def run(self, tasks: Sequence[Task], context: ToolContext) -> list[SubagentResult]:
-        """Run all tasks with limited concurrency and wait for them. Return the results in the order of the
-        tasks."""
+        """Run all tasks, a limited number of them at the same time, and wait for them. Return the results in
+        the order of the tasks."""
         if context.caller is None:
             raise ToolFailed("nothing can be delegated here")
         chosen = [choose_tools(context.caller.tools, task.tools) for task in tasks]
@@ -118,7 +118,7 @@ class Delegation:
     async def make_turn(
         self, task: Task, tools: Sequence[Tool], context: ToolContext, caller: Caller, record: OpenRecord
     ) -> Turn:
-        """Return the turn of a subagent. `context` is the context of the subagent's tools."""
+        """Return the turn of a subagent. `context` is the context in which the tools of the subagent run."""
         inputs = AgentInputs(
             context.db, caller.model, tools, context.cwd, SURFACE, isinstance(record, IncognitoRecord)
         )
@@ -162,8 +162,8 @@ def choose_tools(tools: Sequence[Tool], names: Sequence[str] | None) -> list[Too
 
 
 async def _take_from_quota(quota: TaskQuota, tasks: int, context: ToolContext) -> None:
-    """Count the tasks for each person that the tool works for. Raise `ToolFailed` if the quota of a person is
-    exceeded."""
+    """Count the tasks for each person on whose behalf the tool works. Raise `ToolFailed` if this would exceed
+    the quota of one of them."""
     people = await find_people(context)
     if not quota.take(people, tasks):
         left = max(0, min(map(quota.count_left, people)))
@@ -174,7 +174,7 @@ async def _take_from_quota(quota: TaskQuota, tasks: int, context: ToolContext) -
 
 
 async def find_people(context: ToolContext) -> list[str]:
-    """Return the people that a tool works for: the person, or in a room the speakers of this turn.
+    """Return the people on whose behalf a tool works: the person, or in a room the speakers of this turn.
 
     Owners of the machine are left out, because the quota does not apply to them.
     """

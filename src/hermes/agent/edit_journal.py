@@ -26,12 +26,14 @@ from hermes.store.retention.session_files import locate_edits
 _log = get_logger(__name__)
 
 LARGEST = 10_000_000
-"""The maximum size of an old content that is kept, in bytes."""
+"""The size limit, in bytes, for keeping the old content of a file."""
 MOST_EDITS, MOST_BYTES = 200, 50_000_000
-"""The limits of one conversation. Its oldest edits are dropped."""
+"""The maximum number and total size of the edits of one conversation. Beyond these limits the oldest edits
+are dropped."""
 KEPT_DAYS = 30
 NO_FILE, NOT_A_FILE = "", "not a regular file"
-"""Digests of paths without a regular file."""
+"""Values in place of a digest: `NO_FILE` if the path does not exist, `NOT_A_FILE` if it is not a regular
+file."""
 ABOUT, BEFORE = ".json", ".before"
 
 
@@ -44,11 +46,11 @@ class Edit(NamedTuple):
     """The permissions of the file before the edit."""
     at: float
     has_content: bool
-    """Whether the old content was kept. Very large contents are not."""
+    """Whether the old content was kept. Content larger than `LARGEST` is not kept."""
     folders: tuple[str, ...] = ()
     """The folders that the edit created, deepest first."""
     undoes: int | None = None
-    """The id of the message whose undo made this edit; None for an edit by a tool."""
+    """For an edit made by an undo: the id of the undone message. None for an edit by a tool."""
     uid: str = ""
     conversation: str = ""
 
@@ -60,12 +62,8 @@ class FileState(NamedTuple):
 
 
 def read_state(path: Path) -> FileState:
-    """Return the state of a file by its real path. A very large content is only hashed.
-
-    If the file or a folder above it has become a link, there is no regular file at this path any more.
-    """
-    if os.path.realpath(path.parent) != str(path.parent):
-        return FileState(NOT_A_FILE, None, None)
+    """Return the state of a file. Links are not followed. Content larger than `LARGEST` is hashed but not
+    returned."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -95,7 +93,8 @@ class EditJournal:
         self._memory: dict[str, tuple[Edit, bytes | None]] | None = {} if incognito else None
 
     def record(self, context: ToolContext, path: Path, text: str) -> None:
-        """Record that a tool is about to write this text to a file. A failure is logged, and the edit goes on."""
+        """Record that a tool is about to write `text` to a file. A failure to record is only logged, so that
+        the tool can still write the file."""
         try:
             conversation = find_conversation_root(context.db, context.session_id)
             self.add(locate_folder(context.db), conversation, path, text.encode())
@@ -105,7 +104,8 @@ class EditJournal:
     def add(
         self, folder: Path, conversation: str, path: Path, content: bytes | None, undoes: int | None = None
     ) -> None:
-        """Record that a file is about to get this content, or to be deleted."""
+        """Record that the file at `path` is about to get this content. None as `content` means that the file
+        is about to be deleted."""
         state, after = read_state(path), make_digest(content)
         if state.digest == after:
             return
@@ -137,7 +137,7 @@ class EditJournal:
         _limit(edits)
 
     def list_edits(self, folder: Path, conversations: Iterable[str]) -> list[Edit]:
-        """Return the edits of these conversations in the order of time."""
+        """Return the edits of these conversations, oldest first."""
         if self._memory is not None:
             return [edit for edit, _ in self._memory.values()]
         sealed, found = sealed_files(folder.parent), []
@@ -173,7 +173,7 @@ class EditJournal:
 
 
 def locate_folder(store: object) -> Path:
-    """Return the folder for the files of single sessions beside a store."""
+    """Return the folder `sessions` beside the store. It holds the files that belong to single sessions."""
     path = getattr(store, "db_path", None) or home.get_default_db_path()
     return Path(path).parent / "sessions"
 
@@ -190,7 +190,7 @@ def _limit(edits: Path) -> None:
 
 
 def _remove_old(folder: Path) -> None:
-    """Remove the edits of conversations in which no file was edited for a long time."""
+    """Remove the edits of each conversation in which no file was edited for `KEPT_DAYS` days."""
     cutoff = clock.now() - KEPT_DAYS * 86_400
     with suppress(OSError):
         for edits in folder.iterdir():

@@ -40,10 +40,10 @@ class ThoughtDelta(NamedTuple):
 
 
 class Recast(NamedTuple):
-    """The text streamed so far in this answer is reasoning, because a closing tag without an opening tag
-    arrived.
+    """The text that was streamed so far in this answer is reasoning: a closing tag arrived without an opening
+    tag.
 
-    The answer itself follows.
+    The text of the answer follows.
     """
 
     text: str
@@ -51,7 +51,7 @@ class Recast(NamedTuple):
 
 
 class Discarded(NamedTuple):
-    """The part of this answer streamed so far is void. The answer starts again."""
+    """The pieces of this answer that were streamed so far are void. The answer starts again."""
 
     why: str
     seconds: float
@@ -123,8 +123,8 @@ class Note(NamedTuple):
 
     text: str
     hint: str = ""
-    """What to do about it at the machine. Platforms do not show it, because nobody can run a command there.
-    """
+    """What the person can do about the notice with a command on the machine. Chat platforms do not show the
+    hint, because a command cannot be run there."""
 
 
 class Moved(NamedTuple):

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from hermes.db.session_db import AnyStore
 
 LISTING_S = 5.0
-"""How long an endpoint may take to list its models when a person switches to one."""
+"""How long an endpoint may take to list its models when a person switches to another model."""
 SAVING = ("memory", "skills_list", "skill_view", "skill_manage")
 """The tools of a memory flush."""
 FOR_EVERYBODY = (*SAVING, "session_search", "todo", "delegate_task")
@@ -139,7 +139,8 @@ class StandardFactory:
     def make_model(self, wish: ModelChoice) -> Model:
         """Open the model that answers. Callers run this in a thread while the person types.
 
-        The modules that a model behind HTTP needs are also imported here, where nobody waits for them.
+        The same thread imports the modules for models behind HTTP, so that the first request does not wait
+        for the import.
         """
         from hermes.agent.models.choice import OFFLINE, open_main_model
         from hermes.agent.models.openai import preload

@@ -78,7 +78,8 @@ class MemorySaver:
     ) -> asyncio.Task[bool] | None:
         """Start a flush of these messages, which are about to leave the context.
 
-        Return None without starting it if fewer than `least` of the person's messages are new.
+        If fewer than `least` of the person's messages are new since the last flush, start nothing and return
+        None.
         """
         prompts = [row.get("id") for row in rows if row.get("role") == "user"]
         new = [message_id for message_id in prompts if message_id not in self._seen]
@@ -95,7 +96,7 @@ class MemorySaver:
         return task
 
     async def save(self, session_id: str, rows: Sequence[Row], least: int = LEAST_SAID) -> bool:
-        """Flush these messages and wait for the end. Return whether the flush completed."""
+        """Flush these messages and wait until the flush ends. Return whether it completed."""
         task = self.begin(session_id, rows, least)
         return False if task is None else await task
 
@@ -109,7 +110,8 @@ class MemorySaver:
         await asyncio.gather(*late, return_exceptions=True)
 
     async def _save(self, session_id: str, rows: list[Row], new: set[int]) -> bool:
-        """Run a flush and return whether it completed. If it did not, its messages count as new again."""
+        """Run a flush and return whether it completed. If it did not, the messages in `new` count as new
+        again."""
         done = False
         try:
             async with self._one_at_a_time, asyncio.timeout(self._seconds):
@@ -148,8 +150,8 @@ class MemorySaver:
         return answer.outcome == "answered"
 
     def _fit_rows(self, rows: list[Row]) -> list[Row]:
-        """Return the messages that fit into the model's context: older tool output is cut to a line, then old
-        messages go."""
+        """Return messages that fit into the model's context. Older tool output is cut to one line. If that is
+        not enough, the oldest messages are left out."""
         old = rows[-WHOLE]["id"] if len(rows) > WHOLE and rows[-WHOLE].get("id") is not None else 0
         return take_tail(shorten_rows(rows, old, pressed=True), int(self._model.context_window * OF_WINDOW))
 

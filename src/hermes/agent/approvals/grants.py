@@ -20,7 +20,8 @@ class Grant(NamedTuple):
     workspace: str
     scope: Scope
     text: str
-    """The command, the prefix with single spaces between its words, or an empty text for edits."""
+    """The meaning depends on `scope`: a whole command, the words of a prefix joined by single spaces, or an
+    empty text for edits."""
     since: float
 
 

@@ -2,7 +2,8 @@
 
 A command that stays in the sandbox and only reads runs without approval. A command that changes something
 needs an approval, unless a stored grant covers it or `approvals.mode` is `auto`. Leaving the sandbox always
-needs an approval. Without a sandbox, every command needs one, except commands that only read visible files.
+needs an approval. Without a sandbox, every command needs an approval, except a command that only reads
+visible files.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ EXECUTING = (
 EXECUTING_SHORT = {"git": ("-x", "-O"), "go": ("-exec", "-toolexec", "-vettool"), "make": ("-E",)}
 VERSION = re.compile(r"-?[0-9][0-9.]*$")
 PRIVATE = ("/tmp", "TMPDIR", "XDG_CACHE_HOME")
-"""The names of the private temporary folder. Its files were written without approval."""
+"""Ways to name the private temporary folder in a command. Files in this folder were written without approval,
+so a prefix grant does not cover a command that names it."""
 
 
 class Walls(IntEnum):
@@ -105,9 +107,10 @@ class Policy:
     ) -> Walls:
         """Return the isolation for a command. Raise `Refused` if the command must not run.
 
-        `outside`: the resource outside the sandbox that the command needs. `folder`: the real path of its
-        working directory, if it is not the agent's. The approval request shows the folder, and a stored grant
-        covers only this folder.
+        `outside` says which resource outside the sandbox the command needs; None if it needs none. `folder`
+        is the real path of the command's working directory; None means the agent's working directory. If it
+        is another folder, the approval request shows it, and a stored grant covers the command only in that
+        folder.
         """
         folder = self.view.directory if folder is None else folder
         subject = command if folder == self.view.directory else f"cd {shlex.quote(str(folder))}\n{command}"
@@ -154,9 +157,10 @@ class Policy:
         )
 
     def _is_in_view(self, command: SimpleCommand, folder: Path) -> bool:
-        """Return whether a command without a sandbox reads only files that the view shows.
+        """Return whether a command that runs without a sandbox reads only files that the view shows.
 
-        Without a sandbox, `/tmp` is the shared folder.
+        `/tmp` in the command means the shared folder of the machine here, because only a sandbox replaces it
+        by the private folder.
         """
         words = (*command.words[1:], *command.reads)
         return (
@@ -183,9 +187,10 @@ class Policy:
         return _is_covered(prefixes, commands)
 
     def _is_in_workspace(self, commands: Sequence[SimpleCommand], folder: Path) -> bool:
-        """Return whether all commands run in the workspace.
+        """Return whether all commands run in the workspace and outside the private temporary folder.
 
-        In the private folder, a `make test` could run a makefile that was written without approval.
+        Prefix grants require this. In the private folder, a granted `make test` could run a makefile that was
+        written without approval.
         """
         places = [folder]
         for command in commands:
@@ -287,7 +292,8 @@ def _list_possible_paths(text: str) -> list[str]:
 def _suggest_prefix(commands: Sequence[SimpleCommand]) -> tuple[str, ...]:
     """Return the prefix to offer with an approval; empty if there is none.
 
-    At most one of the commands may do more than read. The others run without approval anyway.
+    A prefix is offered only if exactly one of the commands does more than read. The others run without
+    approval anyway.
     """
     acting = [command for command in commands if not is_read_only(command, sandboxed=True)]
     return _get_prefix(acting[0]) if len(acting) == 1 else ()

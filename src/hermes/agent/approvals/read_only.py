@@ -26,7 +26,8 @@ class Program(NamedTuple):
     check: Callable[[Sequence[str]], bool] | None = None
     """A further condition on the operands."""
     sandboxed: bool = False
-    """Read-only only in a sandbox, because its arguments do not show which files it reads."""
+    """Whether the program counts as read-only only in a sandbox, because its arguments do not show which
+    files it reads."""
 
 
 def _is_print_script(operands: Sequence[str]) -> bool:
@@ -183,7 +184,8 @@ FIND_TESTS = frozenset(
     -regextype -samefile -size -true -type -uid -used -user -warn -nowarn -wholename -writable -xdev -xtype
     """.split()
 )
-"""`-exec`, `-ok`, `-delete` and the `-f…` actions that write a file are left out on purpose."""
+"""The tests and actions of `find` that only read. `-exec`, `-ok`, `-delete` and the `-f…` actions that write
+a file are left out on purpose."""
 FIND_OPTIONS = frozenset({"-H", "-L", "-P"})
 
 LOG = Program(
@@ -238,7 +240,8 @@ GIT: dict[str, Program] = {
 def is_read_only(command: SimpleCommand, *, sandboxed: bool) -> bool:
     """Return whether a simple command only reads.
 
-    `sandboxed`: whether a sandbox limits the effects of the program's own settings.
+    `sandboxed`: whether the command runs in a sandbox. Some programs, such as git, count as read-only only
+    there.
     """
     if not command.is_literal:
         return False
@@ -267,8 +270,8 @@ def is_read_only(command: SimpleCommand, *, sandboxed: bool) -> bool:
 def _has_known_options(program: Program, arguments: Sequence[Word]) -> bool:
     """Return whether all options are on the list.
 
-    A program may treat an option as having a value where this list does not, or the reverse. A value, or a
-    word after `--`, that looks like an option is therefore rejected.
+    This list and the program itself may disagree on whether an option has a value. A value that looks like an
+    option is therefore rejected, and so is such a word after `--`.
     """
     operands: list[str] = []
     words = list(arguments)

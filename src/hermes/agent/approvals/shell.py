@@ -48,7 +48,7 @@ class Word(NamedTuple):
 class SimpleCommand(NamedTuple):
     words: tuple[Word, ...]
     reads: tuple[Word, ...] = ()
-    """The files that its input is redirected from."""
+    """The files from which the command's input is redirected."""
 
     @property
     def program(self) -> str:

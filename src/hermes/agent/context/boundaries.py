@@ -1,8 +1,8 @@
 """Boundaries of a compression: which messages stay and which are summarised. Pure functions.
 
 Invariants: a call and its result are on the same side of every cut. The last message by a person stays. An
-earlier summary becomes part of the new one, so there is never more than one. Every message is in exactly one
-part, and the order is kept.
+earlier summary becomes part of the new one, so a context never contains more than one summary. Every message
+is in exactly one part, and the order is kept.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Row = dict[str, Any]
 
 MARK = "[CONTEXT COMPACTION — REFERENCE ONLY]"
 MARKS = (MARK, "[CONTEXT SUMMARY]:")
-"""The first words of a summary, as written by this program and by older ones."""
+"""The first words of a summary. The other mark is that of older programs."""
 
 LEAST_TAIL, LEAST_MIDDLE = 3, 2
 SOFT = 1.5
-"""The factor by which a part may exceed its budget, to keep the protected messages or to keep a group whole.
-"""
+"""The factor by which a part may exceed its token budget, so that the protected messages stay or so that a
+call stays with its result."""
 
 
 class CompressionPlan(NamedTuple):
@@ -31,8 +31,8 @@ class CompressionPlan(NamedTuple):
     middle: list[Row]
     """The messages to summarise, including an earlier summary."""
     kept: list[Row]
-    """The messages after the summary: the person's last message, if it is older than the others, and the
-    newest messages."""
+    """The messages after the summary: the newest messages. The person's last message comes before them if it
+    is older than all of them and is not in `head`."""
 
 
 def is_summary(row: Row) -> bool:
@@ -43,12 +43,13 @@ def is_summary(row: Row) -> bool:
 
 
 def find_last_prompt(rows: Sequence[Row]) -> int | None:
-    """Return the index of the last message by a person."""
+    """Return the index of the last message by a person; None if there is none."""
     return next((at for at in range(len(rows) - 1, -1, -1) if rows[at].get("role") == "user"), None)
 
 
 def find_cuts(rows: Sequence[Row]) -> list[bool]:
-    """Return for each index, including the end, whether a cut before it keeps every call with its result."""
+    """Return for each index whether a cut before that row keeps every call with its result. The last item is
+    for a cut after the last row."""
     depth = [0] * (len(rows) + 1)
     waiting: dict[str, tuple[int, int]] = {}
     for at, row in enumerate(rows):
@@ -68,8 +69,8 @@ def find_cuts(rows: Sequence[Row]) -> list[bool]:
 def plan_compression(rows: Sequence[Row], *, first: int, last: int, budget: int) -> CompressionPlan | None:
     """Plan which messages to keep and which to summarise.
 
-    About `first` and `last` messages stay at the two ends, each within `budget` tokens. Return None if too
-    few messages remain between them.
+    About `first` of the oldest and `last` of the newest messages are kept, each group within `budget` tokens.
+    Return None if too few messages remain between the two groups.
     """
     earlier = next((at for at, row in enumerate(rows) if is_summary(row)), len(rows))
     start = find_tail_start(rows, last=last, budget=budget)
@@ -86,8 +87,8 @@ def plan_compression(rows: Sequence[Row], *, first: int, last: int, budget: int)
 
 
 def find_tail_start(rows: Sequence[Row], *, last: int, budget: int) -> int:
-    """Return the index where the newest messages begin, which stay unchanged. It is after any earlier
-    summary."""
+    """Return the index of the first of the newest messages, which stay unchanged. An earlier summary is
+    always before this index."""
     sizes, may_cut = [tokens.count_row(row) for row in rows], find_cuts(rows)
     earlier = max((at for at, row in enumerate(rows) if is_summary(row)), default=-1)
     start, total = len(rows), 0
@@ -104,7 +105,8 @@ def find_tail_start(rows: Sequence[Row], *, last: int, budget: int) -> int:
 
 
 def take_tail(rows: Sequence[Row], budget: int) -> list[Row]:
-    """Return the newest messages that fit into the budget. The cut separates no call from its result."""
+    """Return the newest messages that fit into `budget` tokens. A call and its result are either both
+    included or both left out."""
     may_cut, room, start = find_cuts(rows), budget, len(rows)
     while start > 0 and room >= tokens.count_row(rows[start - 1]):
         start -= 1
@@ -115,7 +117,8 @@ def take_tail(rows: Sequence[Row], budget: int) -> list[Row]:
 
 
 def _find_head_end(sizes: list[int], may_cut: list[bool], summary: int, first: int, budget: int) -> int:
-    """Return the index where the protected oldest messages end. It is not after an earlier summary."""
+    """Return the index after the protected oldest messages. It is at most `summary`, the index of an earlier
+    summary."""
     end, total = 0, 0
     for at in range(min(first, summary)):
         total += sizes[at]

@@ -44,13 +44,14 @@ WORTH_IT = 500
 """The minimum size of the messages to summarise, in tokens. A summary needs half of this for its headings
 alone."""
 ENOUGH = 0.8
-"""The part of the threshold that a trimmed request must not exceed. Above it, the context would soon be full
-again."""
+"""The share of the threshold that a request with shortened tool output must not exceed. With a larger
+request, the context would soon be full again, so a summary is made if possible."""
 DEFAULT = CompressionSettings()
 
 
 class ContextBudget:
-    """The size of a conversation, the output left out of its requests, and the messages to summarise."""
+    """Measures the size of a conversation. Decides which tool output is left out of requests, and which
+    messages are summarised."""
 
     def __init__(
         self, record: Record, model: Model, tools: Sequence[Tool], settings: CompressionSettings
@@ -112,7 +113,8 @@ class ContextBudget:
         return shorten_rows(rows, self._old_before, pressed=self.pressed)
 
     def leave_out_old_output(self, rows: Sequence[Row]) -> None:
-        """Leave out the old tool output from now on: the output before the newest messages."""
+        """Leave old tool output out of all requests from now on. Output is old if it comes before the newest
+        messages, which a compression would keep."""
         self._old_before = max(self._old_before, self._find_old_end(rows))
 
     def has_old_output(self, rows: Sequence[Row]) -> bool:
@@ -147,17 +149,18 @@ class ContextBudget:
         )
 
     def compute_summary_budget(self, rows: Sequence[Row]) -> int:
-        """Return the number of tokens for the summary of these messages."""
+        """Return the maximum length, in tokens, of the summary of these messages."""
         most = max(min(self.window // 20, MOST_SUMMARY), min(self.window // 8, LEAST_SUMMARY // 2))
         return min(max(tokens.count_rows(rows) // 5, LEAST_SUMMARY), most)
 
     def _compute_end_budget(self, rows: Sequence[Row]) -> int:
-        """Return the number of tokens that stay at each end."""
+        """Return the token budget for the messages that are kept at each end."""
         return int(min(self.threshold, tokens.count_rows(rows)) * self.settings.target_ratio)
 
 
 LITTLE, PASSES = 0.10, 2
-"""If each of the last passes saved less than this part, another pass would not help either."""
+"""Automatic compression stops if each of the last `PASSES` passes saved less than the share `LITTLE` of the
+context, because another pass would not help either."""
 REST_S = 60.0
 """The pause after a failure before the next automatic compression."""
 LEAST_BY_HAND = 4
@@ -221,8 +224,12 @@ class ContextCompressor:
         return self.budget.prepare_request(rows)
 
     async def compress(self, *, overflow: bool) -> AsyncGenerator[Event, None]:
-        """Reduce the context, by shorter tool output if that is enough. After an overflow the request must
-        get smaller."""
+        """Reduce the context: first leave out old tool output, then, if that is not enough, replace messages
+        by a summary.
+
+        `overflow`: whether the model rejected the last request as too large. The next request must then be
+        smaller, so if nothing else is possible, new tool output is shortened too.
+        """
         if not self.budget.settings.enabled:
             return
         rows = await self.record.context()
@@ -346,7 +353,8 @@ class ContextCompressor:
         )
 
     async def _continue(self, rows: list[Row], planned: CompressionPlan, text: str, prompt: str) -> None:
-        """Start the continuation. Messages added while the summary was written are carried over."""
+        """Start the continuation session. Messages that were added while the summary was being written are
+        carried over."""
         now = [row.get("id") for row in await self.record.context()]
         before = [row.get("id") for row in rows]
         if now[: len(before)] != before:
@@ -358,7 +366,8 @@ class ContextCompressor:
         await self.record.continue_with(text, head=head, carried=carried, prompt=prompt)
 
     async def _adopt(self, rows: list[Row]) -> AsyncGenerator[Event, None]:
-        """Continue in the session that another process started, and add the person's last message to it."""
+        """Continue in the session that another process started by compressing the conversation. Add the
+        person's last message to it if the message is missing there."""
         await self.record.catch_up()
         yield Note(ELSEWHERE)
         at = find_last_prompt(rows)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hermes.agent.agent import Agent
 
 LEAST_ANSWER = 1_000
-"""The tokens that remain for the answer."""
+"""The number of tokens to leave free for the answer."""
 
 
 class MessageTooLarge(ContextOverflow):
@@ -26,7 +26,8 @@ class MessageTooLarge(ContextOverflow):
 
 
 async def check_message(agent: Agent, content: Any) -> None:
-    """Raise `MessageTooLarge` if the message does not fit, even without the rest of the conversation."""
+    """Raise `MessageTooLarge` if the message is too large for the model's context even without the rest of
+    the conversation."""
     size = tokens.count_row({"content": content})
     window = agent.model.context_window
     if size <= window // 2:  # a window that the tools alone fill is no reason to refuse a short message

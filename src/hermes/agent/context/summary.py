@@ -41,18 +41,19 @@ LEAST_SECTIONS, LEAST_TEXT = 3, 40
 LEAST_FREE_TEXT = 200
 """The minimum length of a summary without the expected headings. A shorter answer is a refusal or a question."""
 FREE = "Critical Context"
-"""The section that takes a summary without the expected headings."""
+"""The section in which a summary without the expected headings is put."""
 NONE = "(none)"
 TODO = "Todo List"
 END = "[END OF SUMMARY. What follows was said and done after it.]"
 
 SECONDS = 120.0
 CHARACTERS, CALL_CHARACTERS, SMALLEST = 6_000, 1_500, 300
-"""Length limits in characters: of a message, of the arguments of a call, and of a message when room is
-scarce."""
+"""Length limits in characters: of a message, of the arguments of a call, and the lowest limit to which
+messages are cut when there is little room."""
 PROMPT_TOKENS, LEAST_ROOM = 1_500, 1_000
 SHARES = (1, 2, 4)
-"""The parts of the room for the messages in successive attempts."""
+"""If the messages are too long for the model, they get a smaller share of the room in each further attempt:
+all of it, then a half, then a quarter."""
 
 PROMPT = """You write the memory of an AI agent. Its conversation with a person has become too long for its model, and \
 the messages below leave its context. What you write takes their place: the agent knows of them only what is in it.
@@ -114,7 +115,8 @@ async def summarise(
     seconds: float = SECONDS,
     report: Callable[[str], None] = lambda _line: None,
 ) -> Summary:
-    """Return the summary of the messages that leave the context. Raise `ModelError` if the model writes none.
+    """Return the summary of the messages that leave the context. Raise `ModelError` if the model does not
+    write a summary.
 
     `report` gets a line for each further attempt.
     """
@@ -249,14 +251,14 @@ def parse_sections(text: str) -> dict[str, str]:
 
 
 def read_free_summary(text: str) -> dict[str, str]:
-    """Return a summary in other words than the expected headings, such as headings in another language, as one
-    section. Return nothing if the text is too short for a summary."""
+    """Return an answer without the expected headings, for example with headings in another language, as a
+    summary with one section. Return an empty dictionary if the text is too short to be a summary."""
     inside = re.sub(r"^#{1,2}(?=[ \t])", "###", text.strip(), flags=re.MULTILINE)
     return {FREE: inside} if len(inside) >= LEAST_FREE_TEXT else {}
 
 
 def describe_answer(text: str) -> str:
-    """Describe an answer that is no summary."""
+    """Describe an answer that is not a summary, for an error message."""
     return f"“{_shorten_line(text)}”" if text.strip() else "nothing"
 
 
@@ -298,7 +300,7 @@ def _neutralise_section(text: str) -> str:
 
 
 def _filter_citations(text: str, known: set[int | None]) -> str:
-    """Remove citations of messages that do not exist, because models invent some."""
+    """Remove citations of messages that are not in `known`, because models sometimes invent ids."""
 
     def filter_match(match: re.Match[str]) -> str:
         numbers = [int(number) for number in re.findall(r"\d+", match[0])]

@@ -1,5 +1,5 @@
-"""Reduces the tool output in a request. The store keeps all of it, and the shortened text names the message
-id."""
+"""Shortens the tool output in a request. The store keeps the whole output, and the shortened text names the
+id of its message."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ IMAGE = {"type": "text", "text": "[an image was here]"}
 
 
 def shorten_rows(rows: Sequence[Row], before: int, *, pressed: bool = False) -> list[Row]:
-    """Return the rows with the tool calls and tool output before the message id `before` cut to one line.
+    """Return the rows for a request. In rows with an id below `before`, tool calls and tool output are
+    shortened.
 
-    If `pressed`, later output is shortened too. A row is always cut in the same way, so the beginning of a
-    request does not change and the provider's cache stays valid. The person's last message is not cut.
+    If `pressed`, later tool output is shortened too. A row is always shortened in the same way, so the
+    beginning of a request does not change and the provider's cache stays valid. The person's last message is
+    not shortened.
     """
     made: list[Row] = []
     prompt = find_last_prompt(rows)
@@ -61,8 +63,8 @@ def _shorten_output(row: Row) -> Any:
 
 
 def _shorten_call(call: Any) -> Any:
-    """Return a call with long strings in its arguments cut. It stays valid JSON, because models imitate what
-    they see."""
+    """Return a call with the long strings in its arguments shortened. The arguments stay valid JSON, because
+    models imitate what they see."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         return call

@@ -1,8 +1,8 @@
 """Model endpoints: the well-known providers, and servers on this machine.
 
-A key is sent only to the address that it belongs to: that of its provider, or the one that the environment
-names beside it (`OPENAI_BASE_URL` beside `OPENAI_API_KEY`). Another address gets a key only if a setting names
-the variable of the key.
+A key is sent only to the address that it belongs to. This is the address of the key's provider, or the
+address in the matching `*_BASE_URL` variable (`OPENAI_BASE_URL` for `OPENAI_API_KEY`). Another address gets a
+key only if a setting names the variable of the key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Provider(NamedTuple):
 
     @property
     def url_env(self) -> str:
-        """The variable that names another address for the key, such as `OPENAI_BASE_URL`."""
+        """The variable that can set another address for the provider's key, such as `OPENAI_BASE_URL`."""
         return f"{self.key_env.removesuffix('_API_KEY')}_BASE_URL"
 
 
@@ -69,7 +69,8 @@ def find_provider(base_url: str) -> Provider | None:
 
 
 def find_address(provider: Provider) -> str:
-    """Return the address that the provider's key belongs to: the one in its `*_BASE_URL`, or its own."""
+    """Return the address that the provider's key belongs to: the address in the variable `url_env` if it is
+    set, otherwise the provider's own address."""
     given = dotenv.get_variable(provider.url_env)
     if given is None:
         return provider.base_url
@@ -83,7 +84,7 @@ def find_address(provider: Provider) -> str:
 
 
 def find_key_variable(base_url: str) -> str | None:
-    """Return the environment variable whose key belongs to an address, or None if none is known."""
+    """Return the environment variable whose key belongs to an address; None if no such variable is known."""
     origin = _get_origin(base_url)
     return next(
         (provider.key_env for provider in PROVIDERS if _get_origin(find_address(provider)) == origin), None
@@ -96,7 +97,7 @@ def _get_origin(address: str) -> tuple[str, str | None, int | None]:
 
 
 def is_local(base_url: str) -> bool:
-    """Return whether the address is on this machine or in a private network. Such an endpoint is free of
+    """Return whether the address is on this machine or in a private network. Endpoints there count as free of
     charge."""
     host = (urlsplit(base_url).hostname or "").rstrip(".")
     try:
@@ -115,7 +116,7 @@ def get_owner(base_url: str) -> str:
 
 
 def list_models(base_url: str, key: str | None = None, *, patience: float = LISTING_S) -> list[str]:
-    """Return the names of the models of an endpoint, in the order of the endpoint."""
+    """Return the names of the models of an endpoint, in the order in which the endpoint lists them."""
     import json
     from http.client import HTTPException
     from urllib import error, request
@@ -149,14 +150,14 @@ def list_models(base_url: str, key: str | None = None, *, patience: float = LIST
 
 
 def is_listed(name: str, names: Collection[str]) -> bool:
-    """Return whether an endpoint with these models knows a name: exactly, as `name:latest`, or as the alias of a model
-    with a date."""
+    """Return whether an endpoint that lists `names` offers the model `name`. The list must contain `name`
+    itself, `name:latest`, or `name` followed by a date."""
     alias = re.compile(rf"{re.escape(name.removesuffix('-latest'))}-(\d{{4,8}}|\d{{4}}-\d\d-\d\d)")
     return name in names or f"{name}:latest" in names or any(map(alias.fullmatch, names))
 
 
 def find_similar(name: str, names: Sequence[str], most: int = 5) -> list[str]:
-    """Return the models with the most similar names. Models that contain the name come first."""
+    """Return up to `most` of the names that are most similar to `name`. Names that contain it come first."""
     begun = name.casefold()
     containing = sorted((listed for listed in names if begun in listed.casefold()), key=len)
     by_end = {listed.rpartition("/")[2].casefold(): listed for listed in reversed(names)}

@@ -120,8 +120,8 @@ class LocalServer:
         return process is not None and process.poll() is None
 
     def start(self) -> Address:
-        """Return the address and the key of the server. Start it if it is not running, also after it was
-        killed."""
+        """Return the address and the key of the server. Start the server if it is not running, for example
+        because it was killed."""
         with self._starting:
             if not self.runs:
                 self._end()
@@ -177,7 +177,7 @@ class LocalServer:
 
 
 def _exchange_messages(process: subprocess.Popen[str], options: dict[str, object]) -> dict[str, str]:
-    """Send the options and return the response; empty if there is none."""
+    """Send the options to the server process and return its response; empty if it sends none."""
     assert process.stdin is not None
     assert process.stdout is not None
     try:

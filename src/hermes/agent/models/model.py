@@ -34,8 +34,8 @@ class Thought(NamedTuple):
 
 
 class CallPiece(NamedTuple):
-    """A piece of a tool call. All pieces of one call have the same position. An `id` or `name` of None is in
-    another piece."""
+    """A piece of a tool call. All pieces of one call have the same `position`. If `id` or `name` is None,
+    another piece of the call contains it."""
 
     position: int
     id: str | None = None
@@ -106,7 +106,8 @@ class Model(Protocol):
 
 
 def takes_pictures(model: Model) -> bool:
-    """Return whether a model may take pictures. A model that is known to take none has `takes_pictures = False`."""
+    """Return whether a model may accept pictures. A model that is known to reject them has `takes_pictures =
+    False`."""
     return bool(getattr(model, "takes_pictures", True))
 
 

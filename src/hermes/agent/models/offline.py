@@ -124,7 +124,8 @@ def _choose_call(request: Request) -> tuple[str, dict[str, Any]] | None:
 
 
 def _extract_request(message: Message) -> str:
-    """Return the last paragraph by the person. Notes and messages from before an interruption come first."""
+    """Return the last paragraph that the person wrote. The message can begin with notes, and with earlier
+    messages that were interrupted before they were answered."""
     parts = [part.strip() for part in read_text(message.get("content")).split("\n\n")]
     spoken = [part for part in parts if part and not part.startswith(NOTE.strip())]
     return spoken[-1] if spoken else ""

@@ -2,7 +2,7 @@
 
 Retries are made and reported here; the SDK makes none. A retried answer starts again from the beginning, and
 the pieces of the failed attempt are void. If an endpoint rejects an optional part of a request, later
-requests leave it out.
+requests are sent without that part.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ UNKNOWN_WINDOW = 128_000
 CONNECT_S = 15.0
 LONGEST_PAUSE_S = 30.0
 LONGEST_WAIT_S = 120.0
-"""The longest `Retry-After` that is respected. If the endpoint asks for more, the request fails."""
+"""The longest `Retry-After` that is respected, in seconds. If the endpoint asks for a longer wait, the
+request fails."""
 
 NONSENSE = "the response is invalid"
 MISSING = "the model client is not installed; install it with: {}"
@@ -66,8 +67,8 @@ class OpenAIModel:
         most_retries: int = 5,
         first_pause: float = 1.0,
     ) -> None:
-        """`key_env` is the variable that error messages name; `timeout` is the longest pause of the stream,
-        in seconds."""
+        """`key_env` is the name of the variable with the key, for error messages. `timeout` is the maximum
+        time between two pieces of the stream, in seconds."""
         self.name, self.base_url = name, base_url
         self.provider = get_owner(base_url)
         self.context_window = context_window or UNKNOWN_WINDOW
@@ -78,7 +79,7 @@ class OpenAIModel:
 
     @property
     def takes_pictures(self) -> bool:
-        """Whether the endpoint takes pictures, as far as is known: True until it has rejected one."""
+        """Whether the endpoint accepts pictures, as far as is known: True until it has rejected a picture."""
         return provider_errors.PICTURES not in self._refused
 
     async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
@@ -336,7 +337,8 @@ def _to_count(value: object) -> int | None:
 
 
 def _get_status(body: object) -> int:
-    """Return the status of an error that arrived within a stream, after HTTP had reported success."""
+    """Return the status code of an error that arrived inside a stream, after the HTTP response itself had
+    reported success."""
     code = body.get("code", body.get("status")) if isinstance(body, Mapping) else None
     try:
         status = int(code) if code is not None else 500

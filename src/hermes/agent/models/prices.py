@@ -5,8 +5,8 @@
     included   the model ran on the user's own machine or network, where no provider charges for it
     unknown    all other calls; unknown is not zero
 
-A local server can forward requests to a paid provider. A model with a known price is therefore estimated
-there too.
+A local server can forward requests to a paid provider. If the price of a model is known, the cost is
+therefore estimated even for a local server.
 """
 
 from __future__ import annotations

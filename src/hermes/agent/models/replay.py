@@ -5,8 +5,8 @@ Invariants, for any rows and after a crash at any point:
 
 - The system prompt comes first, then a person's message, then alternating turns. No message is empty.
 - Every tool call has a unique id, a valid name and valid arguments. It is answered exactly once, directly
-  after the
-  message with the call, in the order of the calls. A call without a result is answered with UNKNOWN.
+  after the message with the call, in the order of the calls. A call without a result is answered with
+  UNKNOWN.
 - Results without a call and markers of other programs (`session_meta`) are left out.
 - All other text is kept unchanged and in order.
 """
@@ -53,7 +53,8 @@ def replay(rows: Sequence[dict[str, Any]], system_prompt: str | None = None) -> 
 
 
 def _find_result(rows: Sequence[dict[str, Any]], at: int, call_id: str, taken: set[int]) -> str:
-    """Return the result of a call in the message at index `at`. Each result is used once."""
+    """Return the result of the call `call_id` in the message at index `at`; UNKNOWN if there is none. `taken`
+    holds the indexes of the results that are already used, because each result answers one call."""
     for behind in range(at + 1, len(rows)):
         row = rows[behind]
         if row.get("role") == "tool" and row.get("tool_call_id") == call_id and behind not in taken:
@@ -65,7 +66,8 @@ def _find_result(rows: Sequence[dict[str, Any]], at: int, call_id: str, taken: s
 
 
 def _add_message(made: list[Message], content: object) -> None:
-    """Add a person's message. Consecutive messages are joined, because some providers reject them."""
+    """Add a person's message. It is joined to a person's message directly before it, because some providers
+    reject two in a row."""
     if not _has_content(content):
         return
     text = replace_surrogates(content) if isinstance(content, str) else content
