@@ -137,7 +137,7 @@ class Summariser:
 def shorten(transcript: str, most: int) -> str:
     """Return the whole lines around the match that fit into `most` characters.
 
-    The match is a quarter of the way into the transcript.
+    The match is assumed to be after the first quarter of the transcript, where `hermes.recall` puts it.
     """
     lines = transcript.split("\n")
     before = len(transcript) // 4 - most // 4

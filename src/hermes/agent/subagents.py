@@ -59,7 +59,8 @@ class Subagent:
     def __init__(self, conversation: str, number: int, goal: str) -> None:
         self.conversation, self.number = conversation, number
         self.may_start = asyncio.Event()
-        """Set when the subagent may start under the concurrency limit, or when it was stopped before that."""
+        """Set when the concurrency limit allows the subagent to start, or when the subagent was stopped
+        before that."""
         self.stop_reason: str | None = None
         self.approvals_waiting = 0
         self.turn: Turn | None = None
@@ -74,7 +75,7 @@ class Subagent:
 
     @property
     def name(self) -> str:
-        """`subagent 2`."""
+        """The name for display, such as `subagent 2`."""
         return f"subagent {self.number}"
 
     def update(self, **changes: Any) -> SubagentProgress:
@@ -105,8 +106,8 @@ class TaskQuota:
         return self.per_hour - self._tasks.count(person, self._read_clock())
 
     def take(self, people: Sequence[str], tasks: int) -> bool:
-        """Count tasks for each of these people. If one of them exceeds the quota, count nothing and return
-        False."""
+        """Count `tasks` for each of these people. If this would exceed the quota of one of them, count
+        nothing and return False."""
         if any(self.count_left(person) < tasks for person in people):
             return False
         now = self._read_clock()
@@ -151,8 +152,8 @@ class Subagents:
         return [subagent.progress for subagent in self._known.get(conversation, ())]
 
     def stop(self, conversation: str, number: int | None = None) -> list[SubagentProgress]:
-        """Stop the subagent with this number, or all of the conversation. Return the subagents that were
-        stopped."""
+        """Stop the subagent with this number, or all subagents of the conversation if `number` is None.
+        Return those that were stopped."""
         mine = [
             subagent
             for subagent in self._known.get(conversation, ())

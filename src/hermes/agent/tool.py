@@ -31,7 +31,7 @@ class Caller(NamedTuple):
 
 
 def _ignore_event(_event: Event) -> None:
-    """Outside of a turn there is no reader for events."""
+    """Do nothing: outside of a turn, nobody reads events."""
 
 
 class ToolContext(NamedTuple):
@@ -85,5 +85,6 @@ def shorten_middle(text: str, most: int = MOST_OUTPUT) -> str:
 
 
 def find_conversation_root(store: AnyStore, session_id: str) -> str:
-    """Return the first session of the conversation. Processes and subagents belong to it, also after a compression."""
+    """Return the first session of the conversation. Processes and subagents are registered under this id,
+    which a compression does not change."""
     return store.get_conversation_root(session_id) or session_id

@@ -12,8 +12,8 @@ from hermes.agent.events import ApprovalAsked, Event, Note
 
 class ToolEvents:
     def __init__(self, stop: asyncio.Event, *, can_ask: bool) -> None:
-        """`stop` is the stop event of the turn. `can_ask`: whether a surface answers approvals; if not, they
-        are refused."""
+        """`stop` is the stop event of the turn. `can_ask`: whether a surface answers approval requests; if
+        False, all of them are refused."""
         self._stop, self._can_ask = stop, can_ask
         self._waiting: deque[Event] = deque()
         self._has_some = asyncio.Event()
@@ -56,10 +56,9 @@ class ToolEvents:
         await self._has_some.wait()
 
     async def take(self) -> AsyncGenerator[Event, None]:
-        """Yield the queued events up to the next approval request.
+        """Yield the queued events up to and including the next approval request.
 
-        The answer to this request can make a later request unnecessary, so the later one is yielded in the
-        next round.
+        The answer to that request can make later requests unnecessary, so those are left for the next call.
         """
         self._has_some.clear()
         while self._waiting:

@@ -1,7 +1,8 @@
 """The transcript of a live conversation. Every message is stored before anything depends on it.
 
-If a message cannot be stored, the surface is notified, a handle with a spool writes it there, and the record
-keeps it in memory, so that the conversation can continue. An incognito conversation exists only in memory.
+If a message cannot be stored, the surface is notified. The record keeps the message in memory, so that the
+conversation can continue. A handle with a spool also writes it to the spool. An incognito conversation exists
+only in memory.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Record(Protocol):
         """Store the beginning of an answer that is being streamed. The next `say` replaces it."""
 
     async def drop_partial(self) -> None:
-        """Remove the stored beginning of an answer that is void."""
+        """Remove the stored beginning of an answer, because the answer is void."""
 
     async def context(self) -> list[Row]:
         """Return the messages for the model. A stored message has an `id`."""
@@ -65,7 +66,8 @@ class Record(Protocol):
     async def continue_with(
         self, summary: str, *, head: Sequence[int], carried: Sequence[int], prompt: str
     ) -> None:
-        """Continue with a new context: `head`, the summary, `carried`, and this prompt. The change is atomic."""
+        """Continue in a new session. Its context is the messages `head`, then the summary, then the messages
+        `carried`; its system prompt is `prompt`. The change is atomic."""
 
     async def catch_up(self) -> None:
         """Move to the latest session of the conversation if another process compressed it."""
@@ -95,8 +97,8 @@ class StoredRecord:
         `create_session`. `keeps_partial`: whether `keep_partial` stores anything.
 
         A new session is linked to `previous_id`, the session that the person left, and gets the title from
-        `choose_title`. `make_session` creates the replacement of a deleted session, for handles that assign
-        ids themselves.
+        `choose_title`. If the session is deleted, `make_session` creates its replacement; it is given for
+        handles that assign ids themselves.
         """
         self.db = db
         self.lease: Lease | None = None
@@ -107,7 +109,7 @@ class StoredRecord:
         self.previous_id = previous_id
         self.keeps_partial = keeps_partial
         self._partial_id: int | None = None
-        """The row of the answer that is being streamed."""
+        """The id of the stored beginning of the answer that is being streamed."""
         self._turn_rows: list[Row] = []
         """The messages stored since the last complete answer."""
         self._unsaved: list[Row] = []
@@ -233,8 +235,8 @@ class StoredRecord:
             await asyncio.to_thread(lambda: self.db.record_usage(self._id, **call))
 
     async def move(self, session_id: str) -> None:
-        """Continue in another session of the conversation. The lease covers it too; its system prompt is read
-        again."""
+        """Continue in another session of the same conversation. The lease is kept, because it covers the
+        whole conversation. The system prompt is read again from the new session."""
         self._id, self._exists, self._prompt, self._config = session_id, True, None, None
 
     async def continue_with(
@@ -289,7 +291,8 @@ class StoredRecord:
         await self.hold()
 
     def _create_after(self, db: SessionDB) -> bool:
-        """Create the session as a new start after another session. Return False if this is not possible."""
+        """Create the session as a new start (a reset) after the session `previous_id`. Return False if this
+        is not possible."""
         config = self._new.get("model_config") or {}
         try:
             row = None if self.previous_id is None else db.get_session(self.previous_id)
@@ -332,13 +335,13 @@ class IncognitoRecord:
     previous_id: str | None = None
 
     def __init__(self, rows: Sequence[Row] = (), prompt: str | None = None) -> None:
-        """`rows` are earlier messages from another record."""
+        """`rows` are the messages with which the conversation begins, copied from another record."""
         self._id = new_session_id()
         self._rows = list(rows)
         self._last_id = max((row["id"] for row in rows if row.get("id") is not None), default=0)
         self._prompt = prompt
         self._rewound: list[list[Row]] = []
-        """The messages of each rewind since the last message, oldest rewind first."""
+        """The messages that each rewind removed, oldest rewind first. Emptied when a new message is added."""
 
     @property
     def session_id(self) -> str:
@@ -350,14 +353,15 @@ class IncognitoRecord:
         return [{**row, "preview": make_preview(row["content"], PREVIEW) or ""} for row in prompts[:limit]]
 
     def rewind(self, message_id: int) -> list[Row]:
-        """Take out a message and all after it. Return these messages."""
+        """Remove a message and all messages after it. Return the removed messages."""
         at = next(at for at, row in enumerate(self._rows) if row.get("id") == message_id)
         taken, self._rows = self._rows[at:], self._rows[:at]
         self._rewound.append(taken)
         return taken
 
     def restore_rewound(self) -> int:
-        """Restore the messages of all rewinds since the last message. Return how many there are."""
+        """Restore the messages that were removed by rewinds since the last new message. Return how many were
+        restored."""
         restored = [row for taken in reversed(self._rewound) for row in taken]
         self._rows += restored
         self._rewound.clear()

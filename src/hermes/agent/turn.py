@@ -51,7 +51,8 @@ LAST_STEP = (
 
 
 class Compressor(Protocol):
-    """Reduces the size of a context. It reports its work as events, and yields none if it can do nothing."""
+    """Reduces the size of a context. `compress` reports its work as events; if it can do nothing, it yields
+    no events."""
 
     async def is_due(self, rows: Sequence[dict[str, Any]], used: models.Used | None) -> bool:
         """Return whether a request with these messages would be too large. `used` is the usage of the last
@@ -60,7 +61,7 @@ class Compressor(Protocol):
     def compress(self, *, overflow: bool) -> AsyncIterator[Event]: ...
 
     def fit_rows(self, rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-        """Return the messages of the next request. Some are shorter than their stored versions."""
+        """Return the messages of the next request. Some of them can be shorter than in the store."""
 
 
 class Turn:
@@ -79,8 +80,8 @@ class Turn:
     ) -> None:
         """`context` makes the context of tools; `prompt` makes the system prompt, once per session.
 
-        `can_ask`: the caller answers each `ApprovalAsked` event with `decide`. If False, approvals are
-        refused.
+        `can_ask`: whether the caller answers each `ApprovalAsked` event with `decide`. If False, all approval
+        requests are refused.
         """
         self._record, self._model, self._price, self._prompt = record, model, price, prompt
         self._tools = {tool.name: tool for tool in tools}
@@ -97,9 +98,9 @@ class Turn:
     def steer(self, content: Any, **fields: Any) -> bool:
         """Add a message by the person to the running turn. The model receives it at its next step.
 
-        Return False if the turn is already over. The message is lost if the turn is stopped, fails or reaches
-        its step limit before the next step. The caller must then check whether a message with these `fields`
-        was stored.
+        Return False if the turn is already over. Even after True, the message is lost if the turn is stopped,
+        fails or reaches its step limit before the next step. When the turn is over, the caller must therefore
+        check whether a message with these `fields` was stored.
         """
         if not self._over:
             self._steering.append((content, fields))
@@ -116,9 +117,9 @@ class Turn:
     async def events(self, content: Any, **fields: Any) -> AsyncGenerator[Event, None]:
         """Run the turn and yield its events. The last event is Done, Interrupted or Failed.
 
-        The turn waits until each event was consumed. It ends when the iterator is closed. `content` is the
-        person's message; None retries with the last stored message. `fields` are further fields of the
-        message, as in `append_message`.
+        After each event, the turn waits until the caller asks for the next one. Closing the iterator ends the
+        turn. `content` is the person's message; None means to answer the last stored message again. `fields`
+        are further fields of the message, as in `append_message`.
         """
         working = asyncio.create_task(self._work(content, fields), name="turn")
         working.add_done_callback(lambda _: self._events.put_nowait(None))
@@ -132,7 +133,7 @@ class Turn:
             await asyncio.gather(working, return_exceptions=True)
 
     async def _emit(self, *events: Event) -> None:
-        """Send events to the consumer and wait until they were consumed."""
+        """Send events to the consumer, and wait until the consumer has handled them."""
         for event in events:
             self._events.put_nowait(event)
         if events:
@@ -185,7 +186,7 @@ class Turn:
     # ---------------------------------------------------------------- model requests
 
     async def _ask(self, last: bool) -> ModelAnswer:
-        """Return an answer of the model after storing it. An empty answer is requested once more."""
+        """Return an answer of the model after storing it. If the answer is empty, request it once more."""
         if self._compressor is not None and await self._compressor.is_due(
             await self._record.context(), self._used
         ):

@@ -22,7 +22,7 @@ BUDGETS = {"memory": 2_200, "user": 1_400}
 MARK = "§"
 BETWEEN = f"\n{MARK}\n"
 LARGEST_FILE = 100_000
-"""The number of bytes that are read of a file. A person may have written more."""
+"""At most this many bytes of a file are read. A person may have made the file larger than the agent could."""
 
 
 class MemoryContent(NamedTuple):
@@ -51,7 +51,8 @@ class Memory:
         return self._folder or home.get_hermes_home() / "memories"
 
     def read(self, target: str) -> MemoryContent:
-        """Return the content with secrets redacted, because a person or another program may have written it."""
+        """Return the content of a file with secrets redacted. They are possible because a person or another
+        program may have written the file."""
         return _make_content(
             target, [secrets.redact(entry) for entry in self._read_entries(self._get_file(target))]
         )
@@ -62,7 +63,7 @@ class Memory:
         return self.change(target, lambda entries: entries if entry in entries else [*entries, entry])
 
     def replace(self, target: str, old_text: str, content: str) -> MemoryContent:
-        """Replace the entry that contains this text. Exactly one entry must match."""
+        """Replace the entry that contains `old_text` by `content`. Exactly one entry must match."""
         entry = check_entry(content)
 
         def change(entries: list[str]) -> list[str]:
@@ -79,7 +80,7 @@ class Memory:
         return self.change(target, change)
 
     def change(self, target: str, change: Callable[[list[str]], list[str]]) -> MemoryContent:
-        """Replace the entries by the result of `change`, under the lock of the folder."""
+        """Replace the entries of a file by the result of `change`, while holding the lock of the folder."""
         file = self._get_file(target)
         with lock_private_folder(file.parent):
             before = self._read_entries(file)
@@ -126,7 +127,8 @@ def check_entry(content: str) -> str:
 
 
 def find_entry(entries: list[str], old_text: str) -> int:
-    """Return the index of the only entry that contains this text. If several do, prefer an exact match."""
+    """Return the index of the only entry that contains `old_text`. If several entries contain it, the one
+    that equals it is chosen; without such an entry, raise an error."""
     fragment = old_text.strip()
     if not fragment:
         raise make_refusal("name the entry by a piece of its text")

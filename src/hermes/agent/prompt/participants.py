@@ -1,8 +1,8 @@
 """The participants of a shared session: the speaker mark of each message, and the speakers of a turn.
 
 In a session that several people share, every message by a person begins with `[NAME #SIGN] `. The program
-writes the mark and removes similar text from what people write, so the mark at the beginning of a message can
-be trusted. The sign identifies the person; the name is chosen by the person.
+writes this mark, and it removes similar text from what people write. The mark at the beginning of a message
+can therefore be trusted. The sign identifies the person; the name is chosen by the person.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ EVERYBODY = "people in this room"
 """The attribution of a statement whose speaker is uncertain."""
 NOBODY_KNOWN = "somebody"
 UNVERIFIED = "unverified"
-"""Follows the name of a speaker without an id from the platform. Anyone can use that name."""
+"""Written after the name of a speaker for whom the platform provides no id, because anyone can use that
+name."""
 SIGN_DIGITS = 16
 _MARK = re.compile(rf"\[(?:(?P<name>[^\[\]#\n]{{0,80}}) )?#(?P<sign>[0-9a-f]{{{SIGN_DIGITS}}})\] ")
 _SIGN = re.compile(rf"#([0-9a-f]{{{SIGN_DIGITS}}})\Z")
 _OTHER_MARKS = re.compile(
     rf"\[(?:[^\[\]#\n]{{0,80}} )?#[0-9a-f]{{8}}\] |\[{NOBODY_KNOWN}\] |\[[^\[\]#\n]{{0,80}}, {UNVERIFIED}\] "
 )
-"""Marks of earlier versions, and of speakers without an id from the platform."""
+"""Marks in the format of earlier versions, and marks of speakers for whom the platform provides no id."""
 
 Row = dict[str, Any]
 
@@ -86,12 +87,13 @@ def list_speakers(rows: Iterable[Row]) -> list[Speaker]:
 
 
 def attribute(speakers: Sequence[Speaker]) -> str:
-    """Return the author of a note that was made in a turn with these speakers."""
+    """Return the author to record for a note that was made in a turn with these speakers."""
     return str(speakers[0]) if len(speakers) == 1 else EVERYBODY
 
 
 def can_change(author: str, speakers: Sequence[Speaker]) -> bool:
-    """Return whether these speakers may change a note by `author`. Every one of them must have the right."""
+    """Return whether a turn with these speakers may change a note by `author`. Each of the speakers must be
+    its author or an owner of the machine. Any speakers may change a note by `EVERYBODY`."""
     if author == EVERYBODY:
         return bool(speakers)
     found = _SIGN.search(author)
@@ -122,7 +124,7 @@ class SharedRoom:
         self._messages.append(content)
 
     async def speakers(self, record: Record) -> list[Speaker]:
-        """Return the authors of the messages in the current turn and of all messages since the last complete
+        """Return the authors of the messages of the current turn, and of all messages after the last complete
         answer."""
         rows = await record.context()
         answers = [

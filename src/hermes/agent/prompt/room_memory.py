@@ -1,9 +1,9 @@
 """The memory of a room that several people share. Each entry names its author.
 
 An entry is one line: `[Ann #1f3a5c7e9b2d4f60, 2026-05-02] The server is called kestrel.` The program writes
-the part in brackets: the speaker of the turn in which the agent saved the entry, and the day. If several
-people spoke, or the speaker is uncertain, the author is "people in this room". An entry can be changed or
-removed only for its author or for an owner of the machine.
+the part in brackets. It consists of the speaker of the turn in which the agent saved the entry, and the day.
+If several people spoke, or the speaker is uncertain, the author is "people in this room". An entry can be
+changed or removed only at the request of its author or of an owner of the machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from hermes.recall.tool.prompt_safety import neutralise_fenced
 
 _NOTE = re.compile(r"\[(?P<author>[^\[\]\n]{1,120}), (?P<day>\d{4}-\d\d-\d\d)\] (?P<text>.+)")
 NOT_KNOWN = "not known who"
-"""The author of an entry without a mark. It is from an earlier version, or it was written with an editor."""
+"""The author of an entry without a mark. Such an entry comes from an earlier version, or was written with an
+editor."""
 
 
 class Note(NamedTuple):
@@ -86,7 +87,8 @@ def _format_note(target: str, note: Note) -> str:
 
 
 def _find_changeable(entries: list[str], old_text: str, speakers: Sequence[Speaker]) -> int:
-    """Return the index of the matching entry, among those that the speakers may change."""
+    """Return the index of the entry that contains `old_text`, searching only the entries that the speakers
+    may change."""
     notes = [_parse_note(entry) for entry in entries]
     theirs = [at for at, note in enumerate(notes) if can_change(note.author, speakers)]
     fragment = " ".join(old_text.split())

@@ -20,7 +20,7 @@ from hermes.text import make_printable, make_readable
 
 MAIN = "SKILL.md"
 DELETED = ".deleted"
-"""The folder for deleted skills, so that a person can restore them."""
+"""The folder to which deleted skills are moved, so that a person can restore them."""
 LONGEST_NAME = 64
 LONGEST_DESCRIPTION = 300
 LONGEST_AUTHOR = 120
@@ -63,7 +63,7 @@ class Skills:
         return [Skill(folder.name, *self._read_description(folder)) for folder in known[:MOST_SKILLS]]
 
     def author(self, name: str) -> str:
-        """Return the author of a skill; empty if it names none."""
+        """Return the author of a skill; empty if the skill names no author."""
         return self._read_description(self._find_existing(name))[1]
 
     def view(self, name: str, file: str | None = None) -> str:
@@ -102,7 +102,8 @@ class Skills:
         content: str | None = None,
         file: str | None = None,
     ) -> None:
-        """Change the description, the text or both. With `file`, write that file of the skill instead."""
+        """Change the description of a skill, its text, or both. With `file`, write `content` to that file of
+        the skill instead."""
         with lock_private_folder(self.folder):
             folder = self._find_existing(name)
             if file is not None:
@@ -160,8 +161,8 @@ class Skills:
         return folder
 
     def _locate_file(self, folder: Path, file: str | None) -> Path:
-        """Return the path of a file of the skill. Raise an error if it is outside the skill, also through
-        links."""
+        """Return the path of a file of the skill. Raise an error if the path leads outside the skill's
+        folder, even through a link."""
         relative = PurePosixPath(file or MAIN)
         usable = relative.parts and "\0" not in str(relative) and len(str(relative)) <= 200
         if not usable or relative.is_absolute() or any(part.startswith(".") for part in relative.parts):

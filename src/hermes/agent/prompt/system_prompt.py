@@ -21,8 +21,8 @@ from hermes.agent.tool import Tool, shorten_middle
 from hermes.recall.tool.prompt_safety import fence_text, neutralise, to_one_line
 
 PROJECT_FILES = ("HERMES.md", "AGENTS.md")
-"""Files with conventions for agents. The first match counts, from the working directory up to the repository
-root."""
+"""Names of files with conventions for agents. The first file found is used, searching from the working
+directory up to the repository root."""
 LONGEST_PROJECT = 12_000
 LARGEST_PROJECT_FILE = 1_000_000
 MOST_SKILLS = 100
@@ -109,7 +109,8 @@ def build_system_prompt(
     about: str | None = None,
     shared: bool = False,
 ) -> str:
-    """Return the prompt of a new session. Parts that are None or have no tool are left out.
+    """Return the prompt of a new session. Memory and skills are left out if they are None. The instructions
+    for a tool are left out if the tool is not in `tools`.
 
     Without `machine`, the prompt does not describe the machine, because the person does not own it. `about`
     describes the chat. `shared`: several people share the session and its memory.

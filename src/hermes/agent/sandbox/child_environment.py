@@ -1,4 +1,5 @@
-"""The environment of a command. It is an allowlist, so that unknown variables with keys are not passed on."""
+"""The environment of a command. Only the variables on a list are passed on, because any other variable could
+contain a key."""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ ALLOWED = frozenset(
 ALLOWED_PREFIXES = ("LC_",)
 PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"})
 LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT", "DYLD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES")
-"""Variables with libraries that every program loads, often from the workspace or, with an empty entry, from
-the working directory. The program that creates the sandbox must not load them, so they are set only inside
-the sandbox."""
+"""Variables that make every program load certain libraries, often from the workspace or, with an empty entry,
+from the working directory. The program that creates the sandbox must not load such libraries, so these
+variables are set only inside the sandbox."""
 QUIET = {
     "TERM": "dumb",
     "PAGER": "cat",
@@ -36,7 +37,8 @@ QUIET = {
     "GIT_TERMINAL_PROMPT": "0",
     "DEBIAN_FRONTEND": "noninteractive",
 }
-"""A command has no keyboard and no interactive user."""
+"""Settings that keep programs from waiting for input, because a command has no keyboard and no interactive
+user."""
 NAMED_IN_SETTINGS = re.compile(r"\$\{(\w+)\}")
 
 
@@ -47,8 +49,8 @@ def make_child_environment(
     withheld: Iterable[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the environment of a command: known variables and `extra` ones from the settings, without
-    `withheld`."""
+    """Return the environment of a command. It contains the allowed variables and the `extra` ones from the
+    settings, but none of `withheld`."""
     source = os.environ if environment is None else environment
     extra, withheld = set(extra), set(withheld)
     made = {
@@ -63,7 +65,7 @@ def make_child_environment(
 def make_loader_environment(
     *, extra: Iterable[str] = (), withheld: Iterable[str] = (), environment: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the `LOADER` variables of a command: the search path, and others that the settings list as
+    """Return the `LOADER` variables of a command: `LD_LIBRARY_PATH`, and those that the settings list as
     `extra`."""
     source = os.environ if environment is None else environment
     allowed = ({LOADER[0], *extra} & set(LOADER)) - set(withheld)

@@ -73,7 +73,8 @@ class View:
         readable: Iterable[Path] = (),
         writable: Iterable[Path] = (),
     ) -> None:
-        """`store` and `key_files` are the session database and the key files, wherever they are.
+        """`store` and `key_files` are the paths of the session database and of the key files. They are
+        hidden, wherever they are.
 
         `readable` and `writable` are further folders from the settings.
         """
@@ -90,20 +91,21 @@ class View:
 
     @cached_property
     def is_inside_hidden(self) -> bool:
-        """Whether the workspace itself is in a hidden folder. Then none of its files are visible."""
+        """Whether the workspace itself is in a hidden folder. If so, none of its files are visible."""
         return any(self.workspace.is_relative_to(path) for path in self.hidden)
 
     @cached_property
     def is_too_wide(self) -> bool:
         """Whether the workspace contains the person's whole home, with other projects and keys.
 
-        Such a workspace counts as outside the view.
+        If so, its files are neither readable nor writable as part of the workspace.
         """
         return self.person.is_relative_to(self.workspace)
 
     @cached_property
     def has_hidden_files(self) -> bool:
-        """Whether the workspace contains hidden files. Then only a sandbox that can mask files is suitable."""
+        """Whether the workspace contains hidden files. If so, only a sandbox that can mask files is
+        suitable."""
         return any(path.is_relative_to(self.workspace) for path in self.hidden)
 
     @cached_property
@@ -128,10 +130,10 @@ class View:
 
     @cached_property
     def shared_git_folder(self) -> Path | None:
-        """The git folder of a linked worktree, which is inside the main worktree.
+        """The git folder of the main worktree, if the workspace is a linked worktree.
 
-        The worktree's `.git` file names it. That file can be forged, so the folder must also name the
-        worktree.
+        The `.git` file of the workspace names a folder in the main git folder. The file can be forged, so the
+        named folder must also name the workspace.
         """
         link = self.workspace / ".git"
         try:
@@ -149,10 +151,11 @@ class View:
 
     @cached_property
     def protected(self) -> list[Path]:
-        """The program itself, and git settings that can start programs. A change to them would go unnoticed.
+        """Paths that commands must not change: the program itself, and git settings that can start programs.
+        A change there would go unnoticed.
 
-        A sandbox mounts protected paths, so a link that an earlier command created must not redirect one
-        elsewhere.
+        A sandbox mounts these paths. The list therefore contains no path that leads out of the writable
+        folders through a link, because an earlier command may have created the link.
         """
         link, folder = self.workspace / ".git", self.git_folder
         inside = [] if folder is None else [folder / name for name in GIT_SETTINGS]
@@ -166,7 +169,8 @@ class View:
 
     @cached_property
     def own_program(self) -> list[Path]:
-        """The folders of this program that commands could change, because it is installed in the workspace."""
+        """The folders of this program that commands could change, because the program is installed in the
+        workspace or in another writable folder."""
         inside = [path for path in _resolve_paths(_list_runtime()) if _is_below(path, self.writable)]
         return [path for path in inside if path != self.workspace]
 
@@ -233,10 +237,10 @@ class View:
         }
 
     def locate(self, path: Path) -> Path:
-        """Return the real path for a path that a tool received. `/tmp` is the private folder, as in the
-        sandbox.
+        """Return the real path for a path that a tool received. As in the sandbox, a path in `/tmp` means the
+        private folder.
 
-        A file that exists only in the shared `/tmp` is not redirected.
+        A path in `/tmp` is not redirected if the file exists there and not in the private folder.
         """
         real = path.resolve()
         known = (*self.readable, *self.hidden, self.person, self.workspace)
@@ -249,8 +253,8 @@ class View:
 
 
 def _find_workspace(directory: Path, person: Path) -> Path:
-    """Return the workspace of a directory. A home that is itself a git repository is not the workspace of its
-    folders."""
+    """Return the workspace of a directory. If the person's home is itself a git repository, it is not used as
+    the workspace of a folder below it."""
     found = find_workspace(directory).resolve()
     is_whole_home = person.is_relative_to(found) and not person.is_relative_to(directory)
     return directory if is_whole_home else found

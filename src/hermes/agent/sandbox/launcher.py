@@ -35,8 +35,8 @@ LARGEST_GIT_FILE, MOST_HOOKS = 1_000_000, 200
 
 PR_CAPBSET_DROP, PR_SET_SECUREBITS = 24, 28
 ROOT_IS_NOBODY_SPECIAL = 0b11101111
-"""All securebits that take rights from root, each with its lock bit, but not the bit that keeps capabilities.
-"""
+"""All securebits that take rights from root, each with its lock bit. The bit that keeps capabilities is not
+included."""
 CAPABILITY_VERSION, LAST_CAPABILITY = 0x20080522, 63
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 22, 36, 38
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
@@ -94,7 +94,8 @@ def main() -> NoReturn:
 
 
 def _wait_for(child: int) -> int:
-    """Return the exit code of the command, or the negated signal that ended it. Also reap adopted orphans."""
+    """Return the exit code of the command, or the negated number of the signal that ended it. While waiting,
+    reap adopted orphans too."""
     while True:
         pid, status = os.wait()
         if pid == child:
@@ -182,9 +183,9 @@ def _get_process_group() -> list[int]:
 class GitSettings:
     """A snapshot of the files in a git folder that can make git start programs.
 
-    Landlock cannot protect them from a command that may write to the rest of the folder. They are accessed
-    relative to the folder that was opened at the start, and never through a link, so that no other file can
-    be written instead.
+    Landlock cannot protect these files from a command that may write to the rest of the folder. They are
+    accessed through the folder's descriptor, opened at the start, and never through a link. This ensures that
+    no other file is written.
     """
 
     def __init__(self, folder: str, names: list[str] | None = None) -> None:
@@ -197,7 +198,8 @@ class GitSettings:
     def put_back(self, *, is_over: bool) -> bool:
         """Restore the snapshot. Return whether anything had changed.
 
-        The folder is moved only when `is_over`, because then no command can replace its path.
+        A folder that was moved is moved back only if `is_over`, because a command that still runs could
+        replace the path during the move.
         """
         is_moved = is_over and self._move_back()
         now = self._read()

@@ -1,4 +1,5 @@
-"""Finds programs. A folder in PATH can be inside a workspace, where commands can create files."""
+"""Finds programs that can be trusted. PATH is not enough for this: one of its folders can be in a workspace,
+where commands can create files."""
 
 from __future__ import annotations
 
@@ -16,14 +17,15 @@ BUILTINS = frozenset({"cd", "echo", "false", "printf", "pwd", "test", "true", "t
 
 
 def find_system_program(name: str) -> str | None:
-    """Return the path of a program that runs outside the sandbox, such as bubblewrap. PATH is not used."""
+    """Return the path of a program that runs outside the sandbox, such as bubblewrap. Only system folders are
+    searched, not PATH."""
     return shutil.which(name, path=os.pathsep.join(FOLDERS))
 
 
 def is_replaceable(name: str, view: View, path: str | None = None) -> bool:
-    """Return whether a command could have replaced the program that a shell finds under this name.
+    """Return whether a command could have replaced the program that a shell finds under `name`.
 
-    `path`: the PATH of the shell, if it differs from that of this process.
+    `path` is the PATH of the shell; None means the PATH of this process.
     """
     if "/" in name or name in BUILTINS:
         return False

@@ -30,7 +30,7 @@ ISOLATION = (
     "--die-with-parent", "--new-session", "--hostname", "sandbox",
 )  # fmt: skip
 LINKED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-"""On most systems these are links to folders in /usr."""
+"""Folders that are links to folders in /usr on most systems."""
 SETTINGS_OF_THE_KERNEL = ("sys", "sysrq-trigger", "irq", "bus", "acpi", "scsi", "fs", "mtrr", "pressure")
 PROC = (
     "--proc", "/proc",
@@ -109,13 +109,14 @@ class Sandbox(NamedTuple):
 
 
 def make_outside_command(program: list[str]) -> list[str]:
-    """Return the command line that runs a program without a sandbox. Its child processes still end with it."""
+    """Return the command line that runs a program without a sandbox. When the program ends, its child
+    processes are still ended."""
     return _make_launch_command({}, program)
 
 
 def make_shell_command(command: str, variables: Mapping[str, str] | None = None) -> list[str]:
-    """Return the command line of a shell. `variables` are set only there, not for the program that creates
-    the sandbox."""
+    """Return the command line of a shell. `variables` are set only for the shell, not for the program that
+    creates the sandbox around it."""
     shell = [find_system_program("bash") or "/bin/sh", "-c", command]
     if not variables:
         return shell
@@ -230,8 +231,8 @@ def _has_bubblewrap() -> bool:
 
 
 def _make_bubblewrap_spec(view: View, *, read_only: bool = False) -> dict[str, Any]:
-    """Return the spec of the launcher. A missing file cannot be mounted, so the launcher watches for its
-    creation."""
+    """Return the spec of the launcher. A git settings file that does not exist cannot be protected by a
+    mount, so the launcher removes it if a command creates it."""
     if view.git_folder is None or read_only or not view.unprotected_git_settings:
         return LAUNCHER_SPEC
     return LAUNCHER_SPEC | {"git": str(view.git_folder), "git_names": view.unprotected_git_settings}
@@ -261,8 +262,8 @@ def _make_bubblewrap_arguments(
 
 
 def _list_pinned_folders(view: View) -> list[Path]:
-    """Return the parent folders of protected paths. A mount point cannot be renamed, so a command cannot
-    replace them."""
+    """Return the parent folders of protected paths. Each becomes a mount point, which a command can neither
+    rename nor replace."""
     above = {
         folder
         for path in view.protected

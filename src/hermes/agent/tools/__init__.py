@@ -33,10 +33,11 @@ def make_standard_tools(
 
     `home` is the folder for memories and skills, if it differs from the program's home. `access` defines the
     access to the machine. `processes` is the registry of background processes. `summaries` provides a model
-    for `session_search`. `delegation` runs subagents; without it there is no `delegate_task`.
-    `journal` keeps the old contents of edited files. An incognito
-    conversation has no tools that store data. `shared` is for a room that several people share: memory and
-    skills belong to the room and name their authors.
+    for `session_search`. `delegation` runs subagents; without it there is no `delegate_task`. `journal` keeps
+    the old contents of edited files.
+
+    With `incognito`, tools that store data are left out. `shared` is for a room that several people share:
+    memory and skills belong to the room and name their authors.
     """
     from hermes.agent.prompt.memory_files import Memory
     from hermes.agent.prompt.skill_files import Skills

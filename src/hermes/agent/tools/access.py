@@ -1,8 +1,8 @@
 """The access of tools to the machine: the policy per working directory, the temporary folder and the
 environment.
 
-There is one instance per process. A policy is created once per working directory, because that reads many
-paths.
+There is one instance per process. The policy of a working directory is created once and then reused, because
+creating it reads many paths.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Checks the arguments of a tool call against the tool's schema. An invalid argument gives one clear
-sentence.
+"""Checks the arguments of a tool call against the tool's schema. The error for an invalid argument is one
+clear sentence.
 
 Models pass null for optional arguments and write numbers as text; both are accepted. An argument that is not
 in the schema is refused, because ignoring it would mislead the model. These schema keywords are supported:
@@ -42,7 +42,8 @@ def make_text_field(description: str, most: int, least: int = 0) -> dict[str, An
 
 
 def make_object_schema(required: list[str], **properties: Schema) -> dict[str, Any]:
-    """Return the schema of an object with exactly these fields."""
+    """Return the schema of an object that can have only these fields. `required` lists those that it must
+    have."""
     return {
         "type": "object",
         "properties": properties,

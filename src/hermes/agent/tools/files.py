@@ -20,12 +20,13 @@ LONGEST_PATH = 4_000
 LARGEST_EDIT = 10_000_000
 """The size limit of a file that is changed or replaced, in bytes."""
 EDITING = threading.Lock()
-"""Serialises edits. The calls of one answer run concurrently, and two edits of one file must not undo each
-other."""
+"""Allows only one edit at a time. The calls of one answer run concurrently, and two edits of the same file
+must not overwrite each other."""
 
 
 def locate(path: str, context: ToolContext, policy: Policy) -> Path:
-    """Return the real path of a path relative to the working directory. The file need not exist."""
+    """Return the real path of `path`, which can be relative to the working directory. The file need not
+    exist."""
     if "\0" in path:
         raise ToolFailed("the path contains a NUL character")
     try:
@@ -58,9 +59,9 @@ async def check_edit(path: Path, diff: str, policy: Policy, context: ToolContext
 
 @contextmanager
 def open_checked(path: Path, view: View) -> Iterator[BinaryIO]:
-    """Open a file whose real path was checked, and verify that it is still that file.
+    """Open a file whose real path was checked, and verify that the opened file is the one at that path.
 
-    A background command could replace it by a link between the check and the opening.
+    A background command could replace the file by a link between the check and the opening.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -124,9 +125,10 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def replace_content(path: Path, content: bytes, mode: int | None = None) -> None:
-    """Replace the content of a file atomically. Missing folders are created. None keeps the mode.
+    """Replace the content of a file atomically. Missing folders are created. If `mode` is None, the file
+    keeps its mode.
 
-    The path was checked as a real path. A background command can replace a folder by a link at any moment.
+    `path` was checked as a real path, but a background command can replace a folder by a link at any moment.
     The folder is therefore opened without following links, and all further steps use its descriptor.
     """
     try:

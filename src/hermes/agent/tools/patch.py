@@ -86,7 +86,8 @@ def plan_edit(path: Path, view: View, arguments: Mapping[str, Any]) -> Edit:
 def apply_edit(
     path: Path, view: View, arguments: Mapping[str, Any], record: Callable[[Path, str], None]
 ) -> str:
-    """Apply the edit and return its summary. Other changes made to the file since the plan are kept."""
+    """Apply the edit and return its summary. Other changes that were made to the file after `plan_edit` are
+    kept."""
     with EDITING:
         edit = plan_edit(path, view, arguments)
         record(path, edit.after)
@@ -98,7 +99,8 @@ def apply_edit(
 def replace_passage(text: str, old: str, new: str, every: bool) -> tuple[str, int]:
     """Return the edited text and the number of replaced passages.
 
-    Raise `ToolFailed` with the nearest or the matching lines if the passage is missing or ambiguous.
+    Raise `ToolFailed` if `old` is missing or ambiguous. The error names the most similar lines, or the line
+    numbers of the first matches.
     """
     if old == new:
         raise ToolFailed("old_text and new_text are the same")

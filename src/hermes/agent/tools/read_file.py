@@ -70,8 +70,8 @@ class ReadFile:
 
 
 def read_numbered(path: Path, view: View, first: int, limit: int) -> str:
-    """Return `limit` numbered lines from line `first` on. The file is streamed, so memory use does not grow
-    with it."""
+    """Return `limit` numbered lines, starting at line `first`. The file is read line by line, so a large file
+    does not need more memory."""
     found = check_regular_file(path)
     try:
         with open_checked(path, view) as file:

@@ -22,13 +22,15 @@ PATIENCE_S = 7.0
 """How long a process group may take to end after SIGTERM before it is killed. Usually it takes a third of a
 second.
 
-The limit is longer than the time in which the launcher kills processes that restart themselves. If the
-launcher were killed earlier, it would leave those processes running and a changed git setting in place.
+The launcher itself needs some time to kill processes that restart themselves, and this limit is longer. If
+the launcher were killed before it is done, it would leave such processes running, and it would not restore
+changed git settings.
 """
 
 
 class Output:
-    """The first and the last bytes of an output. Memory use is bounded, because the middle is dropped."""
+    """The first and the last bytes of an output. The bytes between them are dropped, so that memory use is
+    limited."""
 
     def __init__(self, head: int, tail: int) -> None:
         self._head_most, self._tail_most = head, tail
@@ -49,13 +51,13 @@ class Output:
         return self.since(0)[0]
 
     def raw(self) -> str:
-        """Return the first part of the output unchanged."""
+        """Return the first part of the output, without any cleaning."""
         with self._lock:
             return bytes(self._head).decode("utf-8", "surrogateescape")
 
     def since(self, place: int) -> tuple[str, int]:
-        """Return the output from byte `place` on, with a note about dropped bytes, and the total number of
-        bytes."""
+        """Return the output from byte `place` on and the total number of bytes so far. A note in the output
+        says how many bytes were dropped."""
         with self._lock:
             head, tail, total = bytes(self._head[place:]), bytes(self._tail[-self._tail_most :]), self.total
             kept = min(len(tail), total - place)
@@ -113,7 +115,8 @@ class RunningCommand:
         return self._process.poll()
 
     def call_when_over(self, tell: Callable[[], None]) -> None:
-        """Register a function to call when the command has ended. It can be called in any thread."""
+        """Register a function to call when the command has ended. The function can be called in any
+        thread."""
         self._tell.append(tell)
         if self.over:
             tell()

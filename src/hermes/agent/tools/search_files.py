@@ -30,7 +30,7 @@ LONGEST_LINE = 300
 ROOM = 45_000
 LONGEST_PATTERN = 1_000
 READ = 4_000_000
-"""The number of output bytes of a search that are read; more than any result needs."""
+"""At most this many bytes of a search's output are read. This is more than any result needs."""
 
 
 class SearchFiles:
@@ -59,7 +59,8 @@ class SearchFiles:
     )
 
     def __init__(self, access: Access, ripgrep: str | None = None) -> None:
-        """`ripgrep`: the path of the program; None looks it up in PATH, an empty text disables it."""
+        """`ripgrep` is the path of the program. If it is None, the program is looked up in PATH; an empty
+        text disables it."""
         self._access = access
         self._ripgrep = shutil.which("rg") if ripgrep is None else ripgrep or None
 
@@ -79,8 +80,9 @@ class SearchFiles:
     def _make_program(self, top: Path, arguments: Mapping[str, Any], policy: Policy) -> list[str]:
         """Return the command line of a search that is limited to visible files.
 
-        Ripgrep cannot exclude hidden files, so it runs only in a sandbox. The built-in search also runs in
-        one if possible, because a background command can replace a folder by a link during the search.
+        Ripgrep cannot exclude the hidden files of the view, so it runs only in a sandbox. The built-in search
+        runs in a sandbox too if possible, because a background command can replace a folder by a link during
+        the search.
         """
         name, content, ignore_case = (
             arguments.get("name"),
@@ -126,8 +128,8 @@ class SearchFiles:
 async def _run_search(
     program: list[str], environment: dict[str, str], top: Path, context: ToolContext
 ) -> tuple[str, str]:
-    """Run a search and return its output and a problem, if any. End it at the time limit or when the turn is
-    stopped."""
+    """Run a search. Return its output, and why it was ended early (empty if it was not). It is ended at a
+    limit of time or output, or when the turn is stopped."""
     running = RunningCommand("search_files", program, context.cwd, environment, Output(READ, 2_000))
     try:
         for _ in range(SECONDS * 20):
@@ -178,7 +180,8 @@ def _format(printed: str, top: Path, arguments: Mapping[str, Any], problem: str,
 
 
 def _parse_results(printed: str, *, has_content: bool) -> Iterator[tuple[str, str]]:
-    """Yield paths, or paths with `line:text`. A NUL character follows each path."""
+    """Yield (path, empty text), or (path, `line:text`) with `has_content`. In `printed`, a NUL character
+    follows each path."""
     if not has_content:
         yield from ((path, "") for path in printed.split("\0") if path)
         return

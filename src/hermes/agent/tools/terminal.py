@@ -23,8 +23,8 @@ LONGEST_COMMAND = 20_000
 LONGEST_REASON = 300
 LOOK_S = 0.1
 LINGER_S = 1.0
-"""How long the output may stay open after the shell has ended. Then the processes that keep it open are
-killed."""
+"""How long the output may stay open after the shell has ended. After that, the processes that keep it open
+are killed."""
 DENIALS = ("Permission denied", "Read-only file system", "Operation not permitted", "Could not resolve host")
 """Messages that programs print if the sandbox denies an operation."""
 HINT = "[it ran in the sandbox; if it must reach something outside, run it again with `outside` saying what]"

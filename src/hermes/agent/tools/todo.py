@@ -75,7 +75,7 @@ def format_items(items: Sequence[TodoItem]) -> str:
 
 
 def read_todo(db: AnyStore, session_id: str) -> list[TodoItem]:
-    """Return the todo list of a conversation as of this session; empty if there is none."""
+    """Return the todo list that is valid in this session; empty if there is none."""
     searched: str | None = session_id
     look = True
     for _ in range(MOST_SEGMENTS):
@@ -100,7 +100,8 @@ def read_todo(db: AnyStore, session_id: str) -> list[TodoItem]:
 
 
 def parse_items(result: str) -> list[TodoItem]:
-    """Return the items in a result of the tool; empty if the result was cut off."""
+    """Return the items in a result of the tool. Return an empty list if the result cannot be parsed, for
+    example because it was cut off."""
     try:
         return [
             TodoItem(str(item["id"]), str(item["content"]), str(item["status"]))

@@ -65,7 +65,8 @@ class WriteFile:
 def write(path: Path, text: str, before: str | None, view: View, record: Callable[[Path, str], None]) -> str:
     """Write the file and return a summary.
 
-    `before` is the text that the approval request showed as replaced; None if there was none.
+    `before` is the old text of the file that the approval request showed; None if the file did not exist or
+    was not text. If the file has changed since, raise `ToolFailed`.
     """
     size = f"{len(text.encode()):,} bytes"
     with EDITING:
@@ -83,7 +84,8 @@ def write(path: Path, text: str, before: str | None, view: View, record: Callabl
 
 
 def _read_text_before(path: Path, view: View) -> str | None:
-    """Return the text of the file; None if it does not exist or is not text. In both cases it may be written."""
+    """Return the text of the file; None if the file does not exist or is not text. A file without text to
+    show may still be written."""
     if not path.exists():
         return None
     check_regular_file(path)
