@@ -4,8 +4,8 @@ permissions.
 At a terminal, each conversation has its own agent and its own choice of model. In the gateway, one model
 answers everybody, and each person or room has an agent with its own memory. Only the owner of the machine, in
 a private chat, gets the machine's memory and the tools that access the machine. Every other person has a
-private folder in the home. The text that one person writes to the agent therefore never appears in the prompt
-of another person.
+private folder in the home. Text that one person writes to the agent therefore never appears in the prompt of
+another person.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class AgentScope(NamedTuple):
     room: SharedRoom | None = None
     """The room, if several people share the sessions; None if the sessions belong to one person."""
     can_ask: bool = False
-    """Whether the agent can request approvals in this chat. If not, actions that need an approval are
+    """Whether the agent can request approvals in this chat. If False, actions that need an approval are
     refused."""
     cwd: Path | None = None
     """The working directory; None if the provider chooses it."""
     is_owner: bool = False
-    """Whether the person owns the machine, in any chat. Only the owner has no limit on the number of
-    subagents."""
+    """Whether the person owns the machine. This does not depend on the chat. The limit on the number of
+    subagents does not apply to the owner."""
 
 
 class PreparedAgent(NamedTuple):

@@ -27,7 +27,8 @@ class BackgroundTasks:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def end_session_now(self, session_id: str) -> None:
-        """End a session now because it is entered again. Other work of the task that ends it is cancelled."""
+        """End a session now, because it is about to be entered again. The task that ends it in the background
+        skips its remaining work, such as the memory flush."""
         tasks = [
             task
             for task, ending in self._tasks.items()
@@ -38,7 +39,7 @@ class BackgroundTasks:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def cancel(self, grace: float) -> None:
-        """Cancel the tasks that are not done after `grace` seconds."""
+        """Wait up to `grace` seconds for the tasks, then cancel those that are not done."""
         if self._tasks and grace:
             await asyncio.wait(self._tasks, timeout=grace)
         for task in self._tasks:

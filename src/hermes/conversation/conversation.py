@@ -56,8 +56,8 @@ class Conversation(SessionMoves[StoreT]):
     # ---------------------------------------------------------------- turns
 
     async def say(self, content: Any, **fields: Any) -> AsyncGenerator[Event, None]:
-        """Run a turn and yield its events. None as `content` repeats the last message; `fields` are columns
-        of the person's message.
+        """Run a turn and yield its events. `content` is the person's message, and `fields` are further
+        columns of it. If `content` is None, the last stored message is answered again.
 
         The last event is Done, Interrupted or Failed. If the stored model of the session is no longer
         available, the default model answers and a Note event reports the change.
@@ -100,7 +100,8 @@ class Conversation(SessionMoves[StoreT]):
             self._expected = self._stop_at_once = False
 
     def _begin_work(self) -> None:
-        """Reopen the session. Store its working directory and git branch if they have changed."""
+        """Reopen the session if it was ended. Store its working directory and git branch if the conversation
+        has moved to another directory."""
         self._reopen()
         if self.exists and self._is_elsewhere:
             with suppress(errors.StoreError):
@@ -153,7 +154,8 @@ class Conversation(SessionMoves[StoreT]):
         return self._expected
 
     def decide(self, number: int, decision: Decision) -> bool:
-        """Decide an approval request of the turn. Return False if no such request is pending."""
+        """Answer an approval request of the running turn. Return False if no request with this number is
+        pending."""
         return self.turn is not None and self.turn.decide(number, decision)
 
     def steer(self, content: Any, **fields: Any) -> bool:
@@ -178,7 +180,8 @@ class Conversation(SessionMoves[StoreT]):
             await self._handle_event(event)
 
     async def close(self, grace: float = GRACE_S) -> None:
-        """Release all leases at the end of the program. Background tasks are cancelled after `grace` seconds."""
+        """Release all leases at the end of the program. Wait up to `grace` seconds for background tasks, then
+        cancel them."""
         await self._background.cancel(grace)
         if self.surface.end_reason is not None:
             await self._end(self.record, self.surface.end_reason if self._open else None, None)

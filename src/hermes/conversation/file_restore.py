@@ -1,7 +1,7 @@
 """Restores files that undone turns edited, and edits them again if the turns are brought back.
 
-A file is changed only if its content is one that the agent's tools wrote in these turns. A file that anybody else
-has changed since, or between the edits, is left alone.
+A file is changed only if the agent's tools wrote its current content in these turns. A file that anybody else
+has changed, after the edits or between them, is left alone.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class FileChange(NamedTuple):
 
     path: Path
     is_deletion: bool
-    """Whether the file did not exist before. It is then deleted."""
+    """Whether restoring deletes the file, because it did not exist before the edits."""
     edit: Edit
-    """The first edit of the file. Its old content is restored."""
+    """The first of the edits of the file. The content from before this edit is restored."""
     current: str
-    """The digest of the content when the plan was made."""
+    """The digest of the file's content at the time when the plan was made."""
 
 
 class RefusedFile(NamedTuple):
@@ -61,29 +61,29 @@ class RestoredFiles(NamedTuple):
     restored: Sequence[Path] = ()
     deleted: Sequence[Path] = ()
     kept: Sequence[Path] = ()
-    """Files that the person did not want to restore."""
+    """Files that were not restored, because the person declined."""
     refused: Sequence[RefusedFile] = ()
 
 
 class FileRestorer:
-    """Restores the files of one conversation. All methods read files and run in a thread."""
+    """Restores the files of one conversation. All methods read files, so call them in a thread."""
 
     def __init__(self, journal: EditJournal, store: AnyStore, session_id: str) -> None:
         self._journal, self._store, self._session_id = journal, store, session_id
         self._folder = locate_folder(store)
 
     def plan_undo(self, since: float) -> RestorePlan:
-        """Plan to restore the files that were edited from a time on."""
+        """Plan to restore the files that tools edited at the time `since` or later."""
         edits = self._journal.list_edits(self._folder, self._list_conversations())
         return self._plan([edit for edit in edits if edit.undoes is None and edit.at >= since])
 
     def plan_redo(self, message_ids: Collection[int]) -> RestorePlan:
-        """Plan to edit the files again that were restored when these messages were undone."""
+        """Plan a redo: make again the edits that were reverted when these messages were undone."""
         edits = self._journal.list_edits(self._folder, self._list_conversations())
         return self._plan([edit for edit in edits if edit.undoes in message_ids])
 
     def restore(self, plan: RestorePlan, undoes: int | None = None) -> RestoredFiles:
-        """Carry out a plan. `undoes` is the message that was undone; None for a redo."""
+        """Carry out a plan. `undoes` is the id of the message that is being undone; None for a redo."""
         restored, deleted, refused = list[Path](), list[Path](), list(plan.refused)
         for change in plan.changes:
             problem = self._restore_file(change, undoes)
@@ -98,7 +98,8 @@ class FileRestorer:
         self._journal.remove(self._folder, plan.edits)
 
     def _list_conversations(self) -> list[str]:
-        """Return the conversation and those of its subagents, whose edits belong to the same turns."""
+        """Return the conversation and the conversations of its subagents. The edits of a subagent belong to
+        the turn that started it."""
         found = [find_conversation_root(self._store, self._session_id)]
         for conversation in found:
             found += [child.root_id or child.id for child in list_child_sessions(self._store, conversation)]

@@ -35,7 +35,8 @@ class LiveSession(Generic[StoreT]):
         self.queued_title: str | None = None
         self.started_at = clock.now()
         self.replaced_by: str | None = None
-        """The session that replaced a deleted one."""
+        """The id of the session that replaced this conversation's deleted session; None if no session was
+        replaced."""
         self._open = self._is_elsewhere = self._is_entered = False
         self._left: list[LiveRecord] = []
         self.record = self._make_record()
@@ -46,7 +47,7 @@ class LiveSession(Generic[StoreT]):
 
     @property
     def known_id(self) -> str | None:
-        """The id of the session; None for a chat that is not in a stored session."""
+        """The id of the session. None for a chat of a platform whose session is not stored."""
         return self.session_id if self.exists or self.surface.route is None else None
 
     @property
@@ -69,15 +70,16 @@ class LiveSession(Generic[StoreT]):
 
     @property
     def previous_id(self) -> str | None:
-        """The session that `begin` left for this one; None once this one is stored."""
+        """The session that the person left for this new one. None as soon as the new session is stored."""
         return self.record.previous_id
 
     def _make_record(
         self, session_id: str | None = None, cwd: Path | None = None, previous_id: str | None = None
     ) -> LiveRecord:
-        """Return the record of an existing session, or of a new one.
+        """Return the record of the session `session_id`, or of a new session if it is None.
 
-        If an existing session is deleted later, the record continues in a new session with `cwd`.
+        If an existing session is deleted later, its record continues in a new session with the working
+        directory `cwd`.
         """
         if self.surface.incognito and session_id is None:
             return IncognitoRecord()
@@ -111,23 +113,23 @@ class LiveSession(Generic[StoreT]):
     # ---------------------------------------------------------------- the lease
 
     async def ensure_session(self) -> bool:
-        """Return whether the session is stored. A chat stores it now; a terminal stores it with the first
-        message."""
+        """Return whether the session is stored. In a chat of a platform, a missing session is stored by this
+        call. At a terminal, the session is stored with its first message."""
         if self.surface.route is not None:
             await self.surface.route.open_session()
         return self.exists
 
     async def enter(self, session_id: str) -> None:
-        """Work in this session from now on. Raises `LeaseHeld` if another process works in it.
+        """Work in the session `session_id` from now on. Raises `LeaseHeld` if another process works in it.
 
-        The lease of the previous session is kept until `close_left`, so that work begun under it can be
+        The lease of the previous session is kept until `close_left`, so that work that began under it can be
         finished.
         """
         await self._enter_held(await self._hold_session(session_id), session_id)
 
     async def _hold_session(self, session_id: str) -> LiveRecord:
-        """Return a record that holds the lease of a session. Reuse the current record if it is of the same
-        conversation."""
+        """Return a record that holds the lease of a session. The current record is reused if its lease covers
+        the session's conversation."""
         record = self.record
         if record.lease is not None:
             if record.session_id == session_id:
@@ -140,7 +142,8 @@ class LiveSession(Generic[StoreT]):
         return record
 
     async def _enter_held(self, record: LiveRecord, session_id: str) -> None:
-        """Work in a session whose lease `record` holds."""
+        """Work in the session `session_id` from now on. `record` already holds the lease of the session's
+        conversation."""
         self._is_entered = True
         if isinstance(record, StoredRecord) and record.session_id != session_id:
             await record.move(session_id)
@@ -151,8 +154,8 @@ class LiveSession(Generic[StoreT]):
         self._set_record(record)
 
     def observe(self, session_id: str | None) -> None:
-        """Select a session, or none, without taking a lease. Used for read-only requests while no turn runs
-        here."""
+        """Select a session without taking its lease, or no session if `session_id` is None. Used for
+        read-only requests. Does nothing if a session was entered here."""
         if not self._is_entered and session_id != (self.session_id if self.exists else None):
             self._set_record(self._make_record(session_id))
 
@@ -168,21 +171,22 @@ class LiveSession(Generic[StoreT]):
             await self._left.pop().close()
 
     async def leave(self) -> None:
-        """Release all leases. `enter` takes the lease again."""
+        """Release all leases. The next `enter` takes the lease again."""
         self._left.append(self.record)
         self._set_record(self._make_record(self.session_id if self.exists else None))
         self._is_entered = False
         await self.close_left()
 
     async def step_aside(self) -> None:
-        """Release the lease of the session for another program that may return it."""
+        """Release the lease of the session, so that another program can work in it. `step_back` takes the
+        lease again."""
         await self.record.close()
 
     async def step_back(self) -> None:
         await self.record.hold()
 
     def forget(self) -> None:
-        """Mark the session as taken over by another process. This process will not end it."""
+        """Record that another process has taken over the session, so that this process does not end it."""
         self._open = False
 
     # ---------------------------------------------------------------- the title

@@ -71,7 +71,8 @@ class ModelSelector:
             raise
 
     def take_notice(self) -> str | None:
-        """Return a message about the model that the person has not seen yet, once; None if there is none."""
+        """Return a message about the model for the person; None if there is none. Each message is returned
+        once."""
         notice, self._notice = self._notice, None
         return notice
 
@@ -102,9 +103,10 @@ class ModelSelector:
         return model
 
     def restore(self, row: dict[str, Any]) -> None:
-        """Return to the stored model of a conversation, unless the person chose another one.
+        """Select the model that is stored for a conversation, unless the person chose another one.
 
-        Loading the model leaves a notice for the person, because only then it is known whether it can be used.
+        Whether the model can be used is known only when it is loaded. If it cannot, loading it leaves a
+        message for `take_notice`.
         """
         model, config = row["model"], row["model_config"]
         if self.wish.model is not None or not model or (self.model is not None and self.model.name == model):
@@ -122,7 +124,7 @@ class ModelSelector:
         self._dismiss()
 
     async def fall_back(self) -> str | None:
-        """Replace a stored model that does not answer by the default model.
+        """The stored model of the conversation does not answer: replace it by the default model.
 
         Return a message for the person; None if there is no other model.
         """

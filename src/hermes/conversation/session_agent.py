@@ -35,8 +35,8 @@ class SessionAgent(LiveSession[StoreT]):
         surface: Surface,
         models: ModelSelector | None = None,
     ) -> None:
-        """If `models` is given, the conversation chooses its model itself. It then owns `agents`, and `close`
-        closes them."""
+        """If `models` is given, the model is chosen per conversation. The conversation then owns `agents`,
+        and `close` closes them too."""
         self._agents = agents
         self._prepared: PreparedAgent | None = None
         self._background = BackgroundTasks()
@@ -83,7 +83,7 @@ class SessionAgent(LiveSession[StoreT]):
         return notice
 
     async def read_memory(self) -> str:
-        """Return the agent's memory. It is empty if the agent has none."""
+        """Return the text of the agent's memory; empty if the agent has no memory."""
         return await asyncio.to_thread(lambda: "" if (read := self.parts.memory) is None else read())
 
     async def list_skills(self) -> Sequence[tuple[str, str]]:
@@ -91,7 +91,8 @@ class SessionAgent(LiveSession[StoreT]):
         return await asyncio.to_thread(lambda: () if (read := self.parts.skills) is None else read())
 
     def make_file_restorer(self) -> FileRestorer | None:
-        """Return the restorer of the files that tools edited here; None if there is no journal of them."""
+        """Return an object that restores the files that tools edited in this conversation; None if no journal
+        of edits is kept."""
         make_journal = self.parts.edits
         if make_journal is None:
             return None
@@ -114,10 +115,10 @@ class SessionAgent(LiveSession[StoreT]):
     # ---------------------------------------------------------------- work besides turns
 
     async def save(self, least: int = LEAST_SAID) -> bool:
-        """Run a silent turn in which the agent saves facts to memory. Return whether it completed.
+        """Run a silent turn in which the agent saves facts to memory. Return whether the turn completed.
 
-        The turn runs only if the person sent at least `least` messages since the last one. It has a time
-        limit, and its errors are ignored.
+        The turn runs only if the person sent at least `least` messages since the last such turn. It has a
+        time limit, and its errors are ignored.
         """
         if not self.exists:
             return False

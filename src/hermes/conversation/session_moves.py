@@ -1,8 +1,8 @@
 """Moves of a live conversation between sessions: start, resume, branch, undo a start.
 
-In a chat of a platform, the chat's route is changed in the transaction that ends or reopens sessions, under
-the lease of the target session. The lease of the session that is left is kept until the message that caused
-the move is processed.
+In a chat of a platform, one transaction changes the chat's route and ends or reopens the sessions, under the
+lease of the target session. The lease of the session that is left is kept until the message that caused the
+move is processed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 class SessionMoves(SessionAgent[StoreT]):
     async def begin(self, title: str | None = None) -> None:
-        """Leave the session for a new one, after the agent saved facts from the old one to memory.
+        """Leave the session for a new one. Before that, the agent saves facts from the old session to memory.
 
-        At a terminal, the agent saves in the background, and the new session is stored with its first
+        At a terminal, the agent saves them in the background, and the new session is stored with its first
         message.
         """
         if self.surface.route is not None or self.surface.is_per_request:
@@ -45,14 +45,16 @@ class SessionMoves(SessionAgent[StoreT]):
         self.queued_title = title
 
     async def _leave_in_memory(self, record: LiveRecord) -> None:
-        """Continue in another incognito conversation. This one is kept until the program ends."""
+        """Switch to the incognito conversation `record`. The current one is kept in memory until the program
+        ends, unless it is empty."""
         left = self.record
         if await left.context():
             self._in_memory[left.session_id] = left
         self._set_record(record)
 
     def list_in_memory(self) -> list[str]:
-        """Return the ids of the incognito conversations that were left, the latest last."""
+        """Return the ids of the incognito conversations that were left, in the order in which they were
+        left."""
         return [session_id for session_id in self._in_memory if session_id != self.session_id]
 
     async def return_in_memory(self, session_id: str) -> None:
@@ -69,8 +71,8 @@ class SessionMoves(SessionAgent[StoreT]):
         return child
 
     async def undo_start(self) -> list[str] | None:
-        """Return to the session that was left by a new start, if there are no messages since. Return notes
-        for the person.
+        """Undo a new start: return to the session that was left, if no messages were written since. Return
+        notes for the person.
 
         Return None if there is no new start to undo. Raises `LeaseHeld` if another process works in the
         previous session.
@@ -100,10 +102,11 @@ class SessionMoves(SessionAgent[StoreT]):
     async def switch_to(
         self, session_id: str, *, asked_cwd: Path | None = None, take_over: bool = False, reopen: bool = True
     ) -> list[str]:
-        """Continue in another session. Return notes for the person. Raises `LeaseHeld` if another process
-        works in it.
+        """Continue in the session `session_id`. Return notes for the person. Raises `LeaseHeld` if another
+        process works in that session.
 
-        Without `reopen` (terminals only), the session is reopened with its next message instead of now.
+        If `reopen` is False (terminals only), a session that was ended is reopened when the next message is
+        written, not now.
         """
         row = await asyncio.to_thread(self.store.get_session, session_id)
         if row is None:
@@ -144,10 +147,10 @@ class SessionMoves(SessionAgent[StoreT]):
         await self._move(session_id, switch)
 
     async def _move(self, session_id: str, change: Callable[[], str]) -> None:
-        """Take the lease of a session, run `change` on the store, and work in the session that `change`
+        """Take the lease of a session, run `change` on the store, and work in the session whose id `change`
         returns.
 
-        If the lease is held or `change` fails, everything stays as it was.
+        If another process holds the lease, or if `change` fails, nothing changes.
         """
         record = await self._hold_session(session_id)
         try:
@@ -161,8 +164,8 @@ class SessionMoves(SessionAgent[StoreT]):
         await self._follow(live)
 
     async def _hold(self, record: LiveRecord, take_over: bool) -> str | None:
-        """Take the lease. If the store cannot be written now, return a message for the person instead:
-        reading still works."""
+        """Take the lease. If the store cannot be written now, return a message for the person instead of
+        raising an error, because the session can still be read."""
         try:
             await record.hold(take_over=take_over)
         except errors.LeaseHeld:
@@ -174,7 +177,8 @@ class SessionMoves(SessionAgent[StoreT]):
         return None
 
     async def branch(self, title: str | None = None) -> str:
-        """Continue in a new session with the same context. Return its id. No messages are copied."""
+        """Continue in a new session with the same context. Return the new session's id. The store does not
+        copy the messages."""
         if isinstance(self.record, IncognitoRecord):
             await self._leave_in_memory(self.record.copy())
             return self.session_id
@@ -186,7 +190,8 @@ class SessionMoves(SessionAgent[StoreT]):
         return child
 
     async def branch_off(self, session_id: str) -> str:
-        """Continue in a branch of a session that another process works in and keeps. Return the branch's id."""
+        """Continue in a branch of the session `session_id`, which another process keeps working in. Return
+        the branch's id."""
         child = await asyncio.to_thread(lambda: self.store.branch(session_id, end_parent=False))
         record = self._make_record(child)
         await record.hold()
@@ -196,14 +201,15 @@ class SessionMoves(SessionAgent[StoreT]):
         return child
 
     async def _enter_child(self, child: str) -> None:
-        """Work in a child session of this one. This one has ended already."""
+        """Work in `child`, a child of the current session. The current session has already ended in the
+        store."""
         await self.enter(child)
         self._open = True
         await self._follow(child)
 
     async def _follow(self, session_id: str) -> None:
-        """Notify the chat's route of the new session. Without a route, release the leases of the sessions
-        that were left."""
+        """After a move: notify the chat's route of the new session. On a surface without a route, release the
+        leases of the sessions that were left."""
         if self.surface.route is not None:
             await self.surface.route.handle_move(session_id)
         else:
@@ -215,8 +221,8 @@ class SessionMoves(SessionAgent[StoreT]):
     # ---------------------------------------------------------------- the end of a session
 
     async def leave_trashed(self) -> str | None:
-        """Begin a new session if this one was deleted or trashed. Return the id of the old one, or None if it
-        is still there."""
+        """If the session was deleted or trashed, begin a new one and return the id of the old one. Otherwise
+        return None."""
         record, old = self.record, self.session_id
         if not record.exists or await asyncio.to_thread(self.store.get_session, old) is not None:
             return None
@@ -225,7 +231,7 @@ class SessionMoves(SessionAgent[StoreT]):
         return old
 
     def _reopen(self) -> None:
-        """Reopen the session if it was ended, for example by the last process that left it."""
+        """Reopen the session if it was ended, for example when another process left it."""
         with suppress(errors.StoreError):  # storing the message reports the same error
             session: Row | None = self.store.get_session(self.session_id) if self.exists else None
             if session is not None and session["ended_at"] is not None:

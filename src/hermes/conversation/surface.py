@@ -11,27 +11,29 @@ class ChatRoute(NamedTuple):
 
     session_key: str
     open_session: Callable[[], Awaitable[object]]
-    """Enters the chat's session. Stores a new one if the chat has none."""
+    """Enters the session of the chat. If the chat has no session, stores a new one first."""
     handle_move: Callable[[str], Awaitable[None]]
-    """Called when the chat has moved to another session."""
+    """Called with the new session's id when the chat has moved to another session."""
 
 
 class Surface(NamedTuple):
     """The surface of a conversation and its properties."""
 
     name: str = "terminal"
-    """Shown to a person who finds the conversation in use elsewhere."""
+    """The name of the surface. It is shown to a person who tries to open the conversation elsewhere while it
+    is in use."""
     incognito: bool = False
     end_reason: str | None = None
     """The end reason of a session that is open when the program ends; None if such sessions stay open."""
     stores_unanswered: bool = False
-    """Whether a message is stored when no agent can be built. If not, the error is raised and nothing is stored."""
+    """Whether the person's message is stored even if no agent can be built to answer it. If False, the error
+    is raised and nothing is stored."""
     is_per_request: bool = False
-    """Whether each request enters its session anew. A new session is then stored immediately, and a session that
-    is left stays open."""
+    """Whether each request enters its session anew. If so, a new session is stored immediately, and a session
+    that is left is not ended."""
     keeps_partial: bool = False
-    """Whether the text of a running answer is stored about once a second, so that it survives the process. A
-    gateway answers again after a crash instead."""
+    """Whether the text of a running answer is stored about once a second, so that it survives a crash. A
+    gateway does not need this, because it answers again after a crash."""
     make_session: Callable[[], Awaitable[str]] | None = None
     """Creates the session that replaces a deleted one; None if it is created like any new session."""
     route: ChatRoute | None = None

@@ -19,7 +19,7 @@ ContextT = TypeVar("ContextT")
 AnswerT = TypeVar("AnswerT")
 
 LONGEST_NAME = 32
-"""The maximum number of characters of a command name."""
+"""The maximum length of a command name, in characters."""
 # A command name, optionally followed by the name of the bot, up to the next space. `/etc/hosts`, `/24` and
 # `/a.b` are not commands.
 _COMMAND = re.compile(
@@ -34,7 +34,8 @@ class TypedCommand(NamedTuple):
 
 
 def split_command(text: str) -> TypedCommand | None:
-    """Return the command name of a line and the text after it. None if the line is a message to the agent."""
+    """Return the command name of a line and the text after it; None if the line is not a command but a
+    message to the agent."""
     typed = _COMMAND.fullmatch(text)
     return None if typed is None else TypedCommand(typed["name"], (typed["words"] or "").strip())
 
@@ -74,10 +75,11 @@ class CommandSurface(Protocol):
 
     @property
     def edits_files(self) -> bool:
-        """Whether the person's files are at hand, so that undone edits of files can be restored."""
+        """Whether this surface can change the person's files, so that edits can be undone together with the
+        messages."""
 
     async def confirm_restore(self, plan: RestorePlan, *, is_redo: bool) -> bool:
-        """Show the files of a plan, and ask whether to change them. Not called without `edits_files`."""
+        """Show the files of a plan, and ask whether to change them. Called only if `edits_files` is True."""
 
     @property
     def subagents(self) -> Subagents | None:
@@ -127,37 +129,37 @@ class CommandContext(NamedTuple):
     surface: CommandSurface
     visibility: Visibility = AllVisible()
     listed: Sequence[str] = ()
-    """The ids of the last list that the person saw, if the surface keeps it. `/resume 3` selects the third.
-    """
+    """The ids of the conversations in the last list that the person saw, if the surface keeps the list.
+    `/resume 3` selects the third."""
     find_latest: Callable[[], str | None] | None = None
-    """Finds the conversation that `latest` refers to. The default is the newest one that can be opened here.
-    """
+    """Returns the id of the conversation that `latest` refers to. If it is None, `latest` is the newest
+    conversation that can be opened here."""
     most_hits: int = 10
     """The maximum number of search hits in a reply."""
 
 
 class Command(NamedTuple, Generic[ContextT, AnswerT]):
-    """A slash command. A shared command takes a `CommandContext` and returns a `Reply`.
+    """A slash command. A command that all surfaces share receives a `CommandContext` and returns a `Reply`.
 
-    A command of a single surface takes the context of its surface.
+    A command of a single surface receives the context of that surface.
     """
 
     name: str
     run: Callable[[ContextT, str], Awaitable[AnswerT]]
     """Called with the context and the text after the name."""
     takes: str
-    """The arguments, for the usage line. `[name]` is optional, `<words>` is required."""
+    """The arguments as shown in the usage line. `[name]` is optional, `<words>` is required."""
     summary: str
     at_once: bool = False
     """Whether the command runs immediately, even during a turn. Such a command does not change the
     conversation."""
     bare_at_once: bool = False
-    """Whether the command runs immediately if it has no words."""
+    """Whether the command runs immediately, even during a turn, if no words follow its name."""
     stops: bool = False
     """Whether the command stops the running turn."""
     aliases: tuple[str, ...] = ()
     takes_session: bool = False
-    """Whether the words refer to a conversation. Surfaces then complete titles."""
+    """Whether the words refer to a conversation. If so, surfaces complete the titles of conversations."""
 
     @property
     def usage(self) -> str:

@@ -65,7 +65,8 @@ async def _take_back(
 
 
 async def _restore_files(context: CommandContext, prompt: Row) -> RestoredFiles | None:
-    """Offer to restore the files that were edited since a message. Return None if there are none."""
+    """Offer to restore the files that were edited since the message `prompt`. Return None if no files were
+    edited."""
     restorer = context.conversation.make_file_restorer() if context.surface.edits_files else None
     if restorer is None:
         return None
@@ -78,7 +79,8 @@ async def _restore_files(context: CommandContext, prompt: Row) -> RestoredFiles 
 
 
 async def _edit_files_again(context: CommandContext) -> RestoredFiles | None:
-    """Offer to undo the restoration of files for the messages that are back in the context."""
+    """Offer to make again the edits that an undo reverted, for the messages that are in the context again.
+    Return None if there are no such edits."""
     restorer = context.conversation.make_file_restorer() if context.surface.edits_files else None
     if restorer is None:
         return None
@@ -95,7 +97,8 @@ async def _edit_files_again(context: CommandContext) -> RestoredFiles | None:
 
 
 async def _undo_start(context: CommandContext) -> Reply:
-    """Return to the conversation that a new start left, if there are no messages since."""
+    """Undo a new start: return to the conversation that the person left, if no messages were written
+    since."""
     conversation = context.conversation
     try:
         notes = await conversation.undo_start()

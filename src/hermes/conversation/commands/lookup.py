@@ -19,8 +19,8 @@ LISTED = 10
 PAGE, SCANNED = 100, 500
 """The page size, and the maximum number of conversations that are read for a list."""
 LONGEST_NUMBER = 3
-"""The maximum number of digits of a list number. A longer number is the beginning of an id: ids start with a
-date."""
+"""The maximum number of digits of a number in a list. A longer number is taken as the beginning of an id,
+because ids start with a date."""
 LATEST = "latest"
 
 _PAIRS = ('""', "''", "“”", "„“", "‘’", "«»", "‹›", "``", "[]", "()", "<>", "{}")
@@ -31,8 +31,8 @@ def list_conversations(
 ) -> ConversationList:
     """Return the conversations that can be opened here, newest first.
 
-    With words, return only those that have them in the title, the preview or the id. `skipped` is the number of
-    newer conversations to leave out.
+    If `words` is not empty, return only conversations whose title, preview or id contains it. `skipped` is
+    the number of newer conversations to leave out.
     """
     needle, rows, private, end = words.casefold(), list[Row](), 0, skipped + LISTED
     visibility = context.visibility
@@ -64,7 +64,8 @@ def _scan_conversations(context: CommandContext) -> Iterator[Row]:
 
 
 def _is_worth_listing(row: Row) -> bool:
-    """Return whether a conversation belongs in a list: it has messages, is a branch, or has a title."""
+    """Return whether a conversation belongs in a list: it has messages, is a branch, or has a title. A new
+    start that was undone is never listed."""
     if row["end_reason"] == "reset_undone":
         return False
     return bool(row["title"]) or _has_content(row)
@@ -76,9 +77,10 @@ def _has_content(row: Row) -> bool:
 
 class Lookup(NamedTuple):
     id: str | None
-    """The current session of the conversation; None if no conversation or more than one matches."""
+    """The current session of the matching conversation; None if no conversation matches, or more than one."""
     candidates: Sequence[Row] = ()
-    """A row for each matching conversation: `id` (its current session), `title`, `preview`, `last_active`."""
+    """If several conversations match, a row for each: `id` (its current session), `title`, `preview`,
+    `last_active`."""
 
 
 def find_conversation(
@@ -88,9 +90,10 @@ def find_conversation(
     *,
     preferred_owner: str | None = None,
 ) -> Lookup:
-    """Find a conversation by id, id prefix, title or `latest`. Any of its sessions can be named.
+    """Find a conversation by id, id prefix, title or `latest`. The id or title can be that of any session of
+    the conversation.
 
-    With `preferred_owner`, a title that several people use refers to the conversation of this owner.
+    If several people use the same title, `preferred_owner` selects the conversation of this owner.
     """
     name = make_one_line(words)
     bare = _strip_quotes(name)
@@ -111,7 +114,7 @@ def find_conversation(
 
 
 def _strip_quotes(name: str) -> str:
-    """Remove quotation marks and brackets, which people copy from a usage line."""
+    """Remove quotation marks and brackets around the name. People copy them from a usage line."""
     while len(name) > 1 and name[0] + name[-1] in _PAIRS:
         name = name[1:-1].strip()
     return name
@@ -139,9 +142,9 @@ def _find_latest(context: CommandContext) -> str | None:
 
 
 def _resolve_id(context: CommandContext, session_id: str, words: str) -> Row | NotFound | Refused:
-    """Return the current session of the conversation, if it can be opened here.
+    """Return the row of the conversation's current session, if it can be opened here.
 
-    If it cannot be opened, return another conversation with the same title that can be.
+    If it cannot be opened, return another conversation that has the same title and can be opened.
     """
     row = context.store.get_session(context.store.get_compression_tip(session_id))
     if row is None:
@@ -171,7 +174,8 @@ def _resolve_candidates(
 
 
 def list_spoken(context: CommandContext, session_id: str) -> list[Row]:
-    """Return the messages with text of people and the agent in the context of a session."""
+    """Return the messages in the context of a session that people or the agent wrote and that contain
+    text."""
     return [
         row
         for row in context.store.get_context(session_id)

@@ -41,11 +41,12 @@ if TYPE_CHECKING:
     from hermes.conversation.conversation import Conversation
 
 HITS_WITH_AUDIENCE = 50
-"""The number of hits to read if some of them may not be shown."""
+"""The number of hits to read if other people can read the reply. It is larger, because some of the hits may
+not be shown to them."""
 DAYS, MOST_DAYS = 30, 9999
 FLAGS = {"--days": "days", "--source": "source"}
 HIGHEST_NUMBER = 999_999_999
-"""The highest number of a subagent that is accepted."""
+"""The highest number that is accepted as the number of a subagent."""
 
 
 async def sessions(context: CommandContext, words: str) -> Reply:
@@ -155,7 +156,8 @@ async def model(context: CommandContext, words: str) -> Reply:
 
 
 async def _describe_model(conversation: Conversation[Any]) -> ModelDescription | None:
-    """Describe the model of the conversation. Without its own choice, this is the model that answered last."""
+    """Describe the model of the conversation. If the surface has no choice of models, describe the model that
+    answered last."""
     if conversation.models is not None:
         chosen = (await conversation.prepare()).agent.model
         return ModelDescription(chosen.name, redact_text(chosen.base_url or chosen.provider or "unknown"))

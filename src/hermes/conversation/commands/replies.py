@@ -28,13 +28,14 @@ class Reason(StrEnum):
     NO_SUBAGENTS = "no subagents yet"
     INCOGNITO = "incognito"
     TITLE_TAKEN = "title taken"
-    """The title belongs to a conversation whose id the other readers of the chat may not see."""
+    """The title is already used by a conversation whose id must not be shown to the other readers of the
+    chat."""
     MODEL_IS_FIXED = "model is fixed"
-    """This surface has no choice of models."""
+    """A person cannot choose the model on this surface."""
     ABOUT_ONE_PERSON = "about one person"
     """The data is about one person, and other people can read the chat."""
     NUMBERS_OF_ONE_PERSON = "numbers of one person"
-    """The report is about one person, and other people can read the chat."""
+    """The usage report is about one person, and other people can read the chat."""
     PRIVATE_CONVERSATION = "private conversation"
     """The conversation is private, and other people can read this chat."""
     SHARED_CONVERSATION = "shared conversation"
@@ -73,11 +74,12 @@ class TookBack(NamedTuple):
 
 class BroughtBack(NamedTuple):
     messages: int
-    """0 if there was nothing to restore."""
+    """The number of restored messages; 0 if there was nothing to restore."""
 
 
 class WithFiles(NamedTuple):
-    """Messages were taken back or brought back, and with them edits of files. Only the terminal has this reply."""
+    """Messages were taken back or brought back, and the edits of files that belong to them were undone or
+    made again. Only the terminal has this reply."""
 
     reply: TookBack | BroughtBack
     files: RestoredFiles
@@ -194,7 +196,7 @@ class ConversationList(NamedTuple):
     rows: Sequence[Row]
     """The newest conversations. A number in `/resume` refers to a position in this list."""
     more: bool
-    """Whether there are more conversations."""
+    """Whether there are more conversations after these rows."""
     private: int
     """The number of conversations that may not be shown here."""
     here: str | None = None
@@ -211,7 +213,7 @@ class SearchHits(NamedTuple):
     private: int
     """The number of hits that may not be shown here."""
     parts: Sequence[str] = ()
-    """The matching parts of words, if no whole word matches."""
+    """If no whole word matches: the parts of words that match."""
     are_nearest: bool = False
     """Whether the rows only approximate the query. Always False for questions in plain words."""
 
@@ -248,7 +250,7 @@ class ModelShown(NamedTuple):
 class ModelChosen(NamedTuple):
     name: str
     unchecked: str | None = None
-    """Why it is not known whether the endpoint has the model; None if it has."""
+    """Why it could not be checked whether the endpoint has the model; None if the endpoint has it."""
 
 
 class UnknownModel(NamedTuple):

@@ -108,7 +108,8 @@ def _suggest(before: str, command: str, effect: str) -> Line:
 
 
 def describe_nothing_said(reply: replies.NothingSaid, because: str = NOTHING_SAID) -> list[Line]:
-    """Return the lines of the reply. `because` explains why there is no conversation."""
+    """Return the lines of the reply. `because` is the sentence that explains why there is no conversation
+    yet."""
     return [(f"{because} {REASONS[reply.reason]}",)]
 
 
@@ -137,7 +138,8 @@ def _describe_taken_back(reply: replies.TookBack) -> list[Line]:
 
 
 def describe_files(reply: replies.WithFiles) -> list[Line]:
-    """Return a line for each kind of result for files."""
+    """Return one line for each kind of result (restored, deleted, left unchanged) and one for each refused
+    file."""
     files, restored = reply.files, "Restored"
     if isinstance(reply.reply, replies.BroughtBack):
         restored = "Edited again:"
@@ -166,7 +168,7 @@ def _list_paths(paths: Iterable[Path]) -> Line:
 
 
 def describe_restore_plan(plan: RestorePlan, *, is_redo: bool) -> list[Line]:
-    """Return the lines above the question whether to change these files."""
+    """Return the lines to show above the question whether to change these files."""
     heading = (
         "These files were restored by the undo:" if is_redo else "What is taken back edited these files:"
     )
@@ -316,7 +318,7 @@ def _format_tokens(used: UsageLine) -> str:
 
 
 def describe_usage(used: UsageTotals | None) -> list[Line]:
-    """Return the line with the total. A surface adds a line or row for each model."""
+    """Return the line with the total usage. A surface adds a line or row for each model."""
     if used is None or not used.by_model:
         return [("No model was used in this conversation yet.",)]
     return [(Strong("This conversation"), f" · {format_usage_line(used.total)}")]
