@@ -32,7 +32,7 @@ def get_path() -> Path:
 
 
 def read_setting(section: str, name: str) -> object:
-    """Return one value of a section. None if it or the file does not exist."""
+    """Return the value `name` of a section; None if the value, the section or the file does not exist."""
     try:
         text = _read_text(get_path())
     except errors.BadConfig:  # a store can be opened without settings
@@ -44,7 +44,8 @@ def read_setting(section: str, name: str) -> object:
 
 
 def read() -> Values:
-    """Read all values. Empty if there is no file. A file that contains secrets is made private."""
+    """Read all values. Return an empty mapping if there is no file. If the file contains secrets and others
+    can read it, make it private."""
     file = get_path()
     values = parse_text(_read_text(file), file)
     if home.is_loose(str(file)) and any(find_secrets(values)) and home.tighten(str(file), home.PRIVATE_FILE):
@@ -56,7 +57,8 @@ def read() -> Values:
 
 
 def hide_secrets(text: str) -> str:
-    """Redact the secrets of this home and of the environment, and texts that look like a secret."""
+    """Redact the secrets in the settings of this home and in the environment, and everything that looks like
+    a secret."""
     known = set(dotenv.collect_secrets())
     try:
         known.update(find_secrets(parse_text(_read_text(get_path()), get_path())))
@@ -105,7 +107,7 @@ def get_value(values: Values, key: str) -> object:
 
 
 def change(key: str, value: object) -> None:
-    """Set the value at a dotted path. None removes it."""
+    """Set the value at a dotted path. None as `value` removes the setting."""
     change_all([(key, value)])
 
 
@@ -130,8 +132,8 @@ def change_all(changes: Iterable[tuple[str, object]]) -> None:
 
 
 def change_text(text: str, key: str, value: object, file: Path) -> str:
-    """Return the text with a new value at a dotted path. Raise `BadConfig` if parsing it gives a different
-    result."""
+    """Return `text` with a new value at a dotted path. Raise `BadConfig` if the changed text, when parsed,
+    does not have exactly this change."""
     expected = parse_text(text, file)
     _put(expected, key.split("."), value)
     fresh = _edit_text(text, key.split("."), value)
@@ -165,7 +167,7 @@ def _put(values: Values, names: list[str], value: object) -> None:
 
 
 def _drop_empty(values: Values) -> Values:
-    """Remove empty sections, which mean the same as missing sections."""
+    """Return the values without empty sections. An empty section means the same as a missing one."""
     kept = {name: _drop_empty(value) if isinstance(value, dict) else value for name, value in values.items()}
     return {name: value for name, value in kept.items() if value not in (None, {})}
 
@@ -174,7 +176,7 @@ def _drop_empty(values: Values) -> Values:
 
 
 def _edit_text(text: str, names: list[str], value: object) -> str | None:
-    """Return the edited text, or None if its YAML style cannot be edited in place."""
+    """Return the edited text; None if the YAML style of the value does not allow editing it in place."""
     if text and not text.endswith("\n"):
         text += "\n"
     mapping, depth = _get_mapping(_compose(text)), 0
@@ -209,7 +211,7 @@ def _compose(text: str) -> Node | None:
 
 
 def _get_mapping(node: Node | None) -> MappingNode | None:
-    """Return the node if it is a non-empty block mapping."""
+    """Return the node if it is a non-empty block mapping, otherwise None."""
     from ruamel.yaml.nodes import MappingNode
 
     return node if isinstance(node, MappingNode) and not node.flow_style and node.value else None
@@ -221,7 +223,7 @@ def _format_lines(names: list[str], value: object, indent: int) -> str:
 
 
 def _insert(text: str, mapping: MappingNode, names: list[str], value: object) -> str:
-    """Insert after the last value of the mapping, before the comments of the next key."""
+    """Insert a new value after the last value of the mapping, before the comments of the next key."""
     at = text.find("\n", _find_end(text, mapping)) + 1
     return text[:at] + _format_lines(names, value, mapping.value[0][0].start_mark.column) + text[at:]
 

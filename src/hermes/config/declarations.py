@@ -20,12 +20,12 @@ class Question(msgspec.Struct, frozen=True):
 
     text: str
     flag: str
-    """The command-line argument with the answer: `token` is `--token`."""
+    """The name of the command-line option that gives the answer: `token` means `--token`."""
     metavar: str
     expected: str | None = None
-    """Describes a valid answer. Default: the description of the kind."""
+    """A description of a valid answer. None means the description of the setting's kind."""
     pattern: str | None = None
-    """A regular expression that an answer must match. Default: the check of the kind."""
+    """A regular expression that an answer must match. None means the check of the setting's kind."""
     is_generated: bool = False
     """Whether an empty answer generates a new value."""
 
@@ -37,20 +37,22 @@ class Setting(msgspec.Struct, frozen=True):
     meaning: str
     """One line for the documentation."""
     variable: str | None = None
-    """The environment variable of the setting. A platform setting has `<PLATFORM>_<NAME>` without a
-    declaration."""
+    """The environment variable of the setting. A platform setting needs no declaration: its variable is
+    `<PLATFORM>_<NAME>`."""
     is_secret: bool = False
-    """Whether the value is hidden and belongs in `.env`. Redaction goes by name, so the name must match."""
+    """Whether the value is hidden and belongs in `.env`. Redaction recognises secrets by name, so the name
+    must be one that `is_secret_name` accepts."""
     has_variable: bool = True
-    """Whether a variable can set this platform setting. False for values that are not a single text."""
+    """For a platform setting: whether an environment variable can set it. False for values that are not a
+    single text."""
     file_only: tuple[str, ...] = ()
-    """Values that remove a safeguard. They can be set only by editing the file."""
+    """Values that switch off a safeguard. They can be set only by editing the file, not with a command."""
     question: Question | None = None
 
 
 class Section(msgspec.Struct, frozen=True):
-    """A group of settings. A field whose annotation has a `Setting` is a setting, with the default of the
-    field."""
+    """A group of settings. Each field with a `Setting` in its annotation is a setting. Its default is that of
+    the field."""
 
     def replace(self, **changes: Any) -> Self:
         return msgspec.structs.replace(self, **changes)
@@ -84,7 +86,7 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
     options: type[Section]
     """The platform's own settings, under `platforms.<name>`."""
     needs: tuple[tuple[str, ...], ...]
-    """The required options. Of the names in one inner tuple, one is enough."""
+    """The required options. Each inner tuple lists alternatives, of which at least one must be set."""
     extra: str
     """The package extra to install: `telegram` is `hermes-sessions[telegram]`."""
     modules: tuple[str, ...]
@@ -92,11 +94,11 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     """A summary for the table in docs/gateway.md."""
     answer_format: str
-    """Tells the model how answers are displayed."""
+    """A text that tells the model how the platform displays answers."""
     by_secret: bool = False
     """Whether a shared secret grants access, instead of lists of people."""
     announces_resets: bool = True
-    """Whether a notice can be posted that answers no message."""
+    """Whether the gateway can post a notice that is not an answer to a message, for example about a reset."""
     has_personal_ids: bool = False
     """Whether ids are telephone numbers or identify a person. `gateway.redact_pii` hides them."""
     has_topics: bool = False
@@ -104,7 +106,7 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True):
     is_private_chat_user: bool = False
     """Whether the id of a private chat is the id of the person."""
     variable_aliases: Mapping[str, str] = {}
-    """Alternative setting names in environment variables: `home_room` for `home_channel`."""
+    """Other names that settings can have in environment variables: `home_room` for `home_channel`."""
     identify: Callable[[Mapping[str, str], Fetch], str | None] | None = None
     """Returns the account name of the bot, for the setup, or None if it is unknown. Raises `BadConfig` if the
     values are wrong."""

@@ -10,7 +10,7 @@ from hermes import caller, errors, home
 from hermes.config.redaction import is_secret_name
 
 TOOL_MARKER = caller.TOOL_MARKER
-"""Set in the environment of every command that a tool of the agent starts."""
+"""A variable that is set in the environment of every command that a tool of the agent starts."""
 NAME = ".env"
 _LINE = re.compile(r"\s*(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=[ \t]*(?P<value>.*?)\s*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -44,7 +44,7 @@ def collect_secrets() -> set[str]:
 
 
 def change(name: str, value: str | None) -> None:
-    """Set a variable in the file. None removes it. Comments and order are kept."""
+    """Set a variable in the file. None as `value` removes the variable. Comments and order are kept."""
     from hermes import audit_log
     from hermes.atomic_files import lock_folder, replace_file
 
@@ -63,7 +63,9 @@ def change(name: str, value: str | None) -> None:
 
 
 def change_text(text: str, name: str, value: str | None) -> str:
-    """Return the text with a new value for a variable, in place of its last line or at the end."""
+    """Return `text` with a new value for a variable. The last line that sets the variable is replaced, and
+    earlier such lines are removed. If there is none, a line is added at the end. None as `value` removes all
+    of them."""
     lines = text.removesuffix("\n").split("\n") if text else []
     places = [place for place, line in enumerate(lines) if _parse_line(line)[0] == name]
     if value is not None:

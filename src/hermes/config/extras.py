@@ -12,7 +12,8 @@ PACKAGE = "hermes-sessions"
 
 
 def format_install(*extras: str) -> str:
-    """Return the shell command that installs extras beside this `hermes`, whatever installed it."""
+    """Return the shell command that adds extras to this installation of `hermes`, whichever program installed
+    it."""
     wanted = f"'{PACKAGE}[{','.join(extras)}]'"
     if (Path(sys.prefix) / "pipx_metadata.json").exists():
         return f"pipx runpip {PACKAGE} install {wanted}"

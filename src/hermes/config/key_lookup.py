@@ -24,8 +24,8 @@ from hermes.session_kinds import CHAT_TYPES, canonical_source
 PRICES = "prices"
 """A section whose keys are model names."""
 MISSPELT = 0.85
-"""Similarity to a declared name from which an unknown name counts as misspelt. Platforms may have undeclared
-options."""
+"""The minimum similarity to a declared name from which an unknown option of a platform counts as misspelt.
+Less similar names are accepted, because platforms may have undeclared options."""
 UNDECLARED = Setting(ANY_TEXT, "an option of the platform that is not declared")
 
 
@@ -57,7 +57,8 @@ def find_variable(key: str) -> str | None:
 
 
 def find_key(variable: str) -> str | None:
-    """Return the key of an environment variable: `TELEGRAM_BASE_URL` is `platforms.telegram.base_url`."""
+    """Return the setting that an environment variable sets: for `TELEGRAM_BASE_URL`,
+    `platforms.telegram.base_url`. Return None if there is none."""
     for key, setting in (*SETTINGS.items(), *GATEWAY_SETTINGS.items()):
         if setting.variable == variable:
             return key
@@ -65,7 +66,8 @@ def find_key(variable: str) -> str | None:
 
 
 def find_platform_key(variable: str) -> str | None:
-    """Return the key of a platform's environment variable, or None."""
+    """Return the setting that a platform's environment variable sets, as a dotted path; None if it belongs to
+    no platform."""
     for name, platform in list_platforms().items():
         prefix = make_variable(name, "")
         if variable.startswith(prefix):
@@ -75,7 +77,8 @@ def find_platform_key(variable: str) -> str | None:
 
 
 def list_keys() -> Iterator[str]:
-    """Yield every declared key, and the groups of keys that belong to platforms and chat types."""
+    """Yield every declared key, including the keys and groups (`platforms.telegram`) of each platform and
+    chat type."""
     yield from SETTINGS
     yield from GATEWAY_SETTINGS
     for section in OPEN_SECTIONS:

@@ -1,7 +1,8 @@
 """Redacts secrets in settings, for display and for logs.
 
-A value is hidden by its name, at any depth (`platforms.api-server.keys.ann`). All other text goes through
-`secrets.redact`, and a URL loses its password and its query. `${NAME}` is not secret and stays visible.
+A value is hidden if its name, at any depth, is that of a secret (`platforms.api-server.keys.ann`). All other
+text goes through `secrets.redact`, and a URL loses its password and its query. `${NAME}` is not secret and
+stays visible.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 HIDDEN = "…"
 SHORTEST = 6
-"""Secrets shorter than this are not searched for, because they would match inside ordinary words."""
+"""Shorter secrets are not searched for in texts, because they would match inside ordinary words."""
 
 _SECRET_WORD = (
     r"(?:token|secret|password|passphrase|key|apikey|credential|cookie)s?|passwd|auth|authorization|bearer"
@@ -56,7 +57,7 @@ def describe_type(value: object) -> str:
 
 
 def mask_secret(secret: str) -> str:
-    """Return just enough of a key to tell it from another one."""
+    """Return just enough of a secret to tell it from another one."""
     return f"{secret[:3]}{HIDDEN}{secret[-4:]}" if len(secret) >= 16 else HIDDEN
 
 

@@ -49,8 +49,8 @@ def _check_url(value: object) -> str:
 
 
 def _is_host(name: str) -> bool:
-    """Return whether the name is a valid host name: letters of any script, with non-empty parts of valid
-    length."""
+    """Return whether the name is a valid host name. Letters can be of any script, and each part must have a
+    valid length. Raise an error (`ValueError`) if the name cannot be encoded."""
     name.encode("idna")
     return bool(name) and all(char.isascii() or category(char)[0] in "LMN" for char in name)
 
@@ -95,7 +95,7 @@ def make_choice(*names: str) -> Kind:
 
 
 def make_list(kind: Kind, expected: str) -> Kind:
-    """Return a kind for several values: a list, or a text separated by commas."""
+    """Return a kind for several values, written as a list or as one text with commas between the values."""
 
     def read(value: object) -> tuple[Any, ...]:
         entries = [entry for entry in value.split(",") if entry.strip()] if isinstance(value, str) else value
@@ -138,15 +138,15 @@ def _check_server(value: object) -> str:
 
 
 def _check_any_text(value: object) -> str:
-    """Accept any text, also an empty one, and numbers, because an id or a secret may look like a number in
-    YAML."""
+    """Accept any text, including an empty one. Accept numbers too, because an id or a secret can look like a
+    number in YAML."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError
     return str(value)
 
 
 def _check_switch(value: object) -> bool:
-    """Accept a flag that may be written as a word, because `no` is a text in YAML."""
+    """Accept a flag, or a word that stands for it, because `no` is a text in YAML 1.2."""
     if isinstance(value, bool):
         return value
     word = str(value).strip().lower()

@@ -21,7 +21,8 @@ ADDRESS, KEY_VARIABLE = "model.base_url", "model.key_env"
 
 
 def read_settings(arguments: Mapping[str, object] | None = None) -> Settings:
-    """Read all settings. `arguments` holds command-line values by key; None means not given."""
+    """Read all settings. `arguments` holds the values from the command line by key; a value of None means
+    that the argument was not given."""
     file = config_file.get_path()
     return make_settings(config_file.read(), file=str(file), arguments=arguments)
 
@@ -29,8 +30,8 @@ def read_settings(arguments: Mapping[str, object] | None = None) -> Settings:
 def make_settings(
     values: Mapping[str, Any], *, file: str, arguments: Mapping[str, object] | None = None
 ) -> Settings:
-    """Build the settings from parsed values. `file` names their origin; the values need not be saved there
-    yet."""
+    """Build the settings from parsed values. `file` is the file named as their origin; the values need not be
+    saved in it yet."""
     reader = SettingsReader(values, file, arguments)
     found = {section: reader.read_section(section, declared) for section, declared in SECTIONS.items()}
     usual = _list_usual_models(reader)
@@ -53,7 +54,8 @@ def make_settings(
 
 
 def _is_elsewhere(reader: SettingsReader, base_url: str | None) -> bool:
-    """Return whether `model.key_env` belongs to another address: that of the file, which is overridden."""
+    """Return whether `model.key_env` in the file belongs to another address than `base_url`. This is so if
+    the address in the file is overridden."""
     written = reader.get_section("model", ADDRESS).get("base_url")
     if written is None or reader.origins.get(KEY_VARIABLE) != reader.file:
         return False
@@ -65,8 +67,8 @@ def _is_elsewhere(reader: SettingsReader, base_url: str | None) -> bool:
 
 
 def _list_usual_models(reader: SettingsReader) -> list[str]:
-    """Return the models that `model.context_window` in the file applies to: those of the file and the
-    environment."""
+    """Return the models that `model.context_window` in the file applies to: the default models of the
+    environment and of the file."""
     variable = SETTINGS[MODEL].variable or ""
     candidates = (
         (reader.variables.get(variable), variable),

@@ -32,7 +32,8 @@ class SettingsReader:
         self.variables = {name: value.strip() for name, value in variables.items() if value.strip()}
 
     def read_section(self, section: str, declared: type[Section]) -> dict[str, Any]:
-        """Return the settings of a section that are set. The empty section name means top-level settings."""
+        """Return the settings of a section that have a value. The empty section name stands for the top-level
+        settings."""
         settings = list_settings(declared)
         keys = {name: f"{section}.{name}" if section else name for name in settings}
         written = self.get_section(section, next(iter(keys.values()))) if section else self.values
@@ -73,7 +74,8 @@ class SettingsReader:
                 yield check_value(kind, key, written, self.file)
 
     def _parse_text(self, kind: Kind | None, key: str, text: object, origin: str) -> Any:
-        """Parse a text from a variable. `${NAME}` is not expanded in a secret from the environment."""
+        """Parse a text from a variable. `${NAME}` in it is expanded, except in a secret from the
+        environment."""
         if kind is None:
             return text
         is_literal = is_secret_name(key) and origin != self.file
@@ -99,8 +101,8 @@ def describe_refusal(kind: Kind, key: str, value: object, problem: ValueError) -
 
 
 def parse_value(kind: Kind, value: object) -> Any:
-    """Return the checked value, or raise ValueError. A text may stand for a number or a flag, as in the
-    environment."""
+    """Return the checked value, or raise ValueError. As in the environment, a number or a flag may be written
+    as a text."""
     if not isinstance(value, str):
         return kind.read(value)
     first: ValueError | None = None

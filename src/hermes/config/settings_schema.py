@@ -266,7 +266,8 @@ class StoreSettings(Section, frozen=True):
 
 
 class Settings(Section, frozen=True):
-    """The settings of everything but the gateway. Each field that is a section is a section of config.yaml."""
+    """The settings of everything but the gateway. Each field whose type is a section holds the section of
+    that name in config.yaml."""
 
     model: ModelSettings = ModelSettings()
     auxiliary: AuxiliarySettings = AuxiliarySettings()
@@ -281,7 +282,7 @@ class Settings(Section, frozen=True):
     prices: Mapping[str, Mapping[str, float]] = {}
     """Dollars per million tokens of a model: `input`, `output`, `cache_read`, `cache_write`."""
     windows: Mapping[str, int] = {}
-    """`model.context_window`, by the name of each model that it applies to."""
+    """The value of `model.context_window`, for each model that it applies to, by the model's name."""
     origins: Mapping[str, str] = {}
     """The origin of each value that is not a default."""
     warning: str | None = None

@@ -1,4 +1,4 @@
-"""Time zones by IANA name. All code that takes a zone name uses this check."""
+"""Time zones by IANA name. All code that accepts a time zone name checks it here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ SETTING = "session_reset.timezone"
 
 
 class UnknownZone(ValueError):
-    """The time zone does not exist. The error text is a hint to append to a sentence, or empty."""
+    """The time zone does not exist. The error's text is a hint that can be appended to a sentence, or it is
+    empty."""
 
 
 def find_zone(name: str) -> ZoneInfo:
@@ -30,7 +31,8 @@ def find_zone(name: str) -> ZoneInfo:
 
 
 def load_zone(name: str | None, setting: str = SETTING) -> tzinfo | None:
-    """Return the time zone with this name, or None, the machine's zone, if the name is None.
+    """Return the time zone with this name. If the name is None, return None, which stands for the machine's
+    zone.
 
     Raise `BadConfig` if the zone does not exist.
     """
